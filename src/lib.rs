@@ -1,0 +1,33 @@
+//! tollgate: a reverse-proxy gateway that counts before it forwards.
+//!
+//! Imports go only downward through these floors; `tests/tidy.rs` holds that.
+//!
+//! | floor | module | what it is |
+//! |---|---|---|
+//! | 0 | [`clock`] | time as a value |
+//! | 0 | [`telemetry`] | every metric by name; logging |
+//! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
+//! | 1 | [`route`] | host, method and path to a route |
+//! | 2 | [`identity`] | who asks: ip, user, token, email, plan |
+//! | 2 | [`store`] | where counts live; makes the arithmetic atomic |
+//! | 2 | [`upstream`] | the servers behind the gateway and the connections to them |
+//! | 3 | [`policy`] | YAML in, checked, compiled to the settings of everything above |
+//! | 4 | [`admission`] | one request in, one verdict out, and the ticket that settles it |
+//! | 5 | [`throttle`] | the tower layer, and how a verdict reads in HTTP |
+//! | 6 | [`serve`] | the stack in request order, connections, the admin listener |
+//! | 7 | [`app`] | builds everything in order; reload; shutdown |
+//! | 8 | [`cli`] | one file per verb |
+
+pub mod admission;
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod identity;
+pub mod limit;
+pub mod policy;
+pub mod route;
+pub mod serve;
+pub mod store;
+pub mod telemetry;
+pub mod throttle;
+pub mod upstream;

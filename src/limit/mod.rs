@@ -1,0 +1,124 @@
+//! What a limit promises, and the pure arithmetic that keeps it: no I/O, no clock, no lock.
+
+pub mod rate;
+pub mod rule;
+
+use crate::clock::Nanos;
+
+pub use rate::Rate;
+pub use rule::{Count, Disclose, Identity, Name, Rule};
+
+/// The largest quota for which the exact log of stamps is the default.
+pub const LOG_DEFAULT_MAX: u32 = 1_024;
+
+/// Most windows that one limit may have.
+pub const MAX_WINDOWS: usize = 8;
+
+/// One limit as a store enforces it: all its windows must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// 1 to [`MAX_WINDOWS`] rates, shortest window first, no two with the same window.
+    pub windows: Vec<Rate>,
+    /// How use is remembered.
+    pub algorithm: Algorithm,
+    /// What happens above the rate.
+    pub throttle: Throttle,
+    /// Use is known only from the response, so admission reserves and the answer settles.
+    pub reserves: bool,
+    /// The largest plan multiplier that a request may bring; the state has room for it.
+    pub max_multiply: u32,
+}
+
+/// How a store remembers use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// The exact log: one stamp for each unit, one ring for all windows.
+    SlidingLog,
+    /// 60 buckets a window and the one that is leaving, counted in full.
+    SlidingWindow,
+    /// Second, minute, hour and day buckets shared by all windows, the oldest counted in full.
+    MultiLevel,
+    /// Windows that stand still, each key with its own phase.
+    FixedWindow,
+    /// The generic cell rate algorithm, also called token bucket.
+    Gcra {
+        /// Units that may come at once; the quota when absent.
+        burst: Option<u32>,
+    },
+    /// GCRA that delays instead of refusing.
+    LeakyBucket {
+        /// The longest delay; what would wait longer is refused.
+        max_delay: Nanos,
+    },
+}
+
+/// What happens above the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throttle {
+    /// Never above the rate.
+    Hard,
+    /// Up to this many per cent above the rate is admitted and marked.
+    Soft {
+        /// Per cent above the rate, 1 to 1000.
+        percent: u16,
+    },
+}
+
+impl Throttle {
+    /// The most units that `quota` admits in a window: `floor(quota * (1 + percent / 100))`.
+    pub fn ceiling(self, quota: u32) -> u32 {
+        match self {
+            Throttle::Hard => quota,
+            Throttle::Soft { percent } => {
+                let above = u64::from(quota) * u64::from(percent) / 100;
+                u32::try_from(u64::from(quota) + above).unwrap_or(u32::MAX)
+            }
+        }
+    }
+}
+
+/// The keyed hash of who or what is counted; the only form in which a key is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub u128);
+
+/// How one limit stands towards one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Within the rate.
+    Within,
+    /// Above the rate, inside what a soft limit lends.
+    Over,
+    /// Would exceed the limit now.
+    Refused,
+    /// Costs more than the limit can ever admit.
+    Unsatisfiable,
+}
+
+impl Standing {
+    /// Whether the limit lets the request pass.
+    pub fn admits(self) -> bool {
+        matches!(self, Standing::Within | Standing::Over)
+    }
+}
+
+/// What one limit said about one request, after taking if it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Pass or not, and why not.
+    pub standing: Standing,
+    /// Index of the window that speaks: of those that refuse the one with the longest wait,
+    /// else the one with the least remaining.
+    pub window: u8,
+    /// Units that window admits, with the plan's multiplier.
+    pub quota: u32,
+    /// Units left in that window below the quota.
+    pub remaining: u32,
+    /// Until this request would pass; zero when it passes.
+    pub wait: Nanos,
+    /// Until one more unit than `remaining` is free; zero when nothing is used.
+    pub reset: Nanos,
+    /// How long an admitted request must be held back (leaky bucket).
+    pub delay: Nanos,
+    /// The key has no cell of its own and was decided by the overflow sketch.
+    pub sketched: bool,
+}

@@ -1,0 +1,136 @@
+//! `5/15m`: how many in how long.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::clock::Nanos;
+
+/// A quota of units in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    quota: u32,
+    window: Nanos,
+}
+
+/// Why a text is not a rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RateError {
+    /// No slash.
+    #[error("a rate is written N/unit, for instance 10/s or 5/15m")]
+    Shape,
+    /// The quota is not a whole number from 1 to 1,000,000,000.
+    #[error("`{0}` is not a whole number from 1 to 1000000000")]
+    Quota(String),
+    /// The window has no known unit.
+    #[error("`{0}` is not a window; use s, m, h, d or w with a whole number before it, for instance 15m")]
+    Unit(String),
+    /// The window is zero or longer than 53 weeks.
+    #[error("a window is from 1s to 53w")]
+    Window,
+}
+
+impl Rate {
+    /// The largest quota.
+    pub const MAX_QUOTA: u32 = 1_000_000_000;
+    /// The longest window: 53 weeks.
+    pub const MAX_WINDOW: Nanos = Nanos::from_secs(53 * 7 * 86_400);
+
+    /// `quota` units in `window`, within the bounds of the type.
+    pub fn new(quota: u32, window: Nanos) -> Result<Rate, RateError> {
+        if quota == 0 || quota > Rate::MAX_QUOTA {
+            return Err(RateError::Quota(quota.to_string()));
+        }
+        if window == Nanos::ZERO || window > Rate::MAX_WINDOW {
+            return Err(RateError::Window);
+        }
+        Ok(Rate { quota, window })
+    }
+
+    /// Units.
+    pub fn quota(self) -> u32 {
+        self.quota
+    }
+
+    /// In how long.
+    pub fn window(self) -> Nanos {
+        self.window
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Rate, RateError> {
+        let (quota, window) = text.split_once('/').ok_or(RateError::Shape)?;
+        let units: u32 =
+            whole(quota.trim()).ok_or_else(|| RateError::Quota(quota.trim().into()))?;
+        let window = window.trim();
+        let unit = window.chars().next_back().ok_or(RateError::Shape)?;
+        let seconds: u64 = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3_600,
+            'd' => 86_400,
+            'w' => 7 * 86_400,
+            _ => return Err(RateError::Unit(window.into())),
+        };
+        let digits = &window[..window.len() - 1];
+        let many: u64 = if digits.is_empty() {
+            1
+        } else {
+            whole(digits).map(u64::from).ok_or_else(|| RateError::Unit(window.into()))?
+        };
+        Rate::new(units, Nanos::from_secs(many.saturating_mul(seconds)))
+    }
+}
+
+fn whole(digits: &str) -> Option<u32> {
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.window.0 / 1_000_000_000;
+        let (many, unit) = [(7 * 86_400, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')]
+            .into_iter()
+            .find(|(length, _)| seconds >= *length && seconds % length == 0)
+            .map_or((seconds, 's'), |(length, unit)| (seconds / length, unit));
+        if many == 1 {
+            write!(f, "{}/{unit}", self.quota)
+        } else {
+            write!(f, "{}/{many}{unit}", self.quota)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<(u32, u64), ()>) {
+        let got = text.parse::<Rate>().map(|r| (r.quota(), r.window().0 / 1_000_000_000));
+        assert_eq!(got.map_err(|_| ()), expected, "{text}");
+        if let Ok(rate) = text.parse::<Rate>() {
+            assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate), "{text} reads back");
+        }
+    }
+
+    #[test]
+    fn rates() {
+        check("2/s", Ok((2, 1)));
+        check("5/15m", Ok((5, 900)));
+        check("100/d", Ok((100, 86_400)));
+        check("600/h", Ok((600, 3_600)));
+        check("1/2w", Ok((1, 14 * 86_400)));
+        check("90/90s", Ok((90, 90)));
+        check(" 10 / s ", Ok((10, 1)));
+        for bad in ["", "/", "5", "5/", "/s", "0/s", "5/0s", "-1/s", "5/x", "5/1y", "+5/s", "5/54w"] {
+            check(bad, Err(()));
+        }
+        check("4294967296/s", Err(()));
+        check("5/99999999999999999999s", Err(()));
+        check("5/é", Err(()));
+    }
+}

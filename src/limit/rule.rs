@@ -1,0 +1,131 @@
+//! A limit as a policy names it: which key it counts by, what uses it up, whom it spares.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::Limit;
+
+/// The one word that a limit is called by everywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
+
+/// Why a text is not a limit's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a limit's name is 1 to 64 letters, digits, `-` or `_`, starting with a letter")]
+pub struct NameError;
+
+impl Name {
+    /// Checks that `text` can stand in headers, logs and metrics unquoted.
+    pub fn new(text: &str) -> Result<Name, NameError> {
+        let starts = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
+        let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if starts && plain && text.len() <= 64 { Ok(Name(text.into())) } else { Err(NameError) }
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What the gateway can know about who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Identity {
+    /// The client's address, grouped by prefix.
+    Ip,
+    /// Who the request proves to be.
+    User,
+    /// The credential it carries, proven or not.
+    Token,
+    /// An address in the body.
+    Email,
+    /// The plan it is on.
+    Plan,
+}
+
+impl Identity {
+    /// All of them, in the order in which they are documented.
+    pub const ALL: [Identity; 5] =
+        [Identity::Ip, Identity::User, Identity::Token, Identity::Email, Identity::Plan];
+
+    /// As policies write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Identity::Ip => "ip",
+            Identity::User => "user",
+            Identity::Token => "token",
+            Identity::Email => "email",
+            Identity::Plan => "plan",
+        }
+    }
+}
+
+/// What uses a limit up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Every admitted request, one unit.
+    All,
+    /// Responses whose status is in the range, one unit each.
+    Status {
+        /// Lowest status that counts.
+        from: u16,
+        /// Highest status that counts.
+        to: u16,
+    },
+    /// The whole number in this response header.
+    CostHeader(http::HeaderName),
+    /// The whole number at this path of the JSON response body.
+    CostJson(Vec<String>),
+}
+
+impl Count {
+    /// Whether use is known only when the response is there.
+    pub fn needs_response(&self) -> bool {
+        !matches!(self, Count::All)
+    }
+}
+
+/// What clients are told of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disclose {
+    /// Headers and refusals name it.
+    All,
+    /// Headers and refusals keep silent about it.
+    None,
+}
+
+/// One limit of the running policies.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The word it is called by.
+    pub name: Name,
+    /// Its place among the limits of the running policies; see `policy::Ruleset::rules`.
+    pub index: usize,
+    /// Where it is written, `policies/api.yaml:4`.
+    pub origin: String,
+    /// What tells its counters apart from those of other limits: the name, and the route's name
+    /// too where `per: route` or a route's own limit separates.
+    pub scope: String,
+    /// What it is counted by; of a list the parts that are there make one key.
+    pub key: Vec<Identity>,
+    /// The arithmetic.
+    pub limit: Limit,
+    /// What uses it up.
+    pub count: Count,
+    /// Whether plans multiply it.
+    pub plans: bool,
+    /// Counts and reports without refusing.
+    pub shadow: bool,
+    /// Addresses it does not apply to.
+    pub exempt: Vec<IpNet>,
+    /// What clients are told.
+    pub disclose: Disclose,
+}

@@ -1,0 +1,7 @@
+//! The `tollgate` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tollgate::cli::main()
+}

@@ -1,0 +1,36 @@
+//! Where counts live. A store makes the arithmetic of [`crate::limit`] atomic: all limits of one
+//! request are checked, then all are taken, or none.
+
+use crate::limit::{Fingerprint, Limit};
+
+/// The number a store gives to a limit that was registered with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub u16);
+
+/// One limit's part of one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// The arithmetic.
+    pub limit: &'a Limit,
+    /// Where the store keeps this limit.
+    pub slot: Slot,
+    /// Who is counted.
+    pub key: Fingerprint,
+    /// Units asked for; with [`Limit::reserves`] the units reserved.
+    pub cost: u32,
+    /// The plan's multiplier of the quota, at least 1 and at most [`Limit::max_multiply`].
+    pub multiply: u32,
+    /// Decides for itself and changes nothing for the others.
+    pub shadow: bool,
+    /// Wider networks that must have room too (IPv6 keys), nearest first.
+    pub parents: &'a [Parent],
+}
+
+/// A network around an address, with a budget that is a multiple of the key's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// The network's own key.
+    pub key: Fingerprint,
+    /// How many times the limit's quota the network gets.
+    pub factor: u32,
+}

@@ -1,1 +1,61 @@
-//! identity
+//! Who asks: ip, user, token, email and plan, each from the source that the configuration names and
+//! from no other. What cannot be verified counts as absent.
+
+pub mod email;
+pub mod ip;
+pub mod key;
+pub mod plan;
+pub mod token;
+pub mod user;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub use key::Keyer;
+
+use crate::limit::{Fingerprint, Identity};
+
+/// How the gateway knows who asks.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The client's address.
+    pub ip: ip::Settings,
+    /// Who the request proves to be.
+    pub user: Option<user::Settings>,
+    /// Where a credential is found.
+    pub token: Option<token::Source>,
+    /// Where an email address is found.
+    pub email: Option<email::Settings>,
+    /// Plans and how a request's plan is known.
+    pub plan: plan::Settings,
+}
+
+/// Who one request comes from.
+#[derive(Clone, Debug)]
+pub struct Who {
+    /// The client's address behind the trusted proxies, IPv4-mapped IPv6 folded to IPv4.
+    pub ip: IpAddr,
+    /// The verified user as the upstream and the log call it.
+    pub user: Option<Arc<str>>,
+    /// A credential was given that did not verify.
+    pub unverified: bool,
+    /// Keyed hash of the credential.
+    pub token: Option<Fingerprint>,
+    /// Keyed hash of the normalised email address.
+    pub email: Option<Fingerprint>,
+    /// Index into [`plan::Settings::plans`], when the request's plan is known or has a default.
+    pub plan: Option<usize>,
+}
+
+impl Who {
+    /// Whether this identity is known.
+    pub fn has(&self, identity: Identity) -> bool {
+        match identity {
+            Identity::Ip => true,
+            Identity::User => self.user.is_some(),
+            Identity::Token => self.token.is_some(),
+            Identity::Email => self.email.is_some(),
+            Identity::Plan => self.plan.is_some(),
+        }
+    }
+}

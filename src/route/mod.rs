@@ -1,1 +1,61 @@
-//! route
+//! Host, method and path to a route. Matching works on a normalised copy of the path, so that no
+//! spelling of a path slips past its policy; what is forwarded stays as the client wrote it.
+
+pub mod path;
+pub mod pattern;
+pub mod table;
+
+use std::sync::Arc;
+
+pub use path::{PathError, normalise};
+pub use pattern::{HostPattern, MethodSet, Pattern, PatternError};
+pub use table::{Conflict, RouteTable};
+
+use crate::limit::{Identity, Rule};
+
+/// One route of the running policies.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// What it is called in logs and metrics: the policy file's name without `.yaml`.
+    pub name: Arc<str>,
+    /// Its place among the routes of the running policies.
+    pub index: usize,
+    /// Which requests it takes.
+    pub pattern: Pattern,
+    /// Which upstream serves it, by its place among the upstreams of the running policies.
+    pub upstream: usize,
+    /// The limits of every request on this route, those of the gateway file first.
+    pub rules: Vec<Arc<Rule>>,
+    /// Identities without which a request gets 401.
+    pub require: Vec<Identity>,
+    /// What is shed last under pressure.
+    pub priority: Priority,
+    /// Which rate-limit headers answers carry.
+    pub headers: HeaderStyle,
+}
+
+/// How much a route matters under pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Priority {
+    /// Shed first.
+    Low,
+    /// The usual.
+    #[default]
+    Normal,
+    /// Shed last.
+    Critical,
+}
+
+/// Which rate-limit headers answers carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum HeaderStyle {
+    /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
+    #[default]
+    Ietf,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    Legacy,
+    /// Both.
+    Both,
+    /// Neither.
+    None,
+}

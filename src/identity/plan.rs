@@ -1,0 +1,37 @@
+//! The plan a request is on, and what plans multiply.
+
+/// Plans and how a request's plan is known.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// All plans.
+    pub plans: Vec<Plan>,
+    /// Where a request's plan comes from.
+    pub source: Option<Source>,
+    /// Index of the plan of requests without one.
+    pub default: Option<usize>,
+}
+
+/// One plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// What limits with `plans: true` are multiplied by, 1 to 1000.
+    pub multiply: u32,
+}
+
+/// Where a request's plan comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A claim of the verified token.
+    Claim(String),
+    /// A request header, believed from these peers only.
+    Header {
+        /// Its name.
+        name: http::HeaderName,
+        /// Peers that may set it.
+        from: Vec<ipnet::IpNet>,
+    },
+    /// The file of API keys.
+    ApiKeys,
+}

@@ -1,0 +1,1 @@
+//! Who a request proves to be.

@@ -1,0 +1,92 @@
+//! What the files compile to.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limit::Rule;
+use crate::route::{Route, RouteTable};
+use crate::{identity, upstream};
+
+/// Everything that a reload may change, swapped as a whole.
+#[derive(Debug)]
+pub struct Ruleset {
+    /// Finds a request's route.
+    pub table: RouteTable,
+    /// All routes; `Route::index` points here, and so do the answers of `table`.
+    pub routes: Vec<Arc<Route>>,
+    /// All limits; `Rule::index` points here.
+    pub rules: Vec<Arc<Rule>>,
+    /// Who asks.
+    pub identity: identity::Settings,
+    /// The servers behind.
+    pub upstreams: Vec<upstream::Settings>,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// The files that this came from, as they were read: path as messages name it, and text.
+    pub files: Vec<(String, String)>,
+}
+
+/// What is fixed when the process starts; a reload that changes it is told so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Worker threads.
+    pub workers: usize,
+    /// Where clients connect.
+    pub listen: Vec<Listen>,
+    /// Where operators connect.
+    pub admin: Option<SocketAddr>,
+    /// What an operator must send as a bearer token; required unless `admin` is loopback.
+    pub admin_token: Option<String>,
+    /// Most bytes of counts in memory.
+    pub store_budget: usize,
+    /// Where requests are logged.
+    pub access_log: AccessLog,
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Address and port.
+    pub address: SocketAddr,
+}
+
+/// Where requests are logged, as JSON lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// Which requests.
+    pub requests: Logged,
+    /// The file; standard output when absent.
+    pub file: Option<PathBuf>,
+}
+
+/// Which requests are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logged {
+    /// Every one.
+    All,
+    /// Those that a limit refused or marked, and those that failed.
+    Refused,
+    /// None.
+    Off,
+}
+
+/// How long things may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From a request's first byte to the end of its head.
+    pub header: Duration,
+    /// Between two pieces of a request body.
+    pub body_idle: Duration,
+    /// Between two requests of one connection.
+    pub idle: Duration,
+    /// Between two pieces of an answer that the client takes.
+    pub send: Duration,
+    /// To connect to a server.
+    pub connect: Duration,
+    /// From the end of the request to the first byte of the answer.
+    pub first_byte: Duration,
+    /// For running requests when the process is told to stop.
+    pub drain: Duration,
+}

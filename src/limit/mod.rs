@@ -1,10 +1,12 @@
 //! What a limit promises, and the pure arithmetic that keeps it: no I/O, no clock, no lock.
 
+pub mod cell;
 pub mod rate;
 pub mod rule;
 
 use crate::clock::Nanos;
 
+pub use cell::{Cell, Shape};
 pub use rate::Rate;
 pub use rule::{Count, Disclose, Identity, Name, Rule};
 

@@ -158,7 +158,10 @@ fn walk(trusted: &Trusted, peer: IpAddr, hops: impl Iterator<Item = Option<IpAdd
 fn forwarded_for(element: Option<&[u8]>) -> Option<IpAddr> {
     let mut found = None;
     for pair in Elements::of(element?, b';') {
-        let pair = pair?;
+        let pair = pair?.trim_ascii();
+        if pair.is_empty() {
+            continue;
+        }
         let equals = pair.iter().position(|byte| *byte == b'=')?;
         if pair[..equals].trim_ascii().eq_ignore_ascii_case(b"for") {
             if found.is_some() {

@@ -4,7 +4,9 @@
 //! - The configured user and plan headers, unless the peer may set them.
 //! - `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, unless the peer is a trusted proxy.
 //!
-//! Names with `_` for `-` are the same names: CGI and its heirs hand both to the application alike.
+//! CGI and its heirs hand `X_User` and `X-User` to the application as one, so a name that differs from
+//! one of these only in `_` for `-` is removed whoever sends it: a trusted proxy that does not know
+//! better passes on what the client wrote.
 
 use http::header::{HeaderMap, HeaderName};
 use smallvec::SmallVec;
@@ -59,25 +61,29 @@ impl Stripper {
         }
     }
 
+    /// Who may set this header; empty when everybody may.
     fn lists(&self, name: &str) -> SmallVec<[List; 2]> {
         let mut lists = SmallVec::new();
-        if begins(name, "tollgate-") {
-            lists.push(List::Nobody);
-        }
         let configured = [(&self.user, List::User), (&self.plan, List::Plan)];
         for (header, list) in configured {
-            if header
-                .as_ref()
-                .is_some_and(|header| same(name, header.as_str()))
-            {
-                lists.push(list);
+            if let Some(header) = header.as_ref().filter(|header| same(name, header.as_str())) {
+                lists.push(if name == header.as_str() {
+                    list
+                } else {
+                    List::Nobody
+                });
             }
         }
         // A configured header is for its own list only, even if it is called X-Forwarded-User.
-        if lists.is_empty()
-            && (same(name, "forwarded") || begins(name, "x-forwarded-") || same(name, "x-real-ip"))
-        {
-            lists.push(List::Proxies);
+        if lists.is_empty() {
+            let ours = begins(name, "tollgate-");
+            let forwarding =
+                begins(name, "x-forwarded-") || same(name, "forwarded") || same(name, "x-real-ip");
+            if ours || (forwarding && name.contains('_')) {
+                lists.push(List::Nobody);
+            } else if forwarding {
+                lists.push(List::Proxies);
+            }
         }
         lists
     }

@@ -299,7 +299,7 @@ impl Identifier {
             .into_iter()
             .filter(|identity| parts.contains(identity))
         {
-            let tag = identity as u8;
+            let tag = tag(identity);
             match identity {
                 Identity::Ip => mixer.part(tag, &network_bytes(self.settings.ip.group(who.ip))),
                 Identity::User => {
@@ -376,6 +376,17 @@ fn by_header(given: Found<'_>, believed: bool) -> Proof {
         failed: user.is_none(),
         user,
         ..Proof::default()
+    }
+}
+
+/// What tells the parts of a key apart. Part of what gateways share, so it may not change.
+fn tag(identity: Identity) -> u8 {
+    match identity {
+        Identity::Ip => 1,
+        Identity::User => 2,
+        Identity::Token => 3,
+        Identity::Email => 4,
+        Identity::Plan => 5,
     }
 }
 

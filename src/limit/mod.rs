@@ -97,6 +97,16 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// As the log writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Within => "within",
+            Standing::Over => "over",
+            Standing::Refused => "refused",
+            Standing::Unsatisfiable => "unsatisfiable",
+        }
+    }
+
     /// Whether the limit lets the request pass.
     pub fn admits(self) -> bool {
         matches!(self, Standing::Within | Standing::Over)

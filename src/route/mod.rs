@@ -59,3 +59,11 @@ pub enum HeaderStyle {
     /// Neither.
     None,
 }
+
+impl Route {
+    /// Whether a request's answer depends on this identity.
+    pub fn needs(&self, identity: Identity) -> bool {
+        self.require.contains(&identity)
+            || self.rules.iter().any(|rule| rule.key.contains(&identity))
+    }
+}

@@ -1,6 +1,8 @@
 //! Where counts live. A store makes the arithmetic of [`crate::limit`] atomic: all limits of one
 //! request are checked, then all are taken, or none.
 
+mod memory;
+pub use memory::*;
 use crate::limit::{Fingerprint, Limit};
 
 /// The number a store gives to a limit that was registered with it.

@@ -23,7 +23,7 @@ impl Severity {
     pub fn as_str(self) -> &'static str {
         match self {
             Severity::Error => "error",
-            Severity::Unbuilt => "not built yet",
+            Severity::Unbuilt => "note",
             Severity::Warning => "warning",
         }
     }

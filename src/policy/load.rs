@@ -1,13 +1,14 @@
 //! From a path to settings: reads the gateway file and the folder of policies, and tells every
 //! mistake of all of them at once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::collect::Cx;
 use super::diagnostic::{Diagnostic, Report, Severity};
 use super::model::{Gateway, Policy};
 use super::settings::{Process, Ruleset};
-use super::source::{Disk, Files, MAX_POLICIES};
+use super::source::{Disk, Files, MAX_POLICIES, Recorder};
 use super::tree::{self, MAX_FILE, Node, Place};
 use super::{check, compile, decode};
 
@@ -24,8 +25,8 @@ pub struct Loaded {
     /// What is worth knowing about it, sorted by place: warnings, and from [`inspect`] also what is
     /// not built yet.
     pub notes: Vec<Diagnostic>,
-    /// The folder that the policies came from.
-    pub folder: PathBuf,
+    /// A hash of everything that was read, also of the files of keys.
+    pub fingerprint: u64,
 }
 
 /// Reads the configuration that is to be run.
@@ -66,6 +67,18 @@ pub fn inspect(path: &Path) -> Result<Loaded, Report> {
 ///
 /// As [`inspect`].
 pub fn inspect_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
+    read_all(&Recorder::new(files), path)
+}
+
+/// What was read to load a configuration: a hash of it, and the folders it came from. Mistakes in it
+/// do not matter.
+pub(super) fn traces(path: &Path) -> (u64, BTreeSet<PathBuf>) {
+    let files = Recorder::new(&Disk);
+    let _ = read_all(&files, path);
+    files.traces()
+}
+
+fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
     let mut cx = Cx::default();
     let mut total = 0;
     let base = path.parent().unwrap_or_else(|| Path::new(""));
@@ -84,7 +97,8 @@ pub fn inspect_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
     // Nothing is on record and yet there are no settings: cannot be, and must not panic.
     let Some((process, mut ruleset)) = settings else { return Err(Report::default()) };
     ruleset.files = sources.into_files();
-    Ok(Loaded { process, ruleset, notes, folder })
+    let (fingerprint, _) = files.traces();
+    Ok(Loaded { process, ruleset, notes, fingerprint })
 }
 
 /// Reads and parses one file; what is wrong is on record.
@@ -177,7 +191,7 @@ fn policies(
         }
         let Some((file, node)) = read(cx, files, &folder.join(&name), total) else { continue };
         named(cx, file, stem);
-        policies.extend(decode::policy(cx, stem, file, &node));
+        policies.extend(decode::policy(cx, stem, &node));
     }
     if found == 0 && known {
         let message = format!("the policies' folder `{}` has no policies", folder.display());

@@ -297,8 +297,6 @@ pub enum Throttle {
 pub struct Policy {
     /// The file's name without `.yaml`.
     pub name: String,
-    /// The file.
-    pub file: u32,
     /// Which requests it is for.
     pub pattern: Option<At<Pattern>>,
     /// On which hosts.

@@ -1,8 +1,10 @@
 //! Where files come from: the disk, or a map in tests and fuzzing. Nothing is read that is not a
 //! plain file, and never more of it than was asked for.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -79,6 +81,48 @@ fn fits(bytes: Vec<u8>, most: usize) -> Result<Vec<u8>, String> {
         return Err(format!("it is larger than {} KiB", most / 1024));
     }
     Ok(bytes)
+}
+
+/// Hashes everything that is read through it, and remembers from which folders.
+pub struct Recorder<'f> {
+    files: &'f dyn Files,
+    hash: RefCell<DefaultHasher>,
+    folders: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl<'f> Recorder<'f> {
+    /// Records what is read from `files`.
+    pub fn new(files: &'f dyn Files) -> Recorder<'f> {
+        Recorder { files, hash: RefCell::default(), folders: RefCell::default() }
+    }
+
+    /// The hash and the folders of all that was read so far.
+    pub fn traces(&self) -> (u64, BTreeSet<PathBuf>) {
+        (self.hash.borrow().finish(), self.folders.borrow().clone())
+    }
+
+    fn note(&self, folder: &Path, what: impl Hash) {
+        what.hash(&mut *self.hash.borrow_mut());
+        // The empty path is the current folder.
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        if !self.folders.borrow().contains(folder) {
+            self.folders.borrow_mut().insert(folder.to_owned());
+        }
+    }
+}
+
+impl Files for Recorder<'_> {
+    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
+        let read = self.files.read(path, most);
+        self.note(path.parent().unwrap_or(Path::new("")), (path, &read));
+        read
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
+        let names = self.files.list(folder);
+        self.note(folder, (folder, &names));
+        names
+    }
 }
 
 /// Files that exist only in memory.

@@ -121,7 +121,7 @@ fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
         ip.parents = parents.value;
     }
     let Some(group) = fields.get("group").and_then(|node| GROUP.open(cx, node)) else { return };
-    let mut bits = |cx: &mut Cx, name: &str, from: u64, to: u64| {
+    let bits = |cx: &mut Cx, name: &str, from: u64, to: u64| {
         let bits = group.get(name).and_then(|node| cx.whole(node, from, to))?;
         u8::try_from(bits.value).ok()
     };

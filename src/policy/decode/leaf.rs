@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::super::collect::Cx;
 use super::super::model::At;
-use super::super::table::{Form, Shape};
+use super::super::table::Form;
 use super::super::tree::Node;
 use super::{Wrong, wrong};
 use crate::limit::{Identity, Name, Rate};
@@ -62,9 +62,6 @@ pub static PATH: Form = Form {
     pattern: r"^.+$",
     doc: "A path, relative to the gateway file's folder.",
 };
-
-/// One network or several.
-pub static NETWORKS: Shape = Shape::Many(&Shape::Form(&NETWORK));
 
 /// The words for identities.
 pub static IDENTITIES: &[&str] = &["ip", "user", "token", "email", "plan"];

@@ -28,10 +28,10 @@ static NAME: Form = Form {
 };
 
 /// A limit of a policy: written out, or `~` for one of the gateway file.
-static USES: Shape = Shape::Either(&[
+static USES: &[Shape] = &[
     Shape::Named(&Shape::Either(&[Shape::Table(&LIMIT), Shape::Nothing])),
     Shape::List(&Shape::Form(&NAME)),
-]);
+];
 
 /// A policy file.
 pub static POLICY: Table = Table {
@@ -43,10 +43,7 @@ pub static POLICY: Table = Table {
         must("upstream", Shape::Form(&NAME), "Which upstream serves it.", "shop"),
         may(
             "limits",
-            Shape::Either(&[
-                Shape::Named(&Shape::Either(&[Shape::Table(&LIMIT), Shape::Nothing])),
-                Shape::List(&Shape::Form(&NAME)),
-            ]),
+            Shape::Either(USES),
             "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file.",
             "{ per-user: { key: user, rate: 100/m } }",
         ),
@@ -56,8 +53,8 @@ pub static POLICY: Table = Table {
     ],
 };
 
-/// Reads the policy `name` from the file numbered `file`.
-pub fn policy(cx: &mut Cx, name: &str, file: u32, node: &Node) -> Option<Policy> {
+/// Reads the policy `name` from its file.
+pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
     let fields = POLICY.open(cx, node)?;
     let pattern = fields.get("match").and_then(|node| {
         cx.read(node, "a match such as GET /api/**", |text| {
@@ -86,7 +83,6 @@ pub fn policy(cx: &mut Cx, name: &str, file: u32, node: &Node) -> Option<Policy>
     }
     Some(Policy {
         name: name.into(),
-        file,
         pattern,
         host,
         upstream: fields.get("upstream").and_then(|node| cx.text(node, "the name of an upstream")),

@@ -8,8 +8,8 @@ pub mod table;
 use std::sync::Arc;
 
 pub use path::{PathError, normalise};
-pub use pattern::{HostPattern, MethodSet, Pattern, PatternError};
-pub use table::{Conflict, RouteTable};
+pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
+pub use table::{Conflict, Found, RouteTable};
 
 use crate::limit::{Identity, Rule};
 

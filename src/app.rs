@@ -47,9 +47,19 @@ pub enum Error {
     Thread(io::Error),
 }
 
+/// What a reload has to say.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// Warnings about the new configuration.
+    pub notes: Vec<Diagnostic>,
+    /// Settings that changed and take effect at the next start only.
+    pub restart: Vec<&'static str>,
+}
+
 /// A running gateway.
 pub struct App {
     config: PathBuf,
+    fingerprint: u64,
     process: Process,
     keyer: Keyer,
     store: Arc<Memory>,
@@ -66,6 +76,7 @@ impl App {
     /// Loads the configuration and starts the workers.
     pub fn start(config: &Path, clock: Clock) -> Result<(App, Vec<Diagnostic>), Error> {
         let loaded = policy::load(config).map_err(Error::Policy)?;
+        let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
         let store = Arc::new(Memory::new(store::Settings { budget: process.store_budget })?);
@@ -75,6 +86,7 @@ impl App {
         let running = Running { ruleset, admission, keyer: keyer.clone() };
         let mut app = App {
             config: config.to_owned(),
+            fingerprint,
             process,
             keyer,
             store,
@@ -123,22 +135,20 @@ impl App {
     }
 
     /// Reads the configuration again and runs by it; with a mistake in it everything stays as it
-    /// is. Counters, connections and requests under way go on. Returns once all workers run by it;
-    /// the diagnostics name settings that need a restart.
-    pub async fn reload(&self) -> Result<Vec<Diagnostic>, Error> {
+    /// is. Counters, connections and requests under way go on. Returns once all workers run by it.
+    pub async fn reload(&self) -> Result<Reloaded, Error> {
         let result = self.swap().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
         self.registry.counter(Metric::Reloads, &[(Label::Outcome, outcome)]).increment(1);
         result
     }
 
-    async fn swap(&self) -> Result<Vec<Diagnostic>, Error> {
-        let (mut notes, acknowledged) = {
+    async fn swap(&self) -> Result<Reloaded, Error> {
+        let (reloaded, acknowledged) = {
             let _one = self.reloading.lock();
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
             let ruleset = Arc::new(loaded.ruleset);
-            let admission =
-                Admission::new(&ruleset.rules, self.store.clone(), self.clock.clone())?;
+            let admission = Admission::new(&ruleset.rules, self.store.clone(), self.clock.clone())?;
             let running = Running { ruleset, admission, keyer: self.keyer.clone() };
             *self.running.write() = running.clone();
             let mut acknowledged = Vec::new();
@@ -148,14 +158,13 @@ impl App {
                     acknowledged.push(receiver);
                 }
             }
-            let restart = policy::needs_restart(&self.process, &loaded.process);
-            (loaded.notes.into_iter().chain(restart).collect::<Vec<_>>(), acknowledged)
+            let restart = self.process.differences(&loaded.process);
+            (Reloaded { notes: loaded.notes, restart }, acknowledged)
         };
-        notes.dedup();
         for worker in acknowledged {
             let _ = worker.await;
         }
-        Ok(notes)
+        Ok(reloaded)
     }
 
     /// Stops accepting, lets running requests finish within the drain deadline, and ends the
@@ -190,6 +199,11 @@ impl App {
     /// The file that everything came from.
     pub fn config(&self) -> &Path {
         &self.config
+    }
+
+    /// What the configuration's files were at the start, for [`policy::watch`].
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// What runs now.

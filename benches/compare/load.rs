@@ -33,7 +33,7 @@ pub struct Tally {
     pub strays: u64,
 }
 
-/// The open connections.
+/// The open connections; none has a request on its way between two calls.
 pub struct Client {
     epoll: OwnedFd,
     connections: Vec<Connection>,
@@ -47,15 +47,14 @@ struct Connection {
 }
 
 impl Client {
-    /// Opens all connections and sends the first request on each.
+    /// Opens all connections.
     pub fn connect(proxy: SocketAddr, status: u16) -> io::Result<Client> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::new();
         for index in 0..CONNECTIONS {
-            let mut stream = TcpStream::connect(proxy)?;
+            let stream = TcpStream::connect(proxy)?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
-            stream.write_all(REQUEST)?;
             let token = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, &stream, token, epoll::EventFlags::IN)?;
             connections.push(Connection {
@@ -71,8 +70,7 @@ impl Client {
         })
     }
 
-    /// Keeps every connection busy for `span`; answers still on their way at its end belong to the
-    /// next call.
+    /// Keeps every connection busy for `span`, then waits for the answers that are still missing.
     pub fn run(&mut self, clock: &Clock, span: Nanos) -> Result<Tally, Failure> {
         let patience = Timespec {
             tv_sec: 2,
@@ -81,7 +79,12 @@ impl Client {
         let end = clock.now().after(span);
         let mut events = Vec::with_capacity(CONNECTIONS);
         let mut tally = Tally::default();
-        while clock.now() < end {
+        let mut waiting = 0;
+        for connection in &mut self.connections {
+            connection.stream.write_all(REQUEST)?;
+            waiting += 1;
+        }
+        while waiting > 0 {
             events.clear();
             let spare = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, spare, Some(&patience)) {
@@ -89,12 +92,18 @@ impl Client {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(failure) => return Err(failure.into()),
             }
+            let more = clock.now() < end;
             for event in &events {
                 let connection = &mut self.connections[event.data.u64() as usize];
-                if let Some(status) = connection.answer()? {
-                    tally.answers += 1;
-                    tally.strays += u64::from(status != self.status);
+                let Some(status) = connection.answer()? else {
+                    continue;
+                };
+                tally.answers += 1;
+                tally.strays += u64::from(status != self.status);
+                if more {
                     connection.stream.write_all(REQUEST)?;
+                } else {
+                    waiting -= 1;
                 }
             }
         }

@@ -23,8 +23,11 @@ use upstream::Upstream;
 /// What any step of the comparison fails with; the message names the step.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Load before each measurement, so that connections and caches are warm.
-const WARM_UP: Nanos = Nanos::from_millis(300);
+/// Load before the first round, so that connections and caches are warm.
+const WARM_UP: Nanos = Nanos::from_millis(500);
+
+/// How long one proxy is loaded before it is the next one's turn.
+const SLICE: Nanos = Nanos::from_millis(200);
 
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
@@ -63,68 +66,73 @@ fn compare(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts all proxies of a case and measures them in turn, so that a slow minute of the machine
-/// meets all of them.
+/// A proxy and the client that loads it.
+struct Contender {
+    proxy: Proxy,
+    client: Client,
+}
+
+/// Starts all proxies of a case and measures them in rounds.
 fn rounds(
     options: &Options,
     case: Case,
     cores: &Cores,
     upstream: &Upstream,
 ) -> Result<Vec<Round>, Failure> {
-    let mut proxies = Vec::new();
+    let clock = Clock::system();
+    let mut contenders = Vec::new();
     for &subject in &options.proxies {
-        proxies.push(Proxy::start(
-            subject,
-            case,
-            upstream.address(),
-            options.workers,
-            cores,
-        )?);
+        let proxy = Proxy::start(subject, case, upstream.address(), options.workers, cores)?;
+        let mut client = Client::connect(proxy.address(), case.status())?;
+        client
+            .run(&clock, WARM_UP)
+            .map_err(|e| format!("{}: {e}", proxy.name()))?;
+        contenders.push(Contender { proxy, client });
     }
     let mut rounds = Vec::new();
     for number in 1..=options.rounds {
-        let mut round = Vec::new();
-        for proxy in &mut proxies {
-            let measure = measure(proxy, case, options.seconds)?;
+        let round = round(options, case, &mut contenders, &clock)?;
+        for (contender, measure) in contenders.iter().zip(&round.0) {
+            let name = contender.proxy.name();
             eprintln!(
-                "{} {number}/{}  {:9} {measure}",
+                "{} {number}/{}  {name:9} {measure}",
                 case.name(),
-                options.rounds,
-                proxy.name()
+                options.rounds
             );
-            round.push(measure);
         }
-        rounds.push(Round(round));
+        rounds.push(round);
     }
     Ok(rounds)
 }
 
-/// One proxy under full load for some seconds.
-fn measure(proxy: &mut Proxy, case: Case, seconds: u64) -> Result<Measure, Failure> {
-    let clock = Clock::system();
-    let mut client = Client::connect(proxy.address(), case.status())
-        .map_err(|e| format!("cannot connect to {}: {e}", proxy.name()))?;
-    let named = |e: Failure| format!("{}, {}: {e}", proxy.name(), case.name());
-    client.run(&clock, WARM_UP).map_err(named)?;
-    let processes = proxy.processes()?;
-    let before = Snapshot::take(&processes, &clock)?;
-    let tally = client
-        .run(&clock, Nanos::from_secs(seconds))
-        .map_err(named)?;
-    let after = Snapshot::take(&processes, &clock)?;
-    if tally.answers == 0 {
-        return Err(named("no answer at all".into()).into());
+/// Loads the proxies in turn, a slice of time each, until each had its seconds. The slices are
+/// short and change their order, so that a slow second of the machine meets all proxies alike.
+fn round(
+    options: &Options,
+    case: Case,
+    contenders: &mut [Contender],
+    clock: &Clock,
+) -> Result<Round, Failure> {
+    let slices = Nanos::from_secs(options.seconds).0 / SLICE.0;
+    let mut measures: Vec<_> = contenders.iter().map(|_| Measure::default()).collect();
+    for slice in 0..slices {
+        let mut turns: Vec<_> = contenders.iter_mut().zip(&mut measures).collect();
+        if slice % 2 == 1 {
+            turns.reverse();
+        }
+        for (Contender { proxy, client }, measure) in turns {
+            let processes = proxy.processes()?;
+            let before = Snapshot::take(&processes, clock)?;
+            let tally = client
+                .run(clock, SLICE)
+                .map_err(|e| format!("{}: {e}", proxy.name()))?;
+            measure.add(&before, &Snapshot::take(&processes, clock)?, &tally);
+        }
     }
-    if tally.strays > case.strays(seconds) {
-        return Err(format!(
-            "{}, {}: {} of {} answers were not {}",
-            proxy.name(),
-            case.name(),
-            tally.strays,
-            tally.answers,
-            case.status()
-        )
-        .into());
+    for (contender, measure) in contenders.iter().zip(&measures) {
+        measure
+            .verify(case, options)
+            .map_err(|e| format!("{}: {e}", contender.proxy.name()))?;
     }
-    Ok(Measure::between(&before, &after, tally.answers))
+    Ok(Round(measures))
 }

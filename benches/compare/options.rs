@@ -6,7 +6,7 @@ use std::iter::Peekable;
 pub const USAGE: &str = "\
 usage: cargo bench --bench compare -- [options]
   --rounds N             rounds, each measuring every proxy once (5)
-  --seconds N            seconds of each measurement (3)
+  --seconds N            seconds of load for each proxy in a round (3)
   --quick                1 round of 1 second: shows that everything runs, measures nothing
   --cases LIST           proxied,refused
   --proxies LIST         the first is what the others are set against (nginx,tollgate);
@@ -39,7 +39,7 @@ impl Case {
         }
     }
 
-    /// How many answers of a measurement may have another status: nginx's slowest limit gives one
+    /// How many answers of so many seconds may have another status: nginx's slowest limit gives one
     /// request a minute back.
     pub fn strays(self, seconds: u64) -> u64 {
         match self {
@@ -73,7 +73,7 @@ impl Subject {
 pub struct Options {
     /// Rounds, each measuring every proxy once.
     pub rounds: u64,
-    /// Seconds of each measurement.
+    /// Seconds of load for each proxy in a round.
     pub seconds: u64,
     /// What to ask of the proxies.
     pub cases: Vec<Case>,

@@ -5,50 +5,74 @@ use std::fmt::{self, Write as _};
 
 use crate::Failure;
 use crate::cpu::{Cores, Snapshot};
-use crate::load::CONNECTIONS;
+use crate::load::{CONNECTIONS, Tally};
 use crate::options::{Case, Options};
 use crate::proxy::version;
 
 /// Share of one core that others may use during a clean measurement.
 const FOREIGN_MAX: f64 = 0.06;
 
-/// One proxy under load once.
+/// One proxy in one round: the sum of its slices, times in nanoseconds.
+#[derive(Default)]
 pub struct Measure {
-    /// CPU time of the proxy per answer, in microseconds.
-    cost: f64,
-    /// Answers per second.
-    rate: f64,
-    /// Share of one core that neither the proxy nor this process used. Ticks make it coarse, so
+    elapsed: u64,
+    /// CPU time of the proxy.
+    proxy: u64,
+    /// CPU time of the whole machine less the proxy's and this process's. Ticks make it coarse, so
     /// that it may be a little below zero.
-    foreign: f64,
+    foreign: i64,
+    answers: u64,
+    strays: u64,
 }
 
 impl Measure {
     /// What happened between two snapshots.
-    pub fn between(before: &Snapshot, after: &Snapshot, answers: u64) -> Measure {
-        let elapsed = after.at.since(before.at).0 as f64;
-        let proxy = (after.proxy - before.proxy) as f64;
-        let own = (after.own - before.own) as f64;
-        let machine = (after.machine - before.machine) as f64;
-        Measure {
-            cost: proxy / 1e3 / answers as f64,
-            rate: answers as f64 * 1e9 / elapsed,
-            foreign: (machine - own - proxy) / elapsed,
+    pub fn add(&mut self, before: &Snapshot, after: &Snapshot, tally: &Tally) {
+        let proxy = after.proxy - before.proxy;
+        let ours = proxy + after.own - before.own;
+        self.elapsed += after.at.since(before.at).0;
+        self.proxy += proxy;
+        self.foreign += (after.machine - before.machine) as i64 - ours as i64;
+        self.answers += tally.answers;
+        self.strays += tally.strays;
+    }
+
+    /// Whether the proxy did what the case is about.
+    pub fn verify(&self, case: Case, options: &Options) -> Result<(), String> {
+        let strays = case.strays(options.seconds * options.proxies.len() as u64);
+        if self.strays > strays {
+            let (strays, all) = (self.strays, self.answers);
+            return Err(format!(
+                "{strays} of {all} answers were not {}",
+                case.status()
+            ));
         }
+        Ok(())
+    }
+
+    /// CPU time of the proxy per answer, in microseconds.
+    fn cost(&self) -> f64 {
+        self.proxy as f64 / 1e3 / self.answers as f64
+    }
+
+    /// Answers per second.
+    fn rate(&self) -> f64 {
+        self.answers as f64 * 1e9 / self.elapsed as f64
+    }
+
+    /// Share of one core.
+    fn foreign(&self) -> f64 {
+        self.foreign as f64 / self.elapsed as f64
     }
 
     fn is_clean(&self) -> bool {
-        self.foreign.abs() <= FOREIGN_MAX
+        self.foreign().abs() <= FOREIGN_MAX
     }
 }
 
 impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Measure {
-            cost,
-            rate,
-            foreign,
-        } = self;
+        let (cost, rate, foreign) = (self.cost(), self.rate(), self.foreign());
         let verdict = if self.is_clean() { "" } else { ", discarded" };
         write!(
             f,
@@ -109,10 +133,10 @@ fn row(rounds: &[Round], place: usize) -> String {
         .iter()
         .filter_map(|r| Some((r.0.get(place)?, r.0.first()?)))
         .filter(|(own, reference)| own.is_clean() && reference.is_clean())
-        .map(|(own, reference)| own.cost / reference.cost)
+        .map(|(own, reference)| own.cost() / reference.cost())
         .collect();
-    let costs = Spread::of(clean.iter().map(|m| m.cost).collect());
-    let rate = Spread::of(clean.iter().map(|m| m.rate).collect());
+    let costs = Spread::of(clean.iter().map(|m| m.cost()).collect());
+    let rate = Spread::of(clean.iter().map(|m| m.rate()).collect());
     format!(
         "{} | {} | {} | {} of {}",
         costs.map_or("-".to_owned(), |s| s.to_string()),

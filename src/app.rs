@@ -79,11 +79,17 @@ impl App {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
-        let store = Arc::new(Memory::new(store::Settings { budget: process.store_budget })?);
+        let store = Arc::new(Memory::new(store::Settings {
+            budget: process.store_budget,
+        })?);
         let ruleset = Arc::new(loaded.ruleset);
         let admission = Admission::new(&ruleset.rules, store.clone(), clock.clone())?;
         let keyer = Keyer::random();
-        let running = Running { ruleset, admission, keyer: keyer.clone() };
+        let running = Running {
+            ruleset,
+            admission,
+            keyer: keyer.clone(),
+        };
         let mut app = App {
             config: config.to_owned(),
             fingerprint,
@@ -105,7 +111,10 @@ impl App {
         let count = self.process.workers;
         let mut sockets: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
         for listen in &self.process.listen {
-            let failed = |cause| Error::Listen { address: listen.address, cause };
+            let failed = |cause| Error::Listen {
+                address: listen.address,
+                cause,
+            };
             let bound = listen::bind(listen.address, count).map_err(failed)?;
             self.addresses.push(bound[0].local_addr().map_err(failed)?);
             for (sockets, socket) in sockets.iter_mut().zip(bound) {
@@ -115,7 +124,8 @@ impl App {
         let writer = Writer::start(&self.process.access_log, &self.registry);
         let writer = writer.map_err(Error::AccessLog)?;
         let loads: Arc<[AtomicUsize]> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| unbounded_channel()).unzip();
         let senders: Arc<[_]> = senders.into();
         let each = sockets.into_iter().zip(receivers).enumerate();
         for (number, (listeners, handed)) in each {
@@ -129,7 +139,9 @@ impl App {
                 registry: self.registry.clone(),
                 clock: self.clock.clone(),
             };
-            self.workers.lock().push(worker::spawn(start).map_err(Error::Thread)?);
+            self.workers
+                .lock()
+                .push(worker::spawn(start).map_err(Error::Thread)?);
         }
         Ok(())
     }
@@ -139,7 +151,9 @@ impl App {
     pub async fn reload(&self) -> Result<Reloaded, Error> {
         let result = self.swap().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
-        self.registry.counter(Metric::Reloads, &[(Label::Outcome, outcome)]).increment(1);
+        self.registry
+            .counter(Metric::Reloads, &[(Label::Outcome, outcome)])
+            .increment(1);
         result
     }
 
@@ -149,17 +163,31 @@ impl App {
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
             let ruleset = Arc::new(loaded.ruleset);
             let admission = Admission::new(&ruleset.rules, self.store.clone(), self.clock.clone())?;
-            let running = Running { ruleset, admission, keyer: self.keyer.clone() };
+            let running = Running {
+                ruleset,
+                admission,
+                keyer: self.keyer.clone(),
+            };
             *self.running.write() = running.clone();
             let mut acknowledged = Vec::new();
             for worker in &*self.workers.lock() {
                 let (done, receiver) = oneshot::channel();
-                if worker.orders.send(Order::Run(running.clone(), done)).is_ok() {
+                if worker
+                    .orders
+                    .send(Order::Run(running.clone(), done))
+                    .is_ok()
+                {
                     acknowledged.push(receiver);
                 }
             }
             let restart = self.process.differences(&loaded.process);
-            (Reloaded { notes: loaded.notes, restart }, acknowledged)
+            (
+                Reloaded {
+                    notes: loaded.notes,
+                    restart,
+                },
+                acknowledged,
+            )
         };
         for worker in acknowledged {
             let _ = worker.await;
@@ -229,10 +257,18 @@ impl App {
     /// `/metrics`, with the store's figures as of now.
     pub fn metrics(&self) -> String {
         let usage = self.store.usage();
-        self.registry.gauge(Metric::StoreBytes, &[]).set(usage.bytes as f64);
-        self.registry.gauge(Metric::StoreBudget, &[]).set(usage.budget as f64);
-        self.registry.gauge(Metric::StoreKeys, &[]).set(usage.keys as f64);
-        self.registry.counter(Metric::StoreSketched, &[]).absolute(usage.sketched);
+        self.registry
+            .gauge(Metric::StoreBytes, &[])
+            .set(usage.bytes as f64);
+        self.registry
+            .gauge(Metric::StoreBudget, &[])
+            .set(usage.budget as f64);
+        self.registry
+            .gauge(Metric::StoreKeys, &[])
+            .set(usage.keys as f64);
+        self.registry
+            .counter(Metric::StoreSketched, &[])
+            .absolute(usage.sketched);
         self.registry.render()
     }
 }

@@ -74,9 +74,15 @@ impl Admission {
         store: Arc<Memory>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
-        let slots = rules.iter().map(|rule| store.register(&rule.scope, &rule.limit));
+        let slots = rules
+            .iter()
+            .map(|rule| store.register(&rule.scope, &rule.limit));
         let slots = slots.collect::<Result<Arc<[Slot]>, _>>()?;
-        Ok(Admission { store, slots, clock })
+        Ok(Admission {
+            store,
+            slots,
+            clock,
+        })
     }
 
     /// Checks all limits of a request and takes from all of them, or from none.
@@ -116,7 +122,9 @@ impl Admission {
             if exempt(rule, ask.who.ip) {
                 continue;
             }
-            let Some(key) = ask.identifier.key(ask.who, &rule.key) else { continue };
+            let Some(key) = ask.identifier.key(ask.who, &rule.key) else {
+                continue;
+            };
             let by_address = rule.key == [Identity::Ip];
             items.push(Item {
                 limit: &rule.limit,
@@ -153,7 +161,11 @@ fn multiply(identifier: &Identifier, rule: &Rule, who: &Who) -> u32 {
     if !rule.plans {
         return 1;
     }
-    identifier.settings().plan.multiply(who.plan).clamp(1, rule.limit.max_multiply.max(1))
+    identifier
+        .settings()
+        .plan
+        .multiply(who.plan)
+        .clamp(1, rule.limit.max_multiply.max(1))
 }
 
 fn verdict(
@@ -163,9 +175,16 @@ fn verdict(
     readings: &[Reading],
     admitted: bool,
 ) -> Verdict {
-    let mut verdict = Verdict { admitted, ..Verdict::default() };
+    let mut verdict = Verdict {
+        admitted,
+        ..Verdict::default()
+    };
     for ((item, place), reading) in items.iter().zip(applies).zip(readings) {
-        let finding = Finding { rule: usize::from(*place), key: item.key, reading: *reading };
+        let finding = Finding {
+            rule: usize::from(*place),
+            key: item.key,
+            reading: *reading,
+        };
         let index = verdict.findings.len();
         verdict.findings.push(finding);
         if rules[finding.rule].shadow {
@@ -197,9 +216,8 @@ fn louder(a: &Reading, b: &Reading) -> bool {
 impl Verdict {
     /// The names of all limits that refuse, the longest wait first, as far as clients may know.
     pub fn refusing<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
-        let refuses = |finding: &&Finding| {
-            !finding.reading.standing.admits() && !rules[finding.rule].shadow
-        };
+        let refuses =
+            |finding: &&Finding| !finding.reading.standing.admits() && !rules[finding.rule].shadow;
         let mut list: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
         list.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
         list.iter().map(|finding| &*rules[finding.rule]).collect()
@@ -207,7 +225,10 @@ impl Verdict {
 
     /// The longest wait of all limits that refuse; none when waiting cannot help.
     pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<Nanos> {
-        let live = self.findings.iter().filter(|finding| !rules[finding.rule].shadow);
+        let live = self
+            .findings
+            .iter()
+            .filter(|finding| !rules[finding.rule].shadow);
         let mut longest = Nanos::ZERO;
         for finding in live {
             match finding.reading.standing {
@@ -227,8 +248,12 @@ impl Verdict {
 
     /// The soft limits that this request exceeds.
     pub fn over<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
-        let over = self.findings.iter().filter(|f| f.reading.standing == Standing::Over);
-        over.map(|finding| &*rules[finding.rule]).filter(|rule| !rule.shadow)
+        let over = self
+            .findings
+            .iter()
+            .filter(|f| f.reading.standing == Standing::Over);
+        over.map(|finding| &*rules[finding.rule])
+            .filter(|rule| !rule.shadow)
     }
 }
 

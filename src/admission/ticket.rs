@@ -83,7 +83,8 @@ impl Ticket {
 impl Reservation {
     fn settle(&self, used: u32, now: Nanos) {
         let limit = &self.rule.limit;
-        self.store.settle(limit, self.slot, self.key, self.units, used, now);
+        self.store
+            .settle(limit, self.slot, self.key, self.units, used, now);
     }
 }
 
@@ -96,7 +97,11 @@ impl Drop for Ticket {
 }
 
 fn cost(count: &Count, document: Option<&serde_json::Value>) -> u32 {
-    let Count::CostJson(path) = count else { return 1 };
+    let Count::CostJson(path) = count else {
+        return 1;
+    };
     let value = document.and_then(|root| path.iter().try_fold(root, |value, part| value.get(part)));
-    value.and_then(serde_json::Value::as_u64).map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    value
+        .and_then(serde_json::Value::as_u64)
+        .map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX))
 }

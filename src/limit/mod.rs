@@ -1,8 +1,15 @@
 //! What a limit promises, and the pure arithmetic that keeps it: no I/O, no clock, no lock.
 
+mod buckets;
 pub mod cell;
+mod fixed_window;
+mod gcra;
+mod guarantee;
+mod multi_level;
 pub mod rate;
 pub mod rule;
+mod sliding_log;
+mod sliding_window;
 
 use crate::clock::Nanos;
 

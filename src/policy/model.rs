@@ -26,7 +26,10 @@ pub struct At<T> {
 impl<T> At<T> {
     /// The same place with something made of the value.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> At<U> {
-        At { value: make(self.value), place: self.place }
+        At {
+            value: make(self.value),
+            place: self.place,
+        }
     }
 }
 

@@ -51,11 +51,18 @@ impl Process {
         let checks = [
             ("workers", self.workers != other.workers),
             ("listen", self.listen != other.listen),
-            ("admin", self.admin != other.admin || self.admin_token != other.admin_token),
+            (
+                "admin",
+                self.admin != other.admin || self.admin_token != other.admin_token,
+            ),
             ("store", self.store_budget != other.store_budget),
             ("access_log", self.access_log != other.access_log),
         ];
-        checks.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+        checks
+            .into_iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 

@@ -44,14 +44,20 @@ impl Writer {
         let (pieces, waiting): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
         let dropped = registry.counter(Metric::LogDropped, &[]);
         let lost = dropped.clone();
-        thread::Builder::new().name("access-log".into()).spawn(move || {
-            for piece in waiting {
-                if out.write_all(&piece).and_then(|()| out.flush()).is_err() {
-                    lost.increment(lines(&piece));
+        thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || {
+                for piece in waiting {
+                    if out.write_all(&piece).and_then(|()| out.flush()).is_err() {
+                        lost.increment(lines(&piece));
+                    }
                 }
-            }
-        })?;
-        Ok(Writer { requests: settings.requests, pieces, dropped })
+            })?;
+        Ok(Writer {
+            requests: settings.requests,
+            pieces,
+            dropped,
+        })
     }
 }
 
@@ -68,7 +74,10 @@ pub struct Access {
 impl Access {
     /// Collects for `writer`.
     pub fn new(writer: Writer) -> Access {
-        Access { writer, piece: RefCell::new(Vec::new()) }
+        Access {
+            writer,
+            piece: RefCell::new(Vec::new()),
+        }
     }
 
     /// Whether any request may be logged, so that its target must be kept.

@@ -56,12 +56,20 @@ impl Refusal {
         // A client that waits for 100 Continue has not sent its body and will not.
         let waits = head.headers.contains_key(EXPECT);
         let rest = (!waits && !body.is_empty()).then_some(body);
-        Refusal { why, rest, grpc: reject::is_grpc(&head.headers) }
+        Refusal {
+            why,
+            rest,
+            grpc: reject::is_grpc(&head.headers),
+        }
     }
 
     /// Refuses a request whose body is gone.
     pub fn without_body(why: Why, grpc: bool) -> Refusal {
-        Refusal { why, rest: None, grpc }
+        Refusal {
+            why,
+            rest: None,
+            grpc,
+        }
     }
 
     /// For metrics and the log.
@@ -102,7 +110,11 @@ impl Refusal {
             return response.map(|bytes| ReplyBody::Own(Some(bytes).filter(|b| !b.is_empty())));
         }
         let (status, detail) = describe(&self.why);
-        let mut response = if self.grpc { grpc(status, &detail) } else { problem(status, &detail) };
+        let mut response = if self.grpc {
+            grpc(status, &detail)
+        } else {
+            problem(status, &detail)
+        };
         let headers = response.headers_mut();
         match &self.why {
             Why::Unidentified(_) => {
@@ -119,8 +131,14 @@ impl Refusal {
 
 fn describe(why: &Why) -> (StatusCode, String) {
     match why {
-        Why::Bad(detail) => (StatusCode::BAD_REQUEST, format!("The request is refused: {detail}.")),
-        Why::NoRoute => (StatusCode::NOT_FOUND, "No policy matches this request.".into()),
+        Why::Bad(detail) => (
+            StatusCode::BAD_REQUEST,
+            format!("The request is refused: {detail}."),
+        ),
+        Why::NoRoute => (
+            StatusCode::NOT_FOUND,
+            "No policy matches this request.".into(),
+        ),
         Why::WrongMethod => (
             StatusCode::METHOD_NOT_ALLOWED,
             "Policies match this path with other methods only.".into(),
@@ -130,20 +148,27 @@ fn describe(why: &Why) -> (StatusCode, String) {
             format!("This route requires a valid {}.", identity.as_str()),
         ),
         Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
-        Why::SlowBody => {
-            (StatusCode::REQUEST_TIMEOUT, "The request body did not arrive in time.".into())
-        }
-        Why::BrokenBody => (StatusCode::BAD_REQUEST, "The request body broke off.".into()),
+        Why::SlowBody => (
+            StatusCode::REQUEST_TIMEOUT,
+            "The request body did not arrive in time.".into(),
+        ),
+        Why::BrokenBody => (
+            StatusCode::BAD_REQUEST,
+            "The request body broke off.".into(),
+        ),
         Why::Upstream(error) => match error {
-            upstream::Error::ConnectTimeout { .. } | upstream::Error::FirstByteTimeout { .. } => {
-                (StatusCode::GATEWAY_TIMEOUT, "The upstream did not answer in time.".into())
-            }
-            upstream::Error::Connect { .. } => {
-                (StatusCode::BAD_GATEWAY, "The upstream cannot be reached.".into())
-            }
-            upstream::Error::Exchange { .. } => {
-                (StatusCode::BAD_GATEWAY, "The upstream broke off its answer.".into())
-            }
+            upstream::Error::ConnectTimeout { .. } | upstream::Error::FirstByteTimeout { .. } => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "The upstream did not answer in time.".into(),
+            ),
+            upstream::Error::Connect { .. } => (
+                StatusCode::BAD_GATEWAY,
+                "The upstream cannot be reached.".into(),
+            ),
+            upstream::Error::Exchange { .. } => (
+                StatusCode::BAD_GATEWAY,
+                "The upstream broke off its answer.".into(),
+            ),
         },
     }
 }
@@ -165,7 +190,9 @@ fn problem(status: StatusCode, detail: &str) -> Response<ReplyBody> {
     });
     let mut response = Response::new(ReplyBody::Own(Some(body.to_string().into())));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, reject::PROBLEM_JSON);
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, reject::PROBLEM_JSON);
     response
 }
 
@@ -224,7 +251,11 @@ impl From<Denied<Identified>> for Refusal {
         let grpc = reject::is_grpc(&request.routed.arrival.head.headers);
         let response = reject::response(&verdict, request.rules(), style, grpc);
         let arrival = request.routed.arrival;
-        Refusal::new(Why::Limited(Box::new(response)), &arrival.head, arrival.body)
+        Refusal::new(
+            Why::Limited(Box::new(response)),
+            &arrival.head,
+            arrival.body,
+        )
     }
 }
 
@@ -232,9 +263,7 @@ impl Unsent for Refusal {
     fn unsent(&self) -> bool {
         matches!(
             self.why,
-            Why::Upstream(
-                upstream::Error::Connect { .. } | upstream::Error::ConnectTimeout { .. }
-            )
+            Why::Upstream(upstream::Error::Connect { .. } | upstream::Error::ConnectTimeout { .. })
         )
     }
 }

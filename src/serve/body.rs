@@ -40,7 +40,13 @@ impl RequestBody {
     /// A body of which nothing has been read.
     pub fn new(incoming: Incoming, guard: Rc<Guard>, idle: Duration) -> RequestBody {
         let rest = (!incoming.is_end_stream()).then_some(incoming);
-        RequestBody { ahead: None, rest, guard, idle, waiting: None }
+        RequestBody {
+            ahead: None,
+            rest,
+            guard,
+            idle,
+            waiting: None,
+        }
     }
 
     /// Puts back what was read from it.
@@ -85,7 +91,9 @@ impl Body for RequestBody {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
         let this = &mut *self;
-        let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
+        let Some(rest) = &mut this.rest else {
+            return Poll::Ready(None);
+        };
         match Pin::new(&mut *rest).poll_frame(cx) {
             Poll::Pending if this.guard.phase_expired(Phase::Body) => {
                 Poll::Ready(Some(Err(Error::Idle(this.idle))))
@@ -114,7 +122,10 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        let rest = self.rest.as_ref().map_or(SizeHint::with_exact(0), |rest| rest.size_hint());
+        let rest = self
+            .rest
+            .as_ref()
+            .map_or(SizeHint::with_exact(0), |rest| rest.size_hint());
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower() + ahead);
         if let Some(upper) = rest.upper() {
@@ -144,21 +155,21 @@ pub struct Relay {
 
 impl Relay {
     /// The body of an answer that came over `connection`.
-    pub fn new(
-        incoming: Incoming,
-        connection: Connection<RequestBody>,
-        coarse: Nanos,
-    ) -> Relay {
-        let mut relay = Relay { incoming, connection: Some(connection), coarse };
+    pub fn new(incoming: Incoming, connection: Connection<RequestBody>, coarse: Nanos) -> Relay {
+        let mut relay = Relay {
+            incoming,
+            connection: Some(connection),
+            coarse,
+        };
         relay.release_at_end();
         relay
     }
 
     fn release_at_end(&mut self) {
-        if self.incoming.is_end_stream() {
-            if let Some(connection) = self.connection.take() {
-                connection.release(self.coarse);
-            }
+        if self.incoming.is_end_stream()
+            && let Some(connection) = self.connection.take()
+        {
+            connection.release(self.coarse);
         }
     }
 }

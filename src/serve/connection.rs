@@ -96,7 +96,9 @@ impl Peer {
     /// The counter of one kind of failure of one upstream.
     pub fn failures(&self, metric: Metric, upstream: &str, reason: &str) -> metrics::Counter {
         let labels = [(Label::Upstream, upstream), (Label::Reason, reason)];
-        self.worker.registry.worker_counter(self.worker.number, metric, &labels)
+        self.worker
+            .registry
+            .worker_counter(self.worker.number, metric, &labels)
     }
 }
 
@@ -105,7 +107,12 @@ pub async fn serve(stream: TcpStream, address: SocketAddr, worker: Rc<Worker>, s
     let peer = Peer::new(address, &worker);
     let guard = peer.guard.clone();
     let send = worker.generation().ruleset.timeouts.send;
-    let io = TokioIo::new(Client { stream, guard: guard.clone(), send, closing: false });
+    let io = TokioIo::new(Client {
+        stream,
+        guard: guard.clone(),
+        send,
+        closing: false,
+    });
     let service = service_fn(|request| {
         let mut stack = stack.clone();
         stack.call((request, peer.clone(), worker.generation()))

@@ -60,13 +60,21 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
     let upstream = route.upstream;
     let Admitted { identified, over } = admitted;
     let Identified { routed, who } = identified;
-    let Arrival { mut head, body, peer, generation, note } = routed.arrival;
+    let Arrival {
+        mut head,
+        body,
+        peer,
+        generation,
+        note,
+    } = routed.arrival;
     let pool = &generation.pools[upstream];
     let grpc = is_grpc(&head.headers);
 
     let claims = Claims {
         user: who.user.as_deref(),
-        plan: who.plan.map(|plan| &*generation.ruleset.identity.plan.plans[plan].name),
+        plan: who
+            .plan
+            .map(|plan| &*generation.ruleset.identity.plan.plans[plan].name),
         over,
     };
     // What the client lists in Connection goes before the gateway adds fields of its own, so that
@@ -79,7 +87,11 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
     head.version = Version::HTTP_11;
 
     let request = Request::from_parts(head, body);
-    let exchange = Exchange { pool, peer: &peer, note: &note };
+    let exchange = Exchange {
+        pool,
+        peer: &peer,
+        note: &note,
+    };
     match exchange.run(request).await {
         Ok((response, connection)) => {
             let (mut parts, incoming) = response.into_parts();
@@ -126,7 +138,9 @@ fn announce(headers: &mut HeaderMap, peer: &Peer) {
     if !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
     }
-    let Some(host) = headers.get(HOST).cloned() else { return };
+    let Some(host) = headers.get(HOST).cloned() else {
+        return;
+    };
     let forwarded = peer.forwarded(&host);
     append(headers, FORWARDED, &forwarded);
     if !headers.contains_key(X_FORWARDED_HOST) {
@@ -181,7 +195,9 @@ impl Exchange<'_> {
                     Why::Upstream(upstream::Error::Exchange { .. }) if reused => unsent.or(spare),
                     _ => None,
                 };
-                let Some(request) = again else { return Err(why) };
+                let Some(request) = again else {
+                    return Err(why);
+                };
                 let connection = self.pool.checkout(true).await.map_err(Why::Upstream)?;
                 self.send(connection, request).await.map_err(|(why, _)| why)
             }
@@ -194,7 +210,9 @@ impl Exchange<'_> {
         mut request: Request<RequestBody>,
     ) -> Result<Answered, (Why, Option<Request<RequestBody>>)> {
         if self.note.wants_server() {
-            self.note.server.replace(Some(connection.server().to_owned()));
+            self.note
+                .server
+                .replace(Some(connection.server().to_owned()));
         }
         if !request.headers().contains_key(HOST)
             && let Ok(host) = HeaderValue::from_str(connection.server())
@@ -232,7 +250,10 @@ impl Exchange<'_> {
                 Err((why, unsent))
             }
             None => {
-                let error = upstream::Error::FirstByteTimeout { server: server(), after };
+                let error = upstream::Error::FirstByteTimeout {
+                    server: server(),
+                    after,
+                };
                 Err((Why::Upstream(error), None))
             }
         }
@@ -241,7 +262,10 @@ impl Exchange<'_> {
 
 /// Requests without a body and without an effect.
 fn repeatable(request: &Request<RequestBody>) -> bool {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let safe = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
     safe && request.body().is_empty()
 }
 
@@ -256,6 +280,7 @@ fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
 impl Peer {
     fn count_failure(&self, upstream: &str, error: &upstream::Error) {
         let reason = super::answer::upstream_reason(error);
-        self.failures(Metric::UpstreamErrors, upstream, reason).increment(1);
+        self.failures(Metric::UpstreamErrors, upstream, reason)
+            .increment(1);
     }
 }

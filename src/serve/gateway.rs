@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use http::Response;
-use tower::util::MapResponse;
 use tower::ServiceBuilder;
+use tower::util::MapResponse;
 
 use super::access::Access;
 use super::body::{Relay, ReplyBody};

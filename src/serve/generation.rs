@@ -115,20 +115,28 @@ impl Generation {
         for pool in before.iter().flat_map(|before| &before.pools) {
             kept.insert(&pool.settings().name, pool);
         }
-        let pools = ruleset.upstreams.iter().map(|settings| {
-            match kept.get(settings.name.as_str()) {
-                Some(pool) if pool.settings() == settings => (*pool).clone(),
-                _ => {
-                    let labels = [(Label::Upstream, settings.name.as_str())];
-                    let counter =
-                        registry.worker_counter(worker, Metric::UpstreamConnects, &labels);
-                    Pool::new(settings.clone(), clock.clone(), counter)
-                }
-            }
-        });
+        let pools =
+            ruleset
+                .upstreams
+                .iter()
+                .map(|settings| match kept.get(settings.name.as_str()) {
+                    Some(pool) if pool.settings() == settings => (*pool).clone(),
+                    _ => {
+                        let labels = [(Label::Upstream, settings.name.as_str())];
+                        let counter =
+                            registry.worker_counter(worker, Metric::UpstreamConnects, &labels);
+                        Pool::new(settings.clone(), clock.clone(), counter)
+                    }
+                });
         let pools = pools.collect();
-        let names = ruleset.routes.iter().map(|route| &*route.name).chain(["none"]);
-        let routes = names.map(|name| RouteCounters::new(registry, worker, name)).collect();
+        let names = ruleset
+            .routes
+            .iter()
+            .map(|route| &*route.name)
+            .chain(["none"]);
+        let routes = names
+            .map(|name| RouteCounters::new(registry, worker, name))
+            .collect();
         let rules = ruleset.rules.iter();
         let rules = rules.map(|rule| RuleCounters::new(registry, worker, rule.name.as_str()));
         Generation {

@@ -61,7 +61,11 @@ impl Guards {
     /// No connection yet.
     pub fn new(clock: Clock) -> Rc<Guards> {
         let now = Cell::new(clock.now());
-        Rc::new(Guards { list: RefCell::new(Vec::new()), now, clock })
+        Rc::new(Guards {
+            list: RefCell::new(Vec::new()),
+            now,
+            clock,
+        })
     }
 
     /// Time as of the last tick.
@@ -89,7 +93,9 @@ impl Guards {
         let now = self.clock.now();
         self.now.set(now);
         self.list.borrow_mut().retain(|guard| {
-            let Some(guard) = guard.upgrade() else { return false };
+            let Some(guard) = guard.upgrade() else {
+                return false;
+            };
             if guard.late(now) {
                 guard.wake();
             }
@@ -106,7 +112,11 @@ impl Guards {
 
     /// Connections open now.
     pub fn open(&self) -> usize {
-        self.list.borrow().iter().filter(|guard| guard.strong_count() > 0).count()
+        self.list
+            .borrow()
+            .iter()
+            .filter(|guard| guard.strong_count() > 0)
+            .count()
     }
 
     fn deadline(&self, span: Duration) -> u64 {
@@ -129,7 +139,10 @@ impl Guard {
 
     /// Starts a phase in the middle of another one, which [`Guard::resume`] goes on with.
     pub fn interrupt(&self, phase: Phase, span: Duration) -> Interrupted {
-        let before = Interrupted { phase: self.phase.get(), ends: self.phase_ends.get() };
+        let before = Interrupted {
+            phase: self.phase.get(),
+            ends: self.phase_ends.get(),
+        };
         self.enter(phase, span);
         before
     }
@@ -180,12 +193,17 @@ impl Guard {
     /// read. The other phases end by themselves, with an answer. Remembers whom to wake.
     pub fn must_close(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+        if !waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()))
+        {
             *waker = Some(cx.waker().clone());
         }
         let now = self.guards.now.get().0;
-        let ends_connection =
-            matches!(self.phase.get(), Phase::Idle | Phase::Header | Phase::Linger);
+        let ends_connection = matches!(
+            self.phase.get(),
+            Phase::Idle | Phase::Header | Phase::Linger
+        );
         self.write_ends.get() <= now || (ends_connection && self.phase_ends.get() <= now)
     }
 

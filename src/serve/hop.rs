@@ -14,8 +14,14 @@ const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 
 /// Fields that `Connection` may not name away, because the message means something else without
 /// them.
-const KEPT: [HeaderName; 6] =
-    [HOST, CONTENT_LENGTH, AUTHORIZATION, COOKIE, SET_COOKIE, CONTENT_TYPE];
+const KEPT: [HeaderName; 6] = [
+    HOST,
+    CONTENT_LENGTH,
+    AUTHORIZATION,
+    COOKIE,
+    SET_COOKIE,
+    CONTENT_TYPE,
+];
 
 /// Removes the fields of one connection from a message, in either direction. `TE: trailers` stays.
 pub fn strip(headers: &mut HeaderMap) {
@@ -38,10 +44,11 @@ fn strip_named(headers: &mut HeaderMap) {
     let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
     for value in headers.get_all(CONNECTION) {
         for token in value.as_bytes().split(|byte| *byte == b',') {
-            if let Ok(name) = HeaderName::from_bytes(token.trim_ascii()) {
-                if name != TE && !KEPT.contains(&name) {
-                    named.push(name);
-                }
+            if let Ok(name) = HeaderName::from_bytes(token.trim_ascii())
+                && name != TE
+                && !KEPT.contains(&name)
+            {
+                named.push(name);
             }
         }
     }
@@ -103,23 +110,57 @@ mod tests {
             headers.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
         }
         strip(&mut headers);
-        let left: Vec<_> = headers.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
+        let left: Vec<_> = headers
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.to_str().unwrap()))
+            .collect();
         assert_eq!(left, after);
     }
 
     #[test]
     fn fields_of_one_connection_go() {
-        check(&[("host", "a"), ("connection", "keep-alive"), ("keep-alive", "1")], &[("host", "a")]);
-        check(&[("connection", "close, X-Secret"), ("x-secret", "1"), ("b", "2")], &[("b", "2")]);
-        check(&[("connection", "x-a"), ("connection", "x-b"), ("x-b", "1")], &[]);
-        check(&[("te", "gzip, trailers"), ("connection", "te")], &[("te", "trailers")]);
+        check(
+            &[
+                ("host", "a"),
+                ("connection", "keep-alive"),
+                ("keep-alive", "1"),
+            ],
+            &[("host", "a")],
+        );
+        check(
+            &[
+                ("connection", "close, X-Secret"),
+                ("x-secret", "1"),
+                ("b", "2"),
+            ],
+            &[("b", "2")],
+        );
+        check(
+            &[("connection", "x-a"), ("connection", "x-b"), ("x-b", "1")],
+            &[],
+        );
+        check(
+            &[("te", "gzip, trailers"), ("connection", "te")],
+            &[("te", "trailers")],
+        );
         check(&[("te", "gzip")], &[]);
-        check(&[("upgrade", "h2c"), ("connection", "upgrade"), ("proxy-connection", "x")], &[]);
+        check(
+            &[
+                ("upgrade", "h2c"),
+                ("connection", "upgrade"),
+                ("proxy-connection", "x"),
+            ],
+            &[],
+        );
     }
 
     #[test]
     fn the_message_itself_cannot_be_named_away() {
-        let kept = [("host", "a"), ("content-length", "3"), ("authorization", "b")];
+        let kept = [
+            ("host", "a"),
+            ("content-length", "3"),
+            ("authorization", "b"),
+        ];
         let mut all = kept.to_vec();
         all.push(("connection", "host, content-length, authorization"));
         check(&all, &kept);

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, Ready, err};
-use http::header::CONTENT_TYPE;
 use http::Response;
+use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use tower::{Layer, Service};
 
@@ -70,7 +70,10 @@ impl Candidate for Identified {
 
     fn admitted(self, verdict: &Verdict) -> Admitted {
         let over = over_header(verdict, self.rules());
-        Admitted { identified: self, over }
+        Admitted {
+            identified: self,
+            over,
+        }
     }
 }
 
@@ -111,7 +114,9 @@ where
         let arrival = &routed.arrival;
         let generation = &arrival.generation;
         let wall = || generation.clock.wall();
-        let who = generation.identifier.identify(arrival.peer.ip, &arrival.head, wall);
+        let who = generation
+            .identifier
+            .identify(arrival.peer.ip, &arrival.head, wall);
         arrival.note.ip.set(who.ip);
         if who.user.is_some() {
             arrival.note.user.borrow_mut().clone_from(&who.user);
@@ -138,8 +143,18 @@ where
         let mut inner = self.inner.clone();
         Box::pin(async move {
             let Identified { routed, who } = &mut identified;
-            let Arrival { head, body, generation, .. } = &mut routed.arrival;
-            let most = generation.ruleset.identity.email.as_ref().map_or(0, |email| email.max_body);
+            let Arrival {
+                head,
+                body,
+                generation,
+                ..
+            } = &mut routed.arrival;
+            let most = generation
+                .ruleset
+                .identity
+                .email
+                .as_ref()
+                .map_or(0, |email| email.max_body);
             match peek(body, most).await {
                 Ok((ahead, whole)) => {
                     if whole {
@@ -179,7 +194,9 @@ async fn peek(body: &mut RequestBody, most: usize) -> Result<(Bytes, bool), body
 
 fn missing(identified: &Identified) -> Option<Why> {
     let required = &identified.routed.route().require;
-    let absent = required.iter().find(|identity| !identified.who.has(**identity))?;
+    let absent = required
+        .iter()
+        .find(|identity| !identified.who.has(**identity))?;
     Some(Why::Unidentified(*absent))
 }
 

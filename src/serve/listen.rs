@@ -23,7 +23,11 @@ pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<std::net::Tcp
     let mut sockets: Vec<std::net::TcpListener> = Vec::with_capacity(workers);
     let mut address = address;
     for _ in 0..workers {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.set_nonblocking(true)?;
@@ -51,7 +55,11 @@ impl Share {
         others: Arc<[UnboundedSender<Handed>]>,
         mine: usize,
     ) -> Share {
-        Share { loads, others, mine }
+        Share {
+            loads,
+            others,
+            mine,
+        }
     }
 
     /// Counts a new connection. Gives it to another worker when that one has clearly fewer; else

@@ -141,7 +141,10 @@ impl<S> Layer<S> for RecordLayer {
     type Service = Record<S>;
 
     fn layer(&self, inner: S) -> Record<S> {
-        Record { inner, access: self.access.clone() }
+        Record {
+            inner,
+            access: self.access.clone(),
+        }
     }
 }
 
@@ -191,8 +194,18 @@ where
         let body = RequestBody::new(body, guard, idle);
         let recording = Some(Recording(note.clone()));
         let connection = peer.clone();
-        let future = self.inner.call(Arrival { head, body, peer, generation, note });
-        Recorder { future, recording, peer: connection }
+        let future = self.inner.call(Arrival {
+            head,
+            body,
+            peer,
+            generation,
+            note,
+        });
+        Recorder {
+            future,
+            recording,
+            peer: connection,
+        }
     }
 }
 
@@ -237,7 +250,11 @@ where
         }
         this.peer.guard.busy();
         let peer = this.peer.clone();
-        Poll::Ready(Ok(response.map(|inner| Recorded { inner, recording, peer })))
+        Poll::Ready(Ok(response.map(|inner| Recorded {
+            inner,
+            recording,
+            peer,
+        })))
     }
 }
 

@@ -77,7 +77,12 @@ fn find(arrival: &Arrival) -> Result<usize, Why> {
     let path = normalise(head.uri.path())
         .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-    match arrival.generation.ruleset.table.find(host, &head.method, &path) {
+    match arrival
+        .generation
+        .ruleset
+        .table
+        .find(host, &head.method, &path)
+    {
         Found::Route(index) => Ok(index),
         Found::OtherMethod => Err(Why::WrongMethod),
         Found::None => Err(Why::NoRoute),
@@ -93,7 +98,9 @@ fn framing(head: &Parts) -> Result<(), Why> {
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => Err(Why::Bad("the only transfer coding served here is one `chunked`")),
+        _ => Err(Why::Bad(
+            "the only transfer coding served here is one `chunked`",
+        )),
     }
 }
 
@@ -117,12 +124,14 @@ fn settle_host(head: &mut Parts) -> Result<(), Why> {
 fn one_host(headers: &HeaderMap) -> Result<Option<&HeaderValue>, ()> {
     let mut hosts = headers.get_all(HOST).iter();
     let first = hosts.next();
-    if hosts.next().is_some() { Err(()) } else { Ok(first) }
+    if hosts.next().is_some() {
+        Err(())
+    } else {
+        Ok(first)
+    }
 }
 
 fn is_host(host: &HeaderValue) -> bool {
-    let allowed = |byte: &u8| {
-        byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte)
-    };
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
     !host.is_empty() && host.len() <= 255 && host.as_bytes().iter().all(allowed)
 }

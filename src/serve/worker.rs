@@ -87,17 +87,32 @@ impl Worker {
 /// Starts the thread.
 pub fn spawn(start: Start) -> io::Result<Handle> {
     let (orders, inbox) = tokio::sync::mpsc::unbounded_channel();
-    let runtime = move || Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = move || {
+        Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+    };
     let name = format!("worker-{}", start.number);
-    let thread = thread::Builder::new().name(name).spawn(move || match runtime() {
-        Ok(runtime) => runtime.block_on(run(start, inbox)),
-        Err(error) => tracing::error!(%error, "a worker could not start"),
-    })?;
+    let thread = thread::Builder::new()
+        .name(name)
+        .spawn(move || match runtime() {
+            Ok(runtime) => runtime.block_on(run(start, inbox)),
+            Err(error) => tracing::error!(%error, "a worker could not start"),
+        })?;
     Ok(Handle { orders, thread })
 }
 
 async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
-    let Start { number, listeners, running, mut handed, share, writer, registry, clock } = start;
+    let Start {
+        number,
+        listeners,
+        running,
+        mut handed,
+        share,
+        writer,
+        registry,
+        clock,
+    } = start;
     let generation = Generation::new(&running, None, number, &registry, &clock);
     let access = Rc::new(Access::new(writer));
     let worker = Rc::new(Worker {
@@ -149,7 +164,11 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         }
     };
     if tokio::time::timeout(drain, finished).await.is_err() {
-        tracing::warn!(worker = number, open = worker.guards.open(), "drain deadline passed");
+        tracing::warn!(
+            worker = number,
+            open = worker.guards.open(),
+            "drain deadline passed"
+        );
     }
     ticker.abort();
     access.flush();
@@ -181,7 +200,10 @@ async fn accept(socket: TcpListener, worker: Rc<Worker>, stack: Stack) {
 
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }
 
 fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {

@@ -2,8 +2,8 @@
 //! request are checked, then all are taken, or none.
 
 mod memory;
-pub use memory::*;
 use crate::limit::{Fingerprint, Limit};
+pub use memory::*;
 
 /// The number a store gives to a limit that was registered with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

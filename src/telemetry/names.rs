@@ -64,8 +64,12 @@ impl Metric {
     pub fn help(self) -> &'static str {
         match self {
             Metric::Requests => "Requests answered, by route and outcome.",
-            Metric::LimitDecisions => "Decisions of each limit: within, over, refused, shadow_refused.",
-            Metric::RequestSeconds => "Seconds from arrival to the end of the answer, summed by route.",
+            Metric::LimitDecisions => {
+                "Decisions of each limit: within, over, refused, shadow_refused."
+            }
+            Metric::RequestSeconds => {
+                "Seconds from arrival to the end of the answer, summed by route."
+            }
             Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
             Metric::UpstreamConnects => "Connections made to upstreams.",
             Metric::Connections => "Connections taken from clients.",
@@ -74,7 +78,9 @@ impl Metric {
             Metric::StoreBytes => "Bytes of the memory store in use.",
             Metric::StoreBudget => "Bytes that the memory store may use.",
             Metric::StoreKeys => "Keys that the memory store holds.",
-            Metric::StoreSketched => "Decisions of the overflow sketch, made when no cell was free.",
+            Metric::StoreSketched => {
+                "Decisions of the overflow sketch, made when no cell was free."
+            }
             Metric::LogDropped => "Access-log lines dropped because the output was too slow.",
         }
     }
@@ -82,9 +88,10 @@ impl Metric {
     /// Counter or gauge.
     pub fn kind(self) -> Kind {
         match self {
-            Metric::ConnectionsOpen | Metric::StoreBytes | Metric::StoreBudget | Metric::StoreKeys => {
-                Kind::Gauge
-            }
+            Metric::ConnectionsOpen
+            | Metric::StoreBytes
+            | Metric::StoreBudget
+            | Metric::StoreKeys => Kind::Gauge,
             _ => Kind::Counter,
         }
     }

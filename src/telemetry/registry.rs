@@ -59,7 +59,9 @@ impl CounterFn for Cell {
 impl GaugeFn for Cell {
     fn increment(&self, value: f64) {
         let change = |bits| Some((f64::from_bits(bits) + value).to_bits());
-        let _ = self.bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        let _ = self
+            .bits
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     fn decrement(&self, value: f64) {
@@ -79,7 +81,10 @@ impl Registry {
         if let Some(cell) = cells.iter().find(|cell| cell.owner == owner) {
             return cell.clone();
         }
-        let cell = Arc::new(Cell { bits: AtomicU64::new(0), owner });
+        let cell = Arc::new(Cell {
+            bits: AtomicU64::new(0),
+            owner,
+        });
         cells.push(cell.clone());
         cell
     }
@@ -109,7 +114,9 @@ impl Registry {
         let labels: Labels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
         let series = self.series.lock();
         let cells = series.get(&(metric, labels));
-        cells.map_or(0, |cells| cells.iter().map(|c| c.bits.load(Ordering::Relaxed)).sum())
+        cells.map_or(0, |cells| {
+            cells.iter().map(|c| c.bits.load(Ordering::Relaxed)).sum()
+        })
     }
 
     /// The Prometheus text format, version 0.0.4.
@@ -118,9 +125,17 @@ impl Registry {
         let mut last = None;
         for ((metric, labels), cells) in self.series.lock().iter() {
             if last != Some(*metric) {
-                let kind = if metric.kind() == Kind::Gauge { "gauge" } else { "counter" };
+                let kind = if metric.kind() == Kind::Gauge {
+                    "gauge"
+                } else {
+                    "counter"
+                };
                 let name = metric.name();
-                let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help());
+                let _ = writeln!(
+                    text,
+                    "# HELP {name} {}\n# TYPE {name} {kind}",
+                    metric.help()
+                );
                 last = Some(*metric);
             }
             text.push_str(metric.name());
@@ -146,7 +161,10 @@ impl Registry {
 }
 
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -157,21 +175,32 @@ mod tests {
     fn workers_add_up() {
         let registry = Registry::default();
         let labels = [(Label::Route, "a\"b"), (Label::Outcome, "admitted")];
-        registry.worker_counter(0, Metric::Requests, &labels).increment(2);
-        registry.worker_counter(1, Metric::Requests, &labels).increment(3);
+        registry
+            .worker_counter(0, Metric::Requests, &labels)
+            .increment(2);
+        registry
+            .worker_counter(1, Metric::Requests, &labels)
+            .increment(3);
         registry.gauge(Metric::StoreKeys, &[]).set(7.0);
         let text = registry.render();
         let line = "tollgate_requests_total{route=\"a\\\"b\",outcome=\"admitted\"} 5\n";
         assert!(text.contains(line), "{text}");
-        assert!(text.contains("# TYPE tollgate_store_keys gauge\ntollgate_store_keys 7\n"), "{text}");
+        assert!(
+            text.contains("# TYPE tollgate_store_keys gauge\ntollgate_store_keys 7\n"),
+            "{text}"
+        );
         assert_eq!(registry.total(Metric::Requests, &labels), 5);
     }
 
     #[test]
     fn asking_twice_gives_the_same_cell() {
         let registry = Registry::default();
-        registry.worker_counter(0, Metric::Connections, &[]).increment(1);
-        registry.worker_counter(0, Metric::Connections, &[]).increment(1);
+        registry
+            .worker_counter(0, Metric::Connections, &[])
+            .increment(1);
+        registry
+            .worker_counter(0, Metric::Connections, &[])
+            .increment(1);
         assert_eq!(registry.total(Metric::Connections, &[]), 2);
     }
 }

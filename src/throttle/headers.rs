@@ -49,7 +49,10 @@ impl Line {
             for (place, finding) in verdict.findings.iter().filter(open).enumerate() {
                 let comma = if place == 0 { "" } else { ", " };
                 let (name, quota) = (name(finding), finding.reading.quota);
-                policies.add(format_args!("{comma}\"{name}\";q={quota};w={}", window(finding)));
+                policies.add(format_args!(
+                    "{comma}\"{name}\";q={quota};w={}",
+                    window(finding)
+                ));
             }
             line.push(POLICY, policies);
             let mut limit = Text::default();
@@ -84,7 +87,11 @@ impl Line {
 fn loudest(a: &&Finding, b: &&Finding) -> std::cmp::Ordering {
     let weight = |finding: &Finding| {
         let reading = &finding.reading;
-        (!reading.standing.admits(), reading.wait, std::cmp::Reverse(reading.remaining))
+        (
+            !reading.standing.admits(),
+            reading.wait,
+            std::cmp::Reverse(reading.remaining),
+        )
     };
     weight(a).cmp(&weight(b))
 }

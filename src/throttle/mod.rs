@@ -100,7 +100,9 @@ where
         let (verdict, ticket) = request.admission().decide(&request.ask());
         request.note(&verdict);
         if !verdict.admitted {
-            return Deciding::Denied { denied: Some(Denied { request, verdict }) };
+            return Deciding::Denied {
+                denied: Some(Denied { request, verdict }),
+            };
         }
         let pass = Pass {
             headers: headers::Line::new(&verdict, request.ask().rules, request.header_style()),
@@ -114,7 +116,10 @@ where
             let next = Some((admitted, self.inner.clone(), pass));
             return Deciding::Delayed { sleep, next };
         }
-        Deciding::Running { future: self.inner.call(admitted), pass: Some(pass) }
+        Deciding::Running {
+            future: self.inner.call(admitted),
+            pass: Some(pass),
+        }
     }
 }
 
@@ -157,7 +162,10 @@ where
                         return Poll::Pending;
                     };
                     let future = inner.call(admitted);
-                    self.set(Deciding::Running { future, pass: Some(pass) });
+                    self.set(Deciding::Running {
+                        future,
+                        pass: Some(pass),
+                    });
                 }
                 DecidingProject::Running { future, pass } => {
                     let result = ready!(future.poll(cx));
@@ -187,7 +195,8 @@ impl Pass {
             Ok(mut response) => {
                 let status = response.status().as_u16();
                 let headers = response.headers();
-                self.ticket.settle(Outcome::Answered { status, headers }, now);
+                self.ticket
+                    .settle(Outcome::Answered { status, headers }, now);
                 self.headers.write(response.headers_mut());
                 let (ticket, clock) = (self.ticket, self.clock);
                 Ok(response.map(|body| Settling::new(body, ticket, clock)))

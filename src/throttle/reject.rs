@@ -25,9 +25,9 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     value.is_some_and(|value| {
-        value.strip_prefix(b"application/grpc").is_some_and(|rest| {
-            matches!(rest.first(), None | Some(b'+' | b';'))
-        })
+        value
+            .strip_prefix(b"application/grpc")
+            .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
     })
 }
 
@@ -39,11 +39,19 @@ pub fn response(
     grpc: bool,
 ) -> Response<Bytes> {
     let refusing = verdict.refusing(rules);
-    let told = refusing.iter().filter(|rule| rule.disclose == Disclose::All);
+    let told = refusing
+        .iter()
+        .filter(|rule| rule.disclose == Disclose::All);
     let names: Vec<&str> = told.map(|rule| rule.name.as_str()).collect();
-    let wait = verdict.retry_after(rules).map(|wait| wait.ceil_secs().max(1));
+    let wait = verdict
+        .retry_after(rules)
+        .map(|wait| wait.ceil_secs().max(1));
     let detail = detail(&names, wait);
-    let mut response = if grpc { grpc_answer(RESOURCE_EXHAUSTED, &detail) } else { problem(&detail, &names) };
+    let mut response = if grpc {
+        grpc_answer(RESOURCE_EXHAUSTED, &detail)
+    } else {
+        problem(&detail, &names)
+    };
     let headers = response.headers_mut();
     if let Some(seconds) = wait {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

@@ -43,8 +43,12 @@ impl Open {
     }
 
     fn settle(mut self) {
-        let document = self.copy.take().and_then(|copy| serde_json::from_slice(&copy).ok());
-        self.ticket.settle(Outcome::Body(document.as_ref()), self.clock.now());
+        let document = self
+            .copy
+            .take()
+            .and_then(|copy| serde_json::from_slice(&copy).ok());
+        self.ticket
+            .settle(Outcome::Body(document.as_ref()), self.clock.now());
     }
 }
 
@@ -56,8 +60,15 @@ impl<B> Settling<B> {
 
     /// A body whose end settles what is left on `ticket`.
     pub fn new(inner: B, ticket: Ticket, clock: Clock) -> Settling<B> {
-        let open = Open { ticket, clock, copy: Some(BytesMut::new()) };
-        Settling { inner, open: (!open.ticket.is_empty()).then(|| Box::new(open)) }
+        let open = Open {
+            ticket,
+            clock,
+            copy: Some(BytesMut::new()),
+        };
+        Settling {
+            inner,
+            open: (!open.ticket.is_empty()).then(|| Box::new(open)),
+        }
     }
 }
 
@@ -71,10 +82,10 @@ impl<B: Body<Data = Bytes>> Body for Settling<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(cx));
-        if let Some(open) = this.open {
-            if let Some(Ok(data)) = frame.as_ref().map(|f| f.as_ref().map(|f| f.data_ref())) {
-                open.keep(data.map_or(&[], |data| data.chunk()));
-            }
+        if let Some(open) = this.open
+            && let Some(Ok(data)) = frame.as_ref().map(|f| f.as_ref().map(|f| f.data_ref()))
+        {
+            open.keep(data.map_or(&[], |data| data.chunk()));
         }
         let ended = frame.is_none() || this.inner.is_end_stream();
         if ended && let Some(open) = this.open.take() {

@@ -104,7 +104,13 @@ where
             idle: RefCell::new(Vec::new()),
         });
         let servers = servers.collect();
-        Rc::new(Pool { settings, servers, next: Cell::new(0), clock, connected })
+        Rc::new(Pool {
+            settings,
+            servers,
+            next: Cell::new(0),
+            clock,
+            connected,
+        })
     }
 
     /// What the pool was made from.
@@ -145,7 +151,12 @@ where
         sender: SendRequest<B>,
         reused: bool,
     ) -> Connection<B> {
-        Connection { pool: self.clone(), server, sender, reused }
+        Connection {
+            pool: self.clone(),
+            server,
+            sender,
+            reused,
+        }
     }
 
     fn idle(&self, server: usize) -> Option<SendRequest<B>> {
@@ -157,19 +168,28 @@ where
 
     async fn connect(self: &Rc<Self>, server: usize) -> Result<SendRequest<B>, Error> {
         let ServerPool { server, name, .. } = &self.servers[server];
-        let failed = |cause| Error::Connect { server: name.clone(), cause };
+        let failed = |cause| Error::Connect {
+            server: name.clone(),
+            cause,
+        };
         let attempt = TcpStream::connect((server.host.as_str(), server.port));
         let after = self.settings.connect;
         let stream = tokio::time::timeout(after, attempt)
             .await
-            .map_err(|_| Error::ConnectTimeout { server: name.clone(), after })?
+            .map_err(|_| Error::ConnectTimeout {
+                server: name.clone(),
+                after,
+            })?
             .map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(MAX_HEAD)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|cause| Error::Exchange { server: name.clone(), cause })?;
+            .map_err(|cause| Error::Exchange {
+                server: name.clone(),
+                cause,
+            })?;
         self.connected.increment(1);
         tokio::task::spawn_local(async move {
             // An error of the connection reaches the request that was on it.
@@ -180,7 +200,12 @@ where
 
     /// Closes connections that were not used for the time allowed.
     pub fn expire(&self) {
-        let keep_since = Nanos(self.clock.now().0.saturating_sub(Nanos::from(self.settings.idle).0));
+        let keep_since = Nanos(
+            self.clock
+                .now()
+                .0
+                .saturating_sub(Nanos::from(self.settings.idle).0),
+        );
         for server in &self.servers {
             let idle = &mut *server.idle.borrow_mut();
             idle.retain(|idle| idle.since >= keep_since && !idle.sender.is_closed());
@@ -204,17 +229,23 @@ where
         &mut self,
         request: Request<B>,
     ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<B>>)> {
-        self.sender.try_send_request(request).await.map_err(|mut error| {
-            let unsent = error.take_message();
-            (error.into_error(), unsent)
-        })
+        self.sender
+            .try_send_request(request)
+            .await
+            .map_err(|mut error| {
+                let unsent = error.take_message();
+                (error.into_error(), unsent)
+            })
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
     pub fn release(self, now: Nanos) {
         let mut idle = self.pool.servers[self.server].idle.borrow_mut();
         if idle.len() < MAX_IDLE && !self.sender.is_closed() {
-            idle.push(Idle { sender: self.sender, since: now });
+            idle.push(Idle {
+                sender: self.sender,
+                since: now,
+            });
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::header::{FORWARDED, HeaderMap, HeaderName};
+use http::header::{FORWARDED, GetAll, HeaderMap, HeaderName, HeaderValue};
 use ipnet::{IpNet, Ipv4Net};
 
 /// `X-Forwarded-For`.
@@ -111,23 +111,23 @@ pub fn client(trusted: &Trusted, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
     if !trusted.contains(peer) {
         return peer;
     }
-    let listed = headers.contains_key(X_FORWARDED_FOR);
-    let forwarded = headers.contains_key(FORWARDED);
+    let (list, forwarded) = (headers.get_all(X_FORWARDED_FOR), headers.get_all(FORWARDED));
     let by_list = || {
-        let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
+        let lines = list.iter().rev();
         let hops = lines
             .flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','))
             .map(node);
         walk(trusted, peer, hops)
     };
     let by_forwarded = || {
-        let lines = headers.get_all(FORWARDED).iter().rev();
+        let lines = forwarded.iter().rev();
         let hops = lines
             .flat_map(|line| Elements::of(line.as_bytes(), b','))
             .map(forwarded_for);
         walk(trusted, peer, hops)
     };
-    match (listed, forwarded) {
+    let given = |lines: &GetAll<'_, HeaderValue>| lines.iter().next().is_some();
+    match (given(&list), given(&forwarded)) {
         (false, false) => peer,
         (true, false) => by_list(),
         (false, true) => by_forwarded(),

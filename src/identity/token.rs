@@ -2,6 +2,10 @@
 //!
 //! A credential that is there twice, or longer than [`MAX_TOKEN`], is no credential: the gateway and
 //! the upstream might read different ones. Such a request counts as bringing one that does not verify.
+//!
+//! Where the credential is also the proof of the user (API keys; a signed token with [`Source::Bearer`]
+//! or the Authorization header), one that does not verify is absent. Where nothing verifies it, it is
+//! what the client says it is, and a limit by token wants one by ip beside it.
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, HeaderName};

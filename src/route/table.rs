@@ -9,6 +9,7 @@
 //! `GET /login` to `/**`.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use http::Method;
 use smallvec::SmallVec;
@@ -131,11 +132,11 @@ impl RouteTable {
 
     /// Asks the tries of this host, the most specific first, until one answers.
     fn tries<T>(&self, host: Option<&str>, mut ask: impl FnMut(&Trie) -> Option<T>) -> Option<T> {
-        let named = !(self.exact.is_empty() && self.below.is_empty());
+        if self.exact.is_empty() && self.below.is_empty() {
+            return ask(&self.any);
+        }
         let mut buffer = [0; MAX_HOST];
-        let host = host
-            .filter(|_| named)
-            .and_then(|host| canonical(host, &mut buffer));
+        let host = host.and_then(|host| canonical(host, &mut buffer));
         if let Some(host) = host {
             if let Some(found) = self.exact.get(host).and_then(&mut ask) {
                 return Some(found);
@@ -168,12 +169,44 @@ struct Trie {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    literals: HashMap<Box<str>, u32>,
+    literals: HashMap<Box<str>, u32, BuildHasherDefault<SegmentHasher>>,
     one: Option<u32>,
     /// Patterns that end here.
     end: Leaf,
     /// Patterns that end here with `**`.
     rest: Leaf,
+}
+
+/// A short hash, after rustc's. No secret is needed: only policies put segments into the table, so
+/// nobody outside can make them collide.
+#[derive(Clone, Copy, Default)]
+struct SegmentHasher(u64);
+
+impl Hasher for SegmentHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.write_u64(u64::from_le_bytes(*word));
+        }
+        let last = rest
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        self.write_u64(last);
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let mixed = self.0.rotate_left(5) ^ word;
+        self.0 = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn finish(&self) -> u64 {
+        // The map takes its place from the low bits, the product is best in the high ones.
+        self.0.rotate_left(26)
+    }
 }
 
 impl Default for Trie {

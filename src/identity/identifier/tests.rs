@@ -374,6 +374,14 @@ fn keys_are_stable() {
     );
 }
 
+#[test]
+fn settings_are_shared_and_identifiers_move() {
+    fn shared<T: Send + Sync>() {}
+    fn moves<T: Send>() {}
+    shared::<Settings>();
+    moves::<Identifier>();
+}
+
 trait MapKeys {
     fn map_keys(&self) -> Vec<Fingerprint>;
 }

@@ -16,7 +16,6 @@ const MAX_PER_ROUTE: usize = 32;
 /// Reports everything that does not fit together.
 pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     sockets(cx, gateway);
-    upstreams(cx, gateway, policies);
     plans(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
@@ -24,8 +23,10 @@ pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     for policy in policies {
         check_policy(cx, gateway, policy);
     }
-    unlisted(cx, gateway, policies);
     conflicts(cx, policies);
+    // Last, for what nobody uses is told only where nothing is wrong.
+    upstreams(cx, gateway, policies);
+    unlisted(cx, gateway, policies);
 }
 
 fn sockets(cx: &mut Cx, gateway: &Gateway) {
@@ -35,7 +36,11 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
         match seen.insert(address, place) {
             Some(first) if address.port() != 0 => {
                 let help = format!("it is taken on line {}; choose another port", first.line);
-                cx.error(place, format!("`{address}` is listened on twice"), Some(help));
+                cx.error(
+                    place,
+                    format!("`{address}` is listened on twice"),
+                    Some(help),
+                );
             }
             _ => {}
         }
@@ -43,11 +48,22 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
     for listener in &gateway.listen {
         take(cx, listener.value.address, listener.place);
     }
-    if let Admin::On { address, token_file } = &gateway.admin {
+    if let Admin::On {
+        address,
+        token_file,
+    } = &gateway.admin
+    {
         take(cx, address.value, address.place);
         if !address.value.ip().to_canonical().is_loopback() && token_file.is_none() {
-            let message = format!("`{}` is not loopback: whoever reaches it could run the gateway", address.value);
-            let help = format!("write `127.0.0.1:{0}`, or `{{ address: {1}, token_file: admin.token }}`", address.value.port(), address.value);
+            let message = format!(
+                "`{}` is not loopback: whoever reaches it could run the gateway",
+                address.value
+            );
+            let help = format!(
+                "write `127.0.0.1:{0}`, or `{{ address: {1}, token_file: admin.token }}`",
+                address.value.port(),
+                address.value
+            );
             cx.error(address.place, message, Some(help));
         }
     }
@@ -56,17 +72,25 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
 fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     for upstream in &gateway.upstreams {
         for (index, server) in upstream.servers.iter().enumerate() {
-            if upstream.servers[..index.min(256)].iter().any(|other| other.value == server.value) {
+            if upstream.servers[..index.min(256)]
+                .iter()
+                .any(|other| other.value == server.value)
+            {
                 let message = format!("upstream `{}` has this server twice", upstream.name.value);
                 cx.warn(server.place, message, Some("remove one of them".into()));
             }
         }
     }
-    let known: HashMap<&str, Place> =
-        gateway.upstreams.iter().map(|up| (up.name.value.as_str(), up.name.place)).collect();
+    let known: HashMap<&str, Place> = gateway
+        .upstreams
+        .iter()
+        .map(|up| (up.name.value.as_str(), up.name.place))
+        .collect();
     let mut used: HashMap<&str, ()> = HashMap::new();
     for policy in policies {
-        let Some(upstream) = &policy.upstream else { continue };
+        let Some(upstream) = &policy.upstream else {
+            continue;
+        };
         used.insert(&upstream.value, ());
         if known.contains_key(upstream.value.as_str()) || known.is_empty() {
             continue;
@@ -76,10 +100,17 @@ fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
             Some(name) => format!("did you mean `{name}`?"),
             None => format!("the gateway file has {}", listed(names.take(20))),
         };
-        cx.error(upstream.place, format!("there is no upstream `{}`", upstream.value), Some(help));
+        cx.error(
+            upstream.place,
+            format!("there is no upstream `{}`", upstream.value),
+            Some(help),
+        );
+    }
+    if cx.failed() {
+        return;
     }
     for upstream in &gateway.upstreams {
-        if !policies.is_empty() && !used.contains_key(upstream.name.value.as_str()) {
+        if !used.contains_key(upstream.name.value.as_str()) {
             let message = format!("no policy uses the upstream `{}`", upstream.name.value);
             cx.warn(upstream.name.place, message, None);
         }
@@ -90,12 +121,19 @@ fn plans(cx: &mut Cx, gateway: &Gateway) {
     let identity = &gateway.identity;
     let Some(source) = &identity.plan else { return };
     if let Some(default) = &source.value.default {
-        if !gateway.plans.iter().any(|plan| plan.value.name == default.value) {
+        if !gateway
+            .plans
+            .iter()
+            .any(|plan| plan.value.name == default.value)
+        {
             let names = gateway.plans.iter().map(|plan| plan.value.name.as_str());
             let help = match nearest(&default.value, names.clone()) {
                 Some(name) => format!("did you mean `{name}`?"),
                 None if gateway.plans.is_empty() => {
-                    format!("add for instance `plans: {{ {}: {{ multiply: 1 }} }}`", default.value)
+                    format!(
+                        "add for instance `plans: {{ {}: {{ multiply: 1 }} }}`",
+                        default.value
+                    )
                 }
                 None => format!("the plans are {}", listed(names)),
             };
@@ -116,7 +154,11 @@ fn plans(cx: &mut Cx, gateway: &Gateway) {
         }
         Some(PlanFrom::ApiKeys(place)) if !matches!(user, Some(User::ApiKeys(_))) => {
             let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
-            cx.error(*place, message, Some("add for instance `user: { api_keys: keys.yaml }`".into()));
+            cx.error(
+                *place,
+                message,
+                Some("add for instance `user: { api_keys: keys.yaml }`".into()),
+            );
         }
         _ => {}
     }
@@ -126,7 +168,11 @@ fn check_policy(cx: &mut Cx, gateway: &Gateway, policy: &Policy) {
     for require in &policy.require {
         if require.value == Identity::Plan {
             let help = "require `user`, `token`, `ip` or `email`";
-            cx.error(require.place, "a plan cannot be required", Some(help.into()));
+            cx.error(
+                require.place,
+                "a plan cannot be required",
+                Some(help.into()),
+            );
         } else {
             configured(cx, gateway, require);
         }
@@ -141,58 +187,103 @@ fn check_policy(cx: &mut Cx, gateway: &Gateway, policy: &Policy) {
             LimitUse::Shared(name) => {
                 if let Some(first) = listed_here.insert(&name.value, name.place) {
                     let help = format!("it is already on line {}; remove one of them", first.line);
-                    cx.error(name.place, format!("`{}` is listed twice", name.value), Some(help));
+                    cx.error(
+                        name.place,
+                        format!("`{}` is listed twice", name.value),
+                        Some(help),
+                    );
                 }
                 shared(cx, gateway, name);
             }
         }
     }
-    let everywhere = gateway.limits.iter().filter(|limit| limit.listed.is_none()).count();
-    if let Some(last) = policy.limits.last().filter(|_| everywhere + policy.limits.len() > MAX_PER_ROUTE) {
+    let everywhere = gateway
+        .limits
+        .iter()
+        .filter(|limit| limit.listed.is_none())
+        .count();
+    if let Some(last) = policy
+        .limits
+        .last()
+        .filter(|_| everywhere + policy.limits.len() > MAX_PER_ROUTE)
+    {
         let place = match last {
             LimitUse::Own(limit) => limit.name.place,
             LimitUse::Shared(name) => name.place,
         };
-        let message = format!("a route has at most {MAX_PER_ROUTE} limits, those of the gateway file included");
-        cx.error(place, message, Some("join limits of the same key into one with several rates".into()));
+        let message = format!(
+            "a route has at most {MAX_PER_ROUTE} limits, those of the gateway file included"
+        );
+        cx.error(
+            place,
+            message,
+            Some("join limits of the same key into one with several rates".into()),
+        );
     }
 }
 
 /// A policy's own limit must not be called as one of the gateway file.
 fn clash(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     let name = &limit.name;
-    if let Some(other) = gateway.limits.iter().find(|other| other.name.value == name.value) {
+    if let Some(other) = gateway
+        .limits
+        .iter()
+        .find(|other| other.name.value == name.value)
+    {
         let message = format!(
             "the limit `{}` is already defined at {}",
             name.value,
             cx.sources.origin(other.name.place)
         );
-        let help = format!("choose another name, or write `{}: ~` to share that one", name.value);
+        let help = format!(
+            "choose another name, or write `{}: ~` to share that one",
+            name.value
+        );
         cx.error(name.place, message, Some(help));
     }
 }
 
 fn shared(cx: &mut Cx, gateway: &Gateway, name: &At<String>) {
-    if gateway.limits.iter().any(|limit| limit.name.value.as_str() == name.value) {
+    if gateway
+        .limits
+        .iter()
+        .any(|limit| limit.name.value.as_str() == name.value)
+    {
         return;
     }
     let names = gateway.limits.iter().map(|limit| limit.name.value.as_str());
     let help = match nearest(&name.value, names.clone()) {
         Some(known) => format!("did you mean `{known}`?"),
-        None if gateway.limits.is_empty() => "write the limit here: `{ key: ip, rate: 10/s }`".into(),
+        None if gateway.limits.is_empty() => {
+            "write the limit here: `{ key: ip, rate: 10/s }`".into()
+        }
         None => format!("the gateway file has {}", listed(names.take(20))),
     };
-    cx.error(name.place, format!("the gateway file has no limit `{}`", name.value), Some(help));
+    cx.error(
+        name.place,
+        format!("the gateway file has no limit `{}`", name.value),
+        Some(help),
+    );
 }
 
 /// Limits that are only for routes that list them, and no route does.
 fn unlisted(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+    if cx.failed() {
+        return;
+    }
     for limit in gateway.limits.iter().filter(|limit| limit.listed.is_some()) {
         let name = limit.name.value.as_str();
         let lists = |used: &LimitUse| matches!(used, LimitUse::Shared(at) if at.value == name);
-        if !policies.iter().any(|policy| policy.limits.iter().any(lists)) {
+        if !policies
+            .iter()
+            .any(|policy| policy.limits.iter().any(lists))
+        {
             let message = format!("no policy lists the limit `{name}`: it applies nowhere");
-            cx.warn(limit.name.place, message, Some(format!("write `limits: [{name}]` in a policy")));
+            cx.warn(
+                limit.name.place,
+                message,
+                Some(format!("write `limits: [{name}]` in a policy")),
+            );
         }
     }
 }
@@ -202,13 +293,28 @@ fn configured(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
     let sources = &gateway.identity;
     let (known, help) = match identity.value {
         Identity::Ip => (true, ""),
-        Identity::User => (sources.user.is_some(), "add for instance `user: { jwt: sub, jwks: jwks.json }` to `identity`"),
-        Identity::Token => (sources.token.is_some(), "add for instance `token: { header: x-api-key }` to `identity`"),
-        Identity::Email => (sources.email.is_some(), "add for instance `email: { body: email }` to `identity`"),
-        Identity::Plan => (sources.plan.is_some() && !gateway.plans.is_empty(), "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`"),
+        Identity::User => (
+            sources.user.is_some(),
+            "add for instance `user: { jwt: sub, jwks: jwks.json }` to `identity`",
+        ),
+        Identity::Token => (
+            sources.token.is_some(),
+            "add for instance `token: { header: x-api-key }` to `identity`",
+        ),
+        Identity::Email => (
+            sources.email.is_some(),
+            "add for instance `email: { body: email }` to `identity`",
+        ),
+        Identity::Plan => (
+            sources.plan.is_some() && !gateway.plans.is_empty(),
+            "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`",
+        ),
     };
     if !known {
-        let message = format!("the gateway file does not say how `{}` is known", identity.value.as_str());
+        let message = format!(
+            "the gateway file does not say how `{}` is known",
+            identity.value.as_str()
+        );
         cx.error(identity.place, message, Some(help.into()));
     }
 }
@@ -216,7 +322,10 @@ fn configured(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
 fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     for (index, part) in limit.key.iter().enumerate() {
         configured(cx, gateway, part);
-        if limit.key[..index].iter().any(|other| other.value == part.value) {
+        if limit.key[..index]
+            .iter()
+            .any(|other| other.value == part.value)
+        {
             let message = format!("`{}` stands twice in this key", part.value.as_str());
             cx.error(part.place, message, Some("remove one of them".into()));
         }
@@ -224,7 +333,8 @@ fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     if let Some(plans) = limit.plans.filter(|plans| plans.value) {
         if gateway.plans.is_empty() || gateway.identity.plan.is_none() {
             let message = "`plans: true` needs plans, and a way to know a request's plan";
-            let help = "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`";
+            let help =
+                "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`";
             cx.error(plans.place, message, Some(help.into()));
         }
     }
@@ -234,26 +344,59 @@ fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
 }
 
 fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    if limit.rates.len() > MAX_WINDOWS {
+        return;
+    }
     let multiply = super::compile::max_multiply(gateway, limit);
     let percent = match limit.throttle {
-        Some(At { value: Throttle::Soft(percent), .. }) => u64::from(percent),
+        Some(At {
+            value: Throttle::Soft(percent),
+            ..
+        }) => u64::from(percent),
         _ => 0,
     };
-    for (index, rate) in limit.rates.iter().enumerate().take(MAX_WINDOWS) {
+    for (index, rate) in limit.rates.iter().enumerate() {
         let before = &limit.rates[..index];
-        if let Some(other) = before.iter().find(|other| other.value.window() == rate.value.window()) {
-            let tighter = if other.value.quota() < rate.value.quota() { other } else { rate };
-            let message = format!("`{}` and `{}` have the same window", other.value, rate.value);
-            cx.error(rate.place, message, Some(format!("keep `{}`: it is the tighter one", tighter.value)));
+        if let Some(other) = before
+            .iter()
+            .find(|other| other.value.window() == rate.value.window())
+        {
+            let tighter = if other.value.quota() < rate.value.quota() {
+                other
+            } else {
+                rate
+            };
+            let message = format!(
+                "`{}` and `{}` have the same window",
+                other.value, rate.value
+            );
+            cx.error(
+                rate.place,
+                message,
+                Some(format!("keep `{}`: it is the tighter one", tighter.value)),
+            );
         }
-        let implied = limit.rates.iter().find(|other| implies(other.value, rate.value));
+        let implied = limit
+            .rates
+            .iter()
+            .find(|other| implies(other.value, rate.value));
         if let Some(other) = implied {
-            let message = format!("`{}` is never reached: `{}` is tighter", rate.value, other.value);
-            cx.warn(rate.place, message, Some("remove it, or make it tighter".into()));
+            let message = format!(
+                "`{}` is never reached: `{}` is tighter",
+                rate.value, other.value
+            );
+            cx.warn(
+                rate.place,
+                message,
+                Some("remove it, or make it tighter".into()),
+            );
         }
         let most = u64::from(rate.value.quota()) * u64::from(multiply);
         if most + most * percent / 100 > u64::from(u32::MAX) || most > u64::from(Rate::MAX_QUOTA) {
-            let message = format!("`{}` times {multiply} (the largest plan) is more than can be counted", rate.value);
+            let message = format!(
+                "`{}`, with all that plans and `soft` add, is more than can be counted",
+                rate.value
+            );
             let help = format!("the most is {} in a window", Rate::MAX_QUOTA);
             cx.error(rate.place, message, Some(help));
         }
@@ -272,37 +415,68 @@ fn implies(tight: Rate, loose: Rate) -> bool {
 
 /// `soft` and `elastic` with what belongs to them.
 fn lending(cx: &mut Cx, limit: &Limit) {
-    let elastic = limit.throttle.filter(|throttle| throttle.value == Throttle::Elastic);
+    let elastic = limit
+        .throttle
+        .filter(|throttle| throttle.value == Throttle::Elastic);
     let Some(elastic) = elastic else {
         let help = "write `throttle: elastic`, or remove it";
         if let Some(condition) = &limit.condition {
-            cx.error(condition.place, "`while` is for elastic limits", Some(help.into()));
+            cx.error(
+                condition.place,
+                "`while` is for elastic limits",
+                Some(help.into()),
+            );
         }
         if let Some(at_most) = limit.at_most {
-            cx.error(at_most.place, "`at_most` is for elastic limits", Some(help.into()));
+            cx.error(
+                at_most.place,
+                "`at_most` is for elastic limits",
+                Some(help.into()),
+            );
         }
         return;
     };
-    cx.unbuilt(elastic.place, "elastic throttles are not built yet: a run refuses them");
-    if limit.condition.is_none() {
+    cx.unbuilt(
+        elastic.place,
+        "elastic throttles are not built yet: a run refuses them",
+    );
+    if !limit.has_while {
         let help = "add for instance `while: upstream.load < 0.7`";
-        cx.error(elastic.place, "an elastic limit needs `while`", Some(help.into()));
+        cx.error(
+            elastic.place,
+            "an elastic limit needs `while`",
+            Some(help.into()),
+        );
     }
-    let Some(at_most) = limit.at_most else {
+    if !limit.has_at_most {
         let help = "add for instance `at_most: 300/m`";
-        cx.error(elastic.place, "an elastic limit needs `at_most`", Some(help.into()));
-        return;
-    };
-    let same = limit.rates.iter().find(|rate| rate.value.window() == at_most.value.window());
+        cx.error(
+            elastic.place,
+            "an elastic limit needs `at_most`",
+            Some(help.into()),
+        );
+    }
+    let Some(at_most) = limit.at_most else { return };
+    let same = limit
+        .rates
+        .iter()
+        .find(|rate| rate.value.window() == at_most.value.window());
     match same {
         None if !limit.rates.is_empty() => {
             let message = format!("`{}` has another window than the rate", at_most.value);
-            let help = format!("write `at_most` with the window of `{}`", limit.rates[0].value);
+            let help = format!(
+                "write `at_most` with the window of `{}`",
+                limit.rates[0].value
+            );
             cx.error(at_most.place, message, Some(help));
         }
         Some(rate) if at_most.value.quota() < rate.value.quota() => {
             let message = format!("`{}` is below the rate `{}`", at_most.value, rate.value);
-            cx.error(at_most.place, message, Some("`at_most` is what the limit may grow to".into()));
+            cx.error(
+                at_most.place,
+                message,
+                Some("`at_most` is what the limit may grow to".into()),
+            );
         }
         _ => {}
     }
@@ -315,32 +489,57 @@ fn algorithm(cx: &mut Cx, limit: &Limit) {
     if let Some(burst) = limit.burst {
         if !bucket {
             let help = "write `algorithm: gcra`, or remove it";
-            cx.error(burst.place, "`burst` is for the algorithm gcra", Some(help.into()));
+            cx.error(
+                burst.place,
+                "`burst` is for the algorithm gcra",
+                Some(help.into()),
+            );
         } else if limit.rates.len() > 1 {
             let help = "write two limits, one with the burst";
-            cx.error(burst.place, "`burst` needs a limit with a single rate", Some(help.into()));
+            cx.error(
+                burst.place,
+                "`burst` needs a limit with a single rate",
+                Some(help.into()),
+            );
         }
     }
-    let leaky = limit.algorithm.filter(|algorithm| algorithm.value == "leaky-bucket");
+    let leaky = limit
+        .algorithm
+        .filter(|algorithm| algorithm.value == "leaky-bucket");
     let Some(leaky) = leaky else {
         if let Some(delay) = limit.delay {
             let help = "write `algorithm: leaky-bucket`, or remove it";
-            cx.error(delay.place, "`delay` is for the algorithm leaky-bucket", Some(help.into()));
+            cx.error(
+                delay.place,
+                "`delay` is for the algorithm leaky-bucket",
+                Some(help.into()),
+            );
         }
         return;
     };
-    if limit.delay.is_none() {
+    if !limit.has_delay {
         let help = "add for instance `delay: 500ms`: what would wait longer is refused";
         cx.error(leaky.place, "leaky-bucket needs `delay`", Some(help.into()));
     }
-    if let Some(count) = limit.count.as_ref().filter(|count| count.value != Count::All) {
+    if let Some(count) = limit
+        .count
+        .as_ref()
+        .filter(|count| count.value != Count::All)
+    {
         let message = "leaky-bucket cannot count what is known only from the answer";
         let help = "remove `count`, or use another algorithm: it holds requests back before they are answered";
         cx.error(count.place, message, Some(help.into()));
     }
-    if let Some(throttle) = limit.throttle.filter(|throttle| throttle.value != Throttle::Hard) {
+    if let Some(throttle) = limit
+        .throttle
+        .filter(|throttle| throttle.value != Throttle::Hard)
+    {
         let message = "leaky-bucket holds back what is above the rate and lends nothing";
-        cx.error(throttle.place, message, Some("write `throttle: hard`, or another algorithm".into()));
+        cx.error(
+            throttle.place,
+            message,
+            Some("write `throttle: hard`, or another algorithm".into()),
+        );
     }
     if limit.shadow {
         let message = "a leaky-bucket in shadow mode holds nothing back";
@@ -350,11 +549,22 @@ fn algorithm(cx: &mut Cx, limit: &Limit) {
 
 /// Routes that take the same requests.
 fn conflicts(cx: &mut Cx, policies: &[Policy]) {
-    let routes: Vec<_> = policies.iter().filter_map(|policy| Some((policy, pattern(policy)?))).collect();
-    let Err(conflicts) = RouteTable::build(routes.iter().map(|(_, pattern)| pattern)) else { return };
+    let routes: Vec<_> = policies
+        .iter()
+        .filter_map(|policy| Some((policy, pattern(policy)?)))
+        .collect();
+    let Err(conflicts) = RouteTable::build(routes.iter().map(|(_, pattern)| pattern)) else {
+        return;
+    };
     for conflict in conflicts {
-        let (Some((first, _)), Some((second, _))) = (routes.get(conflict.first), routes.get(conflict.second)) else { continue };
-        let (Some(one), Some(other)) = (&first.pattern, &second.pattern) else { continue };
+        let (Some((first, _)), Some((second, _))) =
+            (routes.get(conflict.first), routes.get(conflict.second))
+        else {
+            continue;
+        };
+        let (Some(one), Some(other)) = (&first.pattern, &second.pattern) else {
+            continue;
+        };
         let message = format!(
             "`{}` takes the same requests as `{}` at {}",
             other.value,

@@ -27,12 +27,20 @@ struct Source {
 impl Sources {
     /// Adds a file and gives its number.
     pub fn add(&mut self, name: &str, text: String) -> u32 {
-        self.push(Source { name: name.into(), text, hidden: false })
+        self.push(Source {
+            name: name.into(),
+            text,
+            hidden: false,
+        })
     }
 
     /// Adds a file of secrets, whose text is neither kept nor shown, and gives its number.
     pub fn add_hidden(&mut self, name: &str) -> u32 {
-        self.push(Source { name: name.into(), text: String::new(), hidden: true })
+        self.push(Source {
+            name: name.into(),
+            text: String::new(),
+            hidden: true,
+        })
     }
 
     fn push(&mut self, source: Source) -> u32 {
@@ -42,12 +50,16 @@ impl Sources {
 
     /// A file's name as messages have it.
     pub fn name(&self, file: u32) -> Arc<str> {
-        self.files.get(file as usize).map_or_else(|| "".into(), |source| source.name.clone())
+        self.files
+            .get(file as usize)
+            .map_or_else(|| "".into(), |source| source.name.clone())
     }
 
     /// A file's text.
     pub fn text(&self, file: u32) -> &str {
-        self.files.get(file as usize).map_or("", |source| &source.text)
+        self.files
+            .get(file as usize)
+            .map_or("", |source| &source.text)
     }
 
     /// `file:line` of a place.
@@ -58,7 +70,9 @@ impl Sources {
     /// All files but those of secrets: name and text.
     pub fn into_files(self) -> Vec<(String, String)> {
         let shown = self.files.into_iter().filter(|source| !source.hidden);
-        shown.map(|source| (source.name.to_string(), source.text)).collect()
+        shown
+            .map(|source| (source.name.to_string(), source.text))
+            .collect()
     }
 }
 
@@ -101,7 +115,9 @@ impl Cx {
             return;
         }
         self.per_file[file] += 1;
-        let line = usize::try_from(place.line).unwrap_or(usize::MAX).saturating_sub(1);
+        let line = usize::try_from(place.line)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(1);
         let line = self.sources.text(place.file).lines().nth(line);
         self.found.push(Diagnostic {
             severity,
@@ -123,7 +139,10 @@ impl Cx {
     pub fn finish(mut self) -> Result<(Sources, Vec<Diagnostic>), Report> {
         sort(&mut self.found);
         if self.failed {
-            Err(Report { diagnostics: self.found, unlisted: self.unlisted })
+            Err(Report {
+                diagnostics: self.found,
+                unlisted: self.unlisted,
+            })
         } else {
             Ok((self.sources, self.found))
         }

@@ -47,18 +47,37 @@ pub fn compile(
     let mut rules = Rules::new(gateway);
     let mut routes = Vec::with_capacity(policies.len());
     for policy in policies {
-        routes.extend(rules.route(cx, gateway, &upstreams, routes.len(), policy));
+        routes.push(rules.route(cx, gateway, &upstreams, routes.len(), policy)?);
     }
     let table = RouteTable::build(routes.iter().map(|route| &route.pattern)).ok()?;
     if rules.all.len() > MAX_RULES {
-        let place = Place { file: 0, line: 1, column: 1, width: 1 };
-        let message = format!("all routes together have {} limits; the most is {MAX_RULES}", rules.all.len());
-        cx.error(place, message, Some("share limits between routes: drop `per: route`".into()));
+        let place = Place {
+            file: 0,
+            line: 1,
+            column: 1,
+            width: 1,
+        };
+        let message = format!(
+            "all routes together have {} limits; the most is {MAX_RULES}",
+            rules.all.len()
+        );
+        cx.error(
+            place,
+            message,
+            Some("share limits between routes: drop `per: route`".into()),
+        );
         return None;
     }
     let routes = routes.into_iter().map(Arc::new).collect();
-    let ruleset =
-        Ruleset { table, routes, rules: rules.all, identity, upstreams, timeouts, files: Vec::new() };
+    let ruleset = Ruleset {
+        table,
+        routes,
+        rules: rules.all,
+        identity,
+        upstreams,
+        timeouts,
+        files: Vec::new(),
+    };
     Some((process, ruleset))
 }
 
@@ -91,7 +110,10 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
     let (admin, token_file) = match &gateway.admin {
         Admin::Default => (Some(ADMIN), None),
         Admin::Off => (None, None),
-        Admin::On { address, token_file } => (Some(address.value), token_file.as_ref()),
+        Admin::On {
+            address,
+            token_file,
+        } => (Some(address.value), token_file.as_ref()),
     };
     for listener in &gateway.listen {
         if let Some(tls) = &listener.value.tls {
@@ -101,27 +123,42 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
     }
     let access_log = gateway.access_log.as_ref();
     // A listener that speaks TLS is left out: it must never answer in plain text.
-    let plain = gateway.listen.iter().filter(|listener| listener.value.tls.is_none());
+    let plain = gateway
+        .listen
+        .iter()
+        .filter(|listener| listener.value.tls.is_none());
     Process {
         workers: gateway.workers.unwrap_or(cores),
-        listen: plain.map(|listener| Listen { address: listener.value.address }).collect(),
+        listen: plain
+            .map(|listener| Listen {
+                address: listener.value.address,
+            })
+            .collect(),
         admin,
         admin_token: token_file.and_then(|name| admin_token(cx, files, base, name)),
         store_budget: gateway.store.unwrap_or(STORE_BUDGET),
         access_log: AccessLog {
             requests: access_log.map_or(Logged::All, |log| log.requests),
-            file: access_log.and_then(|log| log.file.as_ref()).map(|file| base.join(file)),
+            file: access_log
+                .and_then(|log| log.file.as_ref())
+                .map(|file| base.join(file)),
         },
     }
 }
 
 fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
     let bytes = named_file(cx, files, base, name, "the admin token")?;
-    let token = String::from_utf8(bytes).unwrap_or_default().trim().to_owned();
+    let token = String::from_utf8(bytes)
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     if ADMIN_TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(token);
     }
-    let message = format!("`{}` holds no token of 16 to 4096 printable characters", name.value);
+    let message = format!(
+        "`{}` holds no token of 16 to 4096 printable characters",
+        name.value
+    );
     let help = "make one with `openssl rand -hex 32`";
     cx.error(name.place, message, Some(help.into()));
     None
@@ -143,7 +180,11 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
 fn upstreams(gateway: &Gateway, timeouts: &Timeouts) -> Vec<upstream::Settings> {
     let settings = |written: &model::Upstream| upstream::Settings {
         name: written.name.value.clone(),
-        servers: written.servers.iter().map(|server| server.value.clone()).collect(),
+        servers: written
+            .servers
+            .iter()
+            .map(|server| server.value.clone())
+            .collect(),
         connect: written.connect.unwrap_or(timeouts.connect),
         first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
         idle: written.idle.unwrap_or(timeouts.idle),
@@ -160,7 +201,10 @@ struct Rules {
 
 impl Rules {
     fn new(gateway: &Gateway) -> Rules {
-        Rules { all: Vec::new(), shared: vec![None; gateway.limits.len()] }
+        Rules {
+            all: Vec::new(),
+            shared: vec![None; gateway.limits.len()],
+        }
     }
 
     fn route(
@@ -173,10 +217,15 @@ impl Rules {
     ) -> Option<Route> {
         let pattern = pattern(&policy)?;
         let name = policy.upstream.as_ref()?;
-        let upstream = upstreams.iter().position(|upstream| upstream.name == name.value)?;
+        let upstream = upstreams
+            .iter()
+            .position(|upstream| upstream.name == name.value)?;
         let lists = |limit: &model::Limit| {
             let name = limit.name.value.as_str();
-            policy.limits.iter().any(|used| matches!(used, LimitUse::Shared(at) if at.value == name))
+            policy
+                .limits
+                .iter()
+                .any(|used| matches!(used, LimitUse::Shared(at) if at.value == name))
         };
         let mut rules = Vec::new();
         for (place, limit) in gateway.limits.iter().enumerate() {
@@ -196,9 +245,16 @@ impl Rules {
             pattern,
             upstream,
             rules,
-            require: policy.require.iter().map(|identity| identity.value).collect(),
+            require: policy
+                .require
+                .iter()
+                .map(|identity| identity.value)
+                .collect(),
             priority: policy.priority,
-            headers: policy.headers.or(gateway.headers).unwrap_or(HeaderStyle::Ietf),
+            headers: policy
+                .headers
+                .or(gateway.headers)
+                .unwrap_or(HeaderStyle::Ietf),
         })
     }
 
@@ -224,8 +280,17 @@ impl Rules {
         rule
     }
 
-    fn add(&mut self, cx: &Cx, gateway: &Gateway, limit: &model::Limit, scope: String) -> Arc<Rule> {
-        let count = limit.count.as_ref().map_or(Count::All, |count| count.value.clone());
+    fn add(
+        &mut self,
+        cx: &Cx,
+        gateway: &Gateway,
+        limit: &model::Limit,
+        scope: String,
+    ) -> Arc<Rule> {
+        let count = limit
+            .count
+            .as_ref()
+            .map_or(Count::All, |count| count.value.clone());
         let rule = Arc::new(Rule {
             name: limit.name.value.clone(),
             index: self.all.len(),
@@ -249,7 +314,13 @@ pub fn max_multiply(gateway: &Gateway, limit: &model::Limit) -> u32 {
     if !limit.plans.is_some_and(|plans| plans.value) {
         return 1;
     }
-    gateway.plans.iter().map(|plan| plan.value.multiply).max().unwrap_or(1).max(1)
+    gateway
+        .plans
+        .iter()
+        .map(|plan| plan.value.multiply)
+        .max()
+        .unwrap_or(1)
+        .max(1)
 }
 
 fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit {
@@ -262,7 +333,13 @@ fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit 
     };
     let max_multiply = max_multiply(gateway, limit);
     let algorithm = algorithm(limit, &windows);
-    Limit { windows, algorithm, throttle, reserves, max_multiply }
+    Limit {
+        windows,
+        algorithm,
+        throttle,
+        reserves,
+        max_multiply,
+    }
 }
 
 fn algorithm(limit: &model::Limit, windows: &[crate::limit::Rate]) -> Algorithm {
@@ -271,10 +348,12 @@ fn algorithm(limit: &model::Limit, windows: &[crate::limit::Rate]) -> Algorithm 
         Some("sliding-window") => Algorithm::SlidingWindow,
         Some("multi-level") => Algorithm::MultiLevel,
         Some("fixed-window") => Algorithm::FixedWindow,
-        Some("gcra" | "token-bucket") => Algorithm::Gcra { burst: limit.burst.map(|at| at.value) },
-        Some("leaky-bucket") => {
-            Algorithm::LeakyBucket { max_delay: limit.delay.map(|at| at.value).unwrap_or_default() }
-        }
+        Some("gcra" | "token-bucket") => Algorithm::Gcra {
+            burst: limit.burst.map(|at| at.value),
+        },
+        Some("leaky-bucket") => Algorithm::LeakyBucket {
+            max_delay: limit.delay.map(|at| at.value).unwrap_or_default(),
+        },
         _ if windows.iter().all(|rate| rate.quota() <= LOG_DEFAULT_MAX) => Algorithm::SlidingLog,
         _ => Algorithm::SlidingWindow,
     }

@@ -25,7 +25,11 @@ struct Wrong {
 }
 
 fn wrong(message: impl Into<String>, help: impl Into<String>) -> Wrong {
-    Wrong { message: message.into(), help: Some(help.into()), offset: None }
+    Wrong {
+        message: message.into(),
+        help: Some(help.into()),
+        offset: None,
+    }
 }
 
 impl Cx {
@@ -37,12 +41,23 @@ impl Cx {
         parse: impl FnOnce(&str) -> Result<T, Wrong>,
     ) -> Option<At<T>> {
         let Some(text) = node.text() else {
-            self.error(node.place, format!("here stands {}, not {what}", node.kind()), None);
+            self.error(
+                node.place,
+                format!("expected {what}, found {}", node.kind()),
+                None,
+            );
             return None;
         };
         match parse(text) {
-            Ok(value) => Some(At { value, place: node.place }),
-            Err(Wrong { message, help, offset }) => {
+            Ok(value) => Some(At {
+                value,
+                place: node.place,
+            }),
+            Err(Wrong {
+                message,
+                help,
+                offset,
+            }) => {
                 let place = offset.map_or(node.place, |offset| node.place_at(offset));
                 self.error(place, message, help);
                 None
@@ -77,7 +92,7 @@ impl Cx {
             }
             Value::Null => &[],
             _ => {
-                let message = format!("here stands {}, not a map of {what}", node.kind());
+                let message = format!("expected a map of {what} by name, found {}", node.kind());
                 self.error(node.place, message, Some("write `name: …` for each".into()));
                 &[]
             }
@@ -95,7 +110,7 @@ impl Cx {
                     Some(word) => format!("did you mean `{word}`?"),
                     None => format!("write {what}"),
                 };
-                wrong(format!("`{text}` is not one of {what}"), help)
+                wrong(format!("unknown word `{text}`"), help)
             })
         })
     }
@@ -103,10 +118,13 @@ impl Cx {
     /// Reads `true` or `false`.
     fn flag(&mut self, node: &Node) -> Option<At<bool>> {
         match node.value {
-            Value::Flag(value) => Some(At { value, place: node.place }),
+            Value::Flag(value) => Some(At {
+                value,
+                place: node.place,
+            }),
             _ => {
-                let message = format!("here stands {}, not `true` or `false`", node.kind());
-                self.error(node.place, message, Some("write `true` or `false`".into()));
+                let message = format!("expected `true` or `false`, found {}", node.kind());
+                self.error(node.place, message, None);
                 None
             }
         }
@@ -117,10 +135,16 @@ impl Cx {
         self.read(node, "a whole number", |text| {
             let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let number = plain.then(|| text.parse::<u64>().ok()).flatten();
-            number.filter(|number| (from..=to).contains(number)).ok_or_else(|| {
-                let message = format!("`{text}` is not a whole number from {from} to {to}");
-                Wrong { message, help: None, offset: None }
-            })
+            number
+                .filter(|number| (from..=to).contains(number))
+                .ok_or_else(|| {
+                    let message = format!("`{text}` is not a whole number from {from} to {to}");
+                    Wrong {
+                        message,
+                        help: None,
+                        offset: None,
+                    }
+                })
         })
     }
 
@@ -128,12 +152,18 @@ impl Cx {
     fn text(&mut self, node: &Node, what: &str) -> Option<At<String>> {
         self.read(node, what, |text| {
             if text.trim().is_empty() {
-                return Err(Wrong { message: format!("{what} is empty"), help: None, offset: None });
+                return Err(wrong("this text is empty", format!("write {what}")));
             }
             if text.chars().any(char::is_control) {
-                return Err(wrong(format!("{what} has control characters"), "remove them"));
+                return Err(wrong(
+                    "this text has control characters",
+                    format!("write {what} without them"),
+                ));
             }
             Ok(text.to_owned())
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

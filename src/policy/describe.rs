@@ -15,14 +15,25 @@ use crate::route::{HostPattern, Pattern, Route};
 pub fn describe(loaded: &Loaded) -> String {
     let mut out = String::new();
     let ruleset = &loaded.ruleset;
-    let _ = writeln!(out, "{} routes, the most specific first:", ruleset.routes.len());
+    let _ = writeln!(
+        out,
+        "{} routes, the most specific first:",
+        ruleset.routes.len()
+    );
     for route in ordered(loaded) {
-        let upstream = ruleset.upstreams.get(route.upstream).map_or("", |up| up.name.as_str());
+        let upstream = ruleset
+            .upstreams
+            .get(route.upstream)
+            .map_or("", |up| up.name.as_str());
         let host = match route.pattern.host() {
             HostPattern::Any => String::new(),
             host => format!(" on {host}"),
         };
-        let _ = writeln!(out, "\n{}: {}{host} to {upstream}", route.name, route.pattern);
+        let _ = writeln!(
+            out,
+            "\n{}: {}{host} to {upstream}",
+            route.name, route.pattern
+        );
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
         }
@@ -31,7 +42,11 @@ pub fn describe(loaded: &Loaded) -> String {
             let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
         }
     }
-    let _ = writeln!(out, "\nCounts take at most {} of memory.", bytes(loaded.process.store_budget));
+    let _ = writeln!(
+        out,
+        "\nCounts take at most {} of memory.",
+        bytes(loaded.process.store_budget)
+    );
     for note in &loaded.notes {
         let _ = write!(out, "\n{note}");
     }
@@ -57,8 +72,16 @@ pub fn describe_json(loaded: &Loaded) -> Value {
             })
         })
         .collect();
-    let limits: Vec<Value> = ruleset.rules.iter().map(|rule| limit_json(rule, loaded)).collect();
-    let notes: Vec<Value> = loaded.notes.iter().map(super::Diagnostic::to_json).collect();
+    let limits: Vec<Value> = ruleset
+        .rules
+        .iter()
+        .map(|rule| limit_json(rule, loaded))
+        .collect();
+    let notes: Vec<Value> = loaded
+        .notes
+        .iter()
+        .map(super::Diagnostic::to_json)
+        .collect();
     json!({
         "ok": true,
         "routes": routes,
@@ -95,7 +118,11 @@ fn promise(rule: &Rule) -> String {
         let window = super::decode::shown_span(rate.window().into());
         parts.push(format!("{most} in any {window}"));
     }
-    let what = if rule.shadow { "watches for more than" } else { "never more than" };
+    let what = if rule.shadow {
+        "watches for more than"
+    } else {
+        "never more than"
+    };
     format!("{what} {}", parts.join(", "))
 }
 
@@ -118,7 +145,11 @@ fn terms(rule: &Rule) -> String {
         let _ = write!(terms, ", counts {}", count(&rule.count));
     }
     if rule.plans {
-        let _ = write!(terms, ", times the plan (up to {})", rule.limit.max_multiply);
+        let _ = write!(
+            terms,
+            ", times the plan (up to {})",
+            rule.limit.max_multiply
+        );
     }
     if rule.scope == rule.name.as_str() {
         terms.push_str(", shared between routes");
@@ -192,7 +223,9 @@ fn specificity(a: &Pattern, b: &Pattern) -> Ordering {
     };
     let by_segments = || {
         for (one, other) in a.segments().iter().zip(b.segments()) {
-            let order = rank(one).cmp(&rank(other)).then_with(|| text(one).cmp(&text(other)));
+            let order = rank(one)
+                .cmp(&rank(other))
+                .then_with(|| text(one).cmp(&text(other)));
             if order != Ordering::Equal {
                 return order;
             }
@@ -206,5 +239,8 @@ fn specificity(a: &Pattern, b: &Pattern) -> Ordering {
         }
     };
     let any = |pattern: &Pattern| pattern.methods().is_any();
-    host(a).cmp(&host(b)).then_with(by_segments).then_with(|| any(a).cmp(&any(b)))
+    host(a)
+        .cmp(&host(b))
+        .then_with(by_segments)
+        .then_with(|| any(a).cmp(&any(b)))
 }

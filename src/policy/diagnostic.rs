@@ -76,9 +76,15 @@ impl Excerpt {
 
     /// Cuts `line` to what matters around `column`, from 1.
     pub fn cut(line: &str, column: u32, width: u32) -> Excerpt {
-        let column = usize::try_from(column).unwrap_or(usize::MAX).saturating_sub(1);
+        let column = usize::try_from(column)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(1);
         // Only a window of the line is looked at, whatever its length.
-        let skip = if column + Excerpt::LEAD < Excerpt::WIDTH { 0 } else { column - Excerpt::LEAD };
+        let skip = if column + Excerpt::LEAD < Excerpt::WIDTH {
+            0
+        } else {
+            column - Excerpt::LEAD
+        };
         let mut rest = line.trim_end().chars().skip(skip);
         let mut text: String = rest.by_ref().take(Excerpt::WIDTH).map(visible).collect();
         if skip > 0 {
@@ -90,7 +96,11 @@ impl Excerpt {
         let before = column - skip + usize::from(skip > 0);
         let room = text.chars().count().saturating_sub(before).max(1);
         let width = usize::try_from(width).unwrap_or(usize::MAX).clamp(1, room);
-        Excerpt { text, before, width }
+        Excerpt {
+            text,
+            before,
+            width,
+        }
     }
 }
 
@@ -124,11 +134,21 @@ impl fmt::Display for Diagnostic {
             write!(f, "{}: ", self.severity.as_str())?;
         }
         writeln!(f, "{}", plain(&self.message))?;
-        if let Some(Excerpt { text, before, width }) = &self.excerpt {
+        if let Some(Excerpt {
+            text,
+            before,
+            width,
+        }) = &self.excerpt
+        {
             let number = self.line.to_string();
             let gutter = " ".repeat(number.len());
             writeln!(f, " {number} | {text}")?;
-            writeln!(f, " {gutter} | {}{}", " ".repeat(*before), "^".repeat(*width))?;
+            writeln!(
+                f,
+                " {gutter} | {}{}",
+                " ".repeat(*before),
+                "^".repeat(*width)
+            )?;
         }
         if let Some(help) = &self.help {
             writeln!(f, "   help: {}", plain(help))?;
@@ -157,7 +177,11 @@ impl Diagnostic {
 
 /// Sorts by place and says nothing twice.
 pub fn sort(diagnostics: &mut Vec<Diagnostic>) {
-    diagnostics.sort_by(|a, b| a.order().cmp(&b.order()).then_with(|| a.message.cmp(&b.message)));
+    diagnostics.sort_by(|a, b| {
+        a.order()
+            .cmp(&b.order())
+            .then_with(|| a.message.cmp(&b.message))
+    });
     diagnostics.dedup();
 }
 
@@ -174,7 +198,10 @@ pub struct Report {
 impl Report {
     /// How many of this severity are listed.
     pub fn count(&self, severity: Severity) -> usize {
-        self.diagnostics.iter().filter(|d| d.severity == severity).count()
+        self.diagnostics
+            .iter()
+            .filter(|d| d.severity == severity)
+            .count()
     }
 
     /// The same for programs.
@@ -193,7 +220,10 @@ impl fmt::Display for Report {
         let unbuilt = self.count(Severity::Unbuilt);
         let mut parts = Vec::new();
         if errors > 0 {
-            parts.push(format!("{errors} mistake{}", if errors == 1 { "" } else { "s" }));
+            parts.push(format!(
+                "{errors} mistake{}",
+                if errors == 1 { "" } else { "s" }
+            ));
         }
         if unbuilt > 0 {
             parts.push(format!("{unbuilt} not built yet"));
@@ -214,7 +244,11 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, column: u32, width: u32, expected: (&str, usize, usize)) {
-        let Excerpt { text, before, width } = Excerpt::cut(line, column, width);
+        let Excerpt {
+            text,
+            before,
+            width,
+        } = Excerpt::cut(line, column, width);
         assert_eq!((text.as_str(), before, width), expected);
     }
 

@@ -45,8 +45,15 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// As [`load`].
 pub fn load_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
     let loaded = inspect_from(files, path)?;
-    if loaded.notes.iter().any(|note| note.severity == Severity::Unbuilt) {
-        return Err(Report { diagnostics: loaded.notes, unlisted: 0 });
+    if loaded
+        .notes
+        .iter()
+        .any(|note| note.severity == Severity::Unbuilt)
+    {
+        return Err(Report {
+            diagnostics: loaded.notes,
+            unlisted: 0,
+        });
     }
     Ok(loaded)
 }
@@ -82,11 +89,14 @@ fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
     let mut cx = Cx::default();
     let mut total = 0;
     let base = path.parent().unwrap_or_else(|| Path::new(""));
-    let gateway = read(&mut cx, files, path, &mut total)
-        .map(|(_, node)| decode::gateway(&mut cx, &node));
+    let gateway =
+        read(&mut cx, files, path, &mut total).map(|(_, node)| decode::gateway(&mut cx, &node));
     let known = gateway.is_some();
     let gateway = gateway.unwrap_or_default();
-    let folder = gateway.policies.as_ref().map_or("policies", |folder| folder.value.as_str());
+    let folder = gateway
+        .policies
+        .as_ref()
+        .map_or("policies", |folder| folder.value.as_str());
     let folder = base.join(folder);
     let policies = policies(&mut cx, files, &folder, &gateway, known, &mut total);
     if known {
@@ -95,10 +105,17 @@ fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
     let settings = compile::compile(&mut cx, files, base, &gateway, policies);
     let (sources, notes) = cx.finish()?;
     // Nothing is on record and yet there are no settings: cannot be, and must not panic.
-    let Some((process, mut ruleset)) = settings else { return Err(Report::default()) };
+    let Some((process, mut ruleset)) = settings else {
+        return Err(Report::default());
+    };
     ruleset.files = sources.into_files();
     let (fingerprint, _) = files.traces();
-    Ok(Loaded { process, ruleset, notes, fingerprint })
+    Ok(Loaded {
+        process,
+        ruleset,
+        notes,
+        fingerprint,
+    })
 }
 
 /// Reads and parses one file; what is wrong is on record.
@@ -108,14 +125,19 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
         Ok(bytes) => bytes,
         Err(reason) => {
             let file = cx.sources.add(&name, String::new());
-            cx.error(start(file), format!("cannot read this file: {reason}"), None);
+            cx.error(
+                start(file),
+                format!("cannot read this file: {reason}"),
+                None,
+            );
             return None;
         }
     };
     *total = total.saturating_add(bytes.len());
     if *total > MAX_TOTAL {
         let file = cx.sources.add(&name, String::new());
-        let message = "all files together are larger than 32 MiB; this one and those behind it are not read";
+        let message =
+            "all files together are larger than 32 MiB; this one and those behind it are not read";
         cx.error(start(file), message, None);
         return None;
     }
@@ -123,22 +145,49 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
         Ok(text) => text,
         Err((line, message, help)) => {
             let file = cx.sources.add(&name, String::new());
-            cx.error(Place { line, ..start(file) }, message, Some(help.into()));
+            cx.error(
+                Place {
+                    line,
+                    ..start(file)
+                },
+                message,
+                Some(help.into()),
+            );
             return None;
         }
     };
     let file = cx.sources.add(&name, text);
     match tree::parse(file, cx.sources.text(file)) {
+        Ok(node) if empty(cx, file, &node) => None,
         Ok(node) => Some((file, node)),
-        Err(tree::SyntaxError { place, message, help }) => {
+        Err(tree::SyntaxError {
+            place,
+            message,
+            help,
+        }) => {
             cx.error(place, message, help);
             None
         }
     }
 }
 
+/// A file that says nothing; told as such, for its fields would not help.
+fn empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
+    let empty = matches!(node.value, tree::Value::Null);
+    if empty {
+        let help = "write its fields, or remove the file";
+        cx.error(start(file), "the file is empty", Some(help.into()));
+    }
+    empty
+}
+
 fn start(file: u32) -> Place {
-    Place { file, line: 1, column: 1, width: 1 }
+    Place {
+        file,
+        line: 1,
+        column: 1,
+        width: 1,
+    }
 }
 
 /// The text of a file, or the line of its first wrong byte and what is wrong.
@@ -162,12 +211,18 @@ fn policies(
     known: bool,
     total: &mut usize,
 ) -> Vec<Policy> {
-    let place = gateway.policies.as_ref().map_or(start(0), |folder| folder.place);
+    let place = gateway
+        .policies
+        .as_ref()
+        .map_or(start(0), |folder| folder.place);
     let names = match files.list(folder) {
         Ok(names) => names,
         Err(_) if !known => return Vec::new(),
         Err(reason) => {
-            let message = format!("cannot read the policies' folder `{}`: {reason}", folder.display());
+            let message = format!(
+                "cannot read the policies' folder `{}`: {reason}",
+                folder.display()
+            );
             let help = "make the folder and put a file for each route into it, or name it with `policies:`";
             cx.error(place, message, Some(help.into()));
             return Vec::new();
@@ -179,7 +234,11 @@ fn policies(
         let Some(stem) = name.strip_suffix(".yaml") else {
             if name.ends_with(".yml") {
                 let message = format!("`{}` is not read", folder.join(&name).display());
-                cx.warn(place, message, Some("policies are files that end in `.yaml`".into()));
+                cx.warn(
+                    place,
+                    message,
+                    Some("policies are files that end in `.yaml`".into()),
+                );
             }
             continue;
         };
@@ -189,12 +248,17 @@ fn policies(
             cx.error(place, message, None);
             break;
         }
-        let Some((file, node)) = read(cx, files, &folder.join(&name), total) else { continue };
+        let Some((file, node)) = read(cx, files, &folder.join(&name), total) else {
+            continue;
+        };
         named(cx, file, stem);
         policies.extend(decode::policy(cx, stem, &node));
     }
     if found == 0 && known {
-        let message = format!("the policies' folder `{}` has no policies", folder.display());
+        let message = format!(
+            "the policies' folder `{}` has no policies",
+            folder.display()
+        );
         let help = "put a file for each route into it, for instance `api.yaml`";
         cx.error(place, message, Some(help.into()));
     }
@@ -206,6 +270,10 @@ fn named(cx: &mut Cx, file: u32, stem: &str) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if stem.is_empty() || stem.len() > 64 || !stem.bytes().all(plain) {
         let message = "the file's name is the route's name and has other characters than letters, digits, `-`, `_` and `.`, or too many";
-        cx.error(start(file), message, Some("rename the file, for instance to `api.yaml`".into()));
+        cx.error(
+            start(file),
+            message,
+            Some("rename the file, for instance to `api.yaml`".into()),
+        );
     }
 }

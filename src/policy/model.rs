@@ -26,7 +26,10 @@ pub struct At<T> {
 impl<T> At<T> {
     /// The same place with something made of the value.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> At<U> {
-        At { value: make(self.value), place: self.place }
+        At {
+            value: make(self.value),
+            place: self.place,
+        }
     }
 }
 
@@ -259,6 +262,12 @@ pub struct Limit {
     pub condition: Option<At<String>>,
     /// How much an elastic limit lends.
     pub at_most: Option<At<Rate>>,
+    /// `while` is there, right or wrong.
+    pub has_while: bool,
+    /// `at_most` is there, right or wrong.
+    pub has_at_most: bool,
+    /// `delay` is there, right or wrong.
+    pub has_delay: bool,
     /// How use is remembered.
     pub algorithm: Option<At<&'static str>>,
     /// Units that may come at once.

@@ -23,7 +23,10 @@ pub fn policy() -> Value {
 fn file(table: &'static Table, id: &str) -> Value {
     let mut defs = Map::new();
     let mut schema = Map::new();
-    schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+    schema.insert(
+        "$schema".into(),
+        "https://json-schema.org/draft/2020-12/schema".into(),
+    );
     schema.insert("$id".into(), id.into());
     schema.insert("title".into(), table.name.into());
     schema.extend(object(table, &mut defs));
@@ -32,10 +35,17 @@ fn file(table: &'static Table, id: &str) -> Value {
 }
 
 fn object(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, Value> {
-    let properties: Map<String, Value> =
-        table.fields.iter().map(|each| (each.name.to_owned(), field(each, defs))).collect();
-    let required: Vec<&str> =
-        table.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let properties: Map<String, Value> = table
+        .fields
+        .iter()
+        .map(|each| (each.name.to_owned(), field(each, defs)))
+        .collect();
+    let required: Vec<&str> = table
+        .fields
+        .iter()
+        .filter(|field| field.required)
+        .map(|field| field.name)
+        .collect();
     let mut object = Map::new();
     object.insert("description".into(), table.doc.into());
     object.insert("type".into(), "object".into());
@@ -70,7 +80,8 @@ fn shape(of: &'static Shape, defs: &mut Map<String, Value>) -> Value {
         Shape::Words(words) => json!({ "enum": words }),
         Shape::Nothing => json!({ "type": "null" }),
         Shape::Form(form) => {
-            let text = json!({ "type": "string", "description": form.doc, "pattern": form.pattern });
+            let text =
+                json!({ "type": "string", "description": form.doc, "pattern": form.pattern });
             defs.entry(form.name).or_insert(text);
             reference(form.name)
         }
@@ -107,8 +118,13 @@ fn reference(name: &str) -> Value {
 
 /// "an upstream's `timeouts`" as a key: "upstreams-timeouts".
 fn slug(name: &str) -> String {
-    let name = name.strip_prefix("an ").or_else(|| name.strip_prefix("a ")).unwrap_or(name);
-    let kept = name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_'));
+    let name = name
+        .strip_prefix("an ")
+        .or_else(|| name.strip_prefix("a "))
+        .unwrap_or(name);
+    let kept = name
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_'));
     format!("{}-fields", kept.collect::<String>().replace(' ', "-"))
 }
 
@@ -117,13 +133,14 @@ fn plain(node: &tree::Node) -> Value {
     match &node.value {
         tree::Value::Null => Value::Null,
         tree::Value::Flag(flag) => (*flag).into(),
-        tree::Value::Number(text) => {
-            text.parse::<u64>().map_or_else(|_| text.as_str().into(), Value::from)
-        }
+        tree::Value::Number(text) => text
+            .parse::<u64>()
+            .map_or_else(|_| text.as_str().into(), Value::from),
         tree::Value::Text(text) => text.as_str().into(),
         tree::Value::List(list) => list.iter().map(plain).collect(),
-        tree::Value::Map(entries) => {
-            entries.iter().map(|(key, node)| (key.text.clone(), plain(node))).collect()
-        }
+        tree::Value::Map(entries) => entries
+            .iter()
+            .map(|(key, node)| (key.text.clone(), plain(node)))
+            .collect(),
     }
 }

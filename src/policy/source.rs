@@ -45,7 +45,9 @@ impl Files for Disk {
         let file = File::open(path).map_err(|error| reason(&error))?;
         let mut bytes = Vec::new();
         let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-        file.take(limit).read_to_end(&mut bytes).map_err(|error| reason(&error))?;
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|error| reason(&error))?;
         fits(bytes, most)
     }
 
@@ -53,9 +55,12 @@ impl Files for Disk {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder).map_err(|error| reason(&error))? {
             let entry = entry.map_err(|error| reason(&error))?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
             // Follows links: the files of a Kubernetes ConfigMap are links into `..data`.
-            if !name.starts_with('.') && fs::metadata(entry.path()).is_ok_and(|kind| !kind.is_dir()) {
+            if !name.starts_with('.') && fs::metadata(entry.path()).is_ok_and(|kind| !kind.is_dir())
+            {
                 names.push(name);
             }
             if names.len() > 2 * MAX_POLICIES {
@@ -93,7 +98,11 @@ pub struct Recorder<'f> {
 impl<'f> Recorder<'f> {
     /// Records what is read from `files`.
     pub fn new(files: &'f dyn Files) -> Recorder<'f> {
-        Recorder { files, hash: RefCell::default(), folders: RefCell::default() }
+        Recorder {
+            files,
+            hash: RefCell::default(),
+            folders: RefCell::default(),
+        }
     }
 
     /// The hash and the folders of all that was read so far.
@@ -104,7 +113,11 @@ impl<'f> Recorder<'f> {
     fn note(&self, folder: &Path, what: impl Hash) {
         what.hash(&mut *self.hash.borrow_mut());
         // The empty path is the current folder.
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
         if !self.folders.borrow().contains(folder) {
             self.folders.borrow_mut().insert(folder.to_owned());
         }
@@ -133,7 +146,11 @@ impl Memory {
     /// Files by path and text.
     pub fn new<'t>(files: impl IntoIterator<Item = (&'t str, &'t str)>) -> Memory {
         let files = files.into_iter();
-        Memory(files.map(|(path, text)| (path.into(), text.as_bytes().to_vec())).collect())
+        Memory(
+            files
+                .map(|(path, text)| (path.into(), text.as_bytes().to_vec()))
+                .collect(),
+        )
     }
 }
 
@@ -148,6 +165,10 @@ impl Files for Memory {
             (path.parent() == Some(folder) && !name.starts_with('.')).then(|| name.to_owned())
         };
         let names: Vec<String> = self.0.keys().filter_map(inside).collect();
-        if names.is_empty() { Err("it does not exist".into()) } else { Ok(names) }
+        if names.is_empty() {
+            Err("it does not exist".into())
+        } else {
+            Ok(names)
+        }
     }
 }

@@ -15,7 +15,12 @@ pub fn nearest<'w>(written: &str, known: impl IntoIterator<Item = &'w str>) -> O
     known
         .into_iter()
         .filter(|word| word.len() <= LONGEST)
-        .map(|word| (distance(&written, &word.to_lowercase().replace('_', "-")), word))
+        .map(|word| {
+            (
+                distance(&written, &word.to_lowercase().replace('_', "-")),
+                word,
+            )
+        })
         .filter(|(distance, word)| *distance <= most && *distance < word.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
@@ -59,12 +64,24 @@ mod tests {
 
     #[track_caller]
     fn check(written: &str, known: &[&'static str], expected: Option<&str>) {
-        assert_eq!(nearest(written, known.iter().copied()), expected, "{written}");
+        assert_eq!(
+            nearest(written, known.iter().copied()),
+            expected,
+            "{written}"
+        );
     }
 
     #[test]
     fn nearest_words() {
-        let known = ["throttle", "rate", "key", "count", "sliding-log", "sliding-window", "ip"];
+        let known = [
+            "throttle",
+            "rate",
+            "key",
+            "count",
+            "sliding-log",
+            "sliding-window",
+            "ip",
+        ];
         check("throtle", &known, Some("throttle"));
         check("thorttle", &known, Some("throttle"));
         check("Rate", &known, Some("rate"));

@@ -76,7 +76,13 @@ pub const fn must(
     doc: &'static str,
     example: &'static str,
 ) -> Field {
-    Field { name, shape, required: true, doc, example }
+    Field {
+        name,
+        shape,
+        required: true,
+        doc,
+        example,
+    }
 }
 
 /// A field that may be left out.
@@ -86,7 +92,13 @@ pub const fn may(
     doc: &'static str,
     example: &'static str,
 ) -> Field {
-    Field { name, shape, required: false, doc, example }
+    Field {
+        name,
+        shape,
+        required: false,
+        doc,
+        example,
+    }
 }
 
 /// The fields of a map that was checked against its table.
@@ -110,20 +122,20 @@ impl Table {
 
     /// The same for a map that stands under a name of the user's choice: what is missing is told
     /// there.
-    pub fn open_as<'n>(&'static self, cx: &mut Cx, node: &'n Node, key: &Key) -> Option<Fields<'n>> {
-        self.open_at(cx, node, key.place)
-    }
-
-    fn open_at<'n>(
+    pub fn open_as<'n>(
         &'static self,
         cx: &mut Cx,
         node: &'n Node,
-        place: Place,
+        key: &Key,
     ) -> Option<Fields<'n>> {
+        self.open_at(cx, node, key.place)
+    }
+
+    fn open_at<'n>(&'static self, cx: &mut Cx, node: &'n Node, place: Place) -> Option<Fields<'n>> {
         let Value::Map(entries) = &node.value else {
-            let help = format!("its fields are {}", listed(self.names()));
-            let message = format!("{} is a map of fields, not {}", self.name, node.kind());
-            cx.error(node.place, message, Some(help));
+            let found = node.kind();
+            let message = format!("expected {}, a map of fields, found {found}", self.name);
+            cx.error(node.place, message, Some(self.example()));
             return None;
         };
         cx.repeated(entries);
@@ -133,9 +145,13 @@ impl Table {
                 meant.extend(self.unknown(cx, key));
             }
         }
-        let fields = Fields { table: self, entries, place };
+        let fields = Fields {
+            table: self,
+            entries,
+            place,
+        };
         for field in self.fields.iter().filter(|field| field.required) {
-            if !fields.has(field.name) && !meant.contains(&field.name) {
+            if !fields.has(field.name) && !meant.contains(&field.name) && !fields.has("<<") {
                 let help = format!("for instance `{}: {}`", field.name, field.example);
                 let message = format!("{} needs the field `{}`", self.name, field.name);
                 cx.error(place, message, Some(help));
@@ -144,11 +160,27 @@ impl Table {
         Some(fields)
     }
 
+    /// How it is written, shown by what it must have.
+    fn example(&self) -> String {
+        let required = self.fields.iter().filter(|field| field.required);
+        let fields: Vec<String> = required
+            .map(|field| format!("{}: {}", field.name, field.example))
+            .collect();
+        match fields.as_slice() {
+            [] => format!("its fields are {}", listed(self.names())),
+            fields => format!("for instance `{{ {} }}`", fields.join(", ")),
+        }
+    }
+
     /// Reports the unknown field and gives what was probably meant.
     fn unknown(&self, cx: &mut Cx, key: &Key) -> Option<&'static str> {
         if key.text == "<<" {
             let help = "repeat the fields, or use an alias (`*name`) for a whole value";
-            cx.error(key.place, "merge keys (`<<`) are not supported", Some(help.into()));
+            cx.error(
+                key.place,
+                "merge keys (`<<`) are not supported",
+                Some(help.into()),
+            );
             return None;
         }
         let meant = nearest(&key.text, self.names());
@@ -170,8 +202,14 @@ impl<'n> Fields<'n> {
 
     /// The field's value.
     pub fn get(&self, name: &str) -> Option<&'n Node> {
-        debug_assert!(self.table.names().any(|known| known == name), "{name} is in the table");
-        self.entries.iter().find(|(key, _)| key.text == name).map(|(_, node)| node)
+        debug_assert!(
+            self.table.names().any(|known| known == name),
+            "{name} is in the table"
+        );
+        self.entries
+            .iter()
+            .find(|(key, _)| key.text == name)
+            .map(|(_, node)| node)
     }
 
     /// Where the field's name stands, or the whole map if it is not there.
@@ -186,11 +224,26 @@ impl<'n> Fields<'n> {
         let first = there.next();
         for other in there {
             let message = format!("`{other}` and `{}` exclude each other", first.unwrap_or(""));
-            cx.error(self.place_of(other), message, Some("keep one of them".into()));
+            cx.error(
+                self.place_of(other),
+                message,
+                Some("keep one of them".into()),
+            );
         }
         if first.is_none() {
-            let message = format!("{} needs one of {}", self.table.name, listed(names.iter().copied()));
-            cx.error(self.place, message, None);
+            let message = format!(
+                "{} needs one of {}",
+                self.table.name,
+                listed(names.iter().copied())
+            );
+            let field = self
+                .table
+                .fields
+                .iter()
+                .find(|field| names.contains(&field.name));
+            let help =
+                field.map(|field| format!("for instance `{}: {}`", field.name, field.example));
+            cx.error(self.place, message, help);
         }
         first
     }

@@ -14,7 +14,7 @@ pub const MAX_FILE: usize = 1024 * 1024;
 /// Deepest nesting of lists and maps.
 const MAX_DEPTH: usize = 48;
 /// Most values of one file, keys included.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 50_000;
 
 /// A stretch of one line of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -103,10 +103,17 @@ impl Node {
 
     /// The place of the rest of the text from a byte offset on, as far as it can be told.
     pub fn place_at(&self, offset: usize) -> Place {
-        let (Some(quote), Some(text)) = (self.quote, self.text()) else { return self.place };
-        let Some(before) = text.get(..offset) else { return self.place };
+        let (Some(quote), Some(text)) = (self.quote, self.text()) else {
+            return self.place;
+        };
+        let Some(before) = text.get(..offset) else {
+            return self.place;
+        };
         let skipped = count(before) + quote;
-        let rest = text[offset..].chars().take_while(|c| !c.is_whitespace()).count();
+        let rest = text[offset..]
+            .chars()
+            .take_while(|c| !c.is_whitespace())
+            .count();
         Place {
             column: self.place.column.saturating_add(skipped),
             width: u32::try_from(rest).unwrap_or(1).max(1),
@@ -125,7 +132,12 @@ fn count(text: &str) -> u32 {
 ///
 /// The first thing that is not YAML or costs too much: behind it nothing can be told.
 pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
-    let start = Place { file, line: 1, column: 1, width: 1 };
+    let start = Place {
+        file,
+        line: 1,
+        column: 1,
+        width: 1,
+    };
     let refuse = |message: &str, help: &str| SyntaxError {
         place: start,
         message: message.into(),
@@ -289,7 +301,9 @@ impl Reader<'_> {
             RawValue::Number => Value::Number(written.trim().into()),
             RawValue::Text(text) => {
                 let opening = written.len() - written.trim_start_matches(['"', '\'']).len();
-                let as_written = written.get(opening.min(1)..).is_some_and(|w| w.starts_with(&*text));
+                let as_written = written
+                    .get(opening.min(1)..)
+                    .is_some_and(|w| w.starts_with(&*text));
                 quote = as_written.then_some(u32::from(opening > 0));
                 Value::Text(text)
             }
@@ -297,20 +311,32 @@ impl Reader<'_> {
                 Value::List(list.into_iter().map(|item| self.node(item)).collect())
             }
             RawValue::Map(entries) => Value::Map(
-                entries.into_iter().map(|(key, value)| (self.key(key), self.node(value))).collect(),
+                entries
+                    .into_iter()
+                    .map(|(key, value)| (self.key(key), self.node(value)))
+                    .collect(),
             ),
         };
-        Node { place, value, quote }
+        Node {
+            place,
+            value,
+            quote,
+        }
     }
 
     fn key(&self, key: Spanned<String>) -> Key {
         let written = self.written(&key.defined);
-        Key { place: self.place(&key.defined, written), text: key.value }
+        Key {
+            place: self.place(&key.defined, written),
+            text: key.value,
+        }
     }
 
     fn written(&self, at: &Location) -> &str {
         let span = at.span();
-        let (Some(from), Some(length)) = (span.byte_offset(), span.byte_len()) else { return "" };
+        let (Some(from), Some(length)) = (span.byte_offset(), span.byte_len()) else {
+            return "";
+        };
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let to = from.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
         self.text.get(from..to).unwrap_or("")
@@ -318,14 +344,22 @@ impl Reader<'_> {
 
     fn place(&self, at: &Location, written: &str) -> Place {
         let first = written.lines().next().unwrap_or("").trim_end();
-        Place { width: count(first).max(1), ..place_of(self.file, at) }
+        Place {
+            width: count(first).max(1),
+            ..place_of(self.file, at)
+        }
     }
 }
 
 fn place_of(file: u32, at: &Location) -> Place {
     let line = u32::try_from(at.line()).unwrap_or(u32::MAX).max(1);
     let column = u32::try_from(at.column()).unwrap_or(u32::MAX).max(1);
-    Place { file, line, column, width: 1 }
+    Place {
+        file,
+        line,
+        column,
+        width: 1,
+    }
 }
 
 /// The entries that repeat an earlier key: place of the earlier one, and the later key.
@@ -345,35 +379,66 @@ pub fn repeated(entries: &[(Key, Node)]) -> Vec<(Place, &Key)> {
 
 /// What is wrong with a text that is no YAML, or costs too much.
 fn syntax_error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxError {
-    let start = Place { file, line: 1, column: 1, width: 1 };
+    let start = Place {
+        file,
+        line: 1,
+        column: 1,
+        width: 1,
+    };
     let place = error.location().map_or(start, |at| place_of(file, &at));
     let full = error.to_string();
     // The place is told already.
     let said = full.split(" at line ").next().unwrap_or(&full);
-    let costs = |what: &str| Some(("the file costs too much to read", format!("{what}; split it")));
+    let costs = |what: &str| {
+        Some((
+            "the file costs too much to read",
+            format!("{what}; split it"),
+        ))
+    };
     let known = if said.contains("Documents") {
-        Some(("a file holds one document", String::from("put what stands behind `---` into a file of its own")))
+        Some((
+            "a file holds one document",
+            String::from("put what stands behind `---` into a file of its own"),
+        ))
     } else if said.contains("Depth") || said.contains("recursion limit") || said.contains("nest") {
         costs("lists and maps are too deep inside each other")
-    } else if said.contains("Nodes") || said.contains("Events") && !said.contains("Anchor") || said.contains("too long") {
+    } else if said.contains("Nodes")
+        || said.contains("Events") && !said.contains("Anchor")
+        || said.contains("too long")
+    {
         costs("it has too many values")
-    } else if said.contains("Anchor") || said.contains("Alias") || said.contains("alias replay") || said.contains("alias expansion") {
+    } else if said.contains("Anchor")
+        || said.contains("Alias")
+        || said.contains("alias replay")
+        || said.contains("alias expansion")
+    {
         costs("its aliases repeat too much")
     } else if said.starts_with("budget breached") {
         costs("it is too large")
     } else if said.contains("recursive references") {
-        Some(("an alias stands inside its own anchor", String::from("write the value out")))
+        Some((
+            "an alias stands inside its own anchor",
+            String::from("write the value out"),
+        ))
     } else if said.contains("expected string scalar") || said.contains("null into string") {
         Some(("a key is a plain word", String::from("write `name: value`")))
     } else {
         None
     };
     if let Some((message, help)) = known {
-        return SyntaxError { place, message: message.into(), help: Some(help) };
+        return SyntaxError {
+            place,
+            message: message.into(),
+            help: Some(help),
+        };
     }
     let line = usize::try_from(place.line).unwrap_or(1).saturating_sub(1);
     let line = text.lines().nth(line).unwrap_or("");
-    SyntaxError { place, message: format!("this is not YAML: {said}"), help: cure(said, line) }
+    SyntaxError {
+        place,
+        message: format!("this is not YAML: {said}"),
+        help: cure(said, line),
+    }
 }
 
 /// What to do about the usual mistakes.
@@ -391,8 +456,8 @@ fn cure(said: &str, line: &str) -> Option<String> {
         "a `: ` inside a value needs quotes; else look at the indentation of this line"
     } else if said.contains("did not find expected") || said.contains("indent") {
         "look at the indentation: fields of one map begin in the same column"
-    } else if said.contains("':' indicator") || said.contains("flow") {
-        "a `[` or `{` before this is not closed"
+    } else if said.contains("bracket") || said.contains("':' indicator") || said.contains("flow") {
+        "each `[` needs its `]`, and each `{` its `}`"
     } else {
         return None;
     };

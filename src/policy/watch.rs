@@ -118,12 +118,17 @@ impl Folders {
             }
         });
         // Without a watcher the files are still looked at from time to time.
-        Folders { watcher: watcher.ok(), watched: BTreeSet::new() }
+        Folders {
+            watcher: watcher.ok(),
+            watched: BTreeSet::new(),
+        }
     }
 
     /// Watches exactly these folders. One that cannot be watched now is tried again the next time.
     fn follow(&mut self, folders: BTreeSet<PathBuf>) {
-        let Some(watcher) = &mut self.watcher else { return };
+        let Some(watcher) = &mut self.watcher else {
+            return;
+        };
         for gone in self.watched.difference(&folders) {
             let _ = watcher.unwatch(gone);
         }
@@ -146,3 +151,6 @@ fn matters(kind: &EventKind) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,12 @@ pub fn compile(
         max_body: email.value.max,
     });
     let user = written.user.as_ref().and_then(|user| match &user.value {
-        User::Jwt { claim, keys, issuer, audience } => {
+        User::Jwt {
+            claim,
+            keys,
+            issuer,
+            audience,
+        } => {
             let keys = jwt_keys(cx, files, base, keys.as_ref()?)?;
             Some(user::Settings::Jwt(jwt::Settings {
                 claim: claim.clone(),
@@ -40,31 +45,42 @@ pub fn compile(
                 audience: audience.clone(),
             }))
         }
-        User::Header { name, from } => {
-            Some(user::Settings::Header { name: name.clone()?, from: from.clone() })
-        }
+        User::Header { name, from } => Some(user::Settings::Header {
+            name: name.clone()?,
+            from: from.clone(),
+        }),
         User::ApiKeys(file) => {
             let keys = api_keys(cx, files, base, file, &plan)?;
             Some(user::Settings::ApiKeys(Arc::new(keys)))
         }
     });
-    identity::Settings { ip: written.ip.clone(), user, token, email, plan }
+    identity::Settings {
+        ip: written.ip.clone(),
+        user,
+        token,
+        email,
+        plan,
+    }
 }
 
 fn plans(gateway: &Gateway) -> plan::Settings {
     let plans: Vec<plan::Plan> = gateway
         .plans
         .iter()
-        .map(|plan| plan::Plan { name: plan.value.name.clone(), multiply: plan.value.multiply })
+        .map(|plan| plan::Plan {
+            name: plan.value.name.clone(),
+            multiply: plan.value.multiply,
+        })
         .collect();
     let written = gateway.identity.plan.as_ref().map(|plan| &plan.value);
     let default = written.and_then(|plan| plan.default.as_ref());
     let default = default.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
     let source = match written.and_then(|plan| plan.from.as_ref()) {
         Some(PlanFrom::Claim(claim)) => Some(plan::Source::Claim(claim.value.clone())),
-        Some(PlanFrom::Header { name, from }) => {
-            Some(plan::Source::Header { name: name.clone(), from: from.clone() })
-        }
+        Some(PlanFrom::Header { name, from }) => Some(plan::Source::Header {
+            name: name.clone(),
+            from: from.clone(),
+        }),
         Some(PlanFrom::ApiKeys(_)) => Some(plan::Source::ApiKeys),
         // The file of API keys says it where it says who the user is.
         None => match gateway.identity.user.as_ref().map(|user| &user.value) {
@@ -72,7 +88,11 @@ fn plans(gateway: &Gateway) -> plan::Settings {
             _ => None,
         },
     };
-    plan::Settings { plans, source, default }
+    plan::Settings {
+        plans,
+        source,
+        default,
+    }
 }
 
 fn jwt_keys(cx: &mut Cx, files: &dyn Files, base: &Path, keys: &KeyFile) -> Option<jwt::Keys> {
@@ -90,7 +110,11 @@ fn jwt_keys(cx: &mut Cx, files: &dyn Files, base: &Path, keys: &KeyFile) -> Opti
     match read {
         Ok(keys) => Some(keys),
         Err(error) => {
-            cx.error(file.place, format!("cannot use {what} `{}`: {error}", file.value), None);
+            cx.error(
+                file.place,
+                format!("cannot use {what} `{}`: {error}", file.value),
+                None,
+            );
             None
         }
     }
@@ -107,10 +131,16 @@ fn api_keys(
 ) -> Option<api_keys::Keys> {
     let bytes = named_file(cx, files, base, file, "the file of API keys")?;
     let Ok(text) = String::from_utf8(bytes) else {
-        cx.error(file.place, format!("`{}` is not UTF-8", file.value), Some("save it as UTF-8".into()));
+        cx.error(
+            file.place,
+            format!("`{}` is not UTF-8", file.value),
+            Some("save it as UTF-8".into()),
+        );
         return None;
     };
-    let number = cx.sources.add_hidden(&base.join(&file.value).display().to_string());
+    let number = cx
+        .sources
+        .add_hidden(&base.join(&file.value).display().to_string());
     let tree = match tree::parse(number, &text) {
         Ok(tree) => tree,
         Err(SyntaxError { place, .. }) => {
@@ -123,18 +153,27 @@ fn api_keys(
         Value::Map(entries) if !entries.is_empty() => entries,
         _ => {
             let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
-            cx.error(tree.place, "the file of API keys has no keys", Some(help.into()));
+            cx.error(
+                tree.place,
+                "the file of API keys has no keys",
+                Some(help.into()),
+            );
             return None;
         }
     };
-    let owners: Vec<_> = entries.iter().filter_map(|entry| owner(cx, plans, entry)).collect();
+    let owners: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| owner(cx, plans, entry))
+        .collect();
     if owners.len() < entries.len() {
         return None;
     }
     match api_keys::Keys::new(owners) {
         Ok(keys) => Some(keys),
         Err(error) => {
-            let place = entries.get(error.place()).map_or(tree.place, |(key, _)| key.place);
+            let place = entries
+                .get(error.place())
+                .map_or(tree.place, |(key, _)| key.place);
             cx.error(place, error.to_string(), None);
             None
         }

@@ -104,7 +104,11 @@ impl Cx {
         self.read(node, "a size such as 64MiB", |text| {
             let size = parse_size(text)?;
             if size < from || size > to {
-                let help = format!("write a size from {} to {}", shown_size(from), shown_size(to));
+                let help = format!(
+                    "write a size from {} to {}",
+                    shown_size(from),
+                    shown_size(to)
+                );
                 return Err(wrong(format!("`{text}` is too small or too large"), help));
             }
             usize::try_from(size).map_err(|_| wrong(format!("`{text}` is too large"), "write less"))
@@ -115,11 +119,18 @@ impl Cx {
     pub(super) fn address(&mut self, node: &Node) -> Option<At<SocketAddr>> {
         self.read(node, "an address such as 127.0.0.1:8080", |text| {
             text.trim().parse::<SocketAddr>().map_err(|_| {
-                let port = text.rsplit(':').next().and_then(|port| port.trim().parse::<u16>().ok());
+                let port = text
+                    .rsplit(':')
+                    .next()
+                    .and_then(|port| port.trim().parse::<u16>().ok());
                 let help = match (port, text.contains("localhost")) {
                     (Some(port), true) => format!("write `127.0.0.1:{port}`"),
-                    (Some(port), false) => format!("write `0.0.0.0:{port}`, `127.0.0.1:{port}` or `[::]:{port}`"),
-                    (None, _) => String::from("write an IP address and a port, for instance `0.0.0.0:8080`"),
+                    (Some(port), false) => {
+                        format!("write `0.0.0.0:{port}`, `127.0.0.1:{port}` or `[::]:{port}`")
+                    }
+                    (None, _) => {
+                        String::from("write an IP address and a port, for instance `0.0.0.0:8080`")
+                    }
                 };
                 wrong(format!("`{text}` is not an IP address with a port"), help)
             })
@@ -134,12 +145,17 @@ impl Cx {
                 return Ok(IpNet::from(address));
             }
             let net: IpNet = text.parse().map_err(|_| {
-                let help = "write a network such as `10.0.0.0/8` or `2001:db8::/32`, or one address";
+                let help =
+                    "write a network such as `10.0.0.0/8` or `2001:db8::/32`, or one address";
                 wrong(format!("`{text}` is not an IP network"), help)
             })?;
             if net.addr() != net.network() {
                 let message = format!("`{text}` has bits set behind its prefix");
-                let help = format!("write `{}` for the network or `{}` for the address", net.trunc(), net.addr());
+                let help = format!(
+                    "write `{}` for the network or `{}` for the address",
+                    net.trunc(),
+                    net.addr()
+                );
                 return Err(wrong(message, help));
             }
             Ok(net)
@@ -154,13 +170,20 @@ impl Cx {
     /// Reads a header's name.
     pub(super) fn header(&mut self, node: &Node) -> Option<At<HeaderName>> {
         self.read(node, "the name of a header", |text| {
-            parse_header(text).map_err(|message| Wrong { message, help: None, offset: None })
+            parse_header(text).map_err(|message| Wrong {
+                message,
+                help: None,
+                offset: None,
+            })
         })
     }
 
     /// Reads an identity.
     pub(super) fn identity(&mut self, node: &Node) -> Option<At<Identity>> {
-        self.word(node, &Identity::ALL.map(|identity| (identity.as_str(), identity)))
+        self.word(
+            node,
+            &Identity::ALL.map(|identity| (identity.as_str(), identity)),
+        )
     }
 
     /// Reads a header style.
@@ -191,7 +214,10 @@ pub(super) fn parse_header(text: &str) -> Result<HeaderName, String> {
 /// What to write instead of units that are spelled out.
 fn unit_help(text: &str) -> Option<String> {
     let (count, unit) = text.split_once('/').or_else(|| text.split_once(" per "))?;
-    let word = unit.trim().trim_start_matches(|c: char| c.is_ascii_digit()).trim();
+    let word = unit
+        .trim()
+        .trim_start_matches(|c: char| c.is_ascii_digit())
+        .trim();
     let many = unit.trim().strip_suffix(word)?.trim();
     let letter = match word.to_ascii_lowercase().as_str() {
         "s" | "sec" | "secs" | "second" | "seconds" => "s",
@@ -199,7 +225,9 @@ fn unit_help(text: &str) -> Option<String> {
         "h" | "hr" | "hrs" | "hour" | "hours" => "h",
         "d" | "day" | "days" => "d",
         "w" | "week" | "weeks" => "w",
-        "month" | "months" | "mo" => return Some("calendar months are not built yet; `30d` is near".into()),
+        "month" | "months" | "mo" => {
+            return Some("calendar months are not built yet; `30d` is near".into());
+        }
         _ => return None,
     };
     let fixed = format!("{}/{many}{letter}", count.trim());
@@ -222,7 +250,10 @@ pub(super) fn parse_span(text: &str) -> Result<Duration, Wrong> {
             return Err(wrong(format!("`{text}` is not a duration"), help));
         }
     };
-    let span = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
+    let span = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(millis));
     span.map(Duration::from_millis).ok_or_else(|| {
         let help = "write a whole number and ms, s, m, h or d, for instance `10s`";
         wrong(format!("`{text}` is not a duration"), help)
@@ -244,7 +275,10 @@ fn parse_size(text: &str) -> Result<u64, Wrong> {
         "GB" => 1_000_000_000,
         _ => 0,
     };
-    let size = number.parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
+    let size = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(bytes));
     size.filter(|_| bytes > 0).ok_or_else(|| {
         let help = "write a whole number and KiB, MiB or GiB, for instance `64MiB`";
         wrong(format!("`{text}` is not a size"), help)
@@ -254,16 +288,32 @@ fn parse_size(text: &str) -> Result<u64, Wrong> {
 /// A span as files write it.
 pub(in crate::policy) fn shown_span(span: Duration) -> String {
     let millis = span.as_millis();
-    [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")]
-        .into_iter()
-        .find(|(length, _)| millis >= *length && millis % length == 0)
-        .map_or_else(|| format!("{millis}ms"), |(length, unit)| format!("{}{unit}", millis / length))
+    [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ]
+    .into_iter()
+    .find(|(length, _)| millis >= *length && millis % length == 0)
+    .map_or_else(
+        || format!("{millis}ms"),
+        |(length, unit)| format!("{}{unit}", millis / length),
+    )
 }
 
 /// A size as files write it.
 pub(in crate::policy) fn shown_size(bytes: u64) -> String {
-    [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
-        .into_iter()
-        .find(|(length, _)| bytes >= *length && bytes.is_multiple_of(*length))
-        .map_or_else(|| format!("{bytes}B"), |(length, unit)| format!("{}{unit}", bytes / length))
+    [
+        (1u64 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ]
+    .into_iter()
+    .find(|(length, _)| bytes >= *length && bytes.is_multiple_of(*length))
+    .map_or_else(
+        || format!("{bytes}B"),
+        |(length, unit)| format!("{}{unit}", bytes / length),
+    )
 }

@@ -7,9 +7,7 @@ use super::super::model::{Limit, Throttle};
 use super::super::suggest::nearest;
 use super::super::table::{Fields, Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node};
-use super::leaf::{
-    DURATION, IDENTITIES, RATE, parse_header, parse_name, parse_span,
-};
+use super::leaf::{DURATION, IDENTITIES, RATE, parse_header, parse_name, parse_span};
 use super::{Wrong, wrong};
 use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, MAX_WINDOWS, Rate};
@@ -36,7 +34,12 @@ static BAN: Table = Table {
     name: "a ban",
     doc: "Refuses a key for a time once it was refused often.",
     fields: &[
-        must("after", Shape::Form(&REFUSALS), "How many refusals in how long.", "3 refusals in 10m"),
+        must(
+            "after",
+            Shape::Form(&REFUSALS),
+            "How many refusals in how long.",
+            "3 refusals in 10m",
+        ),
         must("for", Shape::Form(&DURATION), "How long.", "1h"),
     ],
 };
@@ -63,39 +66,132 @@ pub static LIMIT: Table = Table {
     name: "a limit",
     doc: "How many requests of one key are admitted in how long.",
     fields: &[
-        must("key", Shape::Many(&Shape::Words(IDENTITIES)), "What it is counted by; of a list the parts that are there make one key.", "[ip, email]"),
-        must("rate", Shape::Many(&Shape::Form(&RATE)), "How many in how long; of a list every one holds.", "[10/s, 600/h]"),
-        may("throttle", Shape::Form(&THROTTLE), "What happens above the rate. Default: hard.", "soft 10%"),
-        may("while", Shape::Form(&CONDITION), "While what an elastic limit lends.", "upstream.load < 0.7"),
-        may("at_most", Shape::Form(&RATE), "How much an elastic limit lends at most.", "300/m"),
-        may("algorithm", Shape::Words(ALGORITHMS), "How use is remembered. Default: sliding-log up to 1024, sliding-window above.", "gcra"),
-        may("burst", Shape::Whole(1, 1_000_000_000), "Units that may come at once; for gcra.", "20"),
-        may("delay", Shape::Form(&DURATION), "The longest that a request is held back; for leaky-bucket.", "500ms"),
-        may("count", Shape::Form(&COUNT), "What uses the limit up. Default: all.", "status 401"),
+        must(
+            "key",
+            Shape::Many(&Shape::Words(IDENTITIES)),
+            "What it is counted by; of a list the parts that are there make one key.",
+            "[ip, email]",
+        ),
+        must(
+            "rate",
+            Shape::Many(&Shape::Form(&RATE)),
+            "How many in how long; of a list every one holds.",
+            "[10/s, 600/h]",
+        ),
+        may(
+            "throttle",
+            Shape::Form(&THROTTLE),
+            "What happens above the rate. Default: hard.",
+            "soft 10%",
+        ),
+        may(
+            "while",
+            Shape::Form(&CONDITION),
+            "While what an elastic limit lends.",
+            "upstream.load < 0.7",
+        ),
+        may(
+            "at_most",
+            Shape::Form(&RATE),
+            "How much an elastic limit lends at most.",
+            "300/m",
+        ),
+        may(
+            "algorithm",
+            Shape::Words(ALGORITHMS),
+            "How use is remembered. Default: sliding-log up to 1024, sliding-window above.",
+            "gcra",
+        ),
+        may(
+            "burst",
+            Shape::Whole(1, 1_000_000_000),
+            "Units that may come at once; for gcra.",
+            "20",
+        ),
+        may(
+            "delay",
+            Shape::Form(&DURATION),
+            "The longest that a request is held back; for leaky-bucket.",
+            "500ms",
+        ),
+        may(
+            "count",
+            Shape::Form(&COUNT),
+            "What uses the limit up. Default: all.",
+            "status 401",
+        ),
         may("plans", Shape::Flag, "Whether plans multiply it.", "true"),
-        may("mode", Shape::Words(&["enforce", "shadow"]), "shadow counts and reports without refusing.", "shadow"),
-        may("try", Shape::Many(&Shape::Form(&RATE)), "A candidate rate that is watched beside the live one.", "80/m"),
-        may("exempt", Shape::Many(&Shape::Form(&super::leaf::NETWORK)), "Addresses that it does not apply to.", "[10.0.0.0/8]"),
-        may("ban", Shape::Table(&BAN), "Refuses a key for a time once it was refused often.", "{ after: 3 refusals in 10m, for: 1h }"),
-        may("disclose", Shape::Words(&["all", "none"]), "none hides it from clients.", "none"),
-        may("on_store_error", Shape::Words(&["local", "open", "closed"]), "What holds while the store cannot be reached. Default: local.", "local"),
-        may("per", Shape::Words(&["route"]), "Of a limit in the gateway file: each route counts for itself.", "route"),
-        may("routes", Shape::Words(&["all", "listed"]), "Of a limit in the gateway file: listed applies it only to routes that list it by name.", "listed"),
+        may(
+            "mode",
+            Shape::Words(&["enforce", "shadow"]),
+            "shadow counts and reports without refusing.",
+            "shadow",
+        ),
+        may(
+            "try",
+            Shape::Many(&Shape::Form(&RATE)),
+            "A candidate rate that is watched beside the live one.",
+            "80/m",
+        ),
+        may(
+            "exempt",
+            Shape::Many(&Shape::Form(&super::leaf::NETWORK)),
+            "Addresses that it does not apply to.",
+            "[10.0.0.0/8]",
+        ),
+        may(
+            "ban",
+            Shape::Table(&BAN),
+            "Refuses a key for a time once it was refused often.",
+            "{ after: 3 refusals in 10m, for: 1h }",
+        ),
+        may(
+            "disclose",
+            Shape::Words(&["all", "none"]),
+            "none hides it from clients.",
+            "none",
+        ),
+        may(
+            "on_store_error",
+            Shape::Words(&["local", "open", "closed"]),
+            "What holds while the store cannot be reached. Default: local.",
+            "local",
+        ),
+        may(
+            "per",
+            Shape::Words(&["route"]),
+            "Of a limit in the gateway file: each route counts for itself.",
+            "route",
+        ),
+        may(
+            "routes",
+            Shape::Words(&["all", "listed"]),
+            "Of a limit in the gateway file: listed applies it only to routes that list it by name.",
+            "listed",
+        ),
     ],
 };
 
-/// Reads the limit that is written under `key`; `gateway` tells whose file it is.
-pub fn limit(cx: &mut Cx, key: &Key, node: &Node, gateway: bool) -> Option<Limit> {
-    let name = match parse_name(&key.text, "a limit") {
-        Ok(value) => Some(super::super::model::At { value, place: key.place }),
+/// Reads the limit that is written under `named`; `gateway` tells whose file it is.
+pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Limit> {
+    let name = match parse_name(&named.text, "a limit") {
+        Ok(value) => Some(super::super::model::At {
+            value,
+            place: named.place,
+        }),
         Err(Wrong { message, help, .. }) => {
-            cx.error(key.place, message, help);
+            cx.error(named.place, message, help);
             None
         }
     };
     // A mistake inside is told at the limit's name where the map itself has no place worth showing.
-    let fields = LIMIT.open_as(cx, node, key)?;
-    let rates = fields.get("rate").map_or_else(Vec::new, |node| rates(cx, node));
+    let fields = LIMIT.open_as(cx, node, named)?;
+    let rates = fields
+        .get("rate")
+        .map_or_else(Vec::new, |node| rates(cx, node));
+    let key = fields
+        .get("key")
+        .map_or_else(Vec::new, |node| cx.many(node, Cx::identity));
     unbuilt(cx, &fields);
     for word in ["per", "routes"] {
         if !gateway && fields.has(word) {
@@ -107,21 +203,33 @@ pub fn limit(cx: &mut Cx, key: &Key, node: &Node, gateway: bool) -> Option<Limit
     let words = [("enforce", false), ("shadow", true)];
     let shadow = fields.get("mode").and_then(|node| cx.word(node, &words));
     let words = [("all", Disclose::All), ("none", Disclose::None)];
-    let disclose = fields.get("disclose").and_then(|node| cx.word(node, &words));
+    let disclose = fields
+        .get("disclose")
+        .and_then(|node| cx.word(node, &words));
     let words = [("local", ()), ("open", ()), ("closed", ())];
-    let _ = fields.get("on_store_error").and_then(|node| cx.word(node, &words));
-    let per_route = fields.get("per").and_then(|node| cx.word(node, &[("route", ())]));
+    let _ = fields
+        .get("on_store_error")
+        .and_then(|node| cx.word(node, &words));
+    let per_route = fields
+        .get("per")
+        .and_then(|node| cx.word(node, &[("route", ())]));
     let words = [("all", false), ("listed", true)];
     let listed = fields.get("routes").and_then(|node| cx.word(node, &words));
     let names: Vec<_> = ALGORITHMS.iter().map(|name| (*name, *name)).collect();
     Some(Limit {
         name: name?,
-        key: fields.get("key").map_or_else(Vec::new, |node| cx.many(node, Cx::identity)),
+        key,
         rates,
-        throttle: fields.get("throttle").and_then(|node| cx.read(node, "hard, soft P% or elastic", throttle)),
-        condition: fields.get("while").and_then(|node| cx.read(node, "a condition such as upstream.load < 0.7", condition)),
+        throttle: fields
+            .get("throttle")
+            .and_then(|node| cx.read(node, "hard, soft P% or elastic", throttle)),
+        condition: fields
+            .get("while")
+            .and_then(|node| cx.read(node, "a condition such as upstream.load < 0.7", condition)),
         at_most: fields.get("at_most").and_then(|node| cx.rate(node)),
-        algorithm: fields.get("algorithm").and_then(|node| cx.word(node, &names)),
+        algorithm: fields
+            .get("algorithm")
+            .and_then(|node| cx.word(node, &names)),
         burst: fields.get("burst").and_then(|node| {
             let burst = cx.whole(node, 1, u64::from(Rate::MAX_QUOTA))?;
             Some(burst.map(|burst| u32::try_from(burst).unwrap_or(Rate::MAX_QUOTA)))
@@ -130,13 +238,22 @@ pub fn limit(cx: &mut Cx, key: &Key, node: &Node, gateway: bool) -> Option<Limit
             let span = cx.span(node, Duration::from_millis(1), Duration::from_secs(60))?;
             Some(span.map(Nanos::from))
         }),
-        count: fields.get("count").and_then(|node| cx.read(node, "what is counted, such as all or status 401", count)),
+        count: fields
+            .get("count")
+            .and_then(|node| cx.read(node, "what is counted, such as all or status 401", count)),
         plans: fields.get("plans").and_then(|node| cx.flag(node)),
         shadow: shadow.is_some_and(|shadow| shadow.value),
-        exempt: fields.get("exempt").map_or_else(Vec::new, |node| cx.networks(node)),
+        exempt: fields
+            .get("exempt")
+            .map_or_else(Vec::new, |node| cx.networks(node)),
+        has_while: fields.has("while"),
+        has_at_most: fields.has("at_most"),
+        has_delay: fields.has("delay"),
         disclose: disclose.map_or(Disclose::All, |disclose| disclose.value),
         per_route: per_route.map(|word| word.place),
-        listed: listed.filter(|listed| listed.value).map(|listed| listed.place),
+        listed: listed
+            .filter(|listed| listed.value)
+            .map(|listed| listed.place),
     })
 }
 
@@ -144,7 +261,11 @@ fn rates(cx: &mut Cx, node: &Node) -> Vec<super::super::model::At<Rate>> {
     let rates = cx.many(node, |cx, node| cx.rate(node));
     if rates.len() > MAX_WINDOWS {
         let message = format!("a limit has at most {MAX_WINDOWS} rates");
-        cx.error(node.place, message, Some("drop those that the others imply".into()));
+        cx.error(
+            node.place,
+            message,
+            Some("drop those that the others imply".into()),
+        );
     }
     rates
 }
@@ -153,16 +274,30 @@ fn rates(cx: &mut Cx, node: &Node) -> Vec<super::super::model::At<Rate>> {
 fn unbuilt(cx: &mut Cx, fields: &Fields<'_>) {
     if let Some(node) = fields.get("try") {
         rates(cx, node);
-        cx.unbuilt(fields.place_of("try"), "candidate rates (`try`) are not built yet: a run refuses them");
+        cx.unbuilt(
+            fields.place_of("try"),
+            "candidate rates (`try`) are not built yet: a run refuses them",
+        );
     }
-    let Some(node) = fields.get("ban") else { return };
-    cx.unbuilt(fields.place_of("ban"), "bans are not built yet: a run refuses them");
-    let Some(ban) = BAN.open(cx, node) else { return };
+    let Some(node) = fields.get("ban") else {
+        return;
+    };
+    cx.unbuilt(
+        fields.place_of("ban"),
+        "bans are not built yet: a run refuses them",
+    );
+    let Some(ban) = BAN.open(cx, node) else {
+        return;
+    };
     if let Some(node) = ban.get("after") {
         cx.read(node, "refusals such as 3 refusals in 10m", refusals);
     }
     if let Some(node) = ban.get("for") {
-        cx.span(node, Duration::from_secs(1), Duration::from_secs(366 * 86_400));
+        cx.span(
+            node,
+            Duration::from_secs(1),
+            Duration::from_secs(366 * 86_400),
+        );
     }
 }
 
@@ -173,21 +308,30 @@ fn throttle(text: &str) -> Result<Throttle, Wrong> {
     match (first, rest.as_str()) {
         ("hard", "") => Ok(Throttle::Hard),
         ("elastic", "") => Ok(Throttle::Elastic),
-        ("soft", "") => Err(wrong("`soft` needs a percentage", "write for instance `soft 10%`")),
+        ("soft", "") => Err(wrong(
+            "`soft` needs a percentage",
+            "write for instance `soft 10%`",
+        )),
         ("soft", percent) => {
-            let number = percent.strip_suffix('%').and_then(|n| n.parse::<u16>().ok());
+            let number = percent
+                .strip_suffix('%')
+                .and_then(|n| n.parse::<u16>().ok());
             match number {
                 Some(percent @ 1..=1000) => Ok(Throttle::Soft(percent)),
-                Some(0) => Err(wrong("`soft 0%` lends nothing", "write `hard`, or a percentage from 1% to 1000%")),
+                Some(0) => Err(wrong(
+                    "`soft 0%` lends nothing",
+                    "write `hard`, or a percentage from 1% to 1000%",
+                )),
                 _ => Err(wrong(
                     format!("`{percent}` is not a percentage from 1% to 1000%"),
                     "write for instance `soft 10%`",
                 )),
             }
         }
-        ("hard" | "elastic", more) => {
-            Err(wrong(format!("`{first}` takes nothing behind it, not `{more}`"), format!("write `{first}`")))
-        }
+        ("hard" | "elastic", more) => Err(wrong(
+            format!("`{first}` takes nothing behind it, not `{more}`"),
+            format!("write `{first}`"),
+        )),
         _ => {
             let help = match nearest(first, ["hard", "soft", "elastic"]) {
                 Some("soft") => String::from("did you mean `soft 10%`?"),
@@ -225,7 +369,11 @@ fn condition(text: &str) -> Result<String, Wrong> {
         return Ok(text.to_owned());
     }
     let share = match bound.strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().ok().map(|percent| percent / 100.0),
+        Some(percent) => percent
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .map(|percent| percent / 100.0),
         None => bound.parse::<f64>().ok(),
     };
     match share {
@@ -248,7 +396,10 @@ fn refusals(text: &str) -> Result<(), Wrong> {
     if fits {
         return Ok(());
     }
-    Err(wrong(format!("`{text}` does not say when to ban"), "write for instance `3 refusals in 10m`"))
+    Err(wrong(
+        format!("`{text}` does not say when to ban"),
+        "write for instance `3 refusals in 10m`",
+    ))
 }
 
 fn count(text: &str) -> Result<Count, Wrong> {
@@ -274,22 +425,32 @@ fn count(text: &str) -> Result<Count, Wrong> {
                 (Some("status"), 1) => "write the status too, for instance `status 401`",
                 (Some("status"), 2) => "did you mean `status`?",
                 (Some("cost"), _) => "write `cost header x-cost` or `cost json usage.total_tokens`",
-                _ => "write `all`, `status 401`, `status 400-499`, `cost header x-cost` or `cost json usage.total_tokens`",
+                _ => {
+                    "write `all`, `status 401`, `status 400-499`, `cost header x-cost` or `cost json usage.total_tokens`"
+                }
             };
-            Err(wrong(format!("`{text}` does not say what is counted"), help))
+            Err(wrong(
+                format!("`{text}` does not say what is counted"),
+                help,
+            ))
         }
     }
 }
 
 fn status(range: &str) -> Result<Count, Wrong> {
     let (from, to) = range.split_once('-').unwrap_or((range, range));
-    let code = |text: &str| text.parse::<u16>().ok().filter(|code| (100..=599).contains(code));
+    let code = |text: &str| {
+        text.parse::<u16>()
+            .ok()
+            .filter(|code| (100..=599).contains(code))
+    };
     let help = "write a status from 100 to 599, or a range such as `status 400-499`";
     match (code(from), code(to)) {
         (Some(from), Some(to)) if from <= to => Ok(Count::Status { from, to }),
-        (Some(from), Some(to)) => {
-            Err(wrong(format!("`{range}` runs backwards"), format!("write `status {to}-{from}`")))
-        }
+        (Some(from), Some(to)) => Err(wrong(
+            format!("`{range}` runs backwards"),
+            format!("write `status {to}-{from}`"),
+        )),
         _ => match range.strip_suffix("xx").filter(|class| class.len() == 1) {
             Some(class) => Err(wrong(
                 format!("`{range}` is not a status"),

@@ -1,6 +1,9 @@
 //! Files that were made to hurt: whatever they hold, loading ends soon, in little memory, with a
 //! message. A binary of its own, for it looks at the memory of the whole process.
 
+// A test that cannot be set up has failed.
+#![allow(clippy::expect_used)]
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

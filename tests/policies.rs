@@ -1,6 +1,9 @@
 //! What the loader makes of files: the samples that ship, the contract's own, and broken ones whose
 //! every message is written down.
 
+// A test that cannot be set up has failed.
+#![allow(clippy::expect_used)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +51,25 @@ fn broken_files_are_told_word_for_word() {
         assert!(said.contains("mistake"), "{} is broken", case.display());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What editors are given; `UPDATE_GOLDEN=1` writes it.
+#[test]
+fn schemas_are_as_published() {
+    for (name, schema) in [
+        ("gateway", policy::schema::gateway()),
+        ("policy", policy::schema::policy()),
+    ] {
+        let text = format!("{schema:#}\n");
+        let path = format!("tests/golden/schema/{name}.json");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, &text).expect("written");
+        }
+        assert!(
+            fs::read_to_string(&path).unwrap_or_default() == text,
+            "{path} is not what is made"
+        );
+    }
 }
 
 #[test]

@@ -295,7 +295,7 @@ pub(in crate::policy) fn shown_span(span: Duration) -> String {
         (1_000, "s"),
     ]
     .into_iter()
-    .find(|(length, _)| millis >= *length && millis % length == 0)
+    .find(|(length, _)| millis >= *length && millis.is_multiple_of(*length))
     .map_or_else(
         || format!("{millis}ms"),
         |(length, unit)| format!("{}{unit}", millis / length),

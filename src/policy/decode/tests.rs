@@ -87,6 +87,7 @@ fn tables(shape: &'static Shape, see: &mut impl FnMut(&'static Table)) {
 
 #[test]
 fn examples_are_yaml_and_names_are_distinct() {
+    let mut seen: Vec<&Table> = Vec::new();
     for root in [&GATEWAY, &POLICY] {
         for field in root.fields {
             tables(&field.shape, &mut |table| {

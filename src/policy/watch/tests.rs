@@ -25,7 +25,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 fn watched(path: &Path) -> (Watch, std::sync::mpsc::Receiver<()>) {
     let loaded = load(path).unwrap_or_else(|report| panic!("{report}"));
     let (tell, told) = channel();
-    let changed = move || drop(tell.send(()));
+    let changed = move || tell.send(()).unwrap_or(());
     (
         watch(path.to_owned(), loaded.fingerprint, changed).expect("watching"),
         told,

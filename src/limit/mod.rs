@@ -1,10 +1,19 @@
 //! What a limit promises, and the pure arithmetic that keeps it: no I/O, no clock, no lock.
 
+mod buckets;
+pub mod cell;
+mod fixed_window;
+mod gcra;
+mod guarantee;
+mod multi_level;
 pub mod rate;
 pub mod rule;
+mod sliding_log;
+mod sliding_window;
 
 use crate::clock::Nanos;
 
+pub use cell::{Cell, Shape};
 pub use rate::Rate;
 pub use rule::{Count, Disclose, Identity, Name, Rule};
 
@@ -95,6 +104,16 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// As the log writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Within => "within",
+            Standing::Over => "over",
+            Standing::Refused => "refused",
+            Standing::Unsatisfiable => "unsatisfiable",
+        }
+    }
+
     /// Whether the limit lets the request pass.
     pub fn admits(self) -> bool {
         matches!(self, Standing::Within | Standing::Over)

@@ -1,0 +1,424 @@
+//! The state that a store keeps for one key under one limit: plain words, so that a store can put
+//! them where it likes, and pure functions over them.
+//!
+//! A state of all zeros is a fresh one. A limit whose state fits two words ([`Limit::inline`]) may be
+//! kept inside a table entry; the others grow with use, up to [`Limit::max_words`].
+
+use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Standing};
+use super::{buckets, fixed_window, gcra, multi_level, sliding_log, sliding_window};
+use crate::clock::Nanos;
+
+/// What must be equal for two limits to share states: algorithm, window lengths, reservation. Quotas,
+/// throttles and plans may differ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    algorithm: std::mem::Discriminant<Algorithm>,
+    windows: Vec<Nanos>,
+    reserves: bool,
+}
+
+/// One key's state: a view on the words that a store keeps.
+#[derive(Debug)]
+pub struct Cell<'a> {
+    /// The limit.
+    pub limit: &'a Limit,
+    /// Whose it is; gives fixed windows their phase.
+    pub key: Fingerprint,
+    /// The words.
+    pub words: &'a mut [u32],
+}
+
+/// How long a request waits when only reservations of unknown length are in its way.
+const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
+
+impl Limit {
+    /// The longest window.
+    pub fn longest(&self) -> Nanos {
+        self.windows.last().map_or(Nanos::ZERO, |rate| rate.window())
+    }
+
+    /// See [`Shape`].
+    pub fn shape(&self) -> Shape {
+        Shape {
+            algorithm: std::mem::discriminant(&self.algorithm),
+            windows: self.windows.iter().map(|rate| rate.window()).collect(),
+            reserves: self.reserves,
+        }
+    }
+
+    /// Whether the state always fits two words.
+    pub fn inline(&self) -> bool {
+        let small = matches!(
+            self.algorithm,
+            Algorithm::FixedWindow | Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. }
+        );
+        small && self.windows.len() == 1 && !self.reserves
+    }
+
+    /// Words that a fresh state needs before `cost` units can be applied.
+    pub fn min_words(&self, cost: u32) -> usize {
+        match self.algorithm {
+            Algorithm::SlidingLog => self.log_words(&[], Nanos::ZERO, cost),
+            _ => self.max_words(),
+        }
+    }
+
+    /// Most words a state can need.
+    pub fn max_words(&self) -> usize {
+        let state = match self.algorithm {
+            Algorithm::SlidingLog => {
+                let most = self.windows.iter().map(|rate| self.bounds(rate, self.max_multiply).1);
+                let stamps = most.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
+                return size_class(2 + stamps as usize + self.pending_words());
+            }
+            Algorithm::SlidingWindow => {
+                self.windows.iter().map(|rate| sliding_window::ring(rate.window()).words()).sum()
+            }
+            Algorithm::MultiLevel => {
+                multi_level::rings(self).iter().map(|(_, ring)| ring.words()).sum()
+            }
+            Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS,
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                self.windows.len() * gcra::WORDS
+            }
+        };
+        state + self.pending_words()
+    }
+
+    fn pending_words(&self) -> usize {
+        usize::from(self.reserves)
+    }
+
+    fn log_words(&self, state: &[u32], now: Nanos, cost: u32) -> usize {
+        let words = sliding_log::needs_words(self, state, now, cost) + self.pending_words();
+        size_class(words).min(self.max_words())
+    }
+
+    /// The most units that may count in a window, within the rate and with what the throttle lends.
+    fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
+        let quota = rate.quota().saturating_mul(multiply);
+        let base = match self.algorithm {
+            Algorithm::Gcra { burst } => {
+                burst.map_or(quota, |burst| burst.saturating_mul(multiply))
+            }
+            Algorithm::LeakyBucket { max_delay } => {
+                let waiting = max_delay.0 / gcra::interval(quota, rate.window());
+                u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(1)
+            }
+            _ => quota,
+        };
+        let ceiling = self.throttle.ceiling(base);
+        match self.algorithm {
+            // A ring never holds more, so that it never forgets either.
+            Algorithm::SlidingLog => (base, ceiling.min(sliding_log::MAX_STAMPS)),
+            _ => (base, ceiling),
+        }
+    }
+}
+
+/// Sizes in which logs grow, in words: powers of two and the halves between them.
+fn size_class(words: usize) -> usize {
+    let power = words.max(4).next_power_of_two();
+    let between = power / 4 * 3;
+    if between >= words && between >= 4 { between } else { power }
+}
+
+/// One window of a cell.
+struct Window<'a> {
+    limit: &'a Limit,
+    rate: Rate,
+    index: usize,
+    key: Fingerprint,
+    /// The words without the count of pending units.
+    state: &'a [u32],
+    interval: u64,
+}
+
+impl Window<'_> {
+    fn used(&self, now: Nanos) -> u32 {
+        let window = self.rate.window();
+        match self.limit.algorithm {
+            Algorithm::SlidingLog => sliding_log::used(self.limit, self.state, now, window),
+            Algorithm::SlidingWindow => {
+                let ring = sliding_window::ring(window);
+                ring.used(&self.state[self.index * ring.words()..], now, window)
+            }
+            Algorithm::MultiLevel => {
+                let (offset, ring) = multi_level::ring_of(self.limit, window);
+                ring.used(&self.state[offset..], now, window)
+            }
+            Algorithm::FixedWindow => {
+                let words = &self.state[self.index * fixed_window::WORDS..];
+                fixed_window::used(words, self.key, now, window)
+            }
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                gcra::used(&self.state[self.index * gcra::WORDS..], now, self.interval)
+            }
+        }
+    }
+
+    /// Until `units` of those that count no longer do.
+    fn wait(&self, now: Nanos, units: u32) -> Nanos {
+        let window = self.rate.window();
+        match self.limit.algorithm {
+            Algorithm::SlidingLog => sliding_log::wait(self.limit, self.state, now, window, units),
+            Algorithm::SlidingWindow => {
+                let ring = sliding_window::ring(window);
+                ring.wait(&self.state[self.index * ring.words()..], now, window, units)
+            }
+            Algorithm::MultiLevel => {
+                let (offset, ring) = multi_level::ring_of(self.limit, window);
+                ring.wait(&self.state[offset..], now, window, units)
+            }
+            Algorithm::FixedWindow => fixed_window::wait(self.key, now, window),
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                gcra::wait(&self.state[self.index * gcra::WORDS..], now, self.interval, units)
+            }
+        }
+    }
+}
+
+impl Cell<'_> {
+    fn state(&self) -> &[u32] {
+        &self.words[self.limit.pending_words()..]
+    }
+
+    fn pending(&self) -> u32 {
+        if self.limit.reserves { self.words[0] } else { 0 }
+    }
+
+    fn window(&self, index: usize, multiply: u32) -> Window<'_> {
+        let rate = self.limit.windows[index];
+        let interval = gcra::interval(rate.quota().saturating_mul(multiply), rate.window());
+        Window { limit: self.limit, rate, index, key: self.key, state: self.state(), interval }
+    }
+
+    /// What the limit says to `cost` units at `now`, leaving the state as it is.
+    pub fn eval(&self, now: Nanos, cost: u32, multiply: u32) -> Reading {
+        let mut speaking: Option<Reading> = None;
+        let mut over = false;
+        let mut delay = Nanos::ZERO;
+        for index in 0..self.limit.windows.len() {
+            let window = self.window(index, multiply);
+            let (base, ceiling) = self.limit.bounds(&window.rate, multiply);
+            let committed = window.used(now);
+            let total = committed.saturating_add(self.pending());
+            let mut reading = Reading {
+                standing: Standing::Within,
+                window: index as u8,
+                quota: window.rate.quota().saturating_mul(multiply),
+                remaining: base.saturating_sub(total),
+                wait: Nanos::ZERO,
+                reset: Nanos::ZERO,
+                delay: Nanos::ZERO,
+                sketched: false,
+            };
+            if cost > ceiling {
+                reading.standing = Standing::Unsatisfiable;
+            } else if let Some(excess) = exceeds(total, cost, ceiling) {
+                reading.standing = Standing::Refused;
+                reading.wait = window.wait(now, excess.min(committed));
+                if excess > committed {
+                    reading.wait = reading.wait.max(UNKNOWN_WAIT);
+                }
+            } else {
+                over |= exceeds(total, cost, base).is_some();
+                delay = delay.max(self.delay(&window, now));
+            }
+            if speaking.is_none_or(|before| speaks_before(&reading, &before)) {
+                speaking = Some(reading);
+            }
+        }
+        let mut reading = speaking.unwrap_or(NOTHING);
+        if reading.standing == Standing::Within {
+            reading.delay = delay;
+            if over {
+                reading.standing = Standing::Over;
+            }
+        }
+        reading.reset = self.reset(&reading, now, multiply);
+        reading
+    }
+
+    /// What is left to say once the units of `reading` have been applied.
+    pub fn taken(&self, reading: &mut Reading, now: Nanos, cost: u32, multiply: u32) {
+        reading.remaining = reading.remaining.saturating_sub(cost);
+        reading.reset = self.reset(reading, now, multiply);
+    }
+
+    fn reset(&self, reading: &Reading, now: Nanos, multiply: u32) -> Nanos {
+        let window = self.window(usize::from(reading.window), multiply);
+        match (window.used(now), self.pending()) {
+            (0, 0) => Nanos::ZERO,
+            (0, _) => UNKNOWN_WAIT,
+            _ => window.wait(now, 1),
+        }
+    }
+
+    fn delay(&self, window: &Window<'_>, now: Nanos) -> Nanos {
+        match self.limit.algorithm {
+            Algorithm::LeakyBucket { .. } => {
+                gcra::arrival(&self.state()[window.index * gcra::WORDS..]).since(now)
+            }
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// Words needed before `cost` more units can be applied at `now`; more than there are means that
+    /// the store must move the state to a larger place with [`Cell::move_to`] first.
+    pub fn needs_words(&self, now: Nanos, cost: u32) -> usize {
+        match self.limit.algorithm {
+            Algorithm::SlidingLog => self.limit.log_words(self.state(), now, cost),
+            _ => self.limit.max_words(),
+        }
+    }
+
+    /// Copies the state to a larger or smaller place (at least [`Cell::needs_words`]), dropping what
+    /// has left all windows.
+    pub fn move_to(&self, now: Nanos, words: &mut [u32]) {
+        let head = self.limit.pending_words();
+        words[..head].copy_from_slice(&self.words[..head]);
+        match self.limit.algorithm {
+            Algorithm::SlidingLog => {
+                sliding_log::move_to(self.limit, self.state(), now, &mut words[head..]);
+            }
+            _ => words[head..self.words.len()].copy_from_slice(self.state()),
+        }
+    }
+
+    /// Counts `cost` units at `now`, as pending when the limit reserves. Only after [`Cell::eval`]
+    /// admitted them, and with words enough.
+    pub fn apply(&mut self, now: Nanos, cost: u32, multiply: u32) {
+        if self.limit.reserves {
+            self.words[0] = self.words[0].saturating_add(cost);
+        } else {
+            self.commit(now, cost, multiply);
+        }
+    }
+
+    fn commit(&mut self, now: Nanos, cost: u32, multiply: u32) {
+        if cost == 0 {
+            return;
+        }
+        let (limit, key) = (self.limit, self.key);
+        let state = &mut self.words[limit.pending_words()..];
+        let each = limit.windows.iter().enumerate();
+        match limit.algorithm {
+            Algorithm::SlidingLog => sliding_log::apply(limit, state, now, cost),
+            Algorithm::SlidingWindow => {
+                for (index, rate) in each {
+                    let ring = sliding_window::ring(rate.window());
+                    ring.apply(&mut state[index * ring.words()..], now, cost);
+                }
+            }
+            Algorithm::MultiLevel => {
+                for (offset, ring) in multi_level::rings(limit) {
+                    ring.apply(&mut state[offset..], now, cost);
+                }
+            }
+            Algorithm::FixedWindow => {
+                for (index, rate) in each {
+                    let words = &mut state[index * fixed_window::WORDS..];
+                    fixed_window::apply(words, key, now, rate.window(), cost);
+                }
+            }
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                for (index, rate) in each {
+                    let quota = rate.quota().saturating_mul(multiply);
+                    let interval = gcra::interval(quota, rate.window());
+                    gcra::apply(&mut state[index * gcra::WORDS..], now, interval, cost);
+                }
+            }
+        }
+    }
+
+    /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now`.
+    /// Needs room for `used` units, as [`Cell::apply`] does.
+    pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
+        if self.limit.reserves {
+            self.words[0] = self.words[0].saturating_sub(reserved);
+        }
+        self.commit(now, used, multiply);
+    }
+
+    /// From when on the state is equal to a fresh one if nothing more happens; the end of time while
+    /// something is pending.
+    pub fn fresh_at(&self) -> Nanos {
+        if self.pending() > 0 {
+            return Nanos(u64::MAX);
+        }
+        let (limit, state) = (self.limit, self.state());
+        let each = limit.windows.iter().enumerate();
+        let latest = match limit.algorithm {
+            Algorithm::SlidingLog => Some(sliding_log::fresh_at(limit, state)),
+            Algorithm::SlidingWindow => each
+                .map(|(index, rate)| {
+                    let ring: buckets::Ring = sliding_window::ring(rate.window());
+                    ring.fresh_at(&state[index * ring.words()..])
+                })
+                .max(),
+            Algorithm::MultiLevel => multi_level::rings(limit)
+                .iter()
+                .map(|(offset, ring)| ring.fresh_at(&state[*offset..]))
+                .max(),
+            Algorithm::FixedWindow => each
+                .map(|(index, rate)| {
+                    let words = &state[index * fixed_window::WORDS..];
+                    fixed_window::fresh_at(words, self.key, rate.window())
+                })
+                .max(),
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                each.map(|(index, _)| gcra::arrival(&state[index * gcra::WORDS..])).max()
+            }
+        };
+        latest.unwrap_or(Nanos::ZERO)
+    }
+
+    /// Units that count at `now` in the window at `index`, pending ones included.
+    pub fn used(&self, now: Nanos, index: usize) -> u32 {
+        self.window(index, 1).used(now).saturating_add(self.pending())
+    }
+
+    /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
+    /// window than `old` would have counted there, so that a changed limit forgives nothing.
+    pub fn convert_from(&mut self, old: &Cell<'_>, now: Nanos) {
+        let counted = (0..old.limit.windows.len()).map(|index| old.window(index, 1).used(now));
+        let counted = counted.max().unwrap_or(0);
+        let pending = old.pending();
+        if self.limit.reserves {
+            self.words[0] = pending;
+            self.commit(now, counted, 1);
+        } else {
+            self.commit(now, counted.saturating_add(pending), 1);
+        }
+    }
+}
+
+const NOTHING: Reading = Reading {
+    standing: Standing::Within,
+    window: 0,
+    quota: u32::MAX,
+    remaining: u32::MAX,
+    wait: Nanos::ZERO,
+    reset: Nanos::ZERO,
+    delay: Nanos::ZERO,
+    sketched: false,
+};
+
+/// By how much `total` and `cost` together are above `ceiling`.
+fn exceeds(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
+    let sum = u64::from(total) + u64::from(cost);
+    let excess = sum.checked_sub(u64::from(ceiling)).filter(|excess| *excess > 0)?;
+    Some(u32::try_from(excess).unwrap_or(u32::MAX))
+}
+
+/// Which of two windows of a limit speaks for it.
+fn speaks_before(a: &Reading, b: &Reading) -> bool {
+    let rank = |reading: &Reading| match reading.standing {
+        Standing::Unsatisfiable => (3, u64::MAX),
+        Standing::Refused => (2, reading.wait.0),
+        Standing::Over => (1, u64::MAX),
+        Standing::Within => (0, u64::from(u32::MAX - reading.remaining)),
+    };
+    rank(a) >= rank(b)
+}

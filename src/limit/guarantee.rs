@@ -1,0 +1,129 @@
+//! The sentence that a limit guarantees, and what a key of it costs.
+
+use super::{Algorithm, Limit, Rate, Throttle, gcra, multi_level, sliding_window};
+use crate::clock::Nanos;
+
+/// Bytes of a table entry, with the room that a table at its usual fill leaves free.
+const ENTRY: usize = 22;
+
+impl Algorithm {
+    /// As policies write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Algorithm::SlidingLog => "sliding-log",
+            Algorithm::SlidingWindow => "sliding-window",
+            Algorithm::MultiLevel => "multi-level",
+            Algorithm::FixedWindow => "fixed-window",
+            Algorithm::Gcra { .. } => "gcra",
+            Algorithm::LeakyBucket { .. } => "leaky-bucket",
+        }
+    }
+
+    /// The exact log where it stays small, else conservative buckets. `most` is the largest number of
+    /// units that any window admits, plans and throttle included.
+    pub fn default_for(most: u32) -> Algorithm {
+        if most <= super::LOG_DEFAULT_MAX { Algorithm::SlidingLog } else { Algorithm::SlidingWindow }
+    }
+}
+
+impl Limit {
+    /// What the limit promises, as one sentence without a full stop. Plans multiply the numbers.
+    pub fn guarantee(&self) -> String {
+        let each: Vec<String> = self.windows.iter().map(|rate| self.promise(rate)).collect();
+        let lent = match self.throttle {
+            Throttle::Hard => String::new(),
+            Throttle::Soft { percent } => format!("; up to {percent} % more admitted and marked"),
+        };
+        each.join(" and ") + &lent
+    }
+
+    fn promise(&self, rate: &Rate) -> String {
+        let (quota, span) = (rate.quota(), span(rate.window()));
+        match self.algorithm {
+            Algorithm::SlidingLog => format!("never more than {quota} in any {span}"),
+            Algorithm::SlidingWindow => {
+                let buckets = f64::from(sliding_window::BUCKETS);
+                let least = f64::from(quota) * buckets / (buckets + 1.0);
+                let least = (least * 10.0).floor() / 10.0;
+                format!(
+                    "never more than {quota} in any {span}, a steady client gets at least {least}"
+                )
+            }
+            Algorithm::MultiLevel => {
+                let bucket = self::span(multi_level::bucket(rate.window()));
+                format!(
+                    "never more than {quota} in any {span}, a unit counts for up to {bucket} longer"
+                )
+            }
+            Algorithm::FixedWindow => format!(
+                "never more than {quota} in a {span} that stands still, up to {} in some {span}",
+                u64::from(quota) * 2
+            ),
+            Algorithm::Gcra { burst } => {
+                let burst = u64::from(burst.unwrap_or(quota));
+                let interval = gcra::interval(quota, rate.window());
+                let most = burst + rate.window().0.div_ceil(interval) - 1;
+                format!(
+                    "never more than {burst} at once, then one each {}, up to {most} in some {span}",
+                    self::span(Nanos(interval))
+                )
+            }
+            Algorithm::LeakyBucket { max_delay } => format!(
+                "one each {}, early ones held back for at most {}",
+                self::span(Nanos(gcra::interval(quota, rate.window()))),
+                self::span(max_delay)
+            ),
+        }
+    }
+
+    /// Bytes of memory of a key that has used all it may.
+    pub fn bytes_per_key(&self) -> usize {
+        let state = if self.inline() { 0 } else { self.max_words() * 4 + 4 };
+        ENTRY + state
+    }
+}
+
+/// `60 s`, `1.5 ms`: with the largest unit that leaves a short number.
+fn span(span: Nanos) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+    let fits = |(length, _): &(u64, &str)| span.0 >= *length;
+    let (length, unit) = units.into_iter().find(fits).unwrap_or((1, "ns"));
+    if span.0.is_multiple_of(length) {
+        format!("{} {unit}", span.0 / length)
+    } else {
+        let text = format!("{:.3}", span.0 as f64 / length as f64);
+        format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(rates: &[&str], algorithm: Algorithm, throttle: Throttle, expected: &str) {
+        let windows = rates.iter().map(|rate| rate.parse().unwrap()).collect();
+        let limit = Limit { windows, algorithm, throttle, reserves: false, max_multiply: 1 };
+        assert_eq!(limit.guarantee(), expected);
+    }
+
+    #[test]
+    fn sentences() {
+        let hard = Throttle::Hard;
+        let two = "never more than 10 in any 1 s and never more than 600 in any 3600 s";
+        check(&["10/s", "600/h"], Algorithm::SlidingLog, hard, two);
+        let soft = "never more than 100 in any 60 s; up to 10 % more admitted and marked";
+        check(&["100/m"], Algorithm::SlidingLog, Throttle::Soft { percent: 10 }, soft);
+        let window = "never more than 100 in any 60 s, a steady client gets at least 98.3";
+        check(&["100/m"], Algorithm::SlidingWindow, hard, window);
+        let level = "never more than 100 in any 86400 s, a unit counts for up to 3600 s longer";
+        check(&["100/d"], Algorithm::MultiLevel, hard, level);
+        let fixed = "never more than 5 in a 60 s that stands still, up to 10 in some 60 s";
+        check(&["5/m"], Algorithm::FixedWindow, hard, fixed);
+        let gcra = "never more than 60 at once, then one each 1 s, up to 119 in some 60 s";
+        check(&["60/m"], Algorithm::Gcra { burst: None }, hard, gcra);
+        let leaky = "one each 333.333 ms, early ones held back for at most 2 s";
+        let max_delay = Nanos::from_secs(2);
+        check(&["3/s"], Algorithm::LeakyBucket { max_delay }, hard, leaky);
+    }
+}

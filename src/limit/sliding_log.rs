@@ -1,0 +1,144 @@
+//! The exact log: one stamp for each admitted unit in a ring, newest last. One ring answers all
+//! windows of a limit, each at its own depth.
+//!
+//! A stamp is a `u32` count of ticks of 2^k ns, k chosen so that the longest window has fewer than
+//! 2^30 ticks. Stamps are rounded up and held against a `now` rounded down, so that a unit leaves a
+//! window never early and less than two ticks late.
+//!
+//! Words: `[len | head << 16, high half of the newest stamp, stamps …]`.
+
+use super::Limit;
+use crate::clock::Nanos;
+
+/// Words before the stamps.
+const HEAD: usize = 2;
+
+/// Most stamps of one key: 65,535 units would fill 256 KiB.
+pub(crate) const MAX_STAMPS: u32 = 65_535;
+
+/// How far a tick is shifted: its length is `1 << shift(..)` ns.
+pub(super) fn shift(limit: &Limit) -> u32 {
+    let longest = limit.longest().0;
+    (64 - longest.leading_zeros()).saturating_sub(30)
+}
+
+fn ticks(span: Nanos, shift: u32) -> u64 {
+    span.0.div_ceil(1 << shift)
+}
+
+/// A ring and the time it is looked at.
+struct Log<'a> {
+    words: &'a [u32],
+    shift: u32,
+    /// `now` in whole ticks, rounded down.
+    tick: u64,
+}
+
+impl<'a> Log<'a> {
+    fn new(limit: &Limit, words: &'a [u32], now: Nanos) -> Log<'a> {
+        let shift = shift(limit);
+        Log { words, shift, tick: now.0 >> shift }
+    }
+
+    fn len(&self) -> usize {
+        (self.words[0] & 0xffff) as usize
+    }
+
+    fn capacity(&self) -> usize {
+        self.words.len() - HEAD
+    }
+
+    /// The stamp at `place`, oldest first.
+    fn stamp(&self, place: usize) -> u32 {
+        let head = (self.words[0] >> 16) as usize;
+        self.words[HEAD + (head + place) % self.capacity()]
+    }
+
+    fn newest(&self) -> Option<u64> {
+        let last = self.len().checked_sub(1)?;
+        Some(u64::from(self.words[1]) << 32 | u64::from(self.stamp(last)))
+    }
+
+    /// Place of the oldest stamp that is inside a window of `window` ticks.
+    fn first_inside(&self, window: u64) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        match self.newest() {
+            None => return 0,
+            Some(newest) if self.tick >= newest + window => return high,
+            Some(_) => {}
+        }
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            // The newest is inside, so that none is older than two windows: the difference fits.
+            let age = (self.tick as u32).wrapping_sub(self.stamp(middle)) as i32;
+            if i64::from(age) < window as i64 { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+}
+
+/// Units inside `window`.
+pub(super) fn used(limit: &Limit, words: &[u32], now: Nanos, window: Nanos) -> u32 {
+    let log = Log::new(limit, words, now);
+    (log.len() - log.first_inside(ticks(window, log.shift))) as u32
+}
+
+/// Until `units` of those inside `window` have left it.
+pub(super) fn wait(limit: &Limit, words: &[u32], now: Nanos, window: Nanos, units: u32) -> Nanos {
+    let log = Log::new(limit, words, now);
+    let window = ticks(window, log.shift);
+    let Some(newest) = log.newest() else { return Nanos::ZERO };
+    let last = log.len() - 1;
+    let place = (log.first_inside(window) + units as usize).saturating_sub(1).min(last);
+    let behind = log.stamp(last).wrapping_sub(log.stamp(place));
+    let leaves = (newest - u64::from(behind) + window) << log.shift;
+    Nanos(leaves).since(now)
+}
+
+/// Words for the units inside the longest window and `cost` more.
+pub(super) fn needs_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -> usize {
+    let live = if words.len() > HEAD { used(limit, words, now, limit.longest()) } else { 0 };
+    HEAD + live.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
+}
+
+/// Copies what is inside the longest window to the start of a larger or smaller ring.
+pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u32]) {
+    target.fill(0);
+    let log = Log::new(limit, words, now);
+    let first = log.first_inside(ticks(limit.longest(), log.shift));
+    let live = log.len() - first;
+    for place in 0..live {
+        target[HEAD + place] = log.stamp(first + place);
+    }
+    target[0] = live as u32;
+    target[1] = words[1];
+}
+
+/// Stamps `cost` units.
+pub(super) fn apply(limit: &Limit, words: &mut [u32], now: Nanos, cost: u32) {
+    let log = Log::new(limit, words, now);
+    let capacity = log.capacity();
+    let gone = log.first_inside(ticks(limit.longest(), log.shift));
+    let mut head = ((words[0] >> 16) as usize + gone) % capacity;
+    let mut len = (words[0] & 0xffff) as usize - gone;
+    let rounded_up = ticks(now, log.shift);
+    let stamp = if len == 0 { rounded_up } else { log.newest().map_or(0, |n| n.max(rounded_up)) };
+    for _ in 0..(cost as usize).min(capacity) {
+        if len == capacity {
+            // Debt beyond what the ring holds: the newest stamps hold longest.
+            head = (head + 1) % capacity;
+            len -= 1;
+        }
+        words[HEAD + (head + len) % capacity] = stamp as u32;
+        len += 1;
+    }
+    words[0] = len as u32 | (head as u32) << 16;
+    words[1] = (stamp >> 32) as u32;
+}
+
+/// When the newest stamp leaves the longest window.
+pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
+    let log = Log::new(limit, words, Nanos::ZERO);
+    let window = ticks(limit.longest(), log.shift);
+    log.newest().map_or(Nanos::ZERO, |newest| Nanos((newest + window) << log.shift))
+}

@@ -9,7 +9,7 @@ mod listen;
 mod route;
 
 pub use gateway::{GATEWAY, gateway};
-pub(super) use leaf::{shown_size, shown_span};
+pub(super) use leaf::shown_size;
 pub use route::{POLICY, policy};
 
 use super::collect::Cx;

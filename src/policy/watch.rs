@@ -128,7 +128,9 @@ impl Folders {
     /// Watches exactly these folders, and says whether it began to watch one. One that cannot be
     /// watched now is tried again the next time.
     fn follow(&mut self, folders: BTreeSet<PathBuf>) -> bool {
-        let Some(watcher) = &mut self.watcher else { return false };
+        let Some(watcher) = &mut self.watcher else {
+            return false;
+        };
         for gone in self.watched.difference(&folders) {
             let _ = watcher.unwatch(gone);
         }

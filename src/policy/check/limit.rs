@@ -6,6 +6,9 @@ use super::super::model::{At, Gateway, Limit, Throttle};
 use super::configured;
 use crate::limit::{Count, MAX_WINDOWS, Rate};
 
+/// Most units of an exact log.
+const LARGEST_LOG: u64 = 65_535;
+
 /// Reports everything about `limit` that does not fit together.
 pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     for (index, part) in limit.key.iter().enumerate() {
@@ -27,6 +30,7 @@ pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     }
     windows(cx, gateway, limit);
     lending(cx, limit);
+    log(cx, gateway, limit);
     algorithm(cx, limit);
 }
 
@@ -171,6 +175,36 @@ fn room(cx: &mut Cx, limit: &Limit, at_most: At<Rate>) {
             );
         }
         _ => {}
+    }
+}
+
+/// An exact log has room for so many units; with more it would admit less than the rate says.
+fn log(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    let Some(log) = limit
+        .algorithm
+        .filter(|algorithm| algorithm.value == "sliding-log")
+    else {
+        return;
+    };
+    let percent = match limit.throttle {
+        Some(At {
+            value: Throttle::Soft(percent),
+            ..
+        }) => u64::from(percent),
+        _ => 0,
+    };
+    let multiply = u64::from(max_multiply(gateway, limit));
+    let most = limit
+        .rates
+        .iter()
+        .map(|rate| u64::from(rate.value.quota()) * multiply)
+        .max();
+    let most = most.unwrap_or(0);
+    if most + most * percent / 100 > LARGEST_LOG {
+        let message =
+            format!("a sliding-log keeps at most {LARGEST_LOG} units, plans and `soft` included");
+        let help = "use `algorithm: sliding-window`, which takes little memory whatever the rate";
+        cx.error(log.place, message, Some(help.into()));
     }
 }
 

@@ -91,19 +91,21 @@ fn examples_are_yaml_and_names_are_distinct() {
     for root in [&GATEWAY, &POLICY] {
         for field in root.fields {
             tables(&field.shape, &mut |table| {
+                let other = seen.iter().find(|other| other.name == table.name);
+                assert!(
+                    other.is_none_or(|other| std::ptr::eq(*other, table)),
+                    "{}",
+                    table.name
+                );
+                seen.push(table);
                 for (index, field) in table.fields.iter().enumerate() {
-                    assert!(
-                        tree::parse(0, field.example).is_ok(),
-                        "{} {}",
-                        table.name,
-                        field.name
-                    );
-                    assert!(!field.doc.is_empty(), "{} {}", table.name, field.name);
+                    let name = format!("{} {}", table.name, field.name);
+                    assert!(tree::parse(0, field.example).is_ok(), "{name}");
+                    assert!(!field.doc.is_empty(), "{name}");
                     let before = &table.fields[..index];
                     assert!(
                         before.iter().all(|other| other.name != field.name),
-                        "{}",
-                        field.name
+                        "{name}"
                     );
                 }
             });

@@ -289,6 +289,12 @@ mod tests {
             &format!(r#"{{"x":"{}","email":"a@b"}}"#, "x".repeat(1_024)),
             None,
         );
+        // What stands beside the path is skipped and not judged, as lenient upstreams do.
+        json(
+            "email",
+            r#"{"x": "\ud800", "email": "a@b", "y": 1e999}"#,
+            Some("a@b"),
+        );
         json("email", "\u{feff} {\"email\":\"a@b\"}", Some("a@b"));
     }
 

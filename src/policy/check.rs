@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::collect::Cx;
-use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, Throttle, User};
+use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
 use super::suggest::{listed, nearest};
 use super::tree::Place;
-use crate::limit::{Count, Identity, MAX_WINDOWS, Rate};
+use crate::limit::Identity;
 use crate::route::RouteTable;
+
+mod limit;
+
+use limit::check_limit;
 
 /// Most limits of one route.
 const MAX_PER_ROUTE: usize = 32;
@@ -16,7 +20,6 @@ const MAX_PER_ROUTE: usize = 32;
 /// Reports everything that does not fit together.
 pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     sockets(cx, gateway);
-    upstreams(cx, gateway, policies);
     plans(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
@@ -24,8 +27,10 @@ pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     for policy in policies {
         check_policy(cx, gateway, policy);
     }
-    unlisted(cx, gateway, policies);
     conflicts(cx, policies);
+    // Last, for what nobody uses is told only where nothing is wrong.
+    upstreams(cx, gateway, policies);
+    unlisted(cx, gateway, policies);
 }
 
 fn sockets(cx: &mut Cx, gateway: &Gateway) {
@@ -105,8 +110,11 @@ fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
             Some(help),
         );
     }
+    if cx.failed() {
+        return;
+    }
     for upstream in &gateway.upstreams {
-        if !policies.is_empty() && !used.contains_key(upstream.name.value.as_str()) {
+        if !used.contains_key(upstream.name.value.as_str()) {
             let message = format!("no policy uses the upstream `{}`", upstream.name.value);
             cx.warn(upstream.name.place, message, None);
         }
@@ -264,6 +272,9 @@ fn shared(cx: &mut Cx, gateway: &Gateway, name: &At<String>) {
 
 /// Limits that are only for routes that list them, and no route does.
 fn unlisted(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+    if cx.failed() {
+        return;
+    }
     for limit in gateway.limits.iter().filter(|limit| limit.listed.is_some()) {
         let name = limit.name.value.as_str();
         let lists = |used: &LimitUse| matches!(used, LimitUse::Shared(at) if at.value == name);
@@ -309,231 +320,6 @@ fn configured(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
             identity.value.as_str()
         );
         cx.error(identity.place, message, Some(help.into()));
-    }
-}
-
-fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
-    for (index, part) in limit.key.iter().enumerate() {
-        configured(cx, gateway, part);
-        if limit.key[..index]
-            .iter()
-            .any(|other| other.value == part.value)
-        {
-            let message = format!("`{}` stands twice in this key", part.value.as_str());
-            cx.error(part.place, message, Some("remove one of them".into()));
-        }
-    }
-    if let Some(plans) = limit.plans.filter(|plans| plans.value)
-        && (gateway.plans.is_empty() || gateway.identity.plan.is_none())
-    {
-        let message = "`plans: true` needs plans, and a way to know a request's plan";
-        let help =
-            "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`";
-        cx.error(plans.place, message, Some(help.into()));
-    }
-    windows(cx, gateway, limit);
-    lending(cx, limit);
-    algorithm(cx, limit);
-}
-
-fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
-    let multiply = super::compile::max_multiply(gateway, limit);
-    let percent = match limit.throttle {
-        Some(At {
-            value: Throttle::Soft(percent),
-            ..
-        }) => u64::from(percent),
-        _ => 0,
-    };
-    for (index, rate) in limit.rates.iter().enumerate().take(MAX_WINDOWS) {
-        let before = &limit.rates[..index];
-        if let Some(other) = before
-            .iter()
-            .find(|other| other.value.window() == rate.value.window())
-        {
-            let tighter = if other.value.quota() < rate.value.quota() {
-                other
-            } else {
-                rate
-            };
-            let message = format!(
-                "`{}` and `{}` have the same window",
-                other.value, rate.value
-            );
-            cx.error(
-                rate.place,
-                message,
-                Some(format!("keep `{}`: it is the tighter one", tighter.value)),
-            );
-        }
-        let implied = limit
-            .rates
-            .iter()
-            .find(|other| implies(other.value, rate.value));
-        if let Some(other) = implied {
-            let message = format!(
-                "`{}` is never reached: `{}` is tighter",
-                rate.value, other.value
-            );
-            cx.warn(
-                rate.place,
-                message,
-                Some("remove it, or make it tighter".into()),
-            );
-        }
-        let most = u64::from(rate.value.quota()) * u64::from(multiply);
-        if most + most * percent / 100 > u64::from(u32::MAX) || most > u64::from(Rate::MAX_QUOTA) {
-            let message = format!(
-                "`{}` times {multiply} (the largest plan) is more than can be counted",
-                rate.value
-            );
-            let help = format!("the most is {} in a window", Rate::MAX_QUOTA);
-            cx.error(rate.place, message, Some(help));
-        }
-    }
-}
-
-/// Whether `tight` alone keeps the use below `loose`.
-fn implies(tight: Rate, loose: Rate) -> bool {
-    if tight.window() >= loose.window() {
-        return tight.window() > loose.window() && tight.quota() <= loose.quota();
-    }
-    // A longer window covers parts of one more of the shorter ones.
-    let windows = loose.window().0.div_ceil(tight.window().0);
-    u64::from(tight.quota()).saturating_mul(windows) <= u64::from(loose.quota())
-}
-
-/// `soft` and `elastic` with what belongs to them.
-fn lending(cx: &mut Cx, limit: &Limit) {
-    let elastic = limit
-        .throttle
-        .filter(|throttle| throttle.value == Throttle::Elastic);
-    let Some(elastic) = elastic else {
-        let help = "write `throttle: elastic`, or remove it";
-        if let Some(condition) = &limit.condition {
-            cx.error(
-                condition.place,
-                "`while` is for elastic limits",
-                Some(help.into()),
-            );
-        }
-        if let Some(at_most) = limit.at_most {
-            cx.error(
-                at_most.place,
-                "`at_most` is for elastic limits",
-                Some(help.into()),
-            );
-        }
-        return;
-    };
-    cx.unbuilt(
-        elastic.place,
-        "elastic throttles are not built yet: a run refuses them",
-    );
-    if limit.condition.is_none() {
-        let help = "add for instance `while: upstream.load < 0.7`";
-        cx.error(
-            elastic.place,
-            "an elastic limit needs `while`",
-            Some(help.into()),
-        );
-    }
-    let Some(at_most) = limit.at_most else {
-        let help = "add for instance `at_most: 300/m`";
-        cx.error(
-            elastic.place,
-            "an elastic limit needs `at_most`",
-            Some(help.into()),
-        );
-        return;
-    };
-    let same = limit
-        .rates
-        .iter()
-        .find(|rate| rate.value.window() == at_most.value.window());
-    match same {
-        None if !limit.rates.is_empty() => {
-            let message = format!("`{}` has another window than the rate", at_most.value);
-            let help = format!(
-                "write `at_most` with the window of `{}`",
-                limit.rates[0].value
-            );
-            cx.error(at_most.place, message, Some(help));
-        }
-        Some(rate) if at_most.value.quota() < rate.value.quota() => {
-            let message = format!("`{}` is below the rate `{}`", at_most.value, rate.value);
-            cx.error(
-                at_most.place,
-                message,
-                Some("`at_most` is what the limit may grow to".into()),
-            );
-        }
-        _ => {}
-    }
-}
-
-/// The algorithm with what belongs to it.
-fn algorithm(cx: &mut Cx, limit: &Limit) {
-    let name = limit.algorithm.map_or("", |algorithm| algorithm.value);
-    let bucket = matches!(name, "gcra" | "token-bucket");
-    if let Some(burst) = limit.burst {
-        if !bucket {
-            let help = "write `algorithm: gcra`, or remove it";
-            cx.error(
-                burst.place,
-                "`burst` is for the algorithm gcra",
-                Some(help.into()),
-            );
-        } else if limit.rates.len() > 1 {
-            let help = "write two limits, one with the burst";
-            cx.error(
-                burst.place,
-                "`burst` needs a limit with a single rate",
-                Some(help.into()),
-            );
-        }
-    }
-    let leaky = limit
-        .algorithm
-        .filter(|algorithm| algorithm.value == "leaky-bucket");
-    let Some(leaky) = leaky else {
-        if let Some(delay) = limit.delay {
-            let help = "write `algorithm: leaky-bucket`, or remove it";
-            cx.error(
-                delay.place,
-                "`delay` is for the algorithm leaky-bucket",
-                Some(help.into()),
-            );
-        }
-        return;
-    };
-    if limit.delay.is_none() {
-        let help = "add for instance `delay: 500ms`: what would wait longer is refused";
-        cx.error(leaky.place, "leaky-bucket needs `delay`", Some(help.into()));
-    }
-    if let Some(count) = limit
-        .count
-        .as_ref()
-        .filter(|count| count.value != Count::All)
-    {
-        let message = "leaky-bucket cannot count what is known only from the answer";
-        let help = "remove `count`, or use another algorithm: it holds requests back before they are answered";
-        cx.error(count.place, message, Some(help.into()));
-    }
-    if let Some(throttle) = limit
-        .throttle
-        .filter(|throttle| throttle.value != Throttle::Hard)
-    {
-        let message = "leaky-bucket holds back what is above the rate and lends nothing";
-        cx.error(
-            throttle.place,
-            message,
-            Some("write `throttle: hard`, or another algorithm".into()),
-        );
-    }
-    if limit.shadow {
-        let message = "a leaky-bucket in shadow mode holds nothing back";
-        cx.warn(leaky.place, message, None);
     }
 }
 

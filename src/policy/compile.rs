@@ -10,7 +10,7 @@ use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
-use crate::limit::{Algorithm, Count, LOG_DEFAULT_MAX, Limit, Rule, Throttle};
+use crate::limit::{Algorithm, Count, Limit, Rule, Throttle};
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::upstream;
 
@@ -25,6 +25,9 @@ const ADMIN: std::net::SocketAddr =
 const MAX_RULES: usize = u16::MAX as usize;
 /// Most bytes of a file with keys.
 const MAX_SECRETS: usize = 1024 * 1024;
+/// Fewest keys of a limit that memory must hold, and how few are worth a warning.
+const FEWEST_KEYS: usize = 16;
+const FEW_KEYS: usize = 10_000;
 /// Fewest and most characters of the admin token.
 const ADMIN_TOKEN: std::ops::RangeInclusive<usize> = 16..=4096;
 
@@ -47,7 +50,10 @@ pub fn compile(
     let mut rules = Rules::new(gateway);
     let mut routes = Vec::with_capacity(policies.len());
     for policy in policies {
-        routes.extend(rules.route(cx, gateway, &upstreams, routes.len(), policy));
+        routes.push(rules.route(cx, gateway, &upstreams, routes.len(), policy)?);
+    }
+    if cx.failed() {
+        return None;
     }
     let table = RouteTable::build(routes.iter().map(|route| &route.pattern)).ok()?;
     if rules.all.len() > MAX_RULES {
@@ -209,7 +215,7 @@ impl Rules {
 
     fn route(
         &mut self,
-        cx: &Cx,
+        cx: &mut Cx,
         gateway: &Gateway,
         upstreams: &[upstream::Settings],
         index: usize,
@@ -261,7 +267,7 @@ impl Rules {
     /// A limit of the gateway file: one for all routes, unless each route counts for itself.
     fn gateway_rule(
         &mut self,
-        cx: &Cx,
+        cx: &mut Cx,
         gateway: &Gateway,
         place: usize,
         limit: &model::Limit,
@@ -282,7 +288,7 @@ impl Rules {
 
     fn add(
         &mut self,
-        cx: &Cx,
+        cx: &mut Cx,
         gateway: &Gateway,
         limit: &model::Limit,
         scope: String,
@@ -304,6 +310,7 @@ impl Rules {
             exempt: limit.exempt.clone(),
             disclose: limit.disclose,
         });
+        fits(cx, gateway.store.unwrap_or(STORE_BUDGET), limit, &rule);
         self.all.push(Arc::clone(&rule));
         rule
     }
@@ -332,7 +339,13 @@ fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit 
         Some(model::Throttle::Hard | model::Throttle::Elastic) | None => Throttle::Hard,
     };
     let max_multiply = max_multiply(gateway, limit);
-    let algorithm = algorithm(limit, &windows);
+    // Checked to fit: what plans and `soft` add is bounded.
+    let most = windows
+        .iter()
+        .map(|rate| throttle.ceiling(rate.quota()))
+        .max()
+        .unwrap_or(0);
+    let algorithm = algorithm(limit, most.saturating_mul(max_multiply));
     Limit {
         windows,
         algorithm,
@@ -342,7 +355,7 @@ fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit 
     }
 }
 
-fn algorithm(limit: &model::Limit, windows: &[crate::limit::Rate]) -> Algorithm {
+fn algorithm(limit: &model::Limit, most: u32) -> Algorithm {
     match limit.algorithm.map(|algorithm| algorithm.value) {
         Some("sliding-log") => Algorithm::SlidingLog,
         Some("sliding-window") => Algorithm::SlidingWindow,
@@ -354,7 +367,27 @@ fn algorithm(limit: &model::Limit, windows: &[crate::limit::Rate]) -> Algorithm 
         Some("leaky-bucket") => Algorithm::LeakyBucket {
             max_delay: limit.delay.map(|at| at.value).unwrap_or_default(),
         },
-        _ if windows.iter().all(|rate| rate.quota() <= LOG_DEFAULT_MAX) => Algorithm::SlidingLog,
-        _ => Algorithm::SlidingWindow,
+        _ => Algorithm::default_for(most),
+    }
+}
+
+/// Reports a limit of which memory holds but few keys.
+fn fits(cx: &mut Cx, budget: usize, limit: &model::Limit, rule: &Rule) {
+    let each = rule.limit.bytes_per_key().max(1);
+    let keys = budget / each;
+    let message = || {
+        format!(
+            "a key of `{}` may take {each} bytes, so that memory for counts holds {keys} of them",
+            rule.name
+        )
+    };
+    let place = limit
+        .algorithm
+        .map_or(limit.name.place, |algorithm| algorithm.place);
+    let help = "use `algorithm: sliding-window`, which takes little whatever the rate, or a larger `store: { memory: … }`";
+    if keys < FEWEST_KEYS {
+        cx.error(place, message(), Some(help.into()));
+    } else if keys < FEW_KEYS {
+        cx.warn(place, message(), Some(help.into()));
     }
 }

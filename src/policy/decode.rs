@@ -9,7 +9,7 @@ mod listen;
 mod route;
 
 pub use gateway::{GATEWAY, gateway};
-pub(super) use leaf::{shown_size, shown_span};
+pub(super) use leaf::shown_size;
 pub use route::{POLICY, policy};
 
 use super::collect::Cx;
@@ -43,7 +43,7 @@ impl Cx {
         let Some(text) = node.text() else {
             self.error(
                 node.place,
-                format!("here stands {}, not {what}", node.kind()),
+                format!("expected {what}, found {}", node.kind()),
                 None,
             );
             return None;
@@ -92,7 +92,7 @@ impl Cx {
             }
             Value::Null => &[],
             _ => {
-                let message = format!("here stands {}, not a map of {what}", node.kind());
+                let message = format!("expected a map of {what} by name, found {}", node.kind());
                 self.error(node.place, message, Some("write `name: …` for each".into()));
                 &[]
             }
@@ -110,7 +110,7 @@ impl Cx {
                     Some(word) => format!("did you mean `{word}`?"),
                     None => format!("write {what}"),
                 };
-                wrong(format!("`{text}` is not one of {what}"), help)
+                wrong(format!("unknown word `{text}`"), help)
             })
         })
     }
@@ -123,8 +123,8 @@ impl Cx {
                 place: node.place,
             }),
             _ => {
-                let message = format!("here stands {}, not `true` or `false`", node.kind());
-                self.error(node.place, message, Some("write `true` or `false`".into()));
+                let message = format!("expected `true` or `false`, found {}", node.kind());
+                self.error(node.place, message, None);
                 None
             }
         }
@@ -152,19 +152,18 @@ impl Cx {
     fn text(&mut self, node: &Node, what: &str) -> Option<At<String>> {
         self.read(node, what, |text| {
             if text.trim().is_empty() {
-                return Err(Wrong {
-                    message: format!("{what} is empty"),
-                    help: None,
-                    offset: None,
-                });
+                return Err(wrong("this text is empty", format!("write {what}")));
             }
             if text.chars().any(char::is_control) {
                 return Err(wrong(
-                    format!("{what} has control characters"),
-                    "remove them",
+                    "this text has control characters",
+                    format!("write {what} without them"),
                 ));
             }
             Ok(text.to_owned())
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::load::Loaded;
-use crate::limit::{Algorithm, Count, Disclose, Limit, Rule, Throttle};
+use crate::limit::{Count, Disclose, Rule, Throttle};
 use crate::route::pattern::Segment;
 use crate::route::{HostPattern, Pattern, Route};
 
@@ -99,35 +99,25 @@ fn limit_json(rule: &Rule, loaded: &Loaded) -> Value {
         "scope": rule.scope,
         "key": rule.key.iter().map(|part| part.as_str()).collect::<Vec<_>>(),
         "rates": rule.limit.windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "algorithm": algorithm(&rule.limit),
+        "algorithm": rule.limit.algorithm.as_str(),
         "throttle": throttle(rule.limit.throttle),
         "count": count(&rule.count),
         "plans": rule.plans,
         "shadow": rule.shadow,
         "disclosed": rule.disclose == Disclose::All,
         "guarantee": promise(rule),
-        "bytes_per_key": bytes_per_key(&rule.limit),
-        "keys_in_budget": loaded.process.store_budget / bytes_per_key(&rule.limit).max(1),
+        "bytes_per_key": rule.limit.bytes_per_key(),
+        "keys_in_budget": loaded.process.store_budget / rule.limit.bytes_per_key().max(1),
     })
 }
 
 fn promise(rule: &Rule) -> String {
-    let mut parts = Vec::new();
-    for rate in &rule.limit.windows {
-        let most = rule.limit.throttle.ceiling(rate.quota());
-        let window = super::decode::shown_span(rate.window().into());
-        parts.push(format!("{most} in any {window}"));
-    }
-    let what = if rule.shadow {
-        "watches for more than"
+    let promise = rule.limit.guarantee();
+    if rule.shadow {
+        format!("refuses nothing (shadow); would promise: {promise}")
     } else {
-        "never more than"
-    };
-    format!("{what} {}", parts.join(", "))
-}
-
-fn bytes_per_key(_: &Limit) -> usize {
-    64
+        promise
+    }
 }
 
 /// Key, rates, and what else is not as usual.
@@ -139,7 +129,7 @@ fn terms(rule: &Rule) -> String {
         key.join(" and "),
         rates.join(" and "),
         throttle(rule.limit.throttle),
-        algorithm(&rule.limit)
+        rule.limit.algorithm.as_str()
     );
     if rule.count != Count::All {
         let _ = write!(terms, ", counts {}", count(&rule.count));
@@ -161,7 +151,7 @@ fn terms(rule: &Rule) -> String {
 }
 
 fn cost(rule: &Rule, loaded: &Loaded) -> String {
-    let each = bytes_per_key(&rule.limit).max(1);
+    let each = rule.limit.bytes_per_key().max(1);
     let keys = loaded.process.store_budget / each;
     format!("{each} B a key, the store holds about {keys} of them")
 }
@@ -170,17 +160,6 @@ fn throttle(throttle: Throttle) -> String {
     match throttle {
         Throttle::Hard => "hard".into(),
         Throttle::Soft { percent } => format!("soft {percent}%"),
-    }
-}
-
-fn algorithm(limit: &Limit) -> &'static str {
-    match limit.algorithm {
-        Algorithm::SlidingLog => "sliding-log",
-        Algorithm::SlidingWindow => "sliding-window",
-        Algorithm::MultiLevel => "multi-level",
-        Algorithm::FixedWindow => "fixed-window",
-        Algorithm::Gcra { .. } => "gcra",
-        Algorithm::LeakyBucket { .. } => "leaky-bucket",
     }
 }
 

@@ -158,6 +158,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
     };
     let file = cx.sources.add(&name, text);
     match tree::parse(file, cx.sources.text(file)) {
+        Ok(node) if empty(cx, file, &node) => None,
         Ok(node) => Some((file, node)),
         Err(tree::SyntaxError {
             place,
@@ -168,6 +169,16 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
             None
         }
     }
+}
+
+/// A file that says nothing; told as such, for its fields would not help.
+fn empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
+    let empty = matches!(node.value, tree::Value::Null);
+    if empty {
+        let help = "write its fields, or remove the file";
+        cx.error(start(file), "the file is empty", Some(help.into()));
+    }
+    empty
 }
 
 fn start(file: u32) -> Place {

@@ -262,6 +262,12 @@ pub struct Limit {
     pub condition: Option<At<String>>,
     /// How much an elastic limit lends.
     pub at_most: Option<At<Rate>>,
+    /// `while` is there, right or wrong.
+    pub has_while: bool,
+    /// `at_most` is there, right or wrong.
+    pub has_at_most: bool,
+    /// `delay` is there, right or wrong.
+    pub has_delay: bool,
     /// How use is remembered.
     pub algorithm: Option<At<&'static str>>,
     /// Units that may come at once.

@@ -116,8 +116,14 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// "an upstream's `timeouts`" as a key: "upstreams-timeouts".
+/// "an upstream's `timeouts`" as a key. A table that is called as its field is a section: the section
+/// `plan` of `identity` is not a plan.
 fn slug(name: &str) -> String {
+    let kind = if name.starts_with('`') {
+        "section"
+    } else {
+        "fields"
+    };
     let name = name
         .strip_prefix("an ")
         .or_else(|| name.strip_prefix("a "))
@@ -125,7 +131,7 @@ fn slug(name: &str) -> String {
     let kept = name
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_'));
-    format!("{}-fields", kept.collect::<String>().replace(' ', "-"))
+    format!("{}-{kind}", kept.collect::<String>().replace(' ', "-"))
 }
 
 /// An example as JSON.

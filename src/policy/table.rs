@@ -133,9 +133,9 @@ impl Table {
 
     fn open_at<'n>(&'static self, cx: &mut Cx, node: &'n Node, place: Place) -> Option<Fields<'n>> {
         let Value::Map(entries) = &node.value else {
-            let help = format!("its fields are {}", listed(self.names()));
-            let message = format!("{} is a map of fields, not {}", self.name, node.kind());
-            cx.error(node.place, message, Some(help));
+            let found = node.kind();
+            let message = format!("expected {}, a map of fields, found {found}", self.name);
+            cx.error(node.place, message, Some(self.example()));
             return None;
         };
         cx.repeated(entries);
@@ -151,13 +151,25 @@ impl Table {
             place,
         };
         for field in self.fields.iter().filter(|field| field.required) {
-            if !fields.has(field.name) && !meant.contains(&field.name) {
+            if !fields.has(field.name) && !meant.contains(&field.name) && !fields.has("<<") {
                 let help = format!("for instance `{}: {}`", field.name, field.example);
                 let message = format!("{} needs the field `{}`", self.name, field.name);
                 cx.error(place, message, Some(help));
             }
         }
         Some(fields)
+    }
+
+    /// How it is written, shown by what it must have.
+    fn example(&self) -> String {
+        let required = self.fields.iter().filter(|field| field.required);
+        let fields: Vec<String> = required
+            .map(|field| format!("{}: {}", field.name, field.example))
+            .collect();
+        match fields.as_slice() {
+            [] => format!("its fields are {}", listed(self.names())),
+            fields => format!("for instance `{{ {} }}`", fields.join(", ")),
+        }
     }
 
     /// Reports the unknown field and gives what was probably meant.
@@ -224,7 +236,14 @@ impl<'n> Fields<'n> {
                 self.table.name,
                 listed(names.iter().copied())
             );
-            cx.error(self.place, message, None);
+            let field = self
+                .table
+                .fields
+                .iter()
+                .find(|field| names.contains(&field.name));
+            let help =
+                field.map(|field| format!("for instance `{}: {}`", field.name, field.example));
+            cx.error(self.place, message, help);
         }
         first
     }

@@ -14,7 +14,7 @@ pub const MAX_FILE: usize = 1024 * 1024;
 /// Deepest nesting of lists and maps.
 const MAX_DEPTH: usize = 48;
 /// Most values of one file, keys included.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 50_000;
 
 /// A stretch of one line of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -456,8 +456,8 @@ fn cure(said: &str, line: &str) -> Option<String> {
         "a `: ` inside a value needs quotes; else look at the indentation of this line"
     } else if said.contains("did not find expected") || said.contains("indent") {
         "look at the indentation: fields of one map begin in the same column"
-    } else if said.contains("':' indicator") || said.contains("flow") {
-        "a `[` or `{` before this is not closed"
+    } else if said.contains("bracket") || said.contains("':' indicator") || said.contains("flow") {
+        "each `[` needs its `]`, and each `{` its `}`"
     } else {
         return None;
     };

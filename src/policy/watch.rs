@@ -68,14 +68,15 @@ fn run(
     let mut folders = Folders::new(events.clone());
     loop {
         let (now, seen) = traces(&path);
-        folders.follow(seen);
+        let fresh = folders.follow(seen);
         if now != last {
             last = now;
             changed();
             // What changed while that ran is looked at without waiting for an event.
             continue;
         }
-        if !wait(inbox) {
+        // What changed in a folder after it was read and before it was watched told nothing.
+        if !fresh && !wait(inbox) {
             return;
         }
     }
@@ -124,22 +125,26 @@ impl Folders {
         }
     }
 
-    /// Watches exactly these folders. One that cannot be watched now is tried again the next time.
-    fn follow(&mut self, folders: BTreeSet<PathBuf>) {
+    /// Watches exactly these folders, and says whether it began to watch one. One that cannot be
+    /// watched now is tried again the next time.
+    fn follow(&mut self, folders: BTreeSet<PathBuf>) -> bool {
         let Some(watcher) = &mut self.watcher else {
-            return;
+            return false;
         };
         for gone in self.watched.difference(&folders) {
             let _ = watcher.unwatch(gone);
         }
+        let mut fresh = false;
         let mut watched = BTreeSet::new();
         for folder in folders {
             let known = self.watched.contains(&folder);
             if known || watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
+                fresh |= !known;
                 watched.insert(folder);
             }
         }
         self.watched = watched;
+        fresh
     }
 }
 
@@ -151,3 +156,6 @@ fn matters(kind: &EventKind) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,11 @@ impl Gateway {
         let config = folder.path().join("tollgate.yaml");
         let (app, _) = App::start(&config, Clock::system()).unwrap_or_else(|e| panic!("{e}"));
         let address = app.addresses()[0];
-        Gateway { app, address, folder }
+        Gateway {
+            app,
+            address,
+            folder,
+        }
     }
 
     /// A connection to it.
@@ -73,11 +77,18 @@ pub struct Message {
 
 impl Message {
     pub fn status(&self) -> u16 {
-        self.start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+        self.start
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(0)
     }
 
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.fields
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub fn text(&self) -> String {
@@ -91,7 +102,11 @@ pub fn read_head(from: &mut impl BufRead) -> io::Result<Message> {
     if start.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(Message { start, fields: read_fields(from)?, ..Message::default() })
+    Ok(Message {
+        start,
+        fields: read_fields(from)?,
+        ..Message::default()
+    })
 }
 
 fn read_line(from: &mut impl BufRead) -> io::Result<String> {
@@ -106,7 +121,9 @@ fn read_fields(from: &mut impl BufRead) -> io::Result<Vec<(String, String)>> {
     let mut fields = Vec::new();
     loop {
         let line = read_line(from)?;
-        let Some((name, value)) = line.split_once(':') else { return Ok(fields) };
+        let Some((name, value)) = line.split_once(':') else {
+            return Ok(fields);
+        };
         fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
 }
@@ -127,7 +144,10 @@ pub fn read_body(from: &mut impl BufRead, message: &mut Message) -> io::Result<(
             read_line(from)?;
         }
     }
-    let length = message.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let length = message
+        .field("content-length")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
     message.body = vec![0; length];
     from.read_exact(&mut message.body)
 }
@@ -144,7 +164,10 @@ impl Client {
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.set_write_timeout(Some(SOON)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { reader: BufReader::new(stream.try_clone().unwrap()), stream }
+        Client {
+            reader: BufReader::new(stream.try_clone().unwrap()),
+            stream,
+        }
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -252,7 +275,9 @@ impl Upstream {
 
     /// The next request that a script reported.
     pub fn next(&self) -> Message {
-        self.seen.recv_timeout(SOON).expect("a request at the upstream")
+        self.seen
+            .recv_timeout(SOON)
+            .expect("a request at the upstream")
     }
 
     /// All requests reported so far.
@@ -263,7 +288,10 @@ impl Upstream {
 
 /// A 200 with a body.
 pub fn ok(body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// An answer with a status and no body.

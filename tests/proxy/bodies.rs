@@ -46,7 +46,10 @@ fn answers_without_a_body_keep_their_fields() {
     let mut client = gateway.connect();
     client.send("HEAD /h HTTP/1.1\r\nhost: t\r\n\r\n");
     let head = client.head().unwrap();
-    assert_eq!((head.status(), head.field("content-length")), (200, Some("1234")));
+    assert_eq!(
+        (head.status(), head.field("content-length")),
+        (200, Some("1234"))
+    );
     client.send("GET /204 HTTP/1.1\r\nhost: t\r\n\r\n");
     let none = client.head().unwrap();
     assert_eq!((none.status(), none.field("x-a")), (204, Some("1")));
@@ -54,7 +57,11 @@ fn answers_without_a_body_keep_their_fields() {
     client.send("GET /304 HTTP/1.1\r\nhost: t\r\n\r\n");
     let same = client.head().unwrap();
     assert_eq!((same.status(), same.field("etag")), (304, Some("\"e\"")));
-    assert_eq!(client.get("/after").text(), "body", "no byte of a body was made up");
+    assert_eq!(
+        client.get("/after").text(),
+        "body",
+        "no byte of a body was made up"
+    );
 }
 
 #[test]
@@ -62,9 +69,7 @@ fn a_client_that_waits_for_100_gets_it() {
     let upstream = Upstream::answering(|request| ok(&request.text()));
     let gateway = gateway(&upstream);
     let mut client = gateway.connect();
-    client.send(
-        "PUT /e HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n",
-    );
+    client.send("PUT /e HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n");
     let interim = read_head(&mut client.reader).unwrap();
     assert_eq!(interim.status(), 100);
     client.send("data");
@@ -90,7 +95,9 @@ fn an_early_answer_reaches_a_client_that_is_still_sending() {
 #[test]
 fn a_piece_is_passed_on_before_the_next_one_comes() {
     let upstream = Upstream::scripted(|mut served, report| {
-        let Ok(mut request) = read_head(&mut served.reader) else { return };
+        let Ok(mut request) = read_head(&mut served.reader) else {
+            return;
+        };
         served.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
         // One chunk out for each chunk in: only streaming gets to the end.
         let mut line = String::new();
@@ -116,7 +123,8 @@ fn a_piece_is_passed_on_before_the_next_one_comes() {
     }
     client.send("0\r\n\r\n");
     let mut end = Message::default();
-    end.fields.push(("transfer-encoding".into(), "chunked".into()));
+    end.fields
+        .push(("transfer-encoding".into(), "chunked".into()));
     read_body(&mut client.reader, &mut end).unwrap();
     assert_eq!(upstream.next().text(), "abc");
 }
@@ -126,7 +134,9 @@ fn a_body_of_200_mb_passes_each_way_in_little_memory() {
     const SIZE: usize = 200 * 1024 * 1024;
     const PIECE: [u8; 65536] = [b'x'; 65536];
     let upstream = Upstream::scripted(|mut served, report| {
-        let Ok(mut request) = read_head(&mut served.reader) else { return };
+        let Ok(mut request) = read_head(&mut served.reader) else {
+            return;
+        };
         let mut left: usize = request.field("content-length").unwrap().parse().unwrap();
         let mut sink = vec![0; 65536];
         while left > 0 {
@@ -143,7 +153,9 @@ fn a_body_of_200_mb_passes_each_way_in_little_memory() {
     let gateway = gateway(&upstream);
     let mut client: Client = gateway.connect();
     let before = resident();
-    client.send(format!("POST /big HTTP/1.1\r\nhost: t\r\ncontent-length: {SIZE}\r\n\r\n"));
+    client.send(format!(
+        "POST /big HTTP/1.1\r\nhost: t\r\ncontent-length: {SIZE}\r\n\r\n"
+    ));
     for _ in 0..SIZE / PIECE.len() {
         client.stream.write_all(&PIECE).unwrap();
     }

@@ -10,13 +10,21 @@ const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 
 #[test]
 fn an_upstream_that_cannot_be_reached_is_502() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let gateway = Gateway::start(closed, "", &[ALL]);
     let answer = gateway.connect().get("/");
     assert_eq!(answer.status(), 502);
     let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(body["detail"], "The upstream cannot be reached.");
-    assert!(gateway.app.metrics().contains("reason=\"connect failed\"} 1"));
+    assert!(
+        gateway
+            .app
+            .metrics()
+            .contains("reason=\"connect failed\"} 1")
+    );
 }
 
 #[test]
@@ -26,7 +34,11 @@ fn an_upstream_that_says_nothing_is_504() {
             report(request);
         }
     });
-    let gateway = Gateway::start(upstream.address, "timeouts: { first_byte: 300ms }\n", &[ALL]);
+    let gateway = Gateway::start(
+        upstream.address,
+        "timeouts: { first_byte: 300ms }\n",
+        &[ALL],
+    );
     let mut client = gateway.connect();
     assert_eq!(client.get("/").status(), 504);
 }
@@ -51,7 +63,10 @@ fn an_upstream_that_breaks_off_is_502_before_the_answer_and_never_whole_after() 
         client.send(format!("GET {path} HTTP/1.1\r\nhost: t\r\n\r\n"));
         assert_eq!(client.head().unwrap().status(), 200);
         let rest = String::from_utf8_lossy(&client.rest()).into_owned();
-        assert!(rest.contains("half") && !rest.ends_with("0\r\n\r\n"), "{rest:?}");
+        assert!(
+            rest.contains("half") && !rest.ends_with("0\r\n\r\n"),
+            "{rest:?}"
+        );
     }
 }
 
@@ -96,8 +111,14 @@ fn a_post_is_never_sent_twice() {
 
 #[test]
 fn servers_are_taken_in_turn_and_a_dead_one_is_passed_over() {
-    let (one, two) = (Upstream::answering(|_| ok("one")), Upstream::answering(|_| ok("two")));
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (one, two) = (
+        Upstream::answering(|_| ok("one")),
+        Upstream::answering(|_| ok("two")),
+    );
+    let dead = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let servers = format!(
         "workers: 1\nupstreams: {{ up: [\"http://{}\", \"http://{}\", \"http://{dead}\"] }}\n",
         one.address, two.address
@@ -105,8 +126,14 @@ fn servers_are_taken_in_turn_and_a_dead_one_is_passed_over() {
     let gateway = Gateway::start(one.address, &servers, &[ALL]);
     let mut client = gateway.connect();
     let answers: Vec<_> = (0..30).map(|_| client.get("/").text()).collect();
-    assert!(answers.iter().all(|text| text == "one" || text == "two"), "{answers:?}");
-    assert!(answers.iter().filter(|text| *text == "two").count() >= 10, "{answers:?}");
+    assert!(
+        answers.iter().all(|text| text == "one" || text == "two"),
+        "{answers:?}"
+    );
+    assert!(
+        answers.iter().filter(|text| *text == "two").count() >= 10,
+        "{answers:?}"
+    );
 }
 
 #[test]
@@ -121,7 +148,10 @@ fn slow_clients_are_let_go() {
     assert_eq!(silent.rest(), b"", "a silent connection is closed");
     let mut slow = gateway.connect();
     slow.send("GET / HTTP/1.1\r\nhost: t\r\nx-a: ");
-    assert!(slow.head().is_err(), "a head that does not end is not waited for");
+    assert!(
+        slow.head().is_err(),
+        "a head that does not end is not waited for"
+    );
     let mut body = gateway.connect();
     body.send("POST / HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\nabc");
     assert_eq!(body.answer().status(), 408);
@@ -154,5 +184,8 @@ fn a_drain_finishes_what_runs() {
     assert_eq!(client.answer().text(), "late");
     assert_eq!(client.rest(), b"");
     stopping.join().unwrap();
-    assert!(std::net::TcpStream::connect(address).is_err(), "nothing listens any more");
+    assert!(
+        std::net::TcpStream::connect(address).is_err(),
+        "nothing listens any more"
+    );
 }

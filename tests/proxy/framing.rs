@@ -14,7 +14,10 @@ fn refused(request: &str) {
     let answer = client.answer();
     assert_eq!(answer.status(), 400, "{request:?}");
     client.rest();
-    assert!(upstream.drain().is_empty(), "{request:?} reached the upstream");
+    assert!(
+        upstream.drain().is_empty(),
+        "{request:?} reached the upstream"
+    );
 }
 
 #[test]
@@ -46,7 +49,9 @@ fn lengths_and_codings() {
         "transfer-encoding : chunked",
         "transfer-encoding: identity\r\ncontent-length: 5",
     ] {
-        refused(&format!("POST / HTTP/1.1\r\nhost: t\r\n{fields}\r\n\r\n0\r\n\r\n{smuggled}"));
+        refused(&format!(
+            "POST / HTTP/1.1\r\nhost: t\r\n{fields}\r\n\r\n0\r\n\r\n{smuggled}"
+        ));
     }
 }
 
@@ -62,8 +67,14 @@ fn length_and_coding_together_end_the_connection() {
     client.answer();
     assert_eq!(client.rest(), b"");
     let seen = upstream.drain();
-    assert!(seen.iter().all(|m| !m.start.contains("smuggled")), "{seen:?}");
-    assert!(seen.iter().all(|m| m.field("content-length").is_none()), "{seen:?}");
+    assert!(
+        seen.iter().all(|m| !m.start.contains("smuggled")),
+        "{seen:?}"
+    );
+    assert!(
+        seen.iter().all(|m| m.field("content-length").is_none()),
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -81,15 +92,27 @@ fn fields_of_one_connection_are_not_passed_on() {
          upgrade: h2c\r\nte: gzip\r\nx-end: 1\r\n\r\n",
     );
     let answer = client.answer();
-    assert_eq!((answer.field("x-hop"), answer.field("keep-alive")), (None, None));
+    assert_eq!(
+        (answer.field("x-hop"), answer.field("keep-alive")),
+        (None, None)
+    );
     assert_eq!(answer.field("x-end"), Some("2"));
     let seen = upstream.next();
-    for gone in ["x-secret", "tollgate-user", "proxy-connection", "upgrade", "te"] {
+    for gone in [
+        "x-secret",
+        "tollgate-user",
+        "proxy-connection",
+        "upgrade",
+        "te",
+    ] {
         assert_eq!(seen.field(gone), None, "{gone}");
     }
     assert_eq!(seen.field("x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(seen.field("x-end"), Some("1"));
-    assert_eq!(seen.field("forwarded"), Some("for=127.0.0.1;host=\"t\";proto=http"));
+    assert_eq!(
+        seen.field("forwarded"),
+        Some("for=127.0.0.1;host=\"t\";proto=http")
+    );
 }
 
 #[test]

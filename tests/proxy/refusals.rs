@@ -39,13 +39,23 @@ fn a_client_in_the_middle_of_a_large_body_gets_the_whole_429() {
     for _ in 0..20 {
         let mut client = gateway.connect();
         let size = 50_000_000;
-        client.send(format!("POST /big HTTP/1.1\r\nhost: t\r\ncontent-length: {size}\r\n\r\n"));
+        client.send(format!(
+            "POST /big HTTP/1.1\r\nhost: t\r\ncontent-length: {size}\r\n\r\n"
+        ));
         let sender = pour(&client, size);
         let answer = client.answer();
         assert_eq!(answer.status(), 429);
         assert!(answer.field("retry-after").is_some());
-        assert!(answer.text().contains("\"violated-policies\":[\"once\"]"), "{}", answer.text());
-        assert_eq!(client.rest(), b"", "nothing of the body was answered as a request");
+        assert!(
+            answer.text().contains("\"violated-policies\":[\"once\"]"),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(
+            client.rest(),
+            b"",
+            "nothing of the body was answered as a request"
+        );
         sender.join().unwrap();
     }
     assert!(upstream.drain().is_empty(), "nothing reached the upstream");
@@ -70,7 +80,10 @@ fn a_small_body_costs_no_connection() {
     let gateway = used_up(&upstream);
     let mut client = gateway.connect();
     for _ in 0..3 {
-        client.send(format!("POST /s HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n{SMUGGLED}", SMUGGLED.len()));
+        client.send(format!(
+            "POST /s HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n{SMUGGLED}",
+            SMUGGLED.len()
+        ));
         assert_eq!(client.answer().status(), 429);
     }
     assert!(upstream.drain().is_empty());
@@ -91,14 +104,31 @@ fn what_a_refusal_looks_like() {
     let upstream = Upstream::plain();
     let gateway = used_up(&upstream);
     let answer = gateway.connect().get("/x");
-    assert_eq!(answer.field("content-type"), Some("application/problem+json"));
+    assert_eq!(
+        answer.field("content-type"),
+        Some("application/problem+json")
+    );
     let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
-    assert_eq!((&body["status"], &body["violated-policies"][0]), (&429.into(), &"once".into()));
+    assert_eq!(
+        body["type"],
+        "https://iana.org/assignments/http-problem-types#quota-exceeded"
+    );
+    assert_eq!(
+        (&body["status"], &body["violated-policies"][0]),
+        (&429.into(), &"once".into())
+    );
     let wait: u64 = answer.field("retry-after").unwrap().parse().unwrap();
     assert!((3590..=3600).contains(&wait), "{wait}");
-    assert_eq!(answer.field("ratelimit-policy"), Some("\"once\";q=1;w=3600"));
-    assert!(answer.field("ratelimit").unwrap().starts_with("\"once\";r=0;t="));
+    assert_eq!(
+        answer.field("ratelimit-policy"),
+        Some("\"once\";q=1;w=3600")
+    );
+    assert!(
+        answer
+            .field("ratelimit")
+            .unwrap()
+            .starts_with("\"once\";r=0;t=")
+    );
 }
 
 #[test]
@@ -111,7 +141,10 @@ fn grpc_is_refused_in_its_own_words() {
          content-length: 5\r\n\r\n\0\0\0\0\0",
     );
     let answer = client.answer();
-    assert_eq!((answer.status(), answer.field("grpc-status")), (200, Some("8")));
+    assert_eq!(
+        (answer.status(), answer.field("grpc-status")),
+        (200, Some("8"))
+    );
     assert_eq!(answer.field("content-type"), Some("application/grpc"));
     assert!(answer.field("retry-after").is_some());
 }
@@ -120,16 +153,27 @@ fn grpc_is_refused_in_its_own_words() {
 fn header_styles() {
     let upstream = Upstream::plain();
     let policy = |style: &str| {
-        format!("match: /{style}\nupstream: up\nheaders: {style}\nlimits:\n  l{style}: {{ key: ip, rate: 5/m }}\n")
+        format!(
+            "match: /{style}\nupstream: up\nheaders: {style}\nlimits:\n  l{style}: {{ key: ip, rate: 5/m }}\n"
+        )
     };
-    let texts: Vec<_> = ["ietf", "legacy", "both", "none"].map(|s| (s, policy(s))).into();
-    let policies: Vec<_> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let texts: Vec<_> = ["ietf", "legacy", "both", "none"]
+        .map(|s| (s, policy(s)))
+        .into();
+    let policies: Vec<_> = texts
+        .iter()
+        .map(|(name, text)| (*name, text.as_str()))
+        .collect();
     let gateway = Gateway::start(upstream.address, "", &policies);
     let mut client = gateway.connect();
     let mut check = |style: &str, ietf: bool, legacy: bool| {
         let answer = client.get(&format!("/{style}"));
         assert_eq!(answer.field("ratelimit").is_some(), ietf, "{style}");
-        assert_eq!(answer.field("x-ratelimit-remaining"), legacy.then_some("4"), "{style}");
+        assert_eq!(
+            answer.field("x-ratelimit-remaining"),
+            legacy.then_some("4"),
+            "{style}"
+        );
     };
     check("ietf", true, false);
     check("legacy", false, true);
@@ -148,8 +192,14 @@ fn a_client_that_hangs_up_frees_its_upstream_and_its_reservation() {
                 continue;
             }
             // The gateway closes this connection when its client goes.
-            assert_eq!(std::io::Read::read(&mut served.reader, &mut [0; 1]).unwrap_or(0), 0);
-            report(crate::common::Message { start: "closed".into(), ..Default::default() });
+            assert_eq!(
+                std::io::Read::read(&mut served.reader, &mut [0; 1]).unwrap_or(0),
+                0
+            );
+            report(crate::common::Message {
+                start: "closed".into(),
+                ..Default::default()
+            });
             return;
         }
     });

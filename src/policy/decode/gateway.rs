@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{AccessLog, At, Gateway, Plan, Timeouts};
+use super::super::model::{AccessLog, At, Gateway, Plan, Timeouts, Upstream};
 use super::super::settings::Logged;
 use super::super::suggest::nearest;
 use super::super::table::{Form, Shape, Table, may, must};
@@ -238,7 +238,13 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
         return Gateway::default();
     };
     if let Some(node) = fields.get("version") {
-        cx.whole(node, 1, 1);
+        cx.read(node, "the version of this format, 1", |text| {
+            let help = "write `version: 1`";
+            let message = format!("this gateway knows version 1 of the format, not `{text}`");
+            (text == "1")
+                .then_some(())
+                .ok_or_else(|| wrong(message, help))
+        });
     }
     let workers = fields
         .get("workers")
@@ -260,8 +266,8 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
             .unwrap_or_default(),
         policies: fields
             .get("policies")
-            .and_then(|node| cx.text(node, "a folder")),
-        upstreams: each(cx, fields.get("upstreams"), "upstreams", upstream),
+            .and_then(|node| cx.text(node, "the name of a folder")),
+        upstreams: upstreams(cx, fields.get("upstreams")),
         identity: fields
             .get("identity")
             .map(|node| identity(cx, node))
@@ -295,6 +301,19 @@ fn each<T>(
         .iter()
         .filter_map(|(key, node)| read(cx, key, node))
         .collect()
+}
+
+fn upstreams(cx: &mut Cx, node: Option<&Node>) -> Vec<Upstream> {
+    let Some(node) = node else { return Vec::new() };
+    let empty = match &node.value {
+        Value::Map(entries) => entries.is_empty(),
+        other => matches!(other, Value::Null),
+    };
+    if empty {
+        let help = "name one, for instance `shop: [http://10.0.0.11:8080]`";
+        cx.error(node.place, "there are no upstreams", Some(help.into()));
+    }
+    each(cx, Some(node), "upstreams", upstream)
 }
 
 fn plan(cx: &mut Cx, key: &Key, node: &Node) -> Option<At<Plan>> {
@@ -381,7 +400,7 @@ fn record(cx: &mut Cx, node: &Node) {
             return;
         };
         if let Some(node) = fields.get("dir") {
-            cx.text(node, "a folder");
+            cx.text(node, "the name of a folder");
         }
     } else if let Some(path) = cx.text(node, "`off`, `memory` or a folder") {
         mistyped(cx, &path, &["off", "memory"]);
@@ -404,7 +423,9 @@ fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
         let requests = fields
             .get("requests")
             .and_then(|node| cx.word(node, &words));
-        let file = fields.get("file").and_then(|node| cx.text(node, "a file"));
+        let file = fields
+            .get("file")
+            .and_then(|node| cx.text(node, "the name of a file"));
         let requests = requests.map_or(Logged::All, |requests| requests.value);
         return Some(AccessLog {
             requests,

@@ -329,14 +329,16 @@ fn user(cx: &mut Cx, node: &Node) -> Option<User> {
         }
         _ => fields
             .get("api_keys")
-            .and_then(|node| cx.text(node, "a file"))
+            .and_then(|node| cx.text(node, "the name of a file"))
             .map(User::ApiKeys),
     }
 }
 
 fn keys(cx: &mut Cx, fields: &Fields<'_>) -> Option<KeyFile> {
     let way = fields.one_of(cx, &["jwks", "secret", "key"])?;
-    let file = fields.get(way).and_then(|node| cx.text(node, "a file"))?;
+    let file = fields
+        .get(way)
+        .and_then(|node| cx.text(node, "the name of a file"))?;
     Some(match way {
         "jwks" => KeyFile::Jwks(file),
         "secret" => KeyFile::Secret(file),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{Limit, Throttle};
+use super::super::model::{At, Limit, Throttle};
 use super::super::suggest::nearest;
 use super::super::table::{Fields, Form, Shape, Table, may, must};
-use super::super::tree::{Key, Node};
+use super::super::tree::{Key, Node, Place};
 use super::leaf::{DURATION, IDENTITIES, RATE, parse_header, parse_name, parse_span};
 use super::{Wrong, wrong};
 use crate::clock::Nanos;
@@ -172,88 +172,111 @@ pub static LIMIT: Table = Table {
     ],
 };
 
-/// Reads the limit that is written under `key`; `gateway` tells whose file it is.
-pub fn limit(cx: &mut Cx, key: &Key, node: &Node, gateway: bool) -> Option<Limit> {
-    let name = match parse_name(&key.text, "a limit") {
-        Ok(value) => Some(super::super::model::At {
+/// Reads the limit that is written under `named`; `gateway` tells whose file it is.
+pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Limit> {
+    let name = match parse_name(&named.text, "a limit") {
+        Ok(value) => Some(At {
             value,
-            place: key.place,
+            place: named.place,
         }),
         Err(Wrong { message, help, .. }) => {
-            cx.error(key.place, message, help);
+            cx.error(named.place, message, help);
             None
         }
     };
-    // A mistake inside is told at the limit's name where the map itself has no place worth showing.
-    let fields = LIMIT.open_as(cx, node, key)?;
-    let rates = fields
-        .get("rate")
-        .map_or_else(Vec::new, |node| rates(cx, node));
+    let fields = LIMIT.open_as(cx, node, named)?;
     unbuilt(cx, &fields);
-    for word in ["per", "routes"] {
-        if !gateway && fields.has(word) {
-            let message = format!("`{word}` is for limits in the gateway file");
-            let help = "remove it: a policy's own limit counts for this route alone";
-            cx.error(fields.place_of(word), message, Some(help.into()));
-        }
-    }
-    let words = [("enforce", false), ("shadow", true)];
-    let shadow = fields.get("mode").and_then(|node| cx.word(node, &words));
-    let words = [("all", Disclose::All), ("none", Disclose::None)];
-    let disclose = fields
-        .get("disclose")
-        .and_then(|node| cx.word(node, &words));
+    let (per_route, listed) = reach(cx, &fields, gateway);
     let words = [("local", ()), ("open", ()), ("closed", ())];
-    let _ = fields
-        .get("on_store_error")
-        .and_then(|node| cx.word(node, &words));
-    let per_route = fields
-        .get("per")
-        .and_then(|node| cx.word(node, &[("route", ())]));
-    let words = [("all", false), ("listed", true)];
-    let listed = fields.get("routes").and_then(|node| cx.word(node, &words));
+    word(cx, &fields, "on_store_error", &words);
     let names: Vec<_> = ALGORITHMS.iter().map(|name| (*name, *name)).collect();
-    Some(Limit {
-        name: name?,
+    let mut limit = Limit {
         key: fields
             .get("key")
             .map_or_else(Vec::new, |node| cx.many(node, Cx::identity)),
-        rates,
-        throttle: fields
-            .get("throttle")
-            .and_then(|node| cx.read(node, "hard, soft P% or elastic", throttle)),
-        condition: fields
-            .get("while")
-            .and_then(|node| cx.read(node, "a condition such as upstream.load < 0.7", condition)),
+        rates: fields
+            .get("rate")
+            .map_or_else(Vec::new, |node| rates(cx, node)),
+        throttle: None,
+        condition: None,
         at_most: fields.get("at_most").and_then(|node| cx.rate(node)),
-        algorithm: fields
-            .get("algorithm")
-            .and_then(|node| cx.word(node, &names)),
-        burst: fields.get("burst").and_then(|node| {
-            let burst = cx.whole(node, 1, u64::from(Rate::MAX_QUOTA))?;
-            Some(burst.map(|burst| u32::try_from(burst).unwrap_or(Rate::MAX_QUOTA)))
-        }),
-        delay: fields.get("delay").and_then(|node| {
-            let span = cx.span(node, Duration::from_millis(1), Duration::from_secs(60))?;
-            Some(span.map(Nanos::from))
-        }),
-        count: fields
-            .get("count")
-            .and_then(|node| cx.read(node, "what is counted, such as all or status 401", count)),
+        has_while: fields.has("while"),
+        has_at_most: fields.has("at_most"),
+        has_delay: fields.has("delay"),
+        algorithm: word(cx, &fields, "algorithm", &names),
+        burst: None,
+        delay: None,
+        count: None,
         plans: fields.get("plans").and_then(|node| cx.flag(node)),
-        shadow: shadow.is_some_and(|shadow| shadow.value),
+        shadow: word(cx, &fields, "mode", &[("enforce", false), ("shadow", true)])
+            .is_some_and(|shadow| shadow.value),
         exempt: fields
             .get("exempt")
             .map_or_else(Vec::new, |node| cx.networks(node)),
-        disclose: disclose.map_or(Disclose::All, |disclose| disclose.value),
-        per_route: per_route.map(|word| word.place),
-        listed: listed
-            .filter(|listed| listed.value)
-            .map(|listed| listed.place),
-    })
+        disclose: word(
+            cx,
+            &fields,
+            "disclose",
+            &[("all", Disclose::All), ("none", Disclose::None)],
+        )
+        .map_or(Disclose::All, |disclose| disclose.value),
+        per_route,
+        listed,
+        name: name?,
+    };
+    phrases(cx, &fields, &mut limit);
+    Some(limit)
 }
 
-fn rates(cx: &mut Cx, node: &Node) -> Vec<super::super::model::At<Rate>> {
+/// The field, one of a fixed set of words.
+fn word<T: Copy>(
+    cx: &mut Cx,
+    fields: &Fields<'_>,
+    name: &str,
+    words: &[(&'static str, T)],
+) -> Option<At<T>> {
+    fields.get(name).and_then(|node| cx.word(node, words))
+}
+
+/// The fields with a small language of their own.
+fn phrases(cx: &mut Cx, fields: &Fields<'_>, limit: &mut Limit) {
+    if let Some(node) = fields.get("throttle") {
+        limit.throttle = cx.read(node, "hard, soft P% or elastic", throttle);
+    }
+    if let Some(node) = fields.get("while") {
+        limit.condition = cx.read(node, "a condition such as upstream.load < 0.7", condition);
+    }
+    if let Some(node) = fields.get("count") {
+        limit.count = cx.read(node, "what is counted, such as all or status 401", count);
+    }
+    if let Some(node) = fields.get("burst") {
+        let burst = cx.whole(node, 1, u64::from(Rate::MAX_QUOTA));
+        limit.burst = burst.map(|at| at.map(|units| u32::try_from(units).unwrap_or(u32::MAX)));
+    }
+    if let Some(node) = fields.get("delay") {
+        let delay = cx.span(node, Duration::from_millis(1), Duration::from_secs(60));
+        limit.delay = delay.map(|at| at.map(Nanos::from));
+    }
+}
+
+/// How far a limit of the gateway file reaches: `per: route` and `routes: listed`.
+fn reach(cx: &mut Cx, fields: &Fields<'_>, gateway: bool) -> (Option<Place>, Option<Place>) {
+    for name in ["per", "routes"] {
+        if !gateway && fields.has(name) {
+            let message = format!("`{name}` is for limits in the gateway file");
+            let help = "remove it: a policy's own limit counts for this route alone";
+            cx.error(fields.place_of(name), message, Some(help.into()));
+        }
+    }
+    let per_route = word(cx, fields, "per", &[("route", ())]);
+    let listed = word(cx, fields, "routes", &[("all", false), ("listed", true)]);
+    (
+        per_route.map(|at| at.place),
+        listed.filter(|at| at.value).map(|at| at.place),
+    )
+}
+
+fn rates(cx: &mut Cx, node: &Node) -> Vec<At<Rate>> {
     let rates = cx.many(node, |cx, node| cx.rate(node));
     if rates.len() > MAX_WINDOWS {
         let message = format!("a limit has at most {MAX_WINDOWS} rates");

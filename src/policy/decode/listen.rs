@@ -166,8 +166,12 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
         .get("tls")
         .and_then(|node| TLS.open(cx, node))
         .and_then(|tls| {
-            let cert = tls.get("cert").and_then(|node| cx.text(node, "a file"));
-            let key = tls.get("key").and_then(|node| cx.text(node, "a file"));
+            let cert = tls
+                .get("cert")
+                .and_then(|node| cx.text(node, "the name of a file"));
+            let key = tls
+                .get("key")
+                .and_then(|node| cx.text(node, "the name of a file"));
             Some(Tls {
                 cert: cert?,
                 key: key?,
@@ -192,7 +196,7 @@ pub fn admin(cx: &mut Cx, node: &Node) -> Admin {
         };
         let token = fields
             .get("token_file")
-            .and_then(|node| cx.text(node, "a file"));
+            .and_then(|node| cx.text(node, "the name of a file"));
         (
             fields.get("address").and_then(|node| cx.address(node)),
             token,

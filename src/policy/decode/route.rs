@@ -7,7 +7,7 @@ use super::super::tree::{Node, Value};
 use super::Wrong;
 use super::leaf::HEADER_STYLES;
 use super::limit::{LIMIT, limit};
-use crate::route::{HostPattern, Pattern, Priority};
+use crate::route::{HostPattern, Pattern, PatternErrorKind, Priority};
 
 static MATCH: Form = Form {
     name: "match",
@@ -90,7 +90,7 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
         cx.read(node, "a match such as GET /api/**", |text| {
             Pattern::parse(text).map_err(|error| Wrong {
                 message: format!("`{text}` is not a match: {}", error.kind),
-                help: None,
+                help: match_help(text, &error.kind),
                 offset: Some(error.offset),
             })
         })
@@ -135,6 +135,27 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
             .and_then(|node| cx.headers(node))
             .map(|style| style.value),
     })
+}
+
+/// What to write instead, where it can be told.
+fn match_help(text: &str, kind: &PatternErrorKind) -> Option<String> {
+    let tight = text.replace(", ", ",").replace(" ,", ",");
+    let fixed = match kind {
+        PatternErrorKind::LowerCase(_) => {
+            let (methods, path) = text.split_once(' ')?;
+            format!("{} {}", methods.to_uppercase(), path.trim_start())
+        }
+        PatternErrorKind::NoSlash => format!("/{}", text.trim_start()),
+        PatternErrorKind::Query => text.split(['?', '#']).next()?.to_owned(),
+        PatternErrorKind::Method(_) if tight != text => tight,
+        PatternErrorKind::RestInside => {
+            return Some("inside a path write `*` or `{name}` for one segment".into());
+        }
+        _ => return None,
+    };
+    Pattern::parse(&fixed)
+        .is_ok()
+        .then(|| format!("write `{fixed}`"))
 }
 
 fn uses(cx: &mut Cx, node: &Node) -> Vec<LimitUse> {

@@ -230,9 +230,7 @@ impl Exchange<'_> {
                 // While the client sends its body, its own deadline runs.
                 match guard.phase() {
                     Phase::Busy => guard.enter(Phase::FirstByte, after),
-                    Phase::FirstByte if guard.phase_expired(Phase::FirstByte) => {
-                        return Poll::Ready(None);
-                    }
+                    phase if guard.phase_expired(phase) => return Poll::Ready(None),
                     _ => {}
                 }
                 Poll::Pending
@@ -244,7 +242,7 @@ impl Exchange<'_> {
         let server = || connection.server().to_owned();
         match result {
             Some(Ok(response)) => Ok((response, connection)),
-            Some(Err(_)) if slow_body => Err((Why::SlowBody, None)),
+            Some(Err(_)) | None if slow_body => Err((Why::SlowBody, None)),
             Some(Err((cause, unsent))) => {
                 let why = Why::from_exchange(server(), cause);
                 Err((why, unsent))

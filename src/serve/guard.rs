@@ -11,6 +11,9 @@ use crate::clock::{Clock, Nanos};
 /// How often deadlines are looked at.
 pub const TICK: Duration = Duration::from_millis(100);
 
+/// How long a request has to answer that its body is late, before the connection is closed.
+const GRACE: Nanos = Nanos::from_secs(1);
+
 const NEVER: u64 = u64::MAX;
 
 /// All guarded connections of one worker, and its coarse clock.
@@ -189,8 +192,8 @@ impl Guard {
         self.phase.get() == phase && self.phase_ends.get() <= self.guards.now.get().0
     }
 
-    /// Whether the whole connection must end: the client is idle, slow with a head, or does not
-    /// read. The other phases end by themselves, with an answer. Remembers whom to wake.
+    /// Whether the whole connection must end: the client is idle, slow with a message, or does not
+    /// read. Remembers whom to wake.
     pub fn must_close(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if !waker
@@ -200,11 +203,13 @@ impl Guard {
             *waker = Some(cx.waker().clone());
         }
         let now = self.guards.now.get().0;
-        let ends_connection = matches!(
-            self.phase.get(),
-            Phase::Idle | Phase::Header | Phase::Linger
-        );
-        self.write_ends.get() <= now || (ends_connection && self.phase_ends.get() <= now)
+        let ends = match self.phase.get() {
+            Phase::Idle | Phase::Header | Phase::Linger => self.phase_ends.get(),
+            // The request answers first, if it has not answered yet.
+            Phase::Body => self.phase_ends.get().saturating_add(GRACE.0),
+            Phase::Busy | Phase::FirstByte => NEVER,
+        };
+        self.write_ends.get() <= now || ends <= now
     }
 
     fn late(&self, now: Nanos) -> bool {

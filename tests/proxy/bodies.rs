@@ -13,6 +13,9 @@ fn gateway(upstream: &Upstream) -> Gateway {
 #[test]
 fn chunked_bodies_and_trailers_pass_both_ways() {
     let upstream = Upstream::answering(|request| {
+        if request.start.starts_with("GET") {
+            return ok("again");
+        }
         assert_eq!(request.text(), "hello world");
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
          5\r\nabcde\r\n3\r\nfgh\r\n0\r\nx-sum: 42\r\n\r\n"

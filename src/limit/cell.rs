@@ -107,7 +107,12 @@ impl Limit {
             }
             _ => quota,
         };
-        (base, self.throttle.ceiling(base))
+        let ceiling = self.throttle.ceiling(base);
+        match self.algorithm {
+            // A ring never holds more, so that it never forgets either.
+            Algorithm::SlidingLog => (base, ceiling.min(sliding_log::MAX_STAMPS)),
+            _ => (base, ceiling),
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 //! request are checked, then all are taken, or none.
 
 mod memory;
+
 use crate::limit::{Fingerprint, Limit};
-pub use memory::*;
+
+pub use memory::{Error, Memory, Settings, Usage};
 
 /// The number a store gives to a limit that was registered with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,0 +1,323 @@
+//! Blocks for states that outgrow a table entry: pages of 16 KiB, each cut into blocks of one size
+//! class. A page whose last block is freed goes back to all classes. Blocks have no header: the page
+//! knows their size.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::map::Map;
+
+/// Bytes of a page.
+const PAGE: usize = 16_384;
+/// Bytes of a granule, the unit in which blocks are addressed.
+const GRANULE: usize = 16;
+/// Bytes of a block, by class; what is larger gets pages of its own.
+const CLASSES: [usize; 18] = [
+    16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072, 4_096, 5_456,
+    8_192,
+];
+/// The class of a page that starts a run of pages.
+const RUN: u32 = CLASSES.len() as u32;
+/// The class of a page that nobody has.
+const FREE: u32 = RUN + 1;
+/// No page, no block.
+const NONE: u32 = u32::MAX;
+/// Bytes that the arena keeps outside the mapping for each page.
+pub(super) const PAGE_RECORD: usize = size_of::<Page>();
+
+/// A granule's number: how entries name blocks.
+pub(super) type Block = u32;
+
+/// What is known of a page; written under the lock of its class (or the pool's).
+#[derive(Debug)]
+struct Page {
+    class: AtomicU32,
+    /// Blocks given out; of a run its pages.
+    live: AtomicU32,
+    /// First freed block, linked through the blocks' first words.
+    free: AtomicU32,
+    /// Blocks handed out at least once.
+    fresh: AtomicU32,
+    next: AtomicU32,
+    prev: AtomicU32,
+}
+
+/// Pages with room, as a list through the pages' records.
+#[derive(Debug)]
+struct List {
+    head: u32,
+}
+
+#[derive(Debug)]
+struct Pool {
+    free: List,
+    /// Pages never given out start here.
+    fresh: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Arena {
+    map: Map,
+    pages: Box<[Page]>,
+    classes: [Mutex<List>; CLASSES.len()],
+    pool: Mutex<Pool>,
+    used: AtomicUsize,
+}
+
+impl Arena {
+    pub(super) fn new(bytes: usize) -> io::Result<Arena> {
+        let count = bytes / PAGE;
+        let page = || Page {
+            class: AtomicU32::new(FREE),
+            live: AtomicU32::new(0),
+            free: AtomicU32::new(NONE),
+            fresh: AtomicU32::new(0),
+            next: AtomicU32::new(NONE),
+            prev: AtomicU32::new(NONE),
+        };
+        Ok(Arena {
+            map: Map::new(count * PAGE, false)?,
+            pages: (0..count).map(|_| page()).collect(),
+            classes: std::array::from_fn(|_| Mutex::new(List { head: NONE })),
+            pool: Mutex::new(Pool {
+                free: List { head: NONE },
+                fresh: 0,
+            }),
+            used: AtomicUsize::new(0),
+        })
+    }
+
+    /// Bytes of pages given out.
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    /// A block of at least `words`, with whatever was in it; a larger class serves when the fitting one
+    /// is exhausted.
+    pub(super) fn alloc(&self, words: usize) -> Option<Block> {
+        let bytes = words.checked_mul(4)?;
+        match CLASSES.iter().position(|size| *size >= bytes) {
+            Some(fitting) => (fitting..CLASSES.len()).find_map(|class| self.alloc_in(class)),
+            None => self.alloc_run(bytes.div_ceil(PAGE)),
+        }
+    }
+
+    fn alloc_in(&self, class: usize) -> Option<Block> {
+        let mut list = self.classes[class].lock();
+        if list.head == NONE {
+            let number = self.new_page()?;
+            let page = &self.pages[number as usize];
+            page.class.store(class as u32, Relaxed);
+            page.live.store(0, Relaxed);
+            page.free.store(NONE, Relaxed);
+            page.fresh.store(0, Relaxed);
+            list.push(&self.pages, number);
+        }
+        let number = list.head;
+        let page = &self.pages[number as usize];
+        let freed = page.free.load(Relaxed);
+        let block = if freed == NONE {
+            let at = page.fresh.fetch_add(1, Relaxed) as usize;
+            ((number as usize * PAGE + at * CLASSES[class]) / GRANULE) as u32
+        } else {
+            page.free.store(
+                self.map.atomic(freed as usize * GRANULE / 4).load(Relaxed),
+                Relaxed,
+            );
+            freed
+        };
+        let live = page.live.fetch_add(1, Relaxed) as usize + 1;
+        if live == PAGE / CLASSES[class] {
+            list.remove(&self.pages, number);
+        }
+        Some(block)
+    }
+
+    fn new_page(&self) -> Option<u32> {
+        let mut pool = self.pool.lock();
+        let number = if pool.free.head != NONE {
+            let number = pool.free.head;
+            pool.free.remove(&self.pages, number);
+            number
+        } else {
+            let number = pool.fresh;
+            self.pages.get(number as usize)?;
+            pool.fresh += 1;
+            number
+        };
+        self.used.fetch_add(PAGE, Relaxed);
+        Some(number)
+    }
+
+    fn alloc_run(&self, count: usize) -> Option<Block> {
+        let mut pool = self.pool.lock();
+        let start = if pool.fresh as usize + count <= self.pages.len() {
+            let start = pool.fresh as usize;
+            pool.fresh += count as u32;
+            start
+        } else {
+            let start = self.free_run(pool.fresh as usize, count)?;
+            for number in start..start + count {
+                pool.free.remove(&self.pages, number as u32);
+            }
+            start
+        };
+        for page in &self.pages[start..start + count] {
+            page.class.store(RUN, Relaxed);
+        }
+        self.pages[start].live.store(count as u32, Relaxed);
+        self.used.fetch_add(count * PAGE, Relaxed);
+        Some((start * PAGE / GRANULE) as u32)
+    }
+
+    fn free_run(&self, end: usize, count: usize) -> Option<usize> {
+        let mut length = 0;
+        for number in 0..end {
+            // A page out of the pool is marked free only under the pool's lock, which the caller has.
+            let free = self.pages[number].class.load(Relaxed) == FREE;
+            length = if free { length + 1 } else { 0 };
+            if length == count {
+                return Some(number + 1 - count);
+            }
+        }
+        None
+    }
+
+    /// Takes back a block that no entry names any more.
+    pub(super) fn free(&self, block: Block) {
+        let number = block as usize * GRANULE / PAGE;
+        let page = &self.pages[number];
+        let class = page.class.load(Relaxed);
+        if class == RUN {
+            let count = page.live.load(Relaxed) as usize;
+            let mut pool = self.pool.lock();
+            for number in number..number + count {
+                self.give_back(&mut pool, number as u32);
+            }
+            return;
+        }
+        let mut list = self.classes[class as usize].lock();
+        self.map
+            .atomic(block as usize * GRANULE / 4)
+            .store(page.free.load(Relaxed), Relaxed);
+        page.free.store(block, Relaxed);
+        let live = page.live.fetch_sub(1, Relaxed) as usize;
+        if live == PAGE / CLASSES[class as usize] {
+            list.push(&self.pages, number as u32);
+        }
+        // The last page with room stays with its class, so that one key coming and going is cheap.
+        let alone = list.head == number as u32 && page.next.load(Relaxed) == NONE;
+        if live == 1 && !alone {
+            list.remove(&self.pages, number as u32);
+            self.give_back(&mut self.pool.lock(), number as u32);
+        }
+    }
+
+    fn give_back(&self, pool: &mut Pool, number: u32) {
+        self.pages[number as usize].class.store(FREE, Relaxed);
+        pool.free.push(&self.pages, number);
+        self.used.fetch_sub(PAGE, Relaxed);
+    }
+
+    fn place(&self, block: Block) -> (usize, usize) {
+        let page = &self.pages[block as usize * GRANULE / PAGE];
+        let class = page.class.load(Relaxed);
+        let bytes = match CLASSES.get(class as usize) {
+            Some(size) => *size,
+            None => page.live.load(Relaxed) as usize * PAGE,
+        };
+        (block as usize * GRANULE / 4, bytes / 4)
+    }
+
+    /// The words of a block, for the holder of the lock that guards it.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) fn words<'h, T>(&'h self, owner: &'h mut T, block: Block) -> &'h mut [u32] {
+        let (start, len) = self.place(block);
+        self.map.words(owner, start, len)
+    }
+
+    /// The words of two different blocks.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) fn both<'h, T>(
+        &'h self,
+        owner: &'h mut T,
+        from: Block,
+        to: Block,
+    ) -> (&'h mut [u32], &'h mut [u32]) {
+        self.map.both(owner, self.place(from), self.place(to))
+    }
+}
+
+impl List {
+    fn push(&mut self, pages: &[Page], number: u32) {
+        let page = &pages[number as usize];
+        page.prev.store(NONE, Relaxed);
+        page.next.store(self.head, Relaxed);
+        if let Some(next) = pages.get(self.head as usize) {
+            next.prev.store(number, Relaxed);
+        }
+        self.head = number;
+    }
+
+    fn remove(&mut self, pages: &[Page], number: u32) {
+        let page = &pages[number as usize];
+        let (next, prev) = (page.next.load(Relaxed), page.prev.load(Relaxed));
+        match pages.get(prev as usize) {
+            Some(before) => before.next.store(next, Relaxed),
+            None => self.head = next,
+        }
+        if let Some(after) = pages.get(next as usize) {
+            after.prev.store(prev, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_do_not_overlap_and_come_back() {
+        let arena = Arena::new(1 << 20).unwrap();
+        let mut owner = ();
+        let mut held: Vec<(Block, u32)> = Vec::new();
+        let mut seed = 7u64;
+        for round in 0..20_000u32 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let dice = (seed >> 33) as usize;
+            if dice % 3 != 0 || held.is_empty() {
+                if let Some(block) = arena.alloc(1 + dice % 700) {
+                    arena.words(&mut owner, block).fill(round);
+                    held.push((block, round));
+                }
+            } else {
+                let (block, mark) = held.swap_remove(dice % held.len());
+                assert!(
+                    arena
+                        .words(&mut owner, block)
+                        .iter()
+                        .all(|word| *word == mark)
+                );
+                arena.free(block);
+            }
+            assert!(arena.used() <= 1 << 20);
+        }
+        for (block, mark) in held {
+            assert!(
+                arena
+                    .words(&mut owner, block)
+                    .iter()
+                    .all(|word| *word == mark)
+            );
+            arena.free(block);
+        }
+        assert!(arena.used() <= CLASSES.len() * PAGE, "pages come back");
+        assert!(
+            arena.alloc((1 << 20) / 4 / 2).is_some(),
+            "a run of freed pages"
+        );
+    }
+}

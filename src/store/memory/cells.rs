@@ -1,0 +1,357 @@
+//! Cells in their places: finds them, makes room for them, moves them, and evicts those that are
+//! equal to fresh. It never drops a cell that still counts something.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+use super::arena::{Arena, Block};
+use super::slots::{Info, Slots};
+use super::table::{At, ENTRIES, Held, Spot, Table};
+use crate::clock::Nanos;
+use crate::limit::{Cell, Limit};
+use crate::store::Slot;
+
+/// Buckets that an exhausted arena makes the sweep hand visit.
+const PROBES: u32 = 16;
+/// A state that does not become fresh by itself, in seconds.
+const NEVER: u32 = u32::MAX;
+
+/// Table, arena and registered limits.
+#[derive(Debug)]
+pub(super) struct Cells {
+    pub(super) table: Table,
+    pub(super) arena: Arena,
+    pub(super) slots: Slots,
+    pub(super) keys: AtomicUsize,
+    hand: AtomicU32,
+}
+
+/// Whose cell: the key's spot, and the limit that reads it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner<'a> {
+    pub(super) spot: Spot,
+    pub(super) slot: Slot,
+    pub(super) info: &'a Info,
+    pub(super) limit: &'a Limit,
+}
+
+/// What a look-up found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    Here(At),
+    /// A cell of an older shape, and no memory to convert it.
+    Stuck,
+}
+
+fn split(state: u64) -> [u32; 2] {
+    [state as u32, (state >> 32) as u32]
+}
+
+fn join(words: [u32; 2]) -> u64 {
+    u64::from(words[1]) << 32 | u64::from(words[0])
+}
+
+fn placed(block: Block, fresh_at: Nanos) -> u64 {
+    join([block, u32::try_from(fresh_at.ceil_secs()).unwrap_or(NEVER)])
+}
+
+impl Cells {
+    pub(super) fn new(table: Table, arena: Arena) -> Cells {
+        let (keys, hand) = (AtomicUsize::new(0), AtomicU32::new(0));
+        Cells {
+            table,
+            arena,
+            slots: Slots::new(),
+            keys,
+            hand,
+        }
+    }
+
+    /// Reads a cell.
+    #[inline]
+    pub(super) fn look<R>(
+        &self,
+        held: &mut Held<'_>,
+        at: At,
+        owner: &Owner<'_>,
+        read: impl FnOnce(&Cell<'_>) -> R,
+    ) -> R {
+        let (state, key) = (held.state(at), owner.spot.key());
+        let mut inline = split(state);
+        let words = match owner.info.inline {
+            true => &mut inline[..],
+            false => self.arena.words(held, state as Block),
+        };
+        read(&Cell {
+            limit: owner.limit,
+            key,
+            words,
+        })
+    }
+
+    /// Changes a cell.
+    #[inline]
+    pub(super) fn change<R>(
+        &self,
+        held: &mut Held<'_>,
+        at: At,
+        owner: &Owner<'_>,
+        write: impl FnOnce(&mut Cell<'_>) -> R,
+    ) -> R {
+        let (state, key, limit) = (held.state(at), owner.spot.key(), owner.limit);
+        if owner.info.inline {
+            let mut words = split(state);
+            let result = write(&mut Cell {
+                limit,
+                key,
+                words: &mut words,
+            });
+            held.set_state(at, join(words));
+            return result;
+        }
+        let mut cell = Cell {
+            limit,
+            key,
+            words: self.arena.words(held, state as Block),
+        };
+        let result = write(&mut cell);
+        let fresh_at = cell.fresh_at();
+        held.set_state(at, placed(state as Block, fresh_at));
+        result
+    }
+
+    /// The cell of `owner`; one of an older shape of the same scope is converted first.
+    pub(super) fn locate(&self, held: &mut Held<'_>, owner: &Owner<'_>, now: Nanos) -> Found {
+        let scope = owner.info.scope;
+        let own = |slot| {
+            slot == owner.slot.0 || self.slots.get(Slot(slot)).is_some_and(|i| i.scope == scope)
+        };
+        let Some(at) = held.find(&owner.spot, own) else {
+            return Found::Nothing;
+        };
+        held.pin(at);
+        let slot = held.mark(at).map_or(owner.slot.0, |mark| mark.slot());
+        if slot == owner.slot.0 || self.convert(held, at, Slot(slot), owner, now) {
+            Found::Here(at)
+        } else {
+            Found::Stuck
+        }
+    }
+
+    fn convert(
+        &self,
+        held: &mut Held<'_>,
+        at: At,
+        old: Slot,
+        owner: &Owner<'_>,
+        now: Nanos,
+    ) -> bool {
+        let Some(info) = self.slots.get(old) else {
+            return false;
+        };
+        let limit = Arc::clone(&info.limit.read());
+        let before = Owner {
+            info,
+            slot: old,
+            limit: &limit,
+            spot: owner.spot,
+        };
+        let (key, state) = (owner.spot.key(), held.state(at));
+        let mut scratch = vec![0; owner.limit.max_words()];
+        let mut cell = Cell {
+            limit: owner.limit,
+            key,
+            words: &mut scratch,
+        };
+        self.look(held, at, &before, |old| cell.convert_from(old, now));
+        let fresh_at = cell.fresh_at();
+        let after = if owner.info.inline {
+            let mut words = [0; 2];
+            cell.move_to(now, &mut words);
+            join(words)
+        } else {
+            let Some(block) = self.alloc(cell.needs_words(now, 0), now) else {
+                return false;
+            };
+            let words = self.arena.words(held, block);
+            words.fill(0);
+            cell.move_to(now, words);
+            placed(block, fresh_at)
+        };
+        held.set_slot(at, owner.slot.0);
+        held.set_state(at, after);
+        if !info.inline {
+            self.arena.free(state as Block);
+        }
+        true
+    }
+
+    /// A cell with words enough for `cost` more units; a new one when there is none at `at`.
+    pub(super) fn room(
+        &self,
+        held: &mut Held<'_>,
+        at: Option<At>,
+        owner: &Owner<'_>,
+        now: Nanos,
+        cost: u32,
+    ) -> Option<At> {
+        if let Some(at) = at {
+            let grown = owner.info.inline || self.grow(held, at, owner, now, cost);
+            return grown.then_some(at);
+        }
+        let at = self.place(held, &owner.spot, now)?;
+        let state = if owner.info.inline {
+            0
+        } else {
+            let block = self.alloc(owner.limit.min_words(cost), now)?;
+            self.arena.words(held, block).fill(0);
+            placed(block, Nanos::ZERO)
+        };
+        self.put(held, at, &owner.spot, owner.slot, state);
+        Some(at)
+    }
+
+    fn grow(&self, held: &mut Held<'_>, at: At, owner: &Owner<'_>, now: Nanos, cost: u32) -> bool {
+        let (needed, have) = self.look(held, at, owner, |cell| {
+            (cell.needs_words(now, cost), cell.words.len())
+        });
+        if needed <= have {
+            return true;
+        }
+        let Some(block) = self.alloc(needed, now) else {
+            return false;
+        };
+        let state = held.state(at);
+        let (from, to) = self.arena.both(held, state as Block, block);
+        to.fill(0);
+        Cell {
+            limit: owner.limit,
+            key: owner.spot.key(),
+            words: from,
+        }
+        .move_to(now, to);
+        held.set_state(at, join([block, split(state)[1]]));
+        self.arena.free(state as Block);
+        true
+    }
+
+    /// The entry of a network, a new one when there is none at `at`.
+    pub(super) fn network_room(
+        &self,
+        held: &mut Held<'_>,
+        at: Option<At>,
+        spot: &Spot,
+        slot: Slot,
+        now: Nanos,
+    ) -> Option<At> {
+        if at.is_some() {
+            return at;
+        }
+        let at = self.place(held, spot, now)?;
+        self.put(held, at, spot, slot, 0);
+        Some(at)
+    }
+
+    fn put(&self, held: &mut Held<'_>, at: At, spot: &Spot, slot: Slot, state: u64) {
+        held.put(at, spot, slot.0);
+        held.set_state(at, state);
+        held.pin(at);
+        self.keys.fetch_add(1, Relaxed);
+    }
+
+    /// An entry that is empty or was fresh, in the first bucket if possible.
+    fn place(&self, held: &mut Held<'_>, spot: &Spot, now: Nanos) -> Option<At> {
+        if let Some(at) = held
+            .empty(spot.first)
+            .or_else(|| self.evict_one(held, spot.first, now))
+        {
+            return Some(at);
+        }
+        if !held.extend(spot.second) {
+            return None;
+        }
+        held.empty(spot.second)
+            .or_else(|| self.evict_one(held, spot.second, now))
+    }
+
+    fn evict_one(&self, held: &mut Held<'_>, bucket: u32, now: Nanos) -> Option<At> {
+        let at = (0..ENTRIES as u32).map(|entry| At { bucket, entry });
+        let at = at
+            .into_iter()
+            .find(|at| !held.pinned(*at) && self.fresh(held, *at, now))?;
+        self.remove(held, at);
+        Some(at)
+    }
+
+    /// Whether the state at `at` is equal to fresh.
+    fn fresh(&self, held: &Held<'_>, at: At, now: Nanos) -> bool {
+        let Some(mark) = held.mark(at) else {
+            return false;
+        };
+        let state = held.state(at);
+        if mark.network() {
+            return state <= now.0;
+        }
+        let Some(info) = self.slots.get(Slot(mark.slot())) else {
+            return false;
+        };
+        if info.inline {
+            let limit = Arc::clone(&info.limit.read());
+            let cell = Cell {
+                limit: &limit,
+                key: mark.key(),
+                words: &mut split(state),
+            };
+            return cell.fresh_at() <= now;
+        }
+        let second = split(state)[1];
+        second != NEVER && Nanos::from_secs(u64::from(second)) <= now
+    }
+
+    /// Forgets an entry and frees its block.
+    pub(super) fn remove(&self, held: &mut Held<'_>, at: At) {
+        let Some(mark) = held.mark(at) else { return };
+        let state = held.state(at);
+        held.clear(at);
+        self.keys.fetch_sub(1, Relaxed);
+        let inline = self
+            .slots
+            .get(Slot(mark.slot()))
+            .is_none_or(|info| info.inline);
+        if !mark.network() && !inline {
+            self.arena.free(state as Block);
+        }
+    }
+
+    /// A block; an exhausted arena is searched for fresh states, a few buckets at a time.
+    fn alloc(&self, words: usize, now: Nanos) -> Option<Block> {
+        self.arena.alloc(words).or_else(|| {
+            self.sweep(now, PROBES);
+            self.arena.alloc(words)
+        })
+    }
+
+    /// Moves the sweep hand over `buckets` and evicts what is equal to fresh. Buckets in use are
+    /// skipped, so that it may run with others locked.
+    pub(super) fn sweep(&self, now: Nanos, buckets: u32) -> usize {
+        let count = self.table.count();
+        let buckets = buckets.min(count);
+        let start = self.hand.fetch_add(buckets, Relaxed);
+        let mut freed = 0;
+        for step in 0..buckets {
+            let bucket = start.wrapping_add(step) % count;
+            let Some(mut held) = self.table.try_hold(bucket) else {
+                continue;
+            };
+            for entry in 0..ENTRIES as u32 {
+                let at = At { bucket, entry };
+                if self.fresh(&held, at, now) {
+                    self.remove(&mut held, at);
+                    freed += 1;
+                }
+            }
+        }
+        freed
+    }
+}

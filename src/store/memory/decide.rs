@@ -1,0 +1,392 @@
+//! One request's decision: every limit is asked, then all are taken or none. Linearizable, for all
+//! buckets involved are locked, in ascending order, from the first look to the last change.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::cells::{Cells, Found, Owner};
+use super::hedge;
+use super::networks::{Budget, Room};
+use super::sketch::{Open, Sketch};
+use super::table::{At, Held, Spot};
+use crate::clock::Nanos;
+use crate::limit::{Cell, Reading, Standing};
+use crate::store::Item;
+
+/// How long a request waits whose cell could not be converted for want of memory.
+const STUCK_WAIT: Nanos = Nanos::from_secs(1);
+
+/// One item and where its cell is.
+pub(super) struct Part<'a> {
+    pub(super) item: &'a Item<'a>,
+    pub(super) owner: Owner<'a>,
+    pub(super) at: Option<At>,
+    stuck: bool,
+    created: bool,
+    /// Units of the same cell that this round's earlier items want.
+    pub(super) before: u32,
+    /// Whether the cell takes the units; else the sketch does.
+    pub(super) room: bool,
+    nets: Range<usize>,
+}
+
+/// A network of an item.
+pub(super) struct Net {
+    pub(super) spot: Spot,
+    pub(super) budget: Budget,
+    pub(super) at: Option<At>,
+    created: bool,
+    pub(super) before: u32,
+    pub(super) room: bool,
+}
+
+type Parts<'a> = SmallVec<[Part<'a>; 4]>;
+type Nets = SmallVec<[Net; 4]>;
+
+/// Everything one call works with.
+pub(super) struct Call<'a> {
+    cells: &'a Cells,
+    sketch: &'a Sketch,
+    now: Nanos,
+    consume: bool,
+    parts: Parts<'a>,
+    nets: Nets,
+    held: Held<'a>,
+}
+
+impl<'a> Call<'a> {
+    /// Locks all that `items` need; nothing when one names a slot that was never registered.
+    pub(super) fn new(
+        cells: &'a Cells,
+        sketch: &'a Sketch,
+        items: &'a [Item<'a>],
+        now: Nanos,
+        consume: bool,
+    ) -> Option<Call<'a>> {
+        let mut parts = Parts::new();
+        let mut nets = Nets::new();
+        for item in items {
+            let info = cells.slots.get(item.slot)?;
+            let spot = cells.table.spot(info.seed, item.key, false);
+            let start = nets.len();
+            let rate = item.limit.windows.last()?;
+            for parent in item.parents {
+                nets.push(Net {
+                    spot: cells.table.spot(info.seed, parent.key, true),
+                    budget: Budget::new(*rate, item.multiply, parent.factor),
+                    at: None,
+                    created: false,
+                    before: 0,
+                    room: false,
+                });
+            }
+            parts.push(Part {
+                item,
+                owner: Owner {
+                    spot,
+                    slot: item.slot,
+                    info,
+                    limit: item.limit,
+                },
+                at: None,
+                stuck: false,
+                created: false,
+                before: 0,
+                room: false,
+                nets: start..nets.len(),
+            });
+        }
+        let held = hold(
+            cells,
+            parts
+                .iter()
+                .map(|p| p.owner.spot)
+                .chain(nets.iter().map(|n| n.spot)),
+        );
+        Some(Call {
+            cells,
+            sketch,
+            now,
+            consume,
+            parts,
+            nets,
+            held,
+        })
+    }
+
+    /// Decides; one reading for each item.
+    pub(super) fn decide(mut self, readings: &mut SmallVec<[Reading; 4]>) -> bool {
+        readings.resize(self.parts.len(), refused());
+        for index in 0..self.parts.len() {
+            self.locate(index);
+        }
+        let live: SmallVec<[usize; 4]> = (0..self.parts.len())
+            .filter(|index| !self.parts[*index].item.shadow)
+            .collect();
+        let admitted = self.round(&live, readings);
+        if live.len() < self.parts.len() {
+            for index in 0..self.parts.len() {
+                if self.parts[index].item.shadow {
+                    // What the live ones created is there now.
+                    self.locate(index);
+                    self.round(&[index], readings);
+                }
+            }
+        }
+        admitted
+    }
+
+    fn locate(&mut self, index: usize) {
+        let part = &mut self.parts[index];
+        match self.cells.locate(&mut self.held, &part.owner, self.now) {
+            Found::Nothing => part.at = None,
+            Found::Here(at) => part.at = Some(at),
+            Found::Stuck => part.stuck = true,
+        }
+        let scope = part.owner.info.scope;
+        for net in &mut self.nets[part.nets.clone()] {
+            let own = |slot| {
+                self.cells
+                    .slots
+                    .get(super::Slot(slot))
+                    .is_some_and(|i| i.scope == scope)
+            };
+            net.at = self.held.find(&net.spot, own);
+            if let Some(at) = net.at {
+                self.held.pin(at);
+            }
+        }
+    }
+
+    /// All or nothing of the items in `which`.
+    fn round(&mut self, which: &[usize], readings: &mut [Reading]) -> bool {
+        for (place, index) in which.iter().enumerate() {
+            self.count_before(&which[..place], *index);
+            readings[*index] = self.stand(*index);
+        }
+        let admits = |readings: &[Reading]| which.iter().all(|i| readings[*i].standing.admits());
+        let mut admitted = admits(readings);
+        let mut roomy = true;
+        if admitted && self.consume {
+            for (place, index) in which.iter().enumerate() {
+                roomy &= self.make_room(&which[..place], *index);
+            }
+        } else {
+            for index in which {
+                self.assume_room(*index);
+            }
+        }
+        if !roomy || self.sketch.active(self.now) {
+            let mut open = self.sketch.open(self.now);
+            for index in which {
+                self.hedge(&mut open, *index, &mut readings[*index]);
+            }
+            admitted = admits(readings);
+            if admitted && self.consume {
+                for index in which {
+                    self.charge(&mut open, *index);
+                }
+            }
+        }
+        if self.consume {
+            for index in which {
+                if admitted {
+                    self.take(*index, &mut readings[*index]);
+                } else {
+                    self.undo(*index);
+                }
+            }
+        }
+        admitted
+    }
+
+    fn count_before(&mut self, earlier: &[usize], index: usize) {
+        let spot = self.parts[index].owner.spot;
+        let same = earlier
+            .iter()
+            .map(|i| &self.parts[*i])
+            .filter(|p| p.owner.spot.same(&spot));
+        self.parts[index].before = same.fold(0, |sum: u32, p| sum.saturating_add(p.item.cost));
+        for net in self.parts[index].nets.clone() {
+            let mut before = 0u32;
+            for part in earlier.iter().map(|i| &self.parts[*i]) {
+                let same = part
+                    .nets
+                    .clone()
+                    .filter(|n| self.nets[*n].spot.same(&self.nets[net].spot));
+                before = before.saturating_add(part.item.cost.saturating_mul(same.count() as u32));
+            }
+            self.nets[net].before = before;
+        }
+    }
+
+    /// What the cell and the networks say, sketch aside.
+    fn stand(&mut self, index: usize) -> Reading {
+        let part = &self.parts[index];
+        if part.stuck {
+            return refused();
+        }
+        let (limit, multiply) = (part.item.limit, part.item.multiply);
+        let cost = part.before.saturating_add(part.item.cost);
+        let mut reading = match part.at {
+            Some(at) => self.cells.look(&mut self.held, at, &part.owner, |cell| {
+                cell.eval(self.now, cost, multiply)
+            }),
+            None => {
+                let mut words: SmallVec<[u32; 64]> = SmallVec::new();
+                words.resize(limit.min_words(1), 0);
+                let cell = Cell {
+                    limit,
+                    key: part.owner.spot.key(),
+                    words: &mut words,
+                };
+                cell.eval(self.now, cost, multiply)
+            }
+        };
+        for net in &self.nets[part.nets.clone()] {
+            let arrival = net.at.map_or(0, |at| self.held.state(at));
+            let cost = net.before.saturating_add(part.item.cost);
+            let remaining = net.budget.remaining(arrival, self.now);
+            match net.budget.room(arrival, self.now, cost) {
+                Room::Passes(_) => reading.remaining = reading.remaining.min(remaining),
+                Room::Full(wait) => hedge::refuse(&mut reading, part.item, remaining, wait),
+                Room::Never => reading.standing = Standing::Unsatisfiable,
+            }
+        }
+        reading
+    }
+
+    fn make_room(&mut self, earlier: &[usize], index: usize) -> bool {
+        let mut roomy = true;
+        let spot = self.parts[index].owner.spot;
+        let twin = earlier
+            .iter()
+            .find(|i| self.parts[**i].owner.spot.same(&spot));
+        let twin = twin.and_then(|i| self.parts[*i].at);
+        let part = &mut self.parts[index];
+        part.at = part.at.or(twin);
+        let cost = part.before.saturating_add(part.item.cost);
+        let room = self
+            .cells
+            .room(&mut self.held, part.at, &part.owner, self.now, cost);
+        part.created = part.at.is_none() && room.is_some();
+        part.room = room.is_some();
+        part.at = part.at.or(room);
+        roomy &= part.room;
+        let slot = part.item.slot;
+        for index in part.nets.clone() {
+            let (earlier, rest) = self.nets.split_at_mut(index);
+            let net = &mut rest[0];
+            let twin = earlier
+                .iter()
+                .find(|n| n.spot.same(&net.spot))
+                .and_then(|n| n.at);
+            net.at = net.at.or(twin);
+            let room = self
+                .cells
+                .network_room(&mut self.held, net.at, &net.spot, slot, self.now);
+            net.created = net.at.is_none() && room.is_some();
+            net.room = room.is_some();
+            net.at = room;
+            roomy &= net.room;
+        }
+        roomy
+    }
+
+    fn assume_room(&mut self, index: usize) {
+        self.parts[index].room = self.parts[index].at.is_some();
+        for net in &mut self.nets[self.parts[index].nets.clone()] {
+            net.room = net.at.is_some();
+        }
+    }
+
+    fn hedge(&mut self, open: &mut Open<'_>, index: usize, reading: &mut Reading) {
+        let part = &self.parts[index];
+        hedge::cell(open, self.cells, &mut self.held, part, self.now, reading);
+        for net in &self.nets[part.nets.clone()] {
+            let arrival = net.at.map_or(0, |at| self.held.state(at));
+            hedge::network(open, net, arrival, part.item, self.now, reading);
+        }
+    }
+
+    fn charge(&self, open: &mut Open<'_>, index: usize) {
+        let part = &self.parts[index];
+        if !part.room {
+            hedge::charge(open, part.item.limit, part.owner.spot.hash, part.item.cost);
+            self.sketch.count_decision();
+        }
+        for net in self.nets[part.nets.clone()].iter().filter(|net| !net.room) {
+            open.charge(net.spot.hash, part.item.limit.longest(), part.item.cost);
+        }
+    }
+
+    fn take(&mut self, index: usize, reading: &mut Reading) {
+        let part = &self.parts[index];
+        let (cost, multiply) = (part.item.cost, part.item.multiply);
+        let total = part.before.saturating_add(cost);
+        match part.at.filter(|_| part.room) {
+            Some(at) => self.cells.change(&mut self.held, at, &part.owner, |cell| {
+                cell.apply(self.now, cost, multiply);
+                cell.taken(reading, self.now, total, multiply);
+            }),
+            None => reading.remaining = reading.remaining.saturating_sub(total),
+        }
+        for net in self.nets[part.nets.clone()].iter().filter(|net| net.room) {
+            let Some(at) = net.at else { continue };
+            let arrival = self.held.state(at);
+            self.held
+                .set_state(at, net.budget.charge(arrival, self.now, cost));
+        }
+    }
+
+    /// Removes what was created for a request that was refused after all.
+    fn undo(&mut self, index: usize) {
+        let part = &mut self.parts[index];
+        if std::mem::take(&mut part.created) {
+            if let Some(at) = part.at.take() {
+                self.cells.remove(&mut self.held, at);
+            }
+        }
+        for net in &mut self.nets[part.nets.clone()] {
+            if std::mem::take(&mut net.created) {
+                if let Some(at) = net.at.take() {
+                    self.cells.remove(&mut self.held, at);
+                }
+            }
+        }
+    }
+}
+
+/// Locks the first buckets, and the second ones where keys have moved there.
+pub(super) fn hold<'a>(cells: &'a Cells, spots: impl Iterator<Item = Spot> + Clone) -> Held<'a> {
+    loop {
+        let mut buckets: SmallVec<[u32; 8]> = SmallVec::new();
+        for spot in spots.clone() {
+            buckets.push(spot.first);
+            if cells.table.strays(spot.first) {
+                buckets.push(spot.second);
+            }
+        }
+        let held = cells.table.hold(buckets);
+        // A key may have moved between the look and the lock.
+        let settled = |spot: Spot| !cells.table.strays(spot.first) || held.has(spot.second);
+        if spots.clone().all(settled) {
+            return held;
+        }
+    }
+}
+
+/// The answer when nothing can be known.
+pub(super) fn refused() -> Reading {
+    Reading {
+        standing: Standing::Refused,
+        window: 0,
+        quota: 0,
+        remaining: 0,
+        wait: STUCK_WAIT,
+        reset: STUCK_WAIT,
+        delay: Nanos::ZERO,
+        sketched: true,
+    }
+}

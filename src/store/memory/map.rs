@@ -1,0 +1,114 @@
+//! Anonymous memory whose pages cost nothing until they are touched. The only file of the store with
+//! unsafe code: it turns the mapping into slices and hands out blocks to whoever holds their lock.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use memmap2::{MmapMut, MmapOptions};
+
+/// Zeroed words, page-aligned.
+#[derive(Debug)]
+pub(super) struct Map {
+    base: NonNull<u32>,
+    words: usize,
+    _map: MmapMut,
+}
+
+// SAFETY: the mapping is private to this value and lives as long as it. It is reached as atomics, or
+// through `words`, whose callers hold the lock of the block.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps `bytes`, a multiple of 8.
+    pub(super) fn new(bytes: usize, huge: bool) -> io::Result<Map> {
+        let mut map = MmapOptions::new().len(bytes.max(4_096)).map_anon()?;
+        #[cfg(target_os = "linux")]
+        if huge {
+            // Advice only: a kernel without huge pages serves small ones.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        let base =
+            NonNull::new(map.as_mut_ptr().cast::<u32>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Map {
+            base,
+            words: bytes / 4,
+            _map: map,
+        })
+    }
+
+    /// The whole as atomics of 64 bits.
+    pub(super) fn atomics(&self) -> &[AtomicU64] {
+        // SAFETY: base is page-aligned and words * 4 bytes long, zeroed, so valid as AtomicU64; a map
+        // that is used this way is never reached through `words`.
+        unsafe {
+            std::slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>(), self.words / 2)
+        }
+    }
+
+    /// One word as an atomic: the links inside free blocks.
+    pub(super) fn atomic(&self, word: usize) -> &AtomicU32 {
+        assert!(word < self.words);
+        // SAFETY: in bounds and aligned. The block is free, so nobody holds a slice of it.
+        unsafe { &*self.base.as_ptr().add(word).cast::<AtomicU32>() }
+    }
+
+    /// A block's words. `_owner` is the set of bucket locks under which one entry, and one only, names
+    /// the block; borrowing it exclusively leaves no second slice of the block possible.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) fn words<'h, T>(
+        &'h self,
+        _owner: &'h mut T,
+        start: usize,
+        len: usize,
+    ) -> &'h mut [u32] {
+        assert!(start.checked_add(len).is_some_and(|end| end <= self.words));
+        // SAFETY: in bounds, aligned, initialised (zeroed by the kernel). A live block has one entry,
+        // that entry's bucket is locked by this thread, and the lock's acquire and release order the
+        // accesses of different threads.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(start), len) }
+    }
+
+    /// Two blocks at once, to move a state from the first to the second.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) fn both<'h, T>(
+        &'h self,
+        _owner: &'h mut T,
+        from: (usize, usize),
+        to: (usize, usize),
+    ) -> (&'h mut [u32], &'h mut [u32]) {
+        let ends = |(start, len): (usize, usize)| start.checked_add(len);
+        assert!(ends(from).is_some_and(|end| end <= self.words));
+        assert!(ends(to).is_some_and(|end| end <= self.words));
+        assert!(
+            from.0 + from.1 <= to.0 || to.0 + to.1 <= from.0,
+            "blocks are disjoint"
+        );
+        // SAFETY: as in `words`, and the two do not overlap.
+        unsafe {
+            (
+                std::slice::from_raw_parts_mut(self.base.as_ptr().add(from.0), from.1),
+                std::slice::from_raw_parts_mut(self.base.as_ptr().add(to.0), to.1),
+            )
+        }
+    }
+
+    /// Asks the processor to fetch the two cache lines from `word` on.
+    #[inline]
+    pub(super) fn prefetch(&self, word: usize) {
+        if word + 32 > self.words {
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect that a program can see, and both addresses are in bounds.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.base.as_ptr().add(word).cast::<i8>();
+            _mm_prefetch(at, _MM_HINT_T0);
+            _mm_prefetch(at.add(64), _MM_HINT_T0);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Networks around an address: each has one arrival time that fits an entry. The arithmetic is that of
+//! the generic cell rate algorithm with a burst of the whole quota, so a network's wait is exact.
+
+use crate::clock::Nanos;
+use crate::limit::Rate;
+
+/// A network's budget in the longest window of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Time between two units of a steady flow.
+    interval: u64,
+    /// Units of a burst.
+    pub(super) quota: u64,
+}
+
+/// What a network says to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It passes; the arrival time once it is charged.
+    Passes(u64),
+    /// It would pass after this wait.
+    Full(Nanos),
+    /// It can never pass.
+    Never,
+}
+
+impl Budget {
+    pub(super) fn new(rate: Rate, multiply: u32, factor: u32) -> Budget {
+        let quota = u64::from(rate.quota()) * u64::from(multiply);
+        let quota = quota.saturating_mul(u64::from(factor)).max(1);
+        Budget {
+            interval: rate.window().0.div_ceil(quota).max(1),
+            quota,
+        }
+    }
+
+    fn burst(self) -> u64 {
+        self.interval.saturating_mul(self.quota)
+    }
+
+    pub(super) fn room(self, arrival: u64, now: Nanos, cost: u32) -> Room {
+        if u64::from(cost) > self.quota {
+            return Room::Never;
+        }
+        let next = self.charge(arrival, now, cost);
+        let latest = now.0.saturating_add(self.burst());
+        if next <= latest {
+            Room::Passes(next)
+        } else {
+            Room::Full(Nanos(next - latest))
+        }
+    }
+
+    /// The arrival time after `cost` units.
+    pub(super) fn charge(self, arrival: u64, now: Nanos, cost: u32) -> u64 {
+        arrival
+            .max(now.0)
+            .saturating_add(self.interval.saturating_mul(u64::from(cost)))
+    }
+
+    /// Units that would pass at `now`.
+    pub(super) fn remaining(self, arrival: u64, now: Nanos) -> u32 {
+        let ahead = arrival.saturating_sub(now.0);
+        let free = self.burst().saturating_sub(ahead) / self.interval;
+        u32::try_from(free).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_fill_and_waits_are_exact() {
+        for (rate, factor) in [("7/s", 1), ("5/m", 4), ("3/h", 256), ("1000000000/s", 256)] {
+            let budget = Budget::new(rate.parse().unwrap(), 1, factor);
+            let now = Nanos::from_secs(86_400);
+            let mut arrival = 0;
+            for left in (0..budget.quota.min(1_000)).rev() {
+                match budget.room(arrival, now, 1) {
+                    Room::Passes(next) => arrival = next,
+                    other => panic!("{rate}: {left} left but {other:?}"),
+                }
+            }
+            if budget.quota > 1_000 {
+                continue;
+            }
+            assert_eq!(budget.remaining(arrival, now), 0);
+            let Room::Full(wait) = budget.room(arrival, now, 1) else {
+                panic!("{rate} is full")
+            };
+            assert!(matches!(
+                budget.room(arrival, now.after(wait), 1),
+                Room::Passes(_)
+            ));
+            let early = Nanos(now.after(wait).0 - 1);
+            assert!(matches!(
+                budget.room(arrival, early, 1),
+                Room::Full(Nanos(1))
+            ));
+            assert_eq!(budget.room(arrival, now, u32::MAX), Room::Never);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The overflow sketch: what decides about keys that got no cell. For each window length, rounded up
+//! to one of eight rungs, two epochs of a count-min sketch with conservative update, both counted
+//! in full. It only over-estimates, so it never admits too much. (Estan, Varghese: New directions in
+//! traffic measurement and accounting, 2002; Cormode, Muthukrishnan, 2005.)
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::clock::Nanos;
+
+/// Rows of an epoch.
+const ROWS: usize = 4;
+/// Most counters of a row: what one epoch needs to be cleared in about a millisecond.
+const WIDEST: usize = 1 << 20;
+/// A counter at its end stands for any number.
+const FULL: u16 = u16::MAX;
+
+/// Window lengths, in seconds, to which all others are rounded up.
+const LADDER: [u64; 8] = [1, 10, 60, 900, 3_600, 86_400, 7 * 86_400, 53 * 7 * 86_400];
+
+/// The rung of a window.
+fn rung_of(window: Nanos) -> usize {
+    LADDER
+        .iter()
+        .position(|s| Nanos::from_secs(*s) >= window)
+        .unwrap_or(LADDER.len() - 1)
+}
+
+/// Whether two windows share a rung, so that one charge serves both.
+pub(super) fn shared(a: Nanos, b: Nanos) -> bool {
+    rung_of(a) == rung_of(b)
+}
+
+/// What is known of a key in one window length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Estimate {
+    /// Units of this epoch and the one before, at least.
+    pub(super) units: u32,
+    /// Of these the ones of this epoch.
+    pub(super) current: u32,
+    /// Until this epoch ends.
+    pub(super) left: Nanos,
+    /// How long an epoch is.
+    pub(super) length: Nanos,
+}
+
+#[derive(Debug)]
+struct Rung {
+    length: u64,
+    epoch: u64,
+    /// This epoch's rows and the previous one's.
+    rows: [[Vec<u16>; ROWS]; 2],
+    charged: [bool; 2],
+}
+
+#[derive(Debug)]
+struct Rungs {
+    list: [Option<Rung>; LADDER.len()],
+    width: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Sketch {
+    rungs: Mutex<Rungs>,
+    bytes: usize,
+    until: AtomicU64,
+    decided: AtomicU64,
+}
+
+/// The locked sketch.
+pub(super) struct Open<'a> {
+    rungs: MutexGuard<'a, Rungs>,
+    sketch: &'a Sketch,
+    now: Nanos,
+}
+
+impl Sketch {
+    /// A sketch that never takes more than `bytes`.
+    pub(super) fn new(bytes: usize) -> Sketch {
+        let rungs = Rungs {
+            list: [const { None }; LADDER.len()],
+            width: 0,
+        };
+        let zero = || AtomicU64::new(0);
+        Sketch {
+            rungs: Mutex::new(rungs),
+            bytes,
+            until: zero(),
+            decided: zero(),
+        }
+    }
+
+    /// Has a rung for `window`. All rungs are halved when their number passes a power of two.
+    pub(super) fn prepare(&self, window: Nanos) {
+        let mut rungs = self.rungs.lock();
+        let rung = rung_of(window);
+        if rungs.list[rung].is_some() {
+            return;
+        }
+        let count = rungs.list.iter().flatten().count() + 1;
+        let each = self.bytes / count.next_power_of_two() / (2 * ROWS * size_of::<u16>());
+        let width = 1 << each.max(16).ilog2();
+        let width = if width > WIDEST { WIDEST } else { width };
+        for old in rungs.list.iter_mut().flatten() {
+            old.fold(width);
+        }
+        rungs.width = width;
+        let row = || vec![0; width];
+        let epoch = || std::array::from_fn(|_| row());
+        rungs.list[rung] = Some(Rung {
+            length: Nanos::from_secs(LADDER[rung]).0,
+            epoch: 0,
+            rows: [epoch(), epoch()],
+            charged: [false; 2],
+        });
+    }
+
+    /// Whether some key may have units here: the one check on the usual path.
+    #[inline]
+    pub(super) fn active(&self, now: Nanos) -> bool {
+        now.0 < self.until.load(Relaxed)
+    }
+
+    pub(super) fn open(&self, now: Nanos) -> Open<'_> {
+        Open {
+            rungs: self.rungs.lock(),
+            sketch: self,
+            now,
+        }
+    }
+
+    /// Decisions made here so far.
+    pub(super) fn decided(&self) -> u64 {
+        self.decided.load(Relaxed)
+    }
+
+    pub(super) fn count_decision(&self) {
+        self.decided.fetch_add(1, Relaxed);
+    }
+
+    /// Bytes of all counters.
+    pub(super) fn used(&self) -> usize {
+        let rungs = self.rungs.lock();
+        rungs.list.iter().flatten().count() * rungs.width * 2 * ROWS * size_of::<u16>()
+    }
+}
+
+impl Rung {
+    fn roll(&mut self, now: Nanos) {
+        let epoch = now.0 / self.length;
+        // Threads read the clock before they lock, so time may seem to stand still here.
+        if epoch <= self.epoch {
+            return;
+        }
+        self.rows.swap(0, 1);
+        self.charged.swap(0, 1);
+        self.clear(0);
+        if epoch > self.epoch + 1 {
+            self.clear(1);
+        }
+        self.epoch = epoch;
+    }
+
+    fn clear(&mut self, which: usize) {
+        if self.charged[which] {
+            for row in &mut self.rows[which] {
+                row.fill(0);
+            }
+            self.charged[which] = false;
+        }
+    }
+
+    /// Narrows the rows: a counter becomes the larger of the two that now share it, so that no key's
+    /// estimate shrinks.
+    fn fold(&mut self, width: usize) {
+        for row in self.rows.iter_mut().flatten() {
+            while row.len() > width {
+                let half = row.len() / 2;
+                let (low, high) = row.split_at_mut(half);
+                for (a, b) in low.iter_mut().zip(high) {
+                    *a = (*a).max(*b);
+                }
+                row.truncate(half);
+            }
+            row.shrink_to_fit();
+        }
+    }
+
+    fn minimum(&self, which: usize, places: [usize; ROWS]) -> u16 {
+        if !self.charged[which] {
+            return 0;
+        }
+        let rows = self.rows[which].iter().zip(places);
+        rows.map(|(row, place)| row[place]).min().unwrap_or(FULL)
+    }
+}
+
+fn places(hash: u64, width: usize) -> [usize; ROWS] {
+    let other = (hash ^ hash >> 31).wrapping_mul(0xe703_7ed1_a0b4_28db);
+    let other = other ^ other >> 29;
+    let mask = width - 1;
+    [hash, hash >> 32, other, other >> 32].map(|bits| bits as u32 as usize & mask)
+}
+
+impl Open<'_> {
+    fn rung(&mut self, window: Nanos) -> Option<(&mut Rung, usize)> {
+        let width = self.rungs.width;
+        let now = self.now;
+        let rung = self.rungs.list[rung_of(window)].as_mut()?;
+        rung.roll(now);
+        Some((rung, width))
+    }
+
+    /// What `hash` has at least used in `window`.
+    pub(super) fn estimate(&mut self, hash: u64, window: Nanos) -> Estimate {
+        let now = self.now;
+        let Some((rung, width)) = self.rung(window) else {
+            return Estimate {
+                units: u32::MAX,
+                current: u32::MAX,
+                left: window,
+                length: window,
+            };
+        };
+        let places = places(hash, width);
+        let units = |which| match rung.minimum(which, places) {
+            FULL => u32::MAX,
+            some => u32::from(some),
+        };
+        let current: u32 = units(0);
+        let ends = (rung.epoch + 1).saturating_mul(rung.length);
+        Estimate {
+            units: current.saturating_add(units(1)),
+            current,
+            left: Nanos(ends).since(now),
+            length: Nanos(rung.length),
+        }
+    }
+
+    /// Counts `cost` units.
+    pub(super) fn charge(&mut self, hash: u64, window: Nanos, cost: u32) {
+        let sketch = self.sketch;
+        if cost == 0 {
+            return;
+        }
+        let Some((rung, width)) = self.rung(window) else {
+            return;
+        };
+        let places = places(hash, width);
+        let cost = u16::try_from(cost).unwrap_or(FULL);
+        let value = rung.minimum(0, places).saturating_add(cost);
+        for (row, place) in rung.rows[0].iter_mut().zip(places) {
+            row[place] = row[place].max(value);
+        }
+        rung.charged[0] = true;
+        sketch
+            .until
+            .fetch_max((rung.epoch + 2).saturating_mul(rung.length), Relaxed);
+    }
+
+    /// Whether the epoch of `window` began less than `span` ago.
+    pub(super) fn younger(&mut self, window: Nanos, span: Nanos) -> bool {
+        let now = self.now;
+        self.rung(window)
+            .is_none_or(|(rung, _)| now.0 < rung.epoch * rung.length + span.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Charge(u64, u32),
+        Wait(u64),
+        Narrow,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (0..60u64, 1..40u32).prop_map(|(key, cost)| Step::Charge(key, cost)),
+            2 => (1..40u64).prop_map(Step::Wait),
+            1 => Just(Step::Narrow),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn never_under_estimates(steps in prop::collection::vec(step(), 1..200)) {
+            let window = Nanos::from_secs(60);
+            let sketch = Sketch::new(4 * 1_024);
+            sketch.prepare(window);
+            let mut others = LADDER.iter().filter(|s| **s != 60);
+            let mut now = Nanos::from_secs(100_000);
+            let mut log: HashMap<u64, Vec<(Nanos, u32)>> = HashMap::new();
+            for step in steps {
+                match step {
+                    Step::Charge(key, cost) => {
+                        sketch.open(now).charge(key.wrapping_mul(0x9e37_79b9_7f4a_7c15), window, cost);
+                        log.entry(key).or_default().push((now, cost));
+                    }
+                    Step::Wait(seconds) => now = now.after(Nanos::from_secs(seconds)),
+                    Step::Narrow => {
+                        if let Some(seconds) = others.next() {
+                            sketch.prepare(Nanos::from_secs(*seconds));
+                        }
+                    }
+                }
+                prop_assert!(sketch.used() <= 4 * 1_024);
+                for (key, units) in &log {
+                    let inside = units.iter().filter(|(at, _)| now.since(*at) < window);
+                    let truth: u32 = inside.map(|(_, cost)| cost).sum();
+                    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    prop_assert!(sketch.open(now).estimate(hash, window).units >= truth);
+                    prop_assert!(truth == 0 || sketch.active(now));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_counter_is_infinite() {
+        let window = Nanos::from_secs(1);
+        let sketch = Sketch::new(1 << 16);
+        sketch.prepare(window);
+        let mut open = sketch.open(Nanos::from_secs(5));
+        open.charge(7, window, 65_000);
+        open.charge(7, window, 1_000);
+        assert_eq!(open.estimate(7, window).units, u32::MAX);
+    }
+}

@@ -1,0 +1,346 @@
+//! The table of buckets: 128 bytes each, a spin lock and seven entries. A key may sit in two buckets
+//! and prefers its first; the first counts the keys that had to move, so that a look-up touches the
+//! second only when one of them may be meant.
+//!
+//! A bucket is sixteen words of 64 bits: `[lock, keys moved away, 7 × (mark, state)]`. A mark is
+//! `tag (46 bits) | network | away | slot (16 bits)`, zero when the entry is empty. A state is the
+//! two inline words of a limit, a network's arrival time, or `fresh-at second | block`.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+
+use super::map::Map;
+use crate::limit::Fingerprint;
+
+/// Bytes of a bucket.
+pub(super) const BUCKET: usize = 128;
+/// Words of a bucket.
+const WORDS: usize = BUCKET / 8;
+/// Entries of a bucket.
+pub(super) const ENTRIES: usize = 7;
+
+const SLOT: u64 = 0xffff;
+const AWAY: u64 = 1 << 16;
+const NETWORK: u64 = 1 << 17;
+const TAG: u64 = !(SLOT | AWAY | NETWORK);
+
+/// Where a key may be, and how its entry is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) first: u32,
+    pub(super) second: u32,
+    /// Tag and network bit.
+    mark: u64,
+    /// What the sketch hashes: more bits than the tag.
+    pub(super) hash: u64,
+}
+
+/// One entry's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) bucket: u32,
+    pub(super) entry: u32,
+}
+
+/// An entry's mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u64);
+
+impl Mark {
+    pub(super) fn slot(self) -> u16 {
+        (self.0 & SLOT) as u16
+    }
+
+    pub(super) fn network(self) -> bool {
+        self.0 & NETWORK != 0
+    }
+
+    /// The key as cells see it: of the fingerprint only the tag is kept, and it must be the same
+    /// when a cell is used and when it is judged for eviction.
+    pub(super) fn key(self) -> Fingerprint {
+        key_of(self.0)
+    }
+}
+
+fn key_of(mark: u64) -> Fingerprint {
+    let tag = u128::from(mark >> 18);
+    Fingerprint(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+}
+
+impl Spot {
+    /// See [`Mark::key`].
+    pub(super) fn key(&self) -> Fingerprint {
+        key_of(self.mark)
+    }
+
+    /// Whether two spots are the same key's.
+    pub(super) fn same(&self, other: &Spot) -> bool {
+        self.mark == other.mark && self.first == other.first
+    }
+}
+
+fn fold(a: u64, b: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(b);
+    (wide >> 64) as u64 ^ wide as u64
+}
+
+/// The buckets.
+#[derive(Debug)]
+pub(super) struct Table {
+    map: Map,
+    count: u32,
+}
+
+impl Table {
+    pub(super) fn new(bytes: usize) -> io::Result<Table> {
+        let count = u32::try_from(bytes / BUCKET).unwrap_or(u32::MAX).max(2);
+        Ok(Table {
+            map: Map::new(count as usize * BUCKET, bytes >= 16 << 20)?,
+            count,
+        })
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Where `key` belongs under a scope's `seed`. The key is a keyed hash already, so two
+    /// multiplications are enough.
+    #[inline]
+    pub(super) fn spot(&self, seed: u64, key: Fingerprint, network: bool) -> Spot {
+        let (low, high) = (key.0 as u64, (key.0 >> 64) as u64);
+        let a = fold(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
+        let b = fold(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
+        let tag = if a & TAG == 0 { 1 << 18 } else { a & TAG };
+        let first = self.scale(b);
+        let mark = tag | if network { NETWORK } else { 0 };
+        Spot {
+            first,
+            second: self.partner(tag, first),
+            mark,
+            hash: a ^ b.rotate_left(17),
+        }
+    }
+
+    fn scale(&self, hash: u64) -> u32 {
+        ((u128::from(hash) * u128::from(self.count)) >> 64) as u32
+    }
+
+    /// The other bucket of a tag: an involution, so that an entry knows where it came from.
+    fn partner(&self, tag: u64, bucket: u32) -> u32 {
+        let sum = u64::from(self.scale(fold(tag, 0xa076_1d64_78bd_642f)));
+        ((sum + u64::from(self.count) - u64::from(bucket)) % u64::from(self.count)) as u32
+    }
+
+    fn words(&self, bucket: u32) -> &[AtomicU64] {
+        let start = bucket as usize * WORDS;
+        &self.map.atomics()[start..start + WORDS]
+    }
+
+    pub(super) fn prefetch(&self, spot: &Spot) {
+        self.map.prefetch(spot.first as usize * BUCKET / 4);
+    }
+
+    /// Whether keys of this first bucket may be in their second.
+    pub(super) fn strays(&self, bucket: u32) -> bool {
+        self.words(bucket)[1].load(Ordering::Relaxed) != 0
+    }
+
+    fn try_lock(&self, bucket: u32) -> bool {
+        self.words(bucket)[0].swap(1, Ordering::Acquire) == 0
+    }
+
+    fn lock(&self, bucket: u32) {
+        let lock = &self.words(bucket)[0];
+        while lock.swap(1, Ordering::Acquire) != 0 {
+            let mut spins = 0;
+            while lock.load(Ordering::Relaxed) != 0 {
+                spins += 1;
+                if spins < 128 {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    /// Locks these buckets in ascending order.
+    pub(super) fn hold(&self, mut buckets: SmallVec<[u32; 8]>) -> Held<'_> {
+        if buckets.len() > 1 {
+            buckets.sort_unstable();
+            buckets.dedup();
+        }
+        for bucket in &buckets {
+            self.lock(*bucket);
+        }
+        Held {
+            table: self,
+            buckets,
+            pins: SmallVec::new(),
+        }
+    }
+
+    /// Locks one bucket unless somebody has it.
+    pub(super) fn try_hold(&self, bucket: u32) -> Option<Held<'_>> {
+        let buckets = SmallVec::from_slice(&[bucket]);
+        self.try_lock(bucket).then(|| Held {
+            table: self,
+            buckets,
+            pins: SmallVec::new(),
+        })
+    }
+}
+
+/// Locked buckets; entries are read and written only through it.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    table: &'a Table,
+    buckets: SmallVec<[u32; 8]>,
+    /// Entries that this call works with and must not evict.
+    pins: SmallVec<[At; 8]>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        for bucket in &self.buckets {
+            self.table.words(*bucket)[0].store(0, Ordering::Release);
+        }
+    }
+}
+
+impl Held<'_> {
+    pub(super) fn has(&self, bucket: u32) -> bool {
+        self.buckets.contains(&bucket)
+    }
+
+    pub(super) fn pin(&mut self, at: At) {
+        self.pins.push(at);
+    }
+
+    pub(super) fn pinned(&self, at: At) -> bool {
+        self.pins.contains(&at)
+    }
+
+    /// Locks one more bucket out of order, which is why it gives up instead of waiting.
+    pub(super) fn extend(&mut self, bucket: u32) -> bool {
+        for _ in 0..1_000 {
+            if self.has(bucket) {
+                return true;
+            }
+            if self.table.try_lock(bucket) {
+                self.buckets.push(bucket);
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    fn words(&self, bucket: u32) -> &[AtomicU64] {
+        debug_assert!(self.has(bucket));
+        self.table.words(bucket)
+    }
+
+    pub(super) fn mark(&self, at: At) -> Option<Mark> {
+        let mark = self.words(at.bucket)[2 + 2 * at.entry as usize].load(Ordering::Relaxed);
+        (mark != 0).then_some(Mark(mark))
+    }
+
+    pub(super) fn state(&self, at: At) -> u64 {
+        self.words(at.bucket)[3 + 2 * at.entry as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_state(&mut self, at: At, state: u64) {
+        self.words(at.bucket)[3 + 2 * at.entry as usize].store(state, Ordering::Relaxed);
+    }
+
+    /// The entry of `spot` under any slot that `owned` accepts.
+    pub(super) fn find(&self, spot: &Spot, owned: impl Fn(u16) -> bool) -> Option<At> {
+        let both = spot.second != spot.first && self.has(spot.second);
+        let buckets = [spot.first, spot.second];
+        for bucket in &buckets[..1 + usize::from(both)] {
+            let words = self.words(*bucket);
+            for entry in 0..ENTRIES {
+                let mark = words[2 + 2 * entry].load(Ordering::Relaxed);
+                let moved = mark & AWAY != 0;
+                if mark & (TAG | NETWORK) == spot.mark
+                    && moved == (*bucket != spot.first)
+                    && owned((mark & SLOT) as u16)
+                {
+                    return Some(At {
+                        bucket: *bucket,
+                        entry: entry as u32,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// An empty entry of `bucket`.
+    pub(super) fn empty(&self, bucket: u32) -> Option<At> {
+        let all = (0..ENTRIES as u32).map(|entry| At { bucket, entry });
+        all.into_iter().find(|at| self.mark(*at).is_none())
+    }
+
+    /// Marks an empty entry as this key's, with a state of zero.
+    pub(super) fn put(&mut self, at: At, spot: &Spot, slot: u16) {
+        let away = at.bucket != spot.first;
+        let mark = spot.mark | u64::from(slot) | if away { AWAY } else { 0 };
+        self.set_state(at, 0);
+        self.words(at.bucket)[2 + 2 * at.entry as usize].store(mark, Ordering::Relaxed);
+        if away {
+            self.table.words(spot.first)[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives an entry to another slot of its scope.
+    pub(super) fn set_slot(&mut self, at: At, slot: u16) {
+        let word = &self.words(at.bucket)[2 + 2 * at.entry as usize];
+        word.store(
+            word.load(Ordering::Relaxed) & !SLOT | u64::from(slot),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Empties an entry. The count in the key's first bucket is atomic: it may be lowered without
+    /// that bucket's lock, for who has the lock and reads a count too high only looks once too often.
+    pub(super) fn clear(&mut self, at: At) {
+        let word = &self.words(at.bucket)[2 + 2 * at.entry as usize];
+        let mark = word.load(Ordering::Relaxed);
+        word.store(0, Ordering::Relaxed);
+        if mark & AWAY != 0 {
+            let home = self.table.partner(mark & TAG, at.bucket);
+            self.table.words(home)[1].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partners_are_mutual_and_strays_are_counted() {
+        let table = Table::new(1_000 * BUCKET).unwrap();
+        for n in 0..2_000u128 {
+            let spot = table.spot(42, Fingerprint(n), n % 2 == 0);
+            assert_eq!(table.partner(spot.mark & TAG, spot.second), spot.first);
+            if spot.first == spot.second {
+                continue;
+            }
+            let mut held = table.hold(SmallVec::from_slice(&[spot.second, spot.first]));
+            let at = held.empty(spot.second).unwrap();
+            held.put(at, &spot, 9);
+            assert!(table.strays(spot.first));
+            assert_eq!(held.find(&spot, |slot| slot == 9), Some(at));
+            assert_eq!(held.find(&spot, |slot| slot == 8), None);
+            held.clear(at);
+            assert!(!table.strays(spot.first));
+            assert_eq!(held.find(&spot, |_| true), None);
+        }
+    }
+}

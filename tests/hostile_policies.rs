@@ -150,6 +150,20 @@ fn ten_thousand_routes() {
 }
 
 #[test]
+fn ten_thousand_times_the_same_route() {
+    let before = peak();
+    let names: Vec<String> = (0..10_000).map(|i| format!("policies/r{i}.yaml")).collect();
+    let files = names
+        .iter()
+        .map(|name| (name.as_str(), "match: /same\nupstream: shop\n"));
+    let memory = policy::source::Memory::new(files.chain([("tollgate.yaml", GATEWAY)]));
+    let report = policy::load_from(&memory, Path::new("tollgate.yaml")).expect_err("conflicts");
+    assert!(report.to_string().len() < 512 * 1024);
+    assert!(report.unlisted > 5_000);
+    assert!(peak().saturating_sub(before) < 100 * MIB);
+}
+
+#[test]
 fn places_that_are_no_files() {
     let folder = tempfile::tempdir().expect("a folder");
     for path in [

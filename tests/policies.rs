@@ -7,6 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
+use tollgate::policy::source::Memory;
 use tollgate::policy::{self, Severity};
 
 /// The directories under `tests/golden/broken`, sorted.
@@ -115,3 +117,141 @@ fn the_contract_loads_as_written() {
             .contains("TLS listeners are not built yet")
     );
 }
+
+/// Loads a gateway file and policies from memory.
+fn load(gateway: &str, policies: &[(&str, &str)]) -> Result<policy::Loaded, policy::Report> {
+    let gateway =
+        format!("listen: 127.0.0.1:0\nupstreams: {{ shop: http://127.0.0.1:9001 }}\n{gateway}");
+    let files = policies
+        .iter()
+        .copied()
+        .chain([("tollgate.yaml", gateway.as_str())]);
+    policy::load_from(&Memory::new(files), Path::new("tollgate.yaml"))
+}
+
+#[test]
+fn what_shares_a_counter() {
+    let gateway = "limits:
+  everywhere: { key: ip, rate: 1/s }
+  each: { key: ip, rate: 1/s, per: route }
+  some: { key: ip, rate: 1/s, routes: listed }
+";
+    let own = "match: /a/**\nupstream: shop\nlimits:\n  some: ~\n  own: { key: ip, rate: 1/s }\n";
+    let other = "match: /b/**\nupstream: shop\nlimits:\n  own: { key: ip, rate: 1/s }\n";
+    let third = "match: /c/**\nupstream: shop\nlimits: [some, everywhere]\n";
+    let policies = [
+        ("policies/a.yaml", own),
+        ("policies/b.yaml", other),
+        ("policies/c.yaml", third),
+    ];
+    let loaded = load(gateway, &policies).unwrap_or_else(|report| panic!("{report}"));
+    let scopes: Vec<Vec<&str>> = loaded
+        .ruleset
+        .routes
+        .iter()
+        .map(|route| route.rules.iter().map(|rule| rule.scope.as_str()).collect())
+        .collect();
+    let expected = [
+        vec!["everywhere", "a/each", "some", "a/own"],
+        vec!["everywhere", "b/each", "b/own"],
+        vec!["everywhere", "c/each", "some"],
+    ];
+    assert_eq!(scopes, expected);
+    for (index, rule) in loaded.ruleset.rules.iter().enumerate() {
+        assert_eq!(rule.index, index);
+    }
+}
+
+#[test]
+fn what_is_not_said_has_a_default() {
+    let policies = [("policies/a.yaml", "match: /**\nupstream: shop\n")];
+    let loaded = load("", &policies).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(loaded.notes, []);
+    assert_eq!(loaded.process.admin, Some(([127, 0, 0, 1], 9900).into()));
+    assert_eq!(loaded.process.store_budget, 256 * 1024 * 1024);
+    assert!(loaded.process.workers >= 1);
+    assert_eq!(loaded.ruleset.timeouts.first_byte.as_secs(), 60);
+    assert_eq!(loaded.ruleset.upstreams[0].connect.as_secs(), 2);
+    let off = load("admin: off\n", &policies).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(off.process.admin, None);
+}
+
+#[test]
+fn keys_of_users_are_neither_kept_nor_shown() {
+    let gateway = "identity: { user: { api_keys: keys.yaml } }\n";
+    let policies = [
+        ("policies/a.yaml", "match: /**\nupstream: shop\n"),
+        ("keys.yaml", "sesame-1: alice\nsesame-2: { user: bob }\n"),
+    ];
+    let loaded = load(gateway, &policies).unwrap_or_else(|report| panic!("{report}"));
+    assert!(!format!("{:?}", loaded.ruleset).contains("sesame"));
+    let wrong = [
+        "sesame-1: [x]\n",
+        "sesame-1: a\nsesame-1: b\n",
+        "sesame-1: {\n",
+        "sesame-1\n",
+    ];
+    for keys in wrong {
+        let report = load(gateway, &[policies[0], ("keys.yaml", keys)]).expect_err(keys);
+        assert!(!report.to_string().contains("sesame"), "{report}");
+    }
+}
+
+/// What stands in a sample is cut out here and put in there.
+type Edit = (f64, f64, usize, String);
+
+fn mangle(text: &str, edits: &[Edit]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    let at = |share: f64, len: usize| ((share * len as f64) as usize).min(len);
+    for (from, to, length, more) in edits {
+        let from = at(*from, chars.len());
+        let cut: Vec<char> = chars
+            .drain(from..(from + length).min(chars.len()))
+            .collect();
+        let to = at(*to, chars.len());
+        chars.splice(to..to, cut.into_iter().chain(more.chars()));
+    }
+    chars.into_iter().collect()
+}
+
+proptest! {
+    /// Never a panic, and what is said can be printed.
+    #[test]
+    fn mangled_samples(
+        file in 0..SAMPLES.len(),
+        edits in prop::collection::vec((0.0..1.0, 0.0..1.0, 0usize..12, "[ -~\n\té]{0,4}"), 1..4),
+    ) {
+        let mangled = mangle(SAMPLES[file].1, &edits);
+        let files = SAMPLES.iter().enumerate().map(|(index, (name, text))| {
+            (*name, if index == file { mangled.as_str() } else { *text })
+        });
+        match policy::inspect_from(&Memory::new(files), Path::new("tollgate.yaml")) {
+            Ok(loaded) => prop_assert!(!policy::describe(&loaded).is_empty()),
+            Err(report) => {
+                let said = report.to_string();
+                prop_assert!(!report.diagnostics.is_empty());
+                prop_assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{}", said);
+            }
+        }
+    }
+}
+
+const SAMPLES: [(&str, &str); 5] = [
+    ("tollgate.yaml", include_str!("../tollgate.yaml")),
+    (
+        "examples/identity/jwks.json",
+        include_str!("../examples/identity/jwks.json"),
+    ),
+    (
+        "policies/login.yaml",
+        include_str!("../policies/login.yaml"),
+    ),
+    (
+        "policies/tiers.yaml",
+        include_str!("../policies/tiers.yaml"),
+    ),
+    (
+        "policies/analytics.yaml",
+        include_str!("golden/product/policies/analytics.yaml"),
+    ),
+];

@@ -8,12 +8,15 @@ use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
 use super::suggest::{listed, nearest};
 use super::tree::Place;
 use crate::limit::Identity;
-use crate::route::RouteTable;
+use crate::route::pattern::Segment;
+use crate::route::{Pattern, RouteTable};
 
 mod limit;
 
 use limit::check_limit;
 
+/// Most policies of one host and path, which differ in their methods.
+const MAX_ALIKE: usize = 64;
 /// Most limits of one route.
 const MAX_PER_ROUTE: usize = 32;
 
@@ -325,10 +328,22 @@ fn configured(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
 
 /// Routes that take the same requests.
 fn conflicts(cx: &mut Cx, policies: &[Policy]) {
-    let routes: Vec<_> = policies
-        .iter()
-        .filter_map(|policy| Some((policy, pattern(policy)?)))
-        .collect();
+    let mut alike: HashMap<String, usize> = HashMap::new();
+    let mut routes = Vec::new();
+    for policy in policies {
+        let (Some(pattern), Some(at)) = (pattern(policy), &policy.pattern) else {
+            continue;
+        };
+        // Each pair of routes in conflict is told, and of n alike there are n * n pairs.
+        let many = alike.entry(path_of(&pattern)).or_default();
+        *many += 1;
+        if *many > MAX_ALIKE {
+            let message = format!("more than {MAX_ALIKE} policies take this path");
+            cx.error(at.place, message, Some("join them".into()));
+        } else {
+            routes.push((policy, pattern));
+        }
+    }
     let Err(conflicts) = RouteTable::build(routes.iter().map(|(_, pattern)| pattern)) else {
         return;
     };
@@ -352,8 +367,20 @@ fn conflicts(cx: &mut Cx, policies: &[Policy]) {
     }
 }
 
+/// Host and path without the names of segments.
+fn path_of(pattern: &Pattern) -> String {
+    let segments = pattern.segments().iter().map(|segment| match segment {
+        Segment::Literal(text) => text,
+        Segment::One(_) => "*",
+        Segment::Rest => "**",
+    });
+    segments.fold(pattern.host().to_string(), |path, segment| {
+        path + "/" + segment
+    })
+}
+
 /// The pattern with the host.
-pub fn pattern(policy: &Policy) -> Option<crate::route::Pattern> {
+pub fn pattern(policy: &Policy) -> Option<Pattern> {
     let pattern = policy.pattern.as_ref()?.value.clone();
     Some(match &policy.host {
         Some(host) => pattern.with_host(host.value.clone()),

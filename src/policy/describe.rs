@@ -37,10 +37,21 @@ pub fn describe(loaded: &Loaded) -> String {
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
         }
-        for rule in &route.rules {
-            let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
-            let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
+        let (shared, own): (Vec<_>, Vec<_>) = route.rules.iter().partition(|rule| shared(rule));
+        if !shared.is_empty() {
+            let names: Vec<&str> = shared.iter().map(|rule| rule.name.as_str()).collect();
+            let _ = writeln!(out, "  shares {}", names.join(", "));
         }
+        for rule in own {
+            limit(&mut out, rule, loaded);
+        }
+    }
+    let mut shared = ruleset.rules.iter().filter(|rule| shared(rule)).peekable();
+    if shared.peek().is_some() {
+        let _ = writeln!(out, "\nshared between routes:");
+    }
+    for rule in shared {
+        limit(&mut out, rule, loaded);
     }
     let _ = writeln!(
         out,
@@ -51,6 +62,16 @@ pub fn describe(loaded: &Loaded) -> String {
         let _ = write!(out, "\n{note}");
     }
     out
+}
+
+fn limit(out: &mut String, rule: &Rule, loaded: &Loaded) {
+    let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
+    let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
+}
+
+/// Whether the limit counts for all its routes together.
+fn shared(rule: &Rule) -> bool {
+    rule.scope == rule.name.as_str()
 }
 
 /// For programs.
@@ -140,9 +161,6 @@ fn terms(rule: &Rule) -> String {
             ", times the plan (up to {})",
             rule.limit.max_multiply
         );
-    }
-    if rule.scope == rule.name.as_str() {
-        terms.push_str(", shared between routes");
     }
     if rule.disclose == Disclose::None {
         terms.push_str(", hidden from clients");

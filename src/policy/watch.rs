@@ -70,9 +70,14 @@ fn run(
         let (now, seen) = traces(&path);
         let fresh = folders.follow(seen);
         if now != last {
-            last = now;
-            changed();
-            // What changed while that ran is looked at without waiting for an event.
+            // A file may be half written: a change is one when it is still there after a while.
+            if !quiet(inbox) {
+                return;
+            }
+            if traces(&path).0 == now {
+                last = now;
+                changed();
+            }
             continue;
         }
         // What changed in a folder after it was read and before it was watched told nothing.
@@ -89,6 +94,11 @@ fn wait(inbox: &Receiver<Signal>) -> bool {
         Err(RecvTimeoutError::Timeout) => return true,
         Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
     }
+    quiet(inbox)
+}
+
+/// Waits until nothing happens; false when it is time to stop.
+fn quiet(inbox: &Receiver<Signal>) -> bool {
     for _ in 0..PATIENCE {
         match inbox.recv_timeout(QUIET) {
             Err(RecvTimeoutError::Timeout) => return true,
@@ -137,9 +147,9 @@ impl Folders {
         let mut fresh = false;
         let mut watched = BTreeSet::new();
         for folder in folders {
-            let known = self.watched.contains(&folder);
-            if known || watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
-                fresh |= !known;
+            // Also those that are watched already: one that was made anew needs it.
+            if watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
+                fresh |= !self.watched.contains(&folder);
                 watched.insert(folder);
             }
         }

@@ -62,6 +62,21 @@ fn tells_of_changes_and_of_nothing_else() {
     assert!(told.try_recv().is_err(), "told once of each");
 }
 
+#[test]
+fn sees_a_folder_that_was_made_anew() {
+    let (folder, path) = folder();
+    let policies = folder.path().join("policies");
+    fs::write(policies.join("api.yaml"), policy("1/s")).expect("written");
+    let (_watch, told) = watched(&path);
+    fs::remove_dir_all(&policies).expect("removed");
+    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    fs::create_dir(&policies).expect("a folder");
+    fs::write(policies.join("api.yaml"), policy("2/s")).expect("written");
+    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    fs::write(policies.join("api.yaml"), policy("3/s")).expect("written");
+    assert_eq!(told.recv_timeout(LONG), Ok(()));
+}
+
 #[cfg(unix)]
 #[test]
 fn follows_the_swapped_links_of_a_config_map() {

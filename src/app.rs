@@ -1,13 +1,16 @@
 //! The composition root: builds everything in order, changes what runs, and stops it.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use serde_json::json;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
@@ -16,6 +19,7 @@ use crate::clock::Clock;
 use crate::identity::Keyer;
 use crate::policy::{self, Diagnostic, Process, Ruleset};
 use crate::serve::access::Writer;
+use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
 use crate::serve::listen::{self, Share};
 use crate::serve::worker::{self, Handle, Order};
@@ -270,6 +274,45 @@ impl App {
             .counter(Metric::StoreSketched, &[])
             .absolute(usage.sketched);
         self.registry.render()
+    }
+}
+
+impl Control for App {
+    fn running(&self) -> Running {
+        self.running.read().clone()
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>> {
+        Box::pin(async {
+            match App::reload(self).await {
+                Ok(Reloaded { notes, restart }) => {
+                    let notes: Vec<_> = notes.iter().map(Diagnostic::to_json).collect();
+                    Reload::Done(json!({ "notes": notes, "needs_restart": restart }))
+                }
+                Err(Error::Policy(report)) => Reload::Mistakes(report),
+                Err(error) => Reload::Failed(error.to_string()),
+            }
+        })
+    }
+
+    fn metrics(&self) -> String {
+        App::metrics(self)
+    }
+
+    fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
+        self.registry.total(metric, labels)
+    }
+
+    fn ready(&self) -> bool {
+        !self.workers.lock().is_empty()
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn token(&self) -> Option<&str> {
+        self.process.admin_token.as_deref()
     }
 }
 

@@ -1,8 +1,49 @@
 //! The command line: one file per verb.
+//!
+//! Exit codes: 0 done, 1 it could not be done, 2 a mistake in the configuration or the arguments.
+
+mod check;
+mod demo;
+mod explain;
+mod run;
+mod schema;
 
 use std::process::ExitCode;
 
+use clap::{Parser, Subcommand};
+
+/// A mistake in the configuration or in the arguments.
+const MISTAKE: u8 = 2;
+
+/// A reverse-proxy gateway that counts before it forwards.
+#[derive(Parser)]
+#[command(name = "tollgate", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Runs the gateway.
+    Run(run::Arguments),
+    /// Checks a configuration and prints what its limits guarantee.
+    Check(check::Arguments),
+    /// Says what would happen to a request, and why, without counting it.
+    Explain(explain::Arguments),
+    /// Runs a gateway with an upstream, sample policies and traffic, without any configuration.
+    Demo(demo::Arguments),
+    /// Prints the JSON Schema of the gateway file or of a policy file, for editors.
+    Schema(schema::Arguments),
+}
+
 /// Runs the verb that the arguments name.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    match Arguments::parse().verb {
+        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Explain(arguments) => explain::run(&arguments),
+        Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Schema(arguments) => schema::run(&arguments),
+    }
 }

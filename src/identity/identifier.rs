@@ -291,6 +291,17 @@ impl Identifier {
         who.email = found.map(|text| self.keyer.fingerprint(Domain::Email, text.as_bytes()));
     }
 
+    /// The keyed hash of a credential that an operator wrote.
+    pub fn token_key(&self, text: &str) -> Fingerprint {
+        self.keyer.fingerprint(Domain::Token, text.as_bytes())
+    }
+
+    /// The keyed hash of an email address that an operator wrote; none if it is not one.
+    pub fn email_key(&self, text: &str) -> Option<Fingerprint> {
+        let normal = email::normalise(text)?;
+        Some(self.keyer.fingerprint(Domain::Email, normal.as_bytes()))
+    }
+
     /// The key of a limit that counts by `parts`: of those, the ones that are known. Nothing when
     /// none is. The order of `parts` does not matter.
     pub fn key(&self, who: &Who, parts: &[Identity]) -> Option<Fingerprint> {

@@ -1,9 +1,11 @@
 //! The stack in request order, the connections that feed it, and the admin listener.
 
 pub mod access;
+pub mod admin;
 pub mod answer;
 pub mod body;
 pub mod connection;
+pub mod explain;
 pub mod forward;
 pub mod gateway;
 pub mod generation;

@@ -1,0 +1,235 @@
+//! `tollgate demo`: the gateway, an upstream, sample policies and traffic in one process.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::app::App;
+use crate::clock::Clock;
+use crate::serve::admin::Control;
+use crate::telemetry::{Label, Metric};
+
+const POLICY: &str = "\
+match: GET /api/**
+upstream: echo
+limits:
+  per-ip: { key: ip, rate: [5/s, 60/m], throttle: hard }
+  per-user: { key: user, rate: 20/m, throttle: soft 10% }
+";
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where clients connect; a free port if it is taken.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where operators connect; a free port if it is taken.
+    #[arg(long, default_value = "127.0.0.1:9900")]
+    admin: SocketAddr,
+    /// Seconds to run; until interrupted if absent.
+    #[arg(long = "for", value_name = "SECONDS")]
+    seconds: Option<u64>,
+}
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match demo(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tollgate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn demo(arguments: &Arguments) -> io::Result<()> {
+    let upstream = echo()?;
+    let folder = std::env::temp_dir().join(format!("tollgate-demo-{}", std::process::id()));
+    let result = start(arguments, upstream, &folder).and_then(|app| show(&app, &folder, arguments));
+    let _ = std::fs::remove_dir_all(&folder);
+    result
+}
+
+fn start(arguments: &Arguments, upstream: SocketAddr, folder: &Path) -> io::Result<Arc<App>> {
+    std::fs::create_dir_all(folder.join("policies"))?;
+    std::fs::write(folder.join("policies/api.yaml"), POLICY)?;
+    let gateway = format!(
+        "version: 1\nworkers: 1\nlisten: {}\nadmin: {}\npolicies: policies\n\
+         upstreams: {{ echo: [\"http://{upstream}\"] }}\n\
+         identity: {{ user: {{ header: x-user, from: [127.0.0.0/8] }} }}\naccess_log: off\n",
+        free(arguments.listen),
+        free(arguments.admin),
+    );
+    let config = folder.join("tollgate.yaml");
+    std::fs::write(&config, gateway)?;
+    let (app, _) = App::start(&config, Clock::system()).map_err(io::Error::other)?;
+    Ok(Arc::new(app))
+}
+
+/// The address, with port 0 if it is taken.
+fn free(address: SocketAddr) -> SocketAddr {
+    match TcpListener::bind(address) {
+        Ok(_) => address,
+        Err(_) => SocketAddr::new(address.ip(), 0),
+    }
+}
+
+fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
+    let admin = super::run::start_admin(app)?.unwrap_or(arguments.admin);
+    let gateway = app.addresses()[0];
+    println!("tollgate demo\n");
+    println!("  gateway   http://{gateway}    in front of an upstream that answers everything");
+    println!("  admin     http://{admin}    limits, metrics, policies");
+    println!(
+        "  policy    {}\n",
+        folder.join("policies/api.yaml").display()
+    );
+    for line in POLICY.lines() {
+        println!("    {line}");
+    }
+    println!("\n1. A request that its limits admit\n");
+    print_exchange(gateway, "alice")?;
+    println!("\n2. Requests in quick succession, until a limit refuses one\n");
+    let mut admitted = 1;
+    loop {
+        let answer = get(gateway, "alice")?;
+        if answer.starts_with("HTTP/1.1 429") {
+            println!("{}", indented(&answer));
+            break;
+        }
+        admitted += 1;
+        if admitted > 100 {
+            return Err(io::Error::other("no limit refused"));
+        }
+    }
+    println!("\n   after {admitted} admitted: the body names the limit, Retry-After says when.\n");
+    println!("3. Try it yourself\n");
+    println!("    curl -i http://{gateway}/api/hello -H 'x-user: bob'");
+    println!("    curl -s http://{admin}/v1/limits/per-ip/keys/ip=127.0.0.1");
+    println!("    tollgate explain GET /api/hello -H 'x-user: bob' --admin {admin}");
+    println!("    edit the policy file above: it is read again when it changes");
+    println!("    open http://{admin}/ in a browser, and policies/ for more samples\n");
+    println!("4. Traffic: three users, 8 requests a second, until you press Ctrl-C\n");
+    let reloader = app.clone();
+    let _watch = crate::policy::watch(app.config().to_owned(), app.fingerprint(), move || {
+        reload(&reloader);
+    })?;
+    traffic(app, gateway, arguments.seconds)
+}
+
+fn reload(app: &Arc<App>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    match runtime.map(|runtime| runtime.block_on(App::reload(app))) {
+        Ok(Ok(_)) => println!("    policies reloaded"),
+        Ok(Err(error)) => println!("{error}\n    the policies before still run"),
+        Err(error) => println!("    cannot reload: {error}"),
+    }
+}
+
+fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
+    let (users, mut turn) = (["alice", "bob", "carol"], 0);
+    let count = |limit, outcome| {
+        app.count(
+            Metric::LimitDecisions,
+            &[(Label::Limit, limit), (Label::Outcome, outcome)],
+        )
+    };
+    let total = |outcome| count("per-ip", outcome) + count("per-user", outcome);
+    for second in 0_u64.. {
+        if seconds.is_some_and(|seconds| second >= seconds) {
+            break;
+        }
+        let mut statuses = [0, 0];
+        for _ in 0..8 {
+            let refused = get(gateway, users[turn % users.len()])?.starts_with("HTTP/1.1 429");
+            statuses[usize::from(refused)] += 1;
+            turn += 1;
+            thread::sleep(Duration::from_millis(125));
+        }
+        let [admitted, refused] = statuses;
+        println!(
+            "    {admitted} admitted {} {refused} refused {}   per-ip refused {}, per-user refused {} \
+             and over {} so far ({} decisions)",
+            "#".repeat(admitted),
+            "-".repeat(refused),
+            count("per-ip", "refused"),
+            count("per-user", "refused"),
+            count("per-user", "over"),
+            total("within") + total("over") + total("refused"),
+        );
+    }
+    Ok(())
+}
+
+fn print_exchange(gateway: SocketAddr, user: &str) -> io::Result<()> {
+    println!("    GET /api/hello   x-user: {user}\n");
+    println!("{}", indented(&get(gateway, user)?));
+    Ok(())
+}
+
+fn indented(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// One request over a connection of its own; the whole answer.
+fn get(gateway: SocketAddr, user: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(gateway)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let request = format!(
+        "GET /api/hello HTTP/1.1\r\nhost: {gateway}\r\nx-user: {user}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// An upstream that answers every request with its own first line.
+fn echo() -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    thread::Builder::new().name("echo".into()).spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let served = move || answer_all(stream);
+            if thread::Builder::new().spawn(served).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(address)
+}
+
+fn answer_all(stream: TcpStream) -> io::Result<()> {
+    let mut writer = stream.try_clone()?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut first = String::new();
+        if reader.read_line(&mut first)? == 0 {
+            return Ok(());
+        }
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            if let Some((name, value)) = line.split_once(':') {
+                if name.eq_ignore_ascii_case("content-length") {
+                    length = value.trim().parse().unwrap_or(0);
+                }
+            } else {
+                break;
+            }
+        }
+        io::copy(&mut (&mut reader).take(length), &mut io::sink())?;
+        let body = format!("upstream saw: {}\n", first.trim_end());
+        let length = body.len();
+        write!(
+            writer,
+            "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+        )?;
+    }
+}

@@ -1,0 +1,97 @@
+//! Who may come in: the token when there is one, and no web page of somebody else.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::{Control, problem};
+
+/// Lets a request through or answers it.
+pub async fn check(
+    State(control): State<Arc<dyn Control>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let open = request.uri().path() == "/healthz";
+    match control.token() {
+        Some(token) if !open && !proves(headers, token) => {
+            return problem(
+                StatusCode::UNAUTHORIZED,
+                "this needs `Authorization: Bearer TOKEN`",
+            );
+        }
+        // Without a token the listener is on loopback. A page elsewhere can point a name of its own
+        // at 127.0.0.1; its requests carry that name.
+        None if !names_this_machine(headers) => {
+            return problem(
+                StatusCode::FORBIDDEN,
+                "the Host field does not name this machine",
+            );
+        }
+        _ => {}
+    }
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
+    if changes && from_elsewhere(headers) {
+        return problem(
+            StatusCode::FORBIDDEN,
+            "requests of other sites change nothing here",
+        );
+    }
+    next.run(request).await
+}
+
+fn proves(headers: &HeaderMap, token: &str) -> bool {
+    let given = headers
+        .get(header::AUTHORIZATION)
+        .map(|value| value.as_bytes());
+    let Some(given) = given.and_then(|value| value.strip_prefix(b"Bearer ")) else {
+        return false;
+    };
+    same(given.trim_ascii(), token.as_bytes())
+}
+
+/// Compares without telling by its time where the difference is.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |found, (a, b)| found | (a ^ b));
+    a.len() == b.len() && std::hint::black_box(difference) == 0
+}
+
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let Some(authority) = host.and_then(|host| host.parse::<Authority>().ok()) else {
+        return false;
+    };
+    let name = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+/// Whether a browser sends this for another site.
+fn from_elsewhere(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return !matches!(site.as_bytes(), b"same-origin" | b"none");
+    }
+    let Some(origin) = headers
+        .get(header::ORIGIN)
+        .and_then(|origin| origin.to_str().ok())
+    else {
+        return false;
+    };
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    origin.split_once("://").map(|(_, host)| host) != host
+}

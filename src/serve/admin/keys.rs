@@ -1,0 +1,162 @@
+//! One key of one limit: what remains of it, and forgetting it.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::{Control, problem};
+use crate::admission::Ask;
+use crate::identity::{Identifier, Who};
+use crate::limit::{Fingerprint, Identity, Rule};
+use crate::serve::explain;
+use crate::serve::generation::Running;
+
+/// The rules called by a name, and the key that an operator wrote.
+struct Asked {
+    running: Running,
+    identifier: Identifier,
+    rules: Vec<Arc<Rule>>,
+    who: Who,
+    parts: Vec<Identity>,
+}
+
+/// `GET /v1/limits/{limit}/keys/{key}`.
+pub async fn read(
+    State(gateway): State<Arc<dyn Control>>,
+    Path((limit, key)): Path<(String, String)>,
+) -> Response {
+    let asked = match Asked::new(&*gateway, &limit, &key) {
+        Ok(asked) => asked,
+        Err(answer) => return *answer,
+    };
+    let mut found = Vec::new();
+    for rule in &asked.rules {
+        let narrowed = Arc::new(Rule {
+            key: asked.parts.clone(),
+            ..(**rule).clone()
+        });
+        let rules = [narrowed];
+        let ask = Ask {
+            rules: &rules,
+            who: &asked.who,
+            identifier: &asked.identifier,
+            now: gateway.clock().now(),
+        };
+        let verdict = asked.running.admission.peek(&ask);
+        let mut value = explain::describe_rule(rule);
+        if let Some(finding) = verdict.findings.first() {
+            value.extend(explain::reading(finding, rule));
+        }
+        found.push(Value::Object(value));
+    }
+    Json(json!({ "key": key, "limits": found })).into_response()
+}
+
+/// `DELETE /v1/limits/{limit}/keys/{key}`.
+pub async fn forget(
+    State(gateway): State<Arc<dyn Control>>,
+    Path((limit, key)): Path<(String, String)>,
+) -> Response {
+    let asked = match Asked::new(&*gateway, &limit, &key) {
+        Ok(asked) => asked,
+        Err(answer) => return *answer,
+    };
+    let Some(fingerprint) = asked.key() else {
+        return problem(StatusCode::BAD_REQUEST, "the key names nothing");
+    };
+    let admission = &asked.running.admission;
+    let forget = |rule: &&Arc<Rule>| admission.store().reset(admission.slot(rule), fingerprint);
+    let forgotten = asked.rules.iter().filter(forget).count();
+    Json(json!({ "key": key, "forgotten": forgotten })).into_response()
+}
+
+impl Asked {
+    fn new(gateway: &dyn Control, limit: &str, key: &str) -> Result<Asked, Box<Response>> {
+        let running = gateway.running();
+        let named = running
+            .ruleset
+            .rules
+            .iter()
+            .filter(|rule| rule.name.as_str() == limit);
+        let rules: Vec<Arc<Rule>> = named.cloned().collect();
+        let Some(first) = rules.first() else {
+            let detail = format!("there is no limit called `{limit}`; see /v1/limits");
+            return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
+        };
+        let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer.clone());
+        let parsed = parse(key, &first.key, &identifier);
+        let (who, parts) =
+            parsed.map_err(|detail| Box::new(problem(StatusCode::BAD_REQUEST, &detail)))?;
+        Ok(Asked {
+            running,
+            identifier,
+            rules,
+            who,
+            parts,
+        })
+    }
+
+    fn key(&self) -> Option<Fingerprint> {
+        self.identifier.key(&self.who, &self.parts)
+    }
+}
+
+/// Reads `ip=203.0.113.9,user=alice`.
+fn parse(
+    text: &str,
+    counted_by: &[Identity],
+    identifier: &Identifier,
+) -> Result<(Who, Vec<Identity>), String> {
+    let mut who = Who {
+        ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        user: None,
+        unverified: false,
+        token: None,
+        email: None,
+        plan: identifier.settings().plan.default,
+    };
+    let mut parts = Vec::new();
+    for part in text.split(',') {
+        let (name, value) = part
+            .split_once('=')
+            .ok_or_else(|| format!("`{part}` is not written NAME=VALUE, like ip=203.0.113.9"))?;
+        let identity = counted_by
+            .iter()
+            .find(|identity| identity.as_str() == name.trim());
+        let Some(identity) = identity else {
+            let known: Vec<&str> = counted_by
+                .iter()
+                .map(|identity| identity.as_str())
+                .collect();
+            return Err(format!(
+                "this limit counts by {}, not by `{name}`",
+                known.join(", ")
+            ));
+        };
+        match identity {
+            Identity::Ip => {
+                let ip: IpAddr = value
+                    .parse()
+                    .map_err(|_| format!("`{value}` is not an address"))?;
+                who.ip = ip.to_canonical();
+            }
+            Identity::User => who.user = Some(value.into()),
+            Identity::Token => who.token = Some(identifier.token_key(value)),
+            Identity::Email => {
+                let key = identifier.email_key(value);
+                who.email = Some(key.ok_or_else(|| format!("`{value}` is not an email address"))?);
+            }
+            Identity::Plan => {
+                let plan = identifier.settings().plan.named(value);
+                who.plan = Some(plan.ok_or_else(|| format!("there is no plan `{value}`"))?);
+            }
+        }
+        parts.push(*identity);
+    }
+    Ok((who, parts))
+}

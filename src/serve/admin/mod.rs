@@ -1,0 +1,181 @@
+//! The admin listener: what an operator asks a running gateway. Loopback by default; with a token
+//! everything but `/healthz` needs it.
+
+mod door;
+mod keys;
+mod page;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::explain::{self, Question};
+use super::generation::Running;
+use crate::clock::Clock;
+use crate::policy::Report;
+use crate::telemetry::{Label, Metric};
+
+/// Most bytes of a request to the admin listener.
+const MAX_BODY: usize = 1024 * 1024;
+
+/// The gateway, as far as its operator may reach into it.
+pub trait Control: Send + Sync + 'static {
+    /// What runs now.
+    fn running(&self) -> Running;
+    /// Reads the configuration again.
+    fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>>;
+    /// `/metrics`.
+    fn metrics(&self) -> String;
+    /// The sum of one counter.
+    fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
+    /// Whether new requests are taken.
+    fn ready(&self) -> bool;
+    /// Time.
+    fn clock(&self) -> &Clock;
+    /// What operators must prove to know.
+    fn token(&self) -> Option<&str>;
+}
+
+/// How a reload ended.
+pub enum Reload {
+    /// It runs. What is worth knowing about it.
+    Done(Value),
+    /// Mistakes; the policies before still run.
+    Mistakes(Report),
+    /// It could not be run for another reason; the policies before still run.
+    Failed(String),
+}
+
+type Gateway = State<Arc<dyn Control>>;
+
+/// The admin listener's routes.
+pub fn router(control: Arc<dyn Control>) -> Router {
+    Router::new()
+        .route("/", get(page::page))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/v1/limits", get(limits))
+        .route(
+            "/v1/limits/{limit}/keys/{key}",
+            get(keys::read).delete(keys::forget),
+        )
+        .route("/v1/explain", post(explained))
+        .route("/v1/reload", post(reload))
+        .route("/v1/policies", get(policies))
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing here") })
+        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
+        .layer(axum::middleware::from_fn_with_state(
+            control.clone(),
+            door::check,
+        ))
+        .with_state(control)
+}
+
+/// Problem details of the admin listener.
+fn problem(status: StatusCode, detail: &str) -> Response {
+    let body = json!({
+        "type": "about:blank",
+        "title": status.canonical_reason().unwrap_or_default(),
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    let kind = [(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    )];
+    (status, kind, body.to_string()).into_response()
+}
+
+async fn ready(State(gateway): Gateway) -> Response {
+    if gateway.ready() {
+        "ready\n".into_response()
+    } else {
+        problem(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
+    }
+}
+
+async fn metrics(State(gateway): Gateway) -> Response {
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], gateway.metrics()).into_response()
+}
+
+/// Every limit with its decisions so far.
+fn all_limits(gateway: &dyn Control) -> Vec<Value> {
+    let running = gateway.running();
+    let describe = |rule: &Arc<crate::limit::Rule>| {
+        let mut value = explain::describe_rule(rule);
+        let count = |outcome| {
+            let labels = [
+                (Label::Limit, rule.name.as_str()),
+                (Label::Outcome, outcome),
+            ];
+            gateway.count(Metric::LimitDecisions, &labels)
+        };
+        let outcomes = ["within", "over", "refused", "shadow_refused"];
+        let decisions = outcomes
+            .iter()
+            .map(|outcome| ((*outcome).to_owned(), json!(count(outcome))));
+        value.insert("decisions".into(), Value::Object(decisions.collect()));
+        Value::Object(value)
+    };
+    running.ruleset.rules.iter().map(describe).collect()
+}
+
+async fn limits(State(gateway): Gateway) -> Json<Value> {
+    Json(json!({ "limits": all_limits(&*gateway) }))
+}
+
+async fn explained(State(gateway): Gateway, body: String) -> Response {
+    let question: Question = match serde_json::from_str(&body) {
+        Ok(question) => question,
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    match explain::explain(&gateway.running(), &question, gateway.clock()) {
+        Ok(explanation) => Json(explanation).into_response(),
+        Err(unclear) => problem(StatusCode::BAD_REQUEST, &unclear.to_string()),
+    }
+}
+
+async fn reload(State(gateway): Gateway) -> Response {
+    match gateway.reload().await {
+        Reload::Done(notes) => Json(notes).into_response(),
+        Reload::Mistakes(report) => {
+            let body = json!({
+                "status": 422,
+                "title": "The configuration has mistakes",
+                "detail": "the policies before still run",
+                "report": report.to_json(),
+            });
+            let kind = HeaderValue::from_static("application/problem+json");
+            let headers = [(header::CONTENT_TYPE, kind)];
+            (StatusCode::UNPROCESSABLE_ENTITY, headers, body.to_string()).into_response()
+        }
+        Reload::Failed(why) => problem(StatusCode::INTERNAL_SERVER_ERROR, &why),
+    }
+}
+
+async fn policies(State(gateway): Gateway) -> Json<Value> {
+    let ruleset = gateway.running().ruleset;
+    let files: Vec<Value> = ruleset
+        .files
+        .iter()
+        .map(|(path, text)| json!({ "path": path, "text": text }))
+        .collect();
+    let route = |route: &Arc<crate::route::Route>| {
+        let upstream = ruleset
+            .upstreams
+            .get(route.upstream)
+            .map(|upstream| &*upstream.name);
+        explain::describe_route(route, upstream)
+    };
+    let routes: Vec<Value> = ruleset.routes.iter().map(route).collect();
+    Json(json!({ "files": files, "routes": routes }))
+}

@@ -1,0 +1,325 @@
+//! Says what the gateway would do with a request, and why, without counting it: the same route
+//! table, identities and admission as on the request path.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HOST};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::generation::Running;
+use crate::admission::{Ask, Finding};
+use crate::clock::Clock;
+use crate::identity::{Identifier, Who};
+use crate::limit::{Identity, Rule};
+use crate::route::{Found, Route, normalise};
+
+/// A request to explain.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// `GET`.
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// The `Host`; `localhost` when absent.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Name and value of each field.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// The address of the connection's other end; 127.0.0.1 when absent.
+    #[serde(default)]
+    pub ip: Option<IpAddr>,
+    /// The body.
+    #[serde(default)]
+    pub body: String,
+}
+
+/// Why a question cannot be answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unclear(String);
+
+impl Question {
+    fn head(&self) -> Result<Parts, Unclear> {
+        let mut request = Request::builder()
+            .method(self.method.as_str())
+            .uri(self.path.as_str());
+        for (name, value) in &self.headers {
+            let name = HeaderName::try_from(name.as_str())
+                .map_err(|_| Unclear(format!("`{name}` is not a field name")))?;
+            let value = HeaderValue::try_from(value.as_str())
+                .map_err(|_| Unclear(format!("the value of `{name}` is not one")))?;
+            request = request.header(name, value);
+        }
+        let request = request
+            .body(())
+            .map_err(|error| Unclear(error.to_string()))?;
+        let (mut head, ()) = request.into_parts();
+        if let Some(host) = self.host.as_deref().or(Some("localhost"))
+            && !head.headers.contains_key(HOST)
+        {
+            let host = HeaderValue::try_from(host)
+                .map_err(|_| Unclear(format!("`{host}` is not a host")))?;
+            head.headers.insert(HOST, host);
+        }
+        Ok(head)
+    }
+}
+
+/// What would happen, as JSON: `status`, `route`, `who`, and of each limit its key, what remains and
+/// whether it decides.
+pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<Value, Unclear> {
+    let head = question.head()?;
+    let ruleset = &running.ruleset;
+    let Ok(path) = normalise(head.uri.path()) else {
+        return Ok(nowhere(400, "the path cannot be read in one way only"));
+    };
+    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let route = match ruleset.table.find(host, &head.method, &path) {
+        Found::Route(index) => &ruleset.routes[index],
+        Found::OtherMethod => {
+            return Ok(nowhere(
+                405,
+                "policies match this path with other methods only",
+            ));
+        }
+        Found::None => return Ok(nowhere(404, "no policy matches this request")),
+    };
+    let identifier = Identifier::new(ruleset.identity.clone(), running.keyer.clone());
+    let peer = question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let mut who = identifier.identify(peer, &head, || clock.wall());
+    if identifier.wants_body(&head) {
+        let content_type = head.headers.get(CONTENT_TYPE);
+        identifier.set_email(&mut who, content_type, question.body.as_bytes());
+    }
+    let ask = Ask {
+        rules: &route.rules,
+        who: &who,
+        identifier: &identifier,
+        now: clock.now(),
+    };
+    let verdict = running.admission.peek(&ask);
+    let missing = route.require.iter().find(|identity| !who.has(**identity));
+    let speaker = verdict.deciding.map(|index| verdict.findings[index].rule);
+    let limits = route.rules.iter().enumerate().map(|(place, rule)| {
+        let finding = verdict
+            .findings
+            .iter()
+            .find(|finding| finding.rule == place);
+        let decides = speaker == Some(place) && missing.is_none();
+        limit(rule, finding, &who, &identifier, decides)
+    });
+    let status = match (missing, verdict.admitted) {
+        (Some(_), _) => 401,
+        (None, false) => 429,
+        (None, true) => 200,
+    };
+    Ok(json!({
+        "status": status,
+        "admitted": status == 200,
+        "reason": missing.map(|identity| format!("this route requires a valid {}", identity.as_str())),
+        "route": describe_route(route, ruleset.upstreams.get(route.upstream).map(|u| &*u.name)),
+        "who": describe_who(&who, &identifier),
+        "retry_after": verdict.retry_after(&route.rules).filter(|_| status == 429).map(|w| w.ceil_secs()),
+        "limits": limits.collect::<Vec<_>>(),
+    }))
+}
+
+fn nowhere(status: u16, reason: &str) -> Value {
+    json!({ "status": status, "admitted": false, "reason": reason, "limits": [] })
+}
+
+/// A route, as operators see it.
+pub fn describe_route(route: &Route, upstream: Option<&str>) -> Value {
+    let require: Vec<&str> = route
+        .require
+        .iter()
+        .map(|identity| identity.as_str())
+        .collect();
+    let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
+    json!({
+        "name": &*route.name,
+        "match": route.pattern.to_string(),
+        "upstream": upstream,
+        "require": require,
+        "limits": limits,
+    })
+}
+
+fn describe_who(who: &Who, identifier: &Identifier) -> Value {
+    let plans = &identifier.settings().plan.plans;
+    json!({
+        "ip": who.ip.to_string(),
+        "user": who.user.as_deref(),
+        "token": who.token.is_some(),
+        "email": who.email.is_some(),
+        "plan": who.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
+        "unverified": who.unverified,
+    })
+}
+
+fn limit(
+    rule: &Arc<Rule>,
+    finding: Option<&Finding>,
+    who: &Who,
+    identifier: &Identifier,
+    decides: bool,
+) -> Value {
+    let mut value = describe_rule(rule);
+    value.insert("applies".into(), json!(finding.is_some()));
+    let Some(finding) = finding else {
+        let absent = rule.key.iter().all(|part| !who.has(*part));
+        let why = if absent {
+            "none of its keys is known"
+        } else {
+            "the address is exempt"
+        };
+        value.insert("reason".into(), json!(why));
+        return Value::Object(value);
+    };
+    value.insert("key".into(), json!(key_text(rule, who, identifier)));
+    value.extend(reading(finding, rule));
+    value.insert("decides".into(), json!(decides));
+    Value::Object(value)
+}
+
+/// What a limit says of a key.
+pub fn reading(finding: &Finding, rule: &Rule) -> Map<String, Value> {
+    let reading = &finding.reading;
+    let seconds = |nanos: crate::clock::Nanos| Duration::from(nanos).as_secs_f64();
+    let rate = rule.limit.windows.get(usize::from(reading.window));
+    let value = json!({
+        "standing": reading.standing.as_str(),
+        "window": rate.map(|rate| rate.window().ceil_secs()),
+        "quota": reading.quota,
+        "remaining": reading.remaining,
+        "next_unit_in": seconds(reading.reset),
+        "wait": seconds(reading.wait),
+        "sketched": reading.sketched,
+    });
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// A limit, as operators see it.
+pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
+    let rates: Vec<String> = rule.limit.windows.iter().map(ToString::to_string).collect();
+    let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
+    let value = json!({
+        "limit": rule.name.as_str(),
+        "at": rule.origin,
+        "scope": rule.scope,
+        "counts_by": key,
+        "rate": rates,
+        "algorithm": rule.limit.algorithm.as_str(),
+        "guarantee": rule.limit.guarantee(),
+        "shadow": rule.shadow,
+    });
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn key_text(rule: &Rule, who: &Who, identifier: &Identifier) -> String {
+    let part = |identity: &Identity| match identity {
+        Identity::Ip => {
+            let network = identifier.settings().ip.group(who.ip);
+            let single = network.prefix_len() == network.max_prefix_len();
+            let text = if single {
+                who.ip.to_string()
+            } else {
+                network.to_string()
+            };
+            Some(format!("ip {text}"))
+        }
+        Identity::User => who.user.as_deref().map(|user| format!("user {user}")),
+        Identity::Token => who.token.map(|_| "token (hashed)".into()),
+        Identity::Email => who.email.map(|_| "email (hashed)".into()),
+        Identity::Plan => {
+            let plan = who
+                .plan
+                .and_then(|plan| identifier.settings().plan.plans.get(plan));
+            plan.map(|plan| format!("plan {}", plan.name))
+        }
+    };
+    rule.key
+        .iter()
+        .filter_map(part)
+        .collect::<Vec<_>>()
+        .join(" and ")
+}
+
+/// The text form of an explanation.
+pub fn render(explanation: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let mut out = String::new();
+    let status = text(&explanation["status"]);
+    let what = match explanation["status"].as_u64() {
+        Some(200) => "admitted",
+        Some(429) => "refused by a limit",
+        _ => "not served",
+    };
+    out += &format!("{status} {what}");
+    if let Some(reason) = explanation["reason"].as_str() {
+        out += &format!(": {reason}");
+    }
+    if let Some(wait) = explanation["retry_after"].as_u64() {
+        out += &format!("; admitted again in {wait} s");
+    }
+    out.push('\n');
+    let route = &explanation["route"];
+    if route.is_object() {
+        let upstream = text(&route["upstream"]);
+        out += &format!(
+            "route {} ({}) to {upstream}\n",
+            text(&route["name"]),
+            text(&route["match"])
+        );
+        let who = &explanation["who"];
+        out += &format!("from ip {}", text(&who["ip"]));
+        for name in ["user", "plan"] {
+            if let Some(value) = who[name].as_str() {
+                out += &format!(", {name} {value}");
+            }
+        }
+        if who["unverified"] == true {
+            out += ", with a credential that does not verify";
+        }
+        out.push('\n');
+    }
+    for limit in explanation["limits"].as_array().into_iter().flatten() {
+        let mark = if limit["decides"] == true { "*" } else { " " };
+        out += &format!("{mark} {} ({})", text(&limit["limit"]), text(&limit["at"]));
+        if limit["applies"] == true {
+            out += &format!(
+                ": {} for {}; {} of {} left in {} s, next unit in {:.3} s",
+                text(&limit["standing"]),
+                text(&limit["key"]),
+                text(&limit["remaining"]),
+                text(&limit["quota"]),
+                text(&limit["window"]),
+                limit["next_unit_in"].as_f64().unwrap_or(0.0),
+            );
+        } else {
+            out += &format!(": does not apply, {}", text(&limit["reason"]));
+        }
+        if limit["shadow"] == true {
+            out += " (shadow: never refuses)";
+        }
+        out += &format!("\n    {}\n", text(&limit["guarantee"]));
+    }
+    if explanation["limits"]
+        .as_array()
+        .is_some_and(|limits| !limits.is_empty())
+    {
+        out += "* decides\n";
+    }
+    out
+}

@@ -52,10 +52,17 @@ impl Ring {
 
     /// Units in `window`.
     pub fn used(self, words: &[u32], now: Nanos, window: Nanos) -> u32 {
-        let counts = self
-            .covered(words, now, window)
-            .map(|number| words[self.slot(number)]);
-        counts.fold(0, u32::saturating_add)
+        let (oldest, newest) = self.covered(words, now, window).into_inner();
+        let Some(apart) = newest.checked_sub(oldest) else {
+            return 0;
+        };
+        // The covered counts lie side by side but for one turn of the ring.
+        let (first, many) = (self.slot(oldest), apart as usize + 1);
+        let turn = self.words();
+        let before = &words[first..turn.min(first + many)];
+        let after = &words[HEAD..(first + many).max(turn) - turn + HEAD];
+        let counts = before.iter().chain(after).map(|count| u64::from(*count));
+        u32::try_from(counts.sum::<u64>()).unwrap_or(u32::MAX)
     }
 
     /// Until `units` of those in `window` no longer count.

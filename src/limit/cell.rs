@@ -82,7 +82,6 @@ impl Limit {
                 .map(|rate| sliding_window::ring(rate.window()).words())
                 .sum(),
             Algorithm::MultiLevel => multi_level::rings(self)
-                .iter()
                 .map(|(_, ring)| ring.words())
                 .sum(),
             Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS,
@@ -117,8 +116,15 @@ impl Limit {
         };
         let ceiling = self.throttle.ceiling(base);
         match self.algorithm {
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                let most = gcra::most(gcra::interval(quota, rate.window()));
+                (base.min(most), ceiling.min(most))
+            }
             // A ring never holds more, so that it never forgets either.
-            Algorithm::SlidingLog => (base, ceiling.min(sliding_log::MAX_STAMPS)),
+            Algorithm::SlidingLog => {
+                let most = sliding_log::MAX_STAMPS;
+                (base.min(most), ceiling.min(most))
+            }
             _ => (base, ceiling),
         }
     }
@@ -164,12 +170,22 @@ impl Window<'_> {
                 fixed_window::used(words, self.key, now, window)
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                gcra::used(&self.state[self.index * gcra::WORDS..], now, self.interval)
+                let words = &self.state[self.index * gcra::WORDS..];
+                gcra::used(words, now.after(self.slack()), self.interval)
             }
         }
     }
 
-    /// Until `units` of those that count no longer do.
+    /// Until `units` of those that count no longer do, `committed` of them for a time that is known.
+    fn wait_for(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
+        if units <= committed {
+            return self.wait(now, units);
+        }
+        // The rest is pending and may be given back at any moment.
+        UNKNOWN_WAIT
+    }
+
+    /// Until `units` of those that count no longer do; there are as many.
     fn wait(&self, now: Nanos, units: u32) -> Nanos {
         let window = self.rate.window();
         match self.limit.algorithm {
@@ -182,13 +198,22 @@ impl Window<'_> {
                 let (offset, ring) = multi_level::ring_of(self.limit, window);
                 ring.wait(&self.state[offset..], now, window, units)
             }
-            Algorithm::FixedWindow => fixed_window::wait(self.key, now, window),
-            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => gcra::wait(
-                &self.state[self.index * gcra::WORDS..],
-                now,
-                self.interval,
-                units,
-            ),
+            Algorithm::FixedWindow => {
+                let words = &self.state[self.index * fixed_window::WORDS..];
+                fixed_window::wait(words, self.key, now, window)
+            }
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                let words = &self.state[self.index * gcra::WORDS..];
+                gcra::wait(words, now.after(self.slack()), self.interval, units)
+            }
+        }
+    }
+
+    /// What of the longest delay is no whole interval: so much later than it is, a unit may come.
+    fn slack(&self) -> Nanos {
+        match self.limit.algorithm {
+            Algorithm::LeakyBucket { max_delay } => Nanos(max_delay.0 % self.interval),
+            _ => Nanos::ZERO,
         }
     }
 }
@@ -243,10 +268,7 @@ impl Cell<'_> {
                 reading.standing = Standing::Unsatisfiable;
             } else if let Some(excess) = exceeds(total, cost, ceiling) {
                 reading.standing = Standing::Refused;
-                reading.wait = window.wait(now, excess.min(committed));
-                if excess > committed {
-                    reading.wait = reading.wait.max(UNKNOWN_WAIT);
-                }
+                reading.wait = window.wait_for(now, committed, excess);
             } else {
                 over |= exceeds(total, cost, base).is_some();
                 delay = delay.max(self.delay(&window, now));
@@ -272,12 +294,15 @@ impl Cell<'_> {
         reading.reset = self.reset(reading, now, multiply);
     }
 
+    /// Until the window that speaks has one more unit than remains now.
     fn reset(&self, reading: &Reading, now: Nanos, multiply: u32) -> Nanos {
         let window = self.window(usize::from(reading.window), multiply);
-        match (window.used(now), self.pending()) {
-            (0, 0) => Nanos::ZERO,
-            (0, _) => UNKNOWN_WAIT,
-            _ => window.wait(now, 1),
+        let (base, _) = self.limit.bounds(&window.rate, multiply);
+        let committed = window.used(now);
+        let total = committed.saturating_add(self.pending());
+        match exceeds(total, 1, base.min(total)) {
+            Some(units) if total > 0 => window.wait_for(now, committed, units),
+            _ => Nanos::ZERO,
         }
     }
 
@@ -308,7 +333,11 @@ impl Cell<'_> {
             Algorithm::SlidingLog => {
                 sliding_log::move_to(self.limit, self.state(), now, &mut words[head..]);
             }
-            _ => words[head..self.words.len()].copy_from_slice(self.state()),
+            // Places may be larger than what they hold.
+            _ => {
+                let end = self.limit.max_words();
+                words[head..end].copy_from_slice(&self.words[head..end]);
+            }
         }
     }
 
@@ -384,8 +413,7 @@ impl Cell<'_> {
                 })
                 .max(),
             Algorithm::MultiLevel => multi_level::rings(limit)
-                .iter()
-                .map(|(offset, ring)| ring.fresh_at(&state[*offset..]))
+                .map(|(offset, ring)| ring.fresh_at(&state[offset..]))
                 .max(),
             Algorithm::FixedWindow => each
                 .map(|(index, rate)| {
@@ -408,16 +436,31 @@ impl Cell<'_> {
     }
 
     /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
-    /// window than `old` would have counted there, so that a changed limit forgives nothing.
+    /// window than `old` would have counted there, or all that the window admits, so that a changed
+    /// limit forgives nothing. Needs [`Limit::max_words`].
     pub fn convert_from(&mut self, old: &Cell<'_>, now: Nanos) {
-        let counted = (0..old.limit.windows.len()).map(|index| old.window(index, 1).used(now));
-        let counted = counted.max().unwrap_or(0);
+        // With the largest plan, for which the shortest interval counts the most units.
+        let multiply = old.limit.max_multiply;
+        let windows = 0..old.limit.windows.len();
+        let counted = windows.map(|index| old.window(index, multiply).used(now));
+        let mut counted = counted.max().unwrap_or(0);
         let pending = old.pending();
         if self.limit.reserves {
             self.words[0] = pending;
-            self.commit(now, counted, 1);
         } else {
-            self.commit(now, counted.saturating_add(pending), 1);
+            counted = counted.saturating_add(pending);
+        }
+        match self.limit.algorithm {
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
+                let state = &mut self.words[self.limit.pending_words()..];
+                for (index, rate) in self.limit.windows.iter().enumerate() {
+                    // More than all of it would keep the key waiting for longer than any window.
+                    let counted = counted.min(self.limit.bounds(rate, 1).1);
+                    let interval = gcra::interval(rate.quota(), rate.window());
+                    gcra::apply(&mut state[index * gcra::WORDS..], now, interval, counted);
+                }
+            }
+            _ => self.commit(now, counted, 1),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Windows that stand still. Each key has its own phase, so that the clients that were refused in
 //! one window do not all come back in the same instant.
 //!
-//! Words of each window: `[number of the window, units]`.
+//! Words of each window: `[number of the window, units]`. Numbers wrap after 2^32 windows, for windows
+//! of a second 136 years after the clock's origin.
 
 use super::Fingerprint;
 use crate::clock::Nanos;
@@ -13,13 +14,18 @@ fn phase(key: Fingerprint, window: Nanos) -> u64 {
     (key.0 >> 64) as u64 % window.0
 }
 
-fn number(key: Fingerprint, window: Nanos, now: Nanos) -> u64 {
-    now.0.saturating_add(phase(key, window)) / window.0
+/// The number of the window of `now`; never before the one that counts, for a clock that another
+/// thread read a moment earlier must not forgive what has been used since.
+fn number(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u64 {
+    let number = now.0.saturating_add(phase(key, window)) / window.0;
+    let ahead = words[0].wrapping_sub(number as u32);
+    let earlier = words[1] > 0 && ahead <= i32::MAX as u32;
+    if earlier { number + u64::from(ahead) } else { number }
 }
 
 /// Units in the window of `now`.
 pub(super) fn used(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u32 {
-    if words[0] == number(key, window, now) as u32 {
+    if words[0] == number(words, key, now, window) as u32 {
         words[1]
     } else {
         0
@@ -27,15 +33,15 @@ pub(super) fn used(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -
 }
 
 /// Until the next window begins.
-pub(super) fn wait(key: Fingerprint, now: Nanos, window: Nanos) -> Nanos {
-    let next = (number(key, window, now) + 1).saturating_mul(window.0);
+pub(super) fn wait(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> Nanos {
+    let next = (number(words, key, now, window) + 1).saturating_mul(window.0);
     Nanos(next - phase(key, window)).since(now)
 }
 
 /// Counts `cost` units at `now`.
 pub(super) fn apply(words: &mut [u32], key: Fingerprint, now: Nanos, window: Nanos, cost: u32) {
     let before = used(words, key, now, window);
-    words[0] = number(key, window, now) as u32;
+    words[0] = number(words, key, now, window) as u32;
     words[1] = before.saturating_add(cost);
 }
 

@@ -17,6 +17,12 @@ pub(super) fn interval(quota: u32, window: Nanos) -> u64 {
     window.0.div_ceil(u64::from(quota.max(1))).max(1)
 }
 
+/// The largest burst: what comes back within 2^62 ns, 146 years. With more, arrival times would pass
+/// the end of time and forget.
+pub(super) fn most(interval: u64) -> u32 {
+    u32::try_from((1 << 62) / interval).unwrap_or(u32::MAX)
+}
+
 /// The theoretical arrival time.
 pub(super) fn arrival(words: &[u32]) -> Nanos {
     Nanos(u64::from(words[1]) << 32 | u64::from(words[0]))

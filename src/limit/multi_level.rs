@@ -3,8 +3,6 @@
 //! is counted in full. Never more than the quota in any window; a unit holds for up to one bucket
 //! longer than the window.
 
-use smallvec::SmallVec;
-
 use super::Limit;
 use super::buckets::Ring;
 use crate::clock::Nanos;
@@ -26,32 +24,32 @@ fn level(window: Nanos) -> usize {
 }
 
 /// The rings that a limit needs, finest first, each with the offset of its words.
-pub(super) fn rings(limit: &Limit) -> SmallVec<[(usize, Ring); 4]> {
-    let mut rings = SmallVec::new();
-    let mut offset = 0;
-    for (place, length) in LEVELS.into_iter().enumerate() {
-        let here = limit
-            .windows
-            .iter()
-            .map(|rate| rate.window())
-            .filter(|w| level(*w) == place);
-        if let Some(longest) = here.max() {
-            let buckets = longest.0.div_ceil(length.0) as u32;
-            let ring = Ring { length, buckets };
-            rings.push((offset, ring));
-            offset += ring.words();
-        }
-    }
-    rings
+pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, Ring)> {
+    // Windows come in growing order, so those of a level stand together, its longest last.
+    let windows = limit.windows.iter().map(|rate| rate.window());
+    let next = windows.clone().skip(1).map(Some).chain([None]);
+    let longest = windows.zip(next).filter(|(window, next)| {
+        next.is_none_or(|next| level(next) != level(*window))
+    });
+    longest.scan(0, |end, (window, _)| {
+        let ring = ring(window);
+        let offset = *end;
+        *end += ring.words();
+        Some((offset, ring))
+    })
+}
+
+fn ring(longest: Nanos) -> Ring {
+    let length = bucket(longest);
+    let buckets = longest.0.div_ceil(length.0) as u32;
+    Ring { length, buckets }
 }
 
 /// The ring that answers a window.
 pub(super) fn ring_of(limit: &Limit, window: Nanos) -> (usize, Ring) {
-    let length = LEVELS[level(window)];
-    let found = rings(limit)
-        .into_iter()
-        .find(|(_, ring)| ring.length == length);
-    found.unwrap_or((0, Ring { length, buckets: 1 }))
+    let length = bucket(window);
+    let found = rings(limit).find(|(_, ring)| ring.length == length);
+    found.unwrap_or((0, ring(window)))
 }
 
 /// Length of the buckets that a window is summed over.

@@ -48,8 +48,9 @@ impl<'a> Log<'a> {
         (self.words[0] & 0xffff) as usize
     }
 
+    /// Never so many that the head has no room in its half word, however large the place is.
     fn capacity(&self) -> usize {
-        self.words.len() - HEAD
+        (self.words.len() - HEAD).min(MAX_STAMPS as usize)
     }
 
     /// The stamp at `place`, oldest first.

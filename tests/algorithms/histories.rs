@@ -1,0 +1,201 @@
+//! Random and adversarial histories of each algorithm against the oracle.
+
+use tollgate::limit::{Algorithm, Reading, Standing};
+
+use crate::draw::{BUCKETS, Draw, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, SECOND, histories};
+use crate::subject::{Subject, check_fresh, check_reading, check_reset};
+
+/// Drives histories of `algorithm`; `judge` sees each reading before it is taken and the subject
+/// after.
+fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
+    histories(HISTORIES, |draw| {
+        let mut subject = Subject::drawn(draw, algorithm);
+        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
+        let most = subject.most(multiply);
+        let mut wait = tollgate::clock::Nanos::ZERO;
+        for _ in 0..draw.within(10, 24) {
+            let step = draw.step(subject.now, &subject.limit, wait);
+            subject.now = subject.now.saturating_add(step);
+            if draw.once_in(16) {
+                // Another thread read the clock a moment earlier.
+                subject.now -= draw.below(subject.limit.longest().0.min(subject.now));
+            }
+            if algorithm == FIXED && subject.now > 130 * 365 * 86_400 * SECOND {
+                break;
+            }
+            let cost = draw.cost(most);
+            let before = subject.eval(subject.now, cost, multiply);
+            check_reading(&mut subject, cost, multiply, before);
+            let words = subject.words.clone();
+            let expected = expected(&subject, cost, multiply);
+            let reading = subject.ask(cost, multiply);
+            assert_eq!(reading.standing, before.standing);
+            if !reading.standing.admits() {
+                assert_eq!(words, subject.words, "a refusal changes nothing");
+            }
+            judge(&subject, &Asked { multiply, before, expected });
+            check_reset(&mut subject, multiply, reading);
+            if draw.once_in(4) {
+                compact(&mut subject, draw);
+                check_fresh(&mut subject);
+            }
+            wait = if reading.wait.0 > 0 { reading.wait } else { reading.reset };
+        }
+    });
+}
+
+/// One request, what the cell said, and what an exact log of all units says.
+struct Asked {
+    multiply: u32,
+    before: Reading,
+    expected: Standing,
+}
+
+fn expected(subject: &Subject, cost: u32, multiply: u32) -> Standing {
+    let mut standing = Standing::Within;
+    for rate in &subject.limit.windows {
+        let used = subject.logged(subject.now, rate.window().0) + u64::from(cost);
+        let here = if cost > subject.ceiling(rate, multiply) {
+            return Standing::Unsatisfiable;
+        } else if used > u64::from(subject.ceiling(rate, multiply)) {
+            Standing::Refused
+        } else if used > u64::from(subject.quota(rate, multiply)) {
+            Standing::Over
+        } else {
+            Standing::Within
+        };
+        let rank = |standing| [Standing::Within, Standing::Over, Standing::Refused]
+            .iter()
+            .position(|each| *each == standing);
+        if rank(here) > rank(standing) {
+            standing = here;
+        }
+    }
+    standing
+}
+
+/// Moves the state to another place in the middle of its history.
+fn compact(subject: &mut Subject, draw: &mut Draw) {
+    let now = tollgate::clock::Nanos(subject.now);
+    let least = subject.cell().needs_words(now, 0);
+    let most = subject.limit.max_words();
+    let len = draw.within(least as u64, most as u64) as usize;
+    let before = subject.eval(subject.now, 1, 1);
+    subject.relocate(if subject.limit.inline() { least } else { len });
+    assert_eq!(before, subject.eval(subject.now, 1, 1), "a move changes nothing");
+}
+
+/// No window of real time ever holds more than its ceiling.
+fn never_above(subject: &Subject, asked: &Asked) {
+    for rate in &subject.limit.windows {
+        let counted = subject.counted(subject.latest(), rate.window().0);
+        let ceiling = subject.ceiling(rate, asked.multiply);
+        assert!(counted <= u64::from(ceiling), "{counted} of {ceiling} in {rate}");
+    }
+}
+
+#[test]
+fn sliding_log_decides_as_the_oracle() {
+    drive(LOG, |subject, asked| {
+        assert_eq!(asked.before.standing, asked.expected);
+        never_above(subject, asked);
+    });
+}
+
+#[test]
+fn sliding_window_never_exceeds() {
+    drive(BUCKETS, |subject, asked| {
+        conservative(asked);
+        never_above(subject, asked);
+    });
+}
+
+#[test]
+fn multi_level_never_exceeds() {
+    drive(LEVELS, |subject, asked| {
+        conservative(asked);
+        never_above(subject, asked);
+    });
+}
+
+/// Buckets may refuse what a log admits; what they admit the log admits, but for its own rounding.
+fn conservative(asked: &Asked) {
+    let impossible = asked.expected == Standing::Unsatisfiable;
+    assert_eq!(asked.before.standing == Standing::Unsatisfiable, impossible);
+}
+
+#[test]
+fn fixed_window_holds_in_each_of_its_windows() {
+    drive(FIXED, |subject, asked| {
+        for rate in &subject.limit.windows {
+            let window = rate.window().0;
+            let ceiling = u64::from(subject.ceiling(rate, asked.multiply));
+            let phase = (subject.key.0 >> 64) as u64 % window;
+            let latest = subject.latest();
+            let begun = latest.saturating_add(phase) % window + 1;
+            let here = subject.counted(latest, begun);
+            assert!(here <= ceiling, "{here} of {ceiling} in the window that stands");
+            let some = subject.counted(latest, window);
+            assert!(some <= 2 * ceiling, "{some} of {ceiling} in some {rate}");
+        }
+    });
+}
+
+#[test]
+fn gcra_holds_its_bound() {
+    drive(GCRA, |subject, asked| {
+        let Algorithm::Gcra { burst } = subject.limit.algorithm else {
+            unreachable!()
+        };
+        for rate in &subject.limit.windows {
+            let quota = subject.quota(rate, asked.multiply);
+            let interval = rate.window().0.div_ceil(u64::from(quota));
+            let burst = burst.map_or(quota, |burst| burst.saturating_mul(asked.multiply));
+            let burst = subject.limit.throttle.ceiling(burst);
+            let most = u64::from(burst) + rate.window().0.div_ceil(interval) - 1;
+            let counted = subject.counted(subject.latest(), rate.window().0);
+            assert!(counted <= most, "{counted} of {most} in {rate}");
+        }
+    });
+}
+
+#[test]
+fn leaky_bucket_spaces_what_passes() {
+    histories(HISTORIES, |draw| {
+        let mut subject = Subject::drawn(draw, LEAKY);
+        let Algorithm::LeakyBucket { max_delay } = subject.limit.algorithm else {
+            unreachable!()
+        };
+        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
+        let most = subject.most(multiply);
+        let mut next = vec![0_u64; subject.limit.windows.len()];
+        let mut wait = tollgate::clock::Nanos::ZERO;
+        for _ in 0..draw.within(10, 24) {
+            let step = draw.step(subject.now, &subject.limit, wait);
+            subject.now = subject.now.saturating_add(step);
+            let cost = draw.cost(most);
+            let before = subject.eval(subject.now, cost, multiply);
+            check_reading(&mut subject, cost, multiply, before);
+            let reading = subject.ask(cost, multiply);
+            check_reset(&mut subject, multiply, reading);
+            if draw.once_in(4) {
+                check_fresh(&mut subject);
+            }
+            wait = if reading.wait.0 > 0 { reading.wait } else { reading.reset };
+            let turn = next.iter().map(|next| next.saturating_sub(subject.now)).max();
+            let early = turn.unwrap_or(0);
+            if reading.standing.admits() {
+                assert_eq!(reading.delay.0, early, "held back to its turn");
+                assert!(early <= max_delay.0, "held back for {early}");
+                for (next, rate) in next.iter_mut().zip(&subject.limit.windows) {
+                    let quota = subject.quota(rate, multiply);
+                    let interval = rate.window().0.div_ceil(u64::from(quota));
+                    let turn = (*next).max(subject.now);
+                    *next = turn.saturating_add(interval.saturating_mul(u64::from(cost)));
+                }
+            } else if cost == 1 {
+                assert!(early > max_delay.0, "refused what had to wait for {early}");
+            }
+        }
+    });
+}

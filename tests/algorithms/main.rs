@@ -1,0 +1,11 @@
+//! The limit algorithms against a naive oracle that keeps everything: what each limit says of itself
+//! must be true of every history, and the attacks that its sentence admits must reach it.
+//!
+//! Histories are short, many, and the same in each run; a failure names the seed of its history.
+
+mod attacks;
+mod changes;
+mod draw;
+mod histories;
+mod reserving;
+mod subject;

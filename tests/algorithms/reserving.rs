@@ -1,0 +1,109 @@
+//! Limits whose use is known only from the response: what is pending counts, and settling it never
+//! takes a window above its ceiling unless more was used than was reserved.
+
+use tollgate::limit::{Algorithm, Standing};
+
+use crate::draw::{BUCKETS, FIXED, GCRA, HISTORIES, LEVELS, LOG, histories};
+use crate::subject::{Subject, check_fresh};
+
+fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
+    histories(HISTORIES / 2, |draw| {
+        let mut subject = Subject::drawn(draw, algorithm);
+        subject.limit.reserves = true;
+        subject.words = vec![0; subject.limit.min_words(1)];
+        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
+        let most = subject.most(multiply);
+        let mut open: Vec<u32> = Vec::new();
+        let mut wait = tollgate::clock::Nanos::ZERO;
+        for _ in 0..draw.within(10, 30) {
+            let step = draw.step(subject.now, &subject.limit, wait);
+            subject.now = (subject.now + step).min(u64::MAX / 8);
+            if open.is_empty() || draw.once_in(2) {
+                let cost = draw.cost(most).min(most);
+                let reading = subject.ask(cost, multiply);
+                match reading.standing {
+                    Standing::Within | Standing::Over => open.push(cost),
+                    _ => {
+                        assert!(reading.wait.0 > 0, "a refusal waits");
+                        check_refusal(&mut subject, cost, multiply, reading.wait.0);
+                    }
+                }
+                wait = reading.wait;
+            } else {
+                let reserved = open.swap_remove(draw.below(open.len() as u64) as usize);
+                let used = match draw.below(4) {
+                    0 => 0,
+                    1 => draw.within(0, u64::from(reserved)) as u32,
+                    2 if debts => draw.within(0, 2 * u64::from(most)) as u32,
+                    _ => reserved,
+                };
+                subject.settle(reserved, used, multiply);
+            }
+            judge(&mut subject, multiply);
+            if !open.is_empty() {
+                assert_eq!(subject.cell().fresh_at().0, u64::MAX, "pending is not fresh");
+            }
+        }
+        for reserved in open.drain(..) {
+            subject.settle(reserved, reserved, multiply);
+        }
+        judge(&mut subject, multiply);
+        check_fresh(&mut subject);
+    });
+}
+
+/// While what is pending stays, the wait is what the rest needs; where it alone is in the way, nobody
+/// knows.
+fn check_refusal(subject: &mut Subject, cost: u32, multiply: u32, wait: u64) {
+    let then = subject.now + wait;
+    if subject.eval(then, cost, multiply).standing.admits() {
+        let before = subject.eval(then - 1, cost, multiply).standing;
+        assert!(before == Standing::Refused || wait == 1_000_000_000, "one tick early");
+    } else {
+        assert!(subject.pending > 0, "only pending units may prolong a wait");
+    }
+}
+
+fn holds(subject: &mut Subject, multiply: u32) {
+    for rate in subject.limit.windows.clone() {
+        let counted = subject.counted(subject.now, rate.window().0) + u64::from(subject.pending);
+        let ceiling = u64::from(subject.ceiling(&rate, multiply));
+        assert!(counted <= ceiling, "{counted} of {ceiling} in {rate}");
+    }
+}
+
+#[test]
+fn sliding_log_holds() {
+    drive(LOG, false, holds);
+}
+
+#[test]
+fn sliding_window_holds() {
+    drive(BUCKETS, false, holds);
+}
+
+#[test]
+fn multi_level_holds() {
+    drive(LEVELS, false, holds);
+}
+
+/// More used than reserved is debt: whoever owes waits, and each algorithm knows of all of it that
+/// matters.
+#[test]
+fn debts_are_paid() {
+    for algorithm in [LOG, BUCKETS, LEVELS, FIXED, GCRA] {
+        drive(algorithm, true, |subject, multiply| {
+            let exact = matches!(algorithm, LOG | BUCKETS | LEVELS);
+            for rate in subject.limit.windows.clone() {
+                let counted = subject.counted(subject.now, rate.window().0);
+                let counted = counted + u64::from(subject.pending);
+                let held = if algorithm == LOG { 65_535 } else { u32::MAX };
+                let ceiling = u64::from(subject.ceiling(&rate, multiply).min(held));
+                if exact && counted >= ceiling {
+                    let standing = subject.eval(subject.now, 1, multiply).standing;
+                    assert_eq!(standing, Standing::Refused, "{counted} of {ceiling} in {rate}");
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,246 @@
+//! A cell, the words it lives in, and the oracle beside it: every unit that was ever admitted.
+
+use tollgate::clock::Nanos;
+use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Reading, Standing};
+
+use crate::draw::{Draw, SECOND};
+
+pub struct Subject {
+    pub limit: Limit,
+    pub key: Fingerprint,
+    pub words: Vec<u32>,
+    pub now: u64,
+    /// Units and when they were counted, never before an earlier one.
+    pub admitted: Vec<(u64, u32)>,
+    pub pending: u32,
+}
+
+impl Subject {
+    pub fn new(limit: Limit, key: u128, now: u64) -> Subject {
+        Subject {
+            words: vec![0; limit.min_words(1)],
+            limit,
+            key: Fingerprint(key),
+            now,
+            admitted: Vec::new(),
+            pending: 0,
+        }
+    }
+
+    pub fn drawn(draw: &mut Draw, algorithm: Algorithm) -> Subject {
+        let limit = draw.limit(algorithm);
+        let key = u128::from(draw.next()) << 64 | u128::from(draw.next());
+        let now = match algorithm {
+            // The numbers of its windows wrap after 136 years.
+            Algorithm::FixedWindow => draw.start() % (365 * 86_400 * SECOND),
+            _ => draw.start(),
+        };
+        Subject::new(limit, key, now)
+    }
+
+    pub fn cell(&mut self) -> Cell<'_> {
+        Cell {
+            limit: &self.limit,
+            key: self.key,
+            words: &mut self.words,
+        }
+    }
+
+    pub fn eval(&mut self, now: u64, cost: u32, multiply: u32) -> Reading {
+        self.cell().eval(Nanos(now), cost, multiply)
+    }
+
+    pub fn used(&mut self, now: u64, index: usize) -> u32 {
+        self.cell().used(Nanos(now), index)
+    }
+
+    /// Moves the state to a place of `len` words.
+    pub fn relocate(&mut self, len: usize) {
+        let now = Nanos(self.now);
+        let mut place = vec![u32::MAX; len];
+        place.fill(0);
+        self.cell().move_to(now, &mut place);
+        self.words = place;
+    }
+
+    pub fn make_room(&mut self, cost: u32) {
+        let now = Nanos(self.now);
+        let needs = self.cell().needs_words(now, cost);
+        assert!(needs <= self.limit.max_words(), "room beyond the most");
+        if needs > self.words.len() {
+            self.relocate(needs);
+        }
+    }
+
+    /// Asks and takes as a store does.
+    pub fn ask(&mut self, cost: u32, multiply: u32) -> Reading {
+        let now = self.now;
+        let mut reading = self.eval(now, cost, multiply);
+        if !reading.standing.admits() {
+            return reading;
+        }
+        if self.limit.reserves {
+            self.pending += cost;
+        } else {
+            self.make_room(cost);
+            self.admitted.push((self.latest(), cost));
+        }
+        let mut cell = self.cell();
+        cell.apply(Nanos(now), cost, multiply);
+        cell.taken(&mut reading, Nanos(now), cost, multiply);
+        reading
+    }
+
+    pub fn settle(&mut self, reserved: u32, used: u32, multiply: u32) {
+        let now = Nanos(self.now);
+        self.make_room(used);
+        self.cell().settle(now, reserved, used, multiply);
+        self.pending -= reserved;
+        if used > 0 {
+            self.admitted.push((self.latest(), used));
+        }
+    }
+
+    /// The newest moment that was seen when something was admitted, or now.
+    pub fn latest(&self) -> u64 {
+        let newest = self.admitted.last().map_or(0, |(time, _)| *time);
+        self.now.max(newest)
+    }
+
+    /// Units in the window `(end - window, end]` of real time.
+    pub fn counted(&self, end: u64, window: u64) -> u64 {
+        let newest_first = self.admitted.iter().rev();
+        let inside = newest_first.take_while(|(time, _)| time + window > end);
+        inside.map(|(_, units)| u64::from(*units)).sum()
+    }
+
+    /// Units in the window of real time that ends at `end`, with what came later left out.
+    pub fn counted_between(&self, end: u64, window: u64) -> u64 {
+        let before = self.admitted.iter().filter(|(time, _)| *time <= end);
+        let inside = before.filter(|(time, _)| time + window > end);
+        inside.map(|(_, units)| u64::from(*units)).sum()
+    }
+
+    /// Units that an exact log of ticks of `1 << shift` ns counts, as documented.
+    pub fn logged(&self, now: u64, window: u64) -> u64 {
+        let shift = self.log_shift();
+        let (now, window) = (now >> shift, window.div_ceil(1 << shift));
+        let newest_first = self.admitted.iter().rev();
+        let inside =
+            newest_first.take_while(|(time, _)| time.div_ceil(1 << shift) + window > now);
+        inside.map(|(_, units)| u64::from(*units)).sum()
+    }
+
+    fn log_shift(&self) -> u32 {
+        let longest = self.limit.longest().0;
+        (0..64).find(|shift| longest >> shift < 1 << 30).unwrap()
+    }
+
+    pub fn quota(&self, rate: &Rate, multiply: u32) -> u32 {
+        rate.quota().saturating_mul(multiply)
+    }
+
+    pub fn ceiling(&self, rate: &Rate, multiply: u32) -> u32 {
+        self.limit.throttle.ceiling(self.quota(rate, multiply))
+    }
+
+    /// The largest cost that a fresh cell admits.
+    pub fn most(&self, multiply: u32) -> u32 {
+        let ceilings = self.limit.windows.iter().map(|rate| self.ceiling(rate, multiply));
+        let ceiling = ceilings.min().unwrap();
+        match self.limit.algorithm {
+            Algorithm::SlidingLog => return ceiling.min(65_535),
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {}
+            _ => return ceiling,
+        }
+        let fresh = |cost| {
+            let mut words = vec![0; self.limit.min_words(1)];
+            let (limit, key) = (&self.limit, self.key);
+            let words = &mut words;
+            Cell { limit, key, words }
+                .eval(Nanos(self.now), cost, multiply)
+                .standing
+                .admits()
+        };
+        let (mut low, mut high) = (0, u32::MAX);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if fresh(middle) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+}
+
+/// What must hold of every reading, whatever the algorithm.
+pub fn check_reading(subject: &mut Subject, cost: u32, multiply: u32, reading: Reading) {
+    let now = subject.now;
+    let rate = subject.limit.windows[usize::from(reading.window)];
+    assert_eq!(reading.quota, subject.quota(&rate, multiply));
+    match reading.standing {
+        Standing::Within | Standing::Over => {
+            assert_eq!(reading.wait, Nanos::ZERO, "what passes does not wait");
+            let left = reading.remaining;
+            if left > 0 {
+                let fits = subject.eval(now, left, multiply).standing;
+                assert_eq!(fits, Standing::Within, "{left} units remain");
+            }
+            if let Some(above) = left.checked_add(1) {
+                let above = subject.eval(now, above, multiply).standing;
+                assert_ne!(above, Standing::Within, "only {left} units remain");
+            }
+        }
+        Standing::Refused => {
+            let wait = reading.wait.0;
+            assert!(wait > 0, "a refusal waits");
+            let Some(then) = now.checked_add(wait) else {
+                return;
+            };
+            let before = subject.eval(then - 1, cost, multiply).standing;
+            assert_eq!(before, Standing::Refused, "one tick early");
+            let then = subject.eval(then, cost, multiply).standing;
+            assert!(then.admits(), "{then:?} after the wait");
+        }
+        Standing::Unsatisfiable => {
+            let ever = subject.most(multiply);
+            assert!(cost > ever, "{cost} would pass a fresh cell");
+        }
+    }
+}
+
+/// Once a state says it is fresh, it is; and not a tick earlier.
+pub fn check_fresh(subject: &mut Subject) {
+    let fresh_at = subject.cell().fresh_at().0;
+    let windows = subject.limit.windows.len();
+    let used = |subject: &mut Subject, now| {
+        let delayed = subject.eval(now, 0, 1).delay > Nanos::ZERO;
+        delayed || (0..windows).any(|i| subject.used(now, i) > 0)
+    };
+    assert!(!used(subject, fresh_at), "fresh at {fresh_at}");
+    if fresh_at > subject.now {
+        assert!(used(subject, fresh_at - 1), "not fresh before {fresh_at}");
+    }
+}
+
+/// While the speaking window is the only one: `reset` is when one more unit is free.
+pub fn check_reset(subject: &mut Subject, multiply: u32, taken: Reading) {
+    if subject.limit.windows.len() > 1 || !taken.standing.admits() || subject.limit.reserves {
+        return;
+    }
+    let now = subject.now;
+    assert_eq!(
+        taken.remaining,
+        subject.eval(now, 0, multiply).remaining,
+        "after taking"
+    );
+    let Some(then) = now.checked_add(taken.reset.0).filter(|then| *then > now) else {
+        return;
+    };
+    let before = subject.eval(then - 1, 0, multiply).remaining;
+    assert_eq!(before, taken.remaining, "before the reset");
+    let after = subject.eval(then, 0, multiply).remaining;
+    assert!(after > taken.remaining, "{after} after the reset");
+}

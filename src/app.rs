@@ -1,1 +1,280 @@
-//! app
+//! The composition root: builds everything in order, changes what runs, and stops it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
+
+use crate::admission::Admission;
+use crate::clock::Clock;
+use crate::identity::Keyer;
+use crate::policy::{self, Diagnostic, Process, Ruleset};
+use crate::serve::access::Writer;
+use crate::serve::generation::Running;
+use crate::serve::listen::{self, Share};
+use crate::serve::worker::{self, Handle, Order};
+use crate::store::{self, Memory};
+use crate::telemetry::{Label, Metric, Registry};
+
+/// Why the gateway could not start or take new policies.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration has mistakes.
+    #[error("{0}")]
+    Policy(policy::Report),
+    /// The store has no room for the limits.
+    #[error("the store cannot hold these limits: {0}")]
+    Store(#[from] store::Error),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The access log cannot be opened.
+    #[error("cannot open the access log: {0}")]
+    AccessLog(io::Error),
+    /// A thread cannot be started.
+    #[error("cannot start a worker: {0}")]
+    Thread(io::Error),
+}
+
+/// What a reload has to say.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// Warnings about the new configuration.
+    pub notes: Vec<Diagnostic>,
+    /// Settings that changed and take effect at the next start only.
+    pub restart: Vec<&'static str>,
+}
+
+/// A running gateway.
+pub struct App {
+    config: PathBuf,
+    fingerprint: u64,
+    process: Process,
+    keyer: Keyer,
+    store: Arc<Memory>,
+    clock: Clock,
+    registry: Registry,
+    running: RwLock<Running>,
+    /// One reload at a time.
+    reloading: Mutex<()>,
+    workers: Mutex<Vec<Handle>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl App {
+    /// Loads the configuration and starts the workers.
+    pub fn start(config: &Path, clock: Clock) -> Result<(App, Vec<Diagnostic>), Error> {
+        let loaded = policy::load(config).map_err(Error::Policy)?;
+        let fingerprint = loaded.fingerprint;
+        let process = loaded.process;
+        let registry = Registry::default();
+        let store = Arc::new(Memory::new(store::Settings {
+            budget: process.store_budget,
+        })?);
+        let ruleset = Arc::new(loaded.ruleset);
+        let admission = Admission::new(&ruleset.rules, store.clone(), clock.clone())?;
+        let keyer = Keyer::random();
+        let running = Running {
+            ruleset,
+            admission,
+            keyer: keyer.clone(),
+        };
+        let mut app = App {
+            config: config.to_owned(),
+            fingerprint,
+            process,
+            keyer,
+            store,
+            clock,
+            registry,
+            running: RwLock::new(running),
+            reloading: Mutex::new(()),
+            workers: Mutex::new(Vec::new()),
+            addresses: Vec::new(),
+        };
+        app.spawn_workers()?;
+        Ok((app, loaded.notes))
+    }
+
+    fn spawn_workers(&mut self) -> Result<(), Error> {
+        let count = self.process.workers;
+        let mut sockets: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+        for listen in &self.process.listen {
+            let failed = |cause| Error::Listen {
+                address: listen.address,
+                cause,
+            };
+            let bound = listen::bind(listen.address, count).map_err(failed)?;
+            self.addresses.push(bound[0].local_addr().map_err(failed)?);
+            for (sockets, socket) in sockets.iter_mut().zip(bound) {
+                sockets.push(socket);
+            }
+        }
+        let writer = Writer::start(&self.process.access_log, &self.registry);
+        let writer = writer.map_err(Error::AccessLog)?;
+        let loads: Arc<[AtomicUsize]> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| unbounded_channel()).unzip();
+        let senders: Arc<[_]> = senders.into();
+        let each = sockets.into_iter().zip(receivers).enumerate();
+        for (number, (listeners, handed)) in each {
+            let start = worker::Start {
+                number,
+                listeners,
+                running: self.running.read().clone(),
+                handed,
+                share: Share::new(loads.clone(), senders.clone(), number),
+                writer: writer.clone(),
+                registry: self.registry.clone(),
+                clock: self.clock.clone(),
+            };
+            self.workers
+                .lock()
+                .push(worker::spawn(start).map_err(Error::Thread)?);
+        }
+        Ok(())
+    }
+
+    /// Reads the configuration again and runs by it; with a mistake in it everything stays as it
+    /// is. Counters, connections and requests under way go on. Returns once all workers run by it.
+    pub async fn reload(&self) -> Result<Reloaded, Error> {
+        let result = self.swap().await;
+        let outcome = if result.is_ok() { "ok" } else { "refused" };
+        self.registry
+            .counter(Metric::Reloads, &[(Label::Outcome, outcome)])
+            .increment(1);
+        result
+    }
+
+    async fn swap(&self) -> Result<Reloaded, Error> {
+        let (reloaded, acknowledged) = {
+            let _one = self.reloading.lock();
+            let loaded = policy::load(&self.config).map_err(Error::Policy)?;
+            let ruleset = Arc::new(loaded.ruleset);
+            let admission = Admission::new(&ruleset.rules, self.store.clone(), self.clock.clone())?;
+            let running = Running {
+                ruleset,
+                admission,
+                keyer: self.keyer.clone(),
+            };
+            *self.running.write() = running.clone();
+            let mut acknowledged = Vec::new();
+            for worker in &*self.workers.lock() {
+                let (done, receiver) = oneshot::channel();
+                if worker
+                    .orders
+                    .send(Order::Run(running.clone(), done))
+                    .is_ok()
+                {
+                    acknowledged.push(receiver);
+                }
+            }
+            let restart = self.process.differences(&loaded.process);
+            (
+                Reloaded {
+                    notes: loaded.notes,
+                    restart,
+                },
+                acknowledged,
+            )
+        };
+        for worker in acknowledged {
+            let _ = worker.await;
+        }
+        Ok(reloaded)
+    }
+
+    /// Stops accepting, lets running requests finish within the drain deadline, and ends the
+    /// workers.
+    pub fn shut_down(&self) {
+        let drain = self.running.read().ruleset.timeouts.drain;
+        self.shut_down_within(drain);
+    }
+
+    fn shut_down_within(&self, drain: Duration) {
+        let workers = std::mem::take(&mut *self.workers.lock());
+        for worker in &workers {
+            let _ = worker.orders.send(Order::Drain(drain));
+        }
+        for worker in workers {
+            if worker.thread.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+    }
+
+    /// Where clients connect, ports resolved.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What was fixed at the start.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The file that everything came from.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// What the configuration's files were at the start, for [`policy::watch`].
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// What runs now.
+    pub fn running(&self) -> Running {
+        self.running.read().clone()
+    }
+
+    /// The policies that run now.
+    pub fn ruleset(&self) -> Arc<Ruleset> {
+        self.running.read().ruleset.clone()
+    }
+
+    /// The counts.
+    pub fn store(&self) -> &Arc<Memory> {
+        &self.store
+    }
+
+    /// Time.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// `/metrics`, with the store's figures as of now.
+    pub fn metrics(&self) -> String {
+        let usage = self.store.usage();
+        self.registry
+            .gauge(Metric::StoreBytes, &[])
+            .set(usage.bytes as f64);
+        self.registry
+            .gauge(Metric::StoreBudget, &[])
+            .set(usage.budget as f64);
+        self.registry
+            .gauge(Metric::StoreKeys, &[])
+            .set(usage.keys as f64);
+        self.registry
+            .counter(Metric::StoreSketched, &[])
+            .absolute(usage.sketched);
+        self.registry.render()
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.shut_down_within(Duration::ZERO);
+    }
+}

@@ -73,12 +73,16 @@ impl Clock {
     /// The machine's clock.
     #[allow(clippy::disallowed_methods)]
     pub fn system() -> Clock {
-        Clock::System { origin: Instant::now() }
+        Clock::System {
+            origin: Instant::now(),
+        }
     }
 
     /// A clock standing at `start` until moved.
     pub fn manual(start: Nanos) -> Clock {
-        Clock::Manual { now: Arc::new(AtomicU64::new(start.0)) }
+        Clock::Manual {
+            now: Arc::new(AtomicU64::new(start.0)),
+        }
     }
 
     /// Monotonic time.
@@ -93,9 +97,9 @@ impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub fn wall(&self) -> Duration {
         match self {
-            Clock::System { .. } => {
-                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
-            }
+            Clock::System { .. } => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or(Duration::ZERO),
             Clock::Manual { now } => Duration::from_nanos(now.load(Ordering::Relaxed)),
         }
     }

@@ -1,16 +1,23 @@
 //! Who asks: ip, user, token, email and plan, each from the source that the configuration names and
 //! from no other. What cannot be verified counts as absent.
 
+pub mod api_keys;
 pub mod email;
+pub mod form;
+pub mod identifier;
 pub mod ip;
+pub mod jwt;
 pub mod key;
 pub mod plan;
+pub mod strip;
 pub mod token;
 pub mod user;
+mod verdict;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use identifier::Identifier;
 pub use key::Keyer;
 
 use crate::limit::{Fingerprint, Identity};

@@ -1,5 +1,8 @@
 //! The plan a request is on, and what plans multiply.
 
+use http::HeaderName;
+use ipnet::IpNet;
+
 /// Plans and how a request's plan is known.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -28,10 +31,23 @@ pub enum Source {
     /// A request header, believed from these peers only.
     Header {
         /// Its name.
-        name: http::HeaderName,
+        name: HeaderName,
         /// Peers that may set it.
-        from: Vec<ipnet::IpNet>,
+        from: Vec<IpNet>,
     },
     /// The file of API keys.
     ApiKeys,
+}
+
+impl Settings {
+    /// Index of the plan of this name.
+    pub fn named(&self, name: &str) -> Option<usize> {
+        self.plans.iter().position(|plan| plan.name == name)
+    }
+
+    /// What limits with `plans: true` are multiplied by for a request on this plan.
+    pub fn multiply(&self, plan: Option<usize>) -> u32 {
+        plan.and_then(|index| self.plans.get(index))
+            .map_or(1, |plan| plan.multiply.max(1))
+    }
 }

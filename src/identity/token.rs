@@ -1,14 +1,171 @@
 //! The credential a request carries.
+//!
+//! A credential that is there twice, or longer than [`MAX_TOKEN`], is no credential: the gateway and
+//! the upstream might read different ones. Such a request counts as bringing one that does not verify.
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, COOKIE, HeaderName};
+use http::request::Parts;
+
+use super::form::{self, Found};
+
+/// Longest credential that is looked at, in bytes.
+pub const MAX_TOKEN: usize = 8 * 1024;
 
 /// Where the credential is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The whole value of a request header.
-    Header(http::HeaderName),
+    Header(HeaderName),
     /// `Authorization: Bearer …`.
     Bearer,
-    /// A query parameter.
+    /// A query parameter, decoded as in a form.
     Query(String),
-    /// A cookie.
+    /// A cookie, without the quotes around its value.
     Cookie(String),
+}
+
+/// The credential of a request.
+pub fn find<'r>(source: &Source, head: &'r Parts) -> Found<'r> {
+    match source {
+        Source::Header(name) => header(&head.headers, name),
+        Source::Bearer => bearer(&head.headers),
+        Source::Query(name) => {
+            let query = head.uri.query().unwrap_or_default();
+            form::field(query.as_bytes(), |given| given == name.as_bytes())
+        }
+        Source::Cookie(name) => cookie(&head.headers, name.as_bytes()),
+    }
+    .within(MAX_TOKEN)
+}
+
+/// The one value of a header.
+pub(super) fn header<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Found<'r> {
+    let mut found = Found::Absent;
+    for value in headers.get_all(name) {
+        found.add(value.as_bytes().trim_ascii());
+    }
+    found.within(MAX_TOKEN)
+}
+
+/// The token of `Authorization: Bearer`; other schemes are no credential.
+pub(super) fn bearer(headers: &HeaderMap) -> Found<'_> {
+    match header(headers, &AUTHORIZATION) {
+        Found::One(value) => {
+            let std::borrow::Cow::Borrowed(value) = value else {
+                return Found::Ambiguous;
+            };
+            match value.split_at_checked(7) {
+                Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => {
+                    Found::One(token.trim_ascii().into()).within(MAX_TOKEN)
+                }
+                _ => Found::Absent,
+            }
+        }
+        found => found,
+    }
+}
+
+fn cookie<'r>(headers: &'r HeaderMap, name: &[u8]) -> Found<'r> {
+    let mut found = Found::Absent;
+    let lines = headers.get_all(COOKIE).iter();
+    for pair in lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')) {
+        let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
+            continue;
+        };
+        if pair[..equals].trim_ascii() == name {
+            let value = pair[equals + 1..].trim_ascii();
+            let bare = value
+                .strip_prefix(b"\"")
+                .and_then(|inner| inner.strip_suffix(b"\""));
+            found.add(bare.unwrap_or(value));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `expected` is the credential, or `?` for an ambiguous one.
+    #[track_caller]
+    fn check(source: &Source, uri: &str, headers: &[(&str, &str)], expected: Option<&str>) {
+        let mut request = http::Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let expected = match expected {
+            None => Found::Absent,
+            Some("?") => Found::Ambiguous,
+            Some(text) => Found::One(text.as_bytes().into()),
+        };
+        assert_eq!(
+            find(source, &head),
+            expected,
+            "{source:?} {uri} {headers:?}"
+        );
+    }
+
+    #[test]
+    fn headers() {
+        let source = Source::Header(HeaderName::from_static("x-api-key"));
+        check(&source, "/", &[], None);
+        check(&source, "/", &[("x-api-key", "")], None);
+        check(&source, "/", &[("x-api-key", " k ")], Some("k"));
+        check(
+            &source,
+            "/",
+            &[("x-api-key", "k"), ("x-api-key", "k")],
+            Some("?"),
+        );
+        check(
+            &source,
+            "/",
+            &[("x-api-key", &"k".repeat(MAX_TOKEN))],
+            Some(&"k".repeat(MAX_TOKEN)),
+        );
+        check(
+            &source,
+            "/",
+            &[("x-api-key", &"k".repeat(MAX_TOKEN + 1))],
+            Some("?"),
+        );
+    }
+
+    #[test]
+    fn bearers() {
+        let check =
+            |value, expected| check(&Source::Bearer, "/", &[("authorization", value)], expected);
+        check("Bearer t", Some("t"));
+        check("bEARER   t ", Some("t"));
+        check("Bearer", None);
+        check("Bearer ", None);
+        check("Bearert", None);
+        check("Basic t", None);
+    }
+
+    #[test]
+    fn queries() {
+        let source = Source::Query("key".into());
+        check(&source, "/", &[], None);
+        check(&source, "/?key=a%2Bb", &[], Some("a+b"));
+        check(&source, "/?key=", &[], None);
+        check(&source, "/?key=a&key=b", &[], Some("?"));
+    }
+
+    #[test]
+    fn cookies() {
+        let source = Source::Cookie("sid".into());
+        check(&source, "/", &[("cookie", "a=b; sid=x=y; c")], Some("x=y"));
+        check(
+            &source,
+            "/",
+            &[("cookie", "a=b"), ("cookie", "sid=\"x\"")],
+            Some("x"),
+        );
+        check(&source, "/", &[("cookie", "sid=x;sid=y")], Some("?"));
+        check(&source, "/", &[("cookie", "SID=x; xsid=y; sid")], None);
+    }
 }

@@ -52,7 +52,9 @@ impl Ring {
 
     /// Units in `window`.
     pub fn used(self, words: &[u32], now: Nanos, window: Nanos) -> u32 {
-        let counts = self.covered(words, now, window).map(|number| words[self.slot(number)]);
+        let counts = self
+            .covered(words, now, window)
+            .map(|number| words[self.slot(number)]);
         counts.fold(0, u32::saturating_add)
     }
 

@@ -34,7 +34,9 @@ const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 impl Limit {
     /// The longest window.
     pub fn longest(&self) -> Nanos {
-        self.windows.last().map_or(Nanos::ZERO, |rate| rate.window())
+        self.windows
+            .last()
+            .map_or(Nanos::ZERO, |rate| rate.window())
     }
 
     /// See [`Shape`].
@@ -67,16 +69,22 @@ impl Limit {
     pub fn max_words(&self) -> usize {
         let state = match self.algorithm {
             Algorithm::SlidingLog => {
-                let most = self.windows.iter().map(|rate| self.bounds(rate, self.max_multiply).1);
+                let most = self
+                    .windows
+                    .iter()
+                    .map(|rate| self.bounds(rate, self.max_multiply).1);
                 let stamps = most.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
                 return size_class(2 + stamps as usize + self.pending_words());
             }
-            Algorithm::SlidingWindow => {
-                self.windows.iter().map(|rate| sliding_window::ring(rate.window()).words()).sum()
-            }
-            Algorithm::MultiLevel => {
-                multi_level::rings(self).iter().map(|(_, ring)| ring.words()).sum()
-            }
+            Algorithm::SlidingWindow => self
+                .windows
+                .iter()
+                .map(|rate| sliding_window::ring(rate.window()).words())
+                .sum(),
+            Algorithm::MultiLevel => multi_level::rings(self)
+                .iter()
+                .map(|(_, ring)| ring.words())
+                .sum(),
             Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS,
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 self.windows.len() * gcra::WORDS
@@ -120,7 +128,11 @@ impl Limit {
 fn size_class(words: usize) -> usize {
     let power = words.max(4).next_power_of_two();
     let between = power / 4 * 3;
-    if between >= words && between >= 4 { between } else { power }
+    if between >= words && between >= 4 {
+        between
+    } else {
+        power
+    }
 }
 
 /// One window of a cell.
@@ -171,9 +183,12 @@ impl Window<'_> {
                 ring.wait(&self.state[offset..], now, window, units)
             }
             Algorithm::FixedWindow => fixed_window::wait(self.key, now, window),
-            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                gcra::wait(&self.state[self.index * gcra::WORDS..], now, self.interval, units)
-            }
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => gcra::wait(
+                &self.state[self.index * gcra::WORDS..],
+                now,
+                self.interval,
+                units,
+            ),
         }
     }
 }
@@ -184,13 +199,24 @@ impl Cell<'_> {
     }
 
     fn pending(&self) -> u32 {
-        if self.limit.reserves { self.words[0] } else { 0 }
+        if self.limit.reserves {
+            self.words[0]
+        } else {
+            0
+        }
     }
 
     fn window(&self, index: usize, multiply: u32) -> Window<'_> {
         let rate = self.limit.windows[index];
         let interval = gcra::interval(rate.quota().saturating_mul(multiply), rate.window());
-        Window { limit: self.limit, rate, index, key: self.key, state: self.state(), interval }
+        Window {
+            limit: self.limit,
+            rate,
+            index,
+            key: self.key,
+            state: self.state(),
+            interval,
+        }
     }
 
     /// What the limit says to `cost` units at `now`, leaving the state as it is.
@@ -367,16 +393,18 @@ impl Cell<'_> {
                     fixed_window::fresh_at(words, self.key, rate.window())
                 })
                 .max(),
-            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                each.map(|(index, _)| gcra::arrival(&state[index * gcra::WORDS..])).max()
-            }
+            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => each
+                .map(|(index, _)| gcra::arrival(&state[index * gcra::WORDS..]))
+                .max(),
         };
         latest.unwrap_or(Nanos::ZERO)
     }
 
     /// Units that count at `now` in the window at `index`, pending ones included.
     pub fn used(&self, now: Nanos, index: usize) -> u32 {
-        self.window(index, 1).used(now).saturating_add(self.pending())
+        self.window(index, 1)
+            .used(now)
+            .saturating_add(self.pending())
     }
 
     /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
@@ -408,7 +436,9 @@ const NOTHING: Reading = Reading {
 /// By how much `total` and `cost` together are above `ceiling`.
 fn exceeds(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     let sum = u64::from(total) + u64::from(cost);
-    let excess = sum.checked_sub(u64::from(ceiling)).filter(|excess| *excess > 0)?;
+    let excess = sum
+        .checked_sub(u64::from(ceiling))
+        .filter(|excess| *excess > 0)?;
     Some(u32::try_from(excess).unwrap_or(u32::MAX))
 }
 

@@ -19,7 +19,11 @@ fn number(key: Fingerprint, window: Nanos, now: Nanos) -> u64 {
 
 /// Units in the window of `now`.
 pub(super) fn used(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u32 {
-    if words[0] == number(key, window, now) as u32 { words[1] } else { 0 }
+    if words[0] == number(key, window, now) as u32 {
+        words[1]
+    } else {
+        0
+    }
 }
 
 /// Until the next window begins.

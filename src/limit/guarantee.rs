@@ -22,7 +22,11 @@ impl Algorithm {
     /// The exact log where it stays small, else conservative buckets. `most` is the largest number of
     /// units that any window admits, plans and throttle included.
     pub fn default_for(most: u32) -> Algorithm {
-        if most <= super::LOG_DEFAULT_MAX { Algorithm::SlidingLog } else { Algorithm::SlidingWindow }
+        if most <= super::LOG_DEFAULT_MAX {
+            Algorithm::SlidingLog
+        } else {
+            Algorithm::SlidingWindow
+        }
     }
 }
 
@@ -78,21 +82,33 @@ impl Limit {
 
     /// Bytes of memory of a key that has used all it may.
     pub fn bytes_per_key(&self) -> usize {
-        let state = if self.inline() { 0 } else { self.max_words() * 4 + 4 };
+        let state = if self.inline() {
+            0
+        } else {
+            self.max_words() * 4 + 4
+        };
         ENTRY + state
     }
 }
 
 /// `60 s`, `1.5 ms`: with the largest unit that leaves a short number.
 fn span(span: Nanos) -> String {
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+    let units = [
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+        (1_000, "us"),
+        (1, "ns"),
+    ];
     let fits = |(length, _): &(u64, &str)| span.0 >= *length;
     let (length, unit) = units.into_iter().find(fits).unwrap_or((1, "ns"));
     if span.0.is_multiple_of(length) {
         format!("{} {unit}", span.0 / length)
     } else {
         let text = format!("{:.3}", span.0 as f64 / length as f64);
-        format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+        format!(
+            "{} {unit}",
+            text.trim_end_matches('0').trim_end_matches('.')
+        )
     }
 }
 
@@ -103,7 +119,13 @@ mod tests {
     #[track_caller]
     fn check(rates: &[&str], algorithm: Algorithm, throttle: Throttle, expected: &str) {
         let windows = rates.iter().map(|rate| rate.parse().unwrap()).collect();
-        let limit = Limit { windows, algorithm, throttle, reserves: false, max_multiply: 1 };
+        let limit = Limit {
+            windows,
+            algorithm,
+            throttle,
+            reserves: false,
+            max_multiply: 1,
+        };
         assert_eq!(limit.guarantee(), expected);
     }
 
@@ -113,7 +135,12 @@ mod tests {
         let two = "never more than 10 in any 1 s and never more than 600 in any 3600 s";
         check(&["10/s", "600/h"], Algorithm::SlidingLog, hard, two);
         let soft = "never more than 100 in any 60 s; up to 10 % more admitted and marked";
-        check(&["100/m"], Algorithm::SlidingLog, Throttle::Soft { percent: 10 }, soft);
+        check(
+            &["100/m"],
+            Algorithm::SlidingLog,
+            Throttle::Soft { percent: 10 },
+            soft,
+        );
         let window = "never more than 100 in any 60 s, a steady client gets at least 98.3";
         check(&["100/m"], Algorithm::SlidingWindow, hard, window);
         let level = "never more than 100 in any 86400 s, a unit counts for up to 3600 s longer";

@@ -30,7 +30,11 @@ pub(super) fn rings(limit: &Limit) -> SmallVec<[(usize, Ring); 4]> {
     let mut rings = SmallVec::new();
     let mut offset = 0;
     for (place, length) in LEVELS.into_iter().enumerate() {
-        let here = limit.windows.iter().map(|rate| rate.window()).filter(|w| level(*w) == place);
+        let here = limit
+            .windows
+            .iter()
+            .map(|rate| rate.window())
+            .filter(|w| level(*w) == place);
         if let Some(longest) = here.max() {
             let buckets = longest.0.div_ceil(length.0) as u32;
             let ring = Ring { length, buckets };
@@ -44,7 +48,9 @@ pub(super) fn rings(limit: &Limit) -> SmallVec<[(usize, Ring); 4]> {
 /// The ring that answers a window.
 pub(super) fn ring_of(limit: &Limit, window: Nanos) -> (usize, Ring) {
     let length = LEVELS[level(window)];
-    let found = rings(limit).into_iter().find(|(_, ring)| ring.length == length);
+    let found = rings(limit)
+        .into_iter()
+        .find(|(_, ring)| ring.length == length);
     found.unwrap_or((0, Ring { length, buckets: 1 }))
 }
 

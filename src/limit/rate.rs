@@ -22,7 +22,9 @@ pub enum RateError {
     #[error("`{0}` is not a whole number from 1 to 1000000000")]
     Quota(String),
     /// The window has no known unit.
-    #[error("`{0}` is not a window; use s, m, h, d or w with a whole number before it, for instance 15m")]
+    #[error(
+        "`{0}` is not a window; use s, m, h, d or w with a whole number before it, for instance 15m"
+    )]
     Unit(String),
     /// The window is zero or longer than 53 weeks.
     #[error("a window is from 1s to 53w")]
@@ -78,7 +80,9 @@ impl FromStr for Rate {
         let many: u64 = if digits.is_empty() {
             1
         } else {
-            whole(digits).map(u64::from).ok_or_else(|| RateError::Unit(window.into()))?
+            whole(digits)
+                .map(u64::from)
+                .ok_or_else(|| RateError::Unit(window.into()))?
         };
         Rate::new(units, Nanos::from_secs(many.saturating_mul(seconds)))
     }
@@ -94,7 +98,7 @@ impl fmt::Display for Rate {
         let seconds = self.window.0 / 1_000_000_000;
         let (many, unit) = [(7 * 86_400, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')]
             .into_iter()
-            .find(|(length, _)| seconds >= *length && seconds % length == 0)
+            .find(|(length, _)| seconds >= *length && seconds.is_multiple_of(*length))
             .map_or((seconds, 's'), |(length, unit)| (seconds / length, unit));
         if many == 1 {
             write!(f, "{}/{unit}", self.quota)
@@ -110,10 +114,16 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Result<(u32, u64), ()>) {
-        let got = text.parse::<Rate>().map(|r| (r.quota(), r.window().0 / 1_000_000_000));
+        let got = text
+            .parse::<Rate>()
+            .map(|r| (r.quota(), r.window().0 / 1_000_000_000));
         assert_eq!(got.map_err(|_| ()), expected, "{text}");
         if let Ok(rate) = text.parse::<Rate>() {
-            assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate), "{text} reads back");
+            assert_eq!(
+                rate.to_string().parse::<Rate>(),
+                Ok(rate),
+                "{text} reads back"
+            );
         }
     }
 
@@ -126,7 +136,9 @@ mod tests {
         check("1/2w", Ok((1, 14 * 86_400)));
         check("90/90s", Ok((90, 90)));
         check(" 10 / s ", Ok((10, 1)));
-        for bad in ["", "/", "5", "5/", "/s", "0/s", "5/0s", "-1/s", "5/x", "5/1y", "+5/s", "5/54w"] {
+        for bad in [
+            "", "/", "5", "5/", "/s", "0/s", "5/0s", "-1/s", "5/x", "5/1y", "+5/s", "5/54w",
+        ] {
             check(bad, Err(()));
         }
         check("4294967296/s", Err(()));

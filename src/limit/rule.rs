@@ -20,8 +20,14 @@ impl Name {
     /// Checks that `text` can stand in headers, logs and metrics unquoted.
     pub fn new(text: &str) -> Result<Name, NameError> {
         let starts = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
-        let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-        if starts && plain && text.len() <= 64 { Ok(Name(text.into())) } else { Err(NameError) }
+        let plain = text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if starts && plain && text.len() <= 64 {
+            Ok(Name(text.into()))
+        } else {
+            Err(NameError)
+        }
     }
 
     /// The word.
@@ -53,8 +59,13 @@ pub enum Identity {
 
 impl Identity {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Identity; 5] =
-        [Identity::Ip, Identity::User, Identity::Token, Identity::Email, Identity::Plan];
+    pub const ALL: [Identity; 5] = [
+        Identity::Ip,
+        Identity::User,
+        Identity::Token,
+        Identity::Email,
+        Identity::Plan,
+    ];
 
     /// As policies write it.
     pub fn as_str(self) -> &'static str {

@@ -37,7 +37,11 @@ struct Log<'a> {
 impl<'a> Log<'a> {
     fn new(limit: &Limit, words: &'a [u32], now: Nanos) -> Log<'a> {
         let shift = shift(limit);
-        Log { words, shift, tick: now.0 >> shift }
+        Log {
+            words,
+            shift,
+            tick: now.0 >> shift,
+        }
     }
 
     fn len(&self) -> usize {
@@ -71,7 +75,11 @@ impl<'a> Log<'a> {
             let middle = usize::midpoint(low, high);
             // The newest is inside, so that none is older than two windows: the difference fits.
             let age = (self.tick as u32).wrapping_sub(self.stamp(middle)) as i32;
-            if i64::from(age) < window as i64 { high = middle } else { low = middle + 1 }
+            if i64::from(age) < window as i64 {
+                high = middle
+            } else {
+                low = middle + 1
+            }
         }
         low
     }
@@ -87,9 +95,13 @@ pub(super) fn used(limit: &Limit, words: &[u32], now: Nanos, window: Nanos) -> u
 pub(super) fn wait(limit: &Limit, words: &[u32], now: Nanos, window: Nanos, units: u32) -> Nanos {
     let log = Log::new(limit, words, now);
     let window = ticks(window, log.shift);
-    let Some(newest) = log.newest() else { return Nanos::ZERO };
+    let Some(newest) = log.newest() else {
+        return Nanos::ZERO;
+    };
     let last = log.len() - 1;
-    let place = (log.first_inside(window) + units as usize).saturating_sub(1).min(last);
+    let place = (log.first_inside(window) + units as usize)
+        .saturating_sub(1)
+        .min(last);
     let behind = log.stamp(last).wrapping_sub(log.stamp(place));
     let leaves = (newest - u64::from(behind) + window) << log.shift;
     Nanos(leaves).since(now)
@@ -97,7 +109,11 @@ pub(super) fn wait(limit: &Limit, words: &[u32], now: Nanos, window: Nanos, unit
 
 /// Words for the units inside the longest window and `cost` more.
 pub(super) fn needs_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -> usize {
-    let live = if words.len() > HEAD { used(limit, words, now, limit.longest()) } else { 0 };
+    let live = if words.len() > HEAD {
+        used(limit, words, now, limit.longest())
+    } else {
+        0
+    };
     HEAD + live.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
 }
 
@@ -122,7 +138,11 @@ pub(super) fn apply(limit: &Limit, words: &mut [u32], now: Nanos, cost: u32) {
     let mut head = ((words[0] >> 16) as usize + gone) % capacity;
     let mut len = (words[0] & 0xffff) as usize - gone;
     let rounded_up = ticks(now, log.shift);
-    let stamp = if len == 0 { rounded_up } else { log.newest().map_or(0, |n| n.max(rounded_up)) };
+    let stamp = if len == 0 {
+        rounded_up
+    } else {
+        log.newest().map_or(0, |n| n.max(rounded_up))
+    };
     for _ in 0..(cost as usize).min(capacity) {
         if len == capacity {
             // Debt beyond what the ring holds: the newest stamps hold longest.
@@ -140,5 +160,6 @@ pub(super) fn apply(limit: &Limit, words: &mut [u32], now: Nanos, cost: u32) {
 pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
     let log = Log::new(limit, words, Nanos::ZERO);
     let window = ticks(limit.longest(), log.shift);
-    log.newest().map_or(Nanos::ZERO, |newest| Nanos((newest + window) << log.shift))
+    log.newest()
+        .map_or(Nanos::ZERO, |newest| Nanos((newest + window) << log.shift))
 }

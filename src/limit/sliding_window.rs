@@ -9,5 +9,8 @@ pub(crate) const BUCKETS: u32 = 60;
 
 /// The ring of one window.
 pub(super) fn ring(window: Nanos) -> Ring {
-    Ring { length: Nanos(window.0.div_ceil(u64::from(BUCKETS))), buckets: BUCKETS }
+    Ring {
+        length: Nanos(window.0.div_ceil(u64::from(BUCKETS))),
+        buckets: BUCKETS,
+    }
 }

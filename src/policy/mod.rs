@@ -1,5 +1,28 @@
 //! YAML in, checked, compiled: the only floor that knows how policies are written.
+//!
+//! [`load`] reads the gateway file and the folder of policies. All mistakes of all files are told at
+//! once: a text becomes a tree of values with places (`tree`), the tree becomes what was written
+//! (`decode` by the tables of fields, into `model`), that is held against itself over all files
+//! (`check`), and only then made into what runs (`compile`).
 
+mod check;
+mod collect;
+mod compile;
+mod decode;
+mod describe;
+pub mod diagnostic;
+mod load;
+mod model;
+pub mod schema;
 pub mod settings;
+pub mod source;
+mod suggest;
+mod table;
+mod tree;
+mod watch;
 
+pub use describe::{describe, describe_json};
+pub use diagnostic::{Diagnostic, Report, Severity};
+pub use load::{Loaded, inspect, inspect_from, load, load_from};
 pub use settings::{AccessLog, Listen, Process, Ruleset, Timeouts};
+pub use watch::{Watch, watch};

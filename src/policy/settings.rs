@@ -45,6 +45,27 @@ pub struct Process {
     pub access_log: AccessLog,
 }
 
+impl Process {
+    /// The settings in which `other` differs, as the gateway file names them.
+    pub fn differences(&self, other: &Process) -> Vec<&'static str> {
+        let checks = [
+            ("workers", self.workers != other.workers),
+            ("listen", self.listen != other.listen),
+            (
+                "admin",
+                self.admin != other.admin || self.admin_token != other.admin_token,
+            ),
+            ("store", self.store_budget != other.store_budget),
+            ("access_log", self.access_log != other.access_log),
+        ];
+        checks
+            .into_iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(name, _)| name)
+            .collect()
+    }
+}
+
 /// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {

@@ -8,8 +8,8 @@ pub mod table;
 use std::sync::Arc;
 
 pub use path::{PathError, normalise};
-pub use pattern::{HostPattern, MethodSet, Pattern, PatternError};
-pub use table::{Conflict, RouteTable};
+pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
+pub use table::{Conflict, Found, RouteTable};
 
 use crate::limit::{Identity, Rule};
 
@@ -58,4 +58,12 @@ pub enum HeaderStyle {
     Both,
     /// Neither.
     None,
+}
+
+impl Route {
+    /// Whether a request's answer depends on this identity.
+    pub fn needs(&self, identity: Identity) -> bool {
+        self.require.contains(&identity)
+            || self.rules.iter().any(|rule| rule.key.contains(&identity))
+    }
 }

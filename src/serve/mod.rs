@@ -1,1 +1,16 @@
-//! serve
+//! The stack in request order, the connections that feed it, and the admin listener.
+
+pub mod access;
+pub mod answer;
+pub mod body;
+pub mod connection;
+pub mod forward;
+pub mod gateway;
+pub mod generation;
+pub mod guard;
+pub mod hop;
+pub mod identify;
+pub mod listen;
+pub mod record;
+pub mod routing;
+pub mod worker;

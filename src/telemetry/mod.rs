@@ -1,1 +1,18 @@
-//! telemetry
+//! Every metric by name, and the registry that adds them up.
+
+pub mod names;
+pub mod registry;
+
+pub use names::{Label, Metric};
+pub use registry::Registry;
+
+use tracing_subscriber::EnvFilter;
+
+/// Sends the process's own log to standard error. `TOLLGATE_LOG` sets the level, `info` by default.
+pub fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("TOLLGATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init();
+}

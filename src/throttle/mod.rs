@@ -1,1 +1,220 @@
-//! throttle
+//! The tower layer that counts before it forwards, and how a verdict reads in HTTP.
+//!
+//! tower's own rate limit holds back in `poll_ready`, before it sees a request, and so cannot be
+//! keyed; this one decides in `call`. It takes any request that can say what it asks ([`Candidate`])
+//! and gives the inner service what admission makes of it.
+
+pub mod headers;
+pub mod reject;
+pub mod settle;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::Response;
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+
+use crate::admission::{Admission, Ask, Outcome, Ticket, Verdict};
+use crate::clock::Clock;
+use crate::limit::Rule;
+use crate::route::HeaderStyle;
+use std::sync::Arc;
+
+pub use settle::Settling;
+
+/// A request that limits can be asked about.
+pub trait Candidate: Sized {
+    /// What the inner service gets.
+    type Admitted;
+
+    /// What limits need to know.
+    fn ask(&self) -> Ask<'_>;
+
+    /// Who decides.
+    fn admission(&self) -> &Admission;
+
+    /// The clock that `ask` read.
+    fn clock(&self) -> &Clock;
+
+    /// Which rate-limit headers the answer carries.
+    fn header_style(&self) -> HeaderStyle;
+
+    /// Sees what was decided, admitted or not: for the record.
+    fn note(&self, verdict: &Verdict);
+
+    /// The request as the inner service gets it, told which soft limits it exceeds.
+    fn admitted(self, verdict: &Verdict) -> Self::Admitted;
+}
+
+/// A request that a limit refused.
+#[derive(Debug)]
+pub struct Denied<R> {
+    /// The request.
+    pub request: R,
+    /// Why.
+    pub verdict: Verdict,
+}
+
+/// An error that may mean that the request never reached whom it was meant for.
+pub trait Unsent {
+    /// Whether it certainly did not.
+    fn unsent(&self) -> bool;
+}
+
+/// Puts [`Throttle`] around a service.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThrottleLayer;
+
+impl<S> Layer<S> for ThrottleLayer {
+    type Service = Throttle<S>;
+
+    fn layer(&self, inner: S) -> Throttle<S> {
+        Throttle { inner }
+    }
+}
+
+/// Decides about each request, calls the inner service with those admitted, adds the rate-limit
+/// headers to its answers and settles what was reserved.
+#[derive(Clone, Copy, Debug)]
+pub struct Throttle<S> {
+    inner: S,
+}
+
+impl<R, S, B> Service<R> for Throttle<S>
+where
+    R: Candidate,
+    S: Service<R::Admitted, Response = Response<B>> + Clone,
+    S::Error: From<Denied<R>> + Unsent,
+{
+    type Response = Response<Settling<B>>;
+    type Error = S::Error;
+    type Future = Deciding<R, S>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> Deciding<R, S> {
+        let (verdict, ticket) = request.admission().decide(&request.ask());
+        request.note(&verdict);
+        if !verdict.admitted {
+            return Deciding::Denied {
+                denied: Some(Denied { request, verdict }),
+            };
+        }
+        let pass = Pass {
+            headers: headers::Line::new(&verdict, request.ask().rules, request.header_style()),
+            ticket,
+            clock: request.clock().clone(),
+        };
+        let delay = verdict.delay;
+        let admitted = request.admitted(&verdict);
+        if delay.0 > 0 {
+            let sleep = Box::pin(tokio::time::sleep(delay.into()));
+            let next = Some((admitted, self.inner.clone(), pass));
+            return Deciding::Delayed { sleep, next };
+        }
+        Deciding::Running {
+            future: self.inner.call(admitted),
+            pass: Some(pass),
+        }
+    }
+}
+
+/// What an admitted request carries until its answer.
+pub struct Pass {
+    headers: headers::Line,
+    ticket: Ticket,
+    clock: Clock,
+}
+
+pin_project! {
+    /// The future of [`Throttle`].
+    #[project = DecidingProject]
+    #[allow(missing_docs)]
+    pub enum Deciding<R: Candidate, S: Service<R::Admitted>> {
+        Denied { denied: Option<Denied<R>> },
+        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<(R::Admitted, S, Pass)> },
+        Running { #[pin] future: S::Future, pass: Option<Pass> },
+    }
+}
+
+impl<R, S, B> Future for Deciding<R, S>
+where
+    R: Candidate,
+    S: Service<R::Admitted, Response = Response<B>>,
+    S::Error: From<Denied<R>> + Unsent,
+{
+    type Output = Result<Response<Settling<B>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match self.as_mut().project() {
+                DecidingProject::Denied { denied } => {
+                    let denied = denied.take().map(S::Error::from);
+                    return denied.map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
+                }
+                DecidingProject::Delayed { sleep, next } => {
+                    ready!(sleep.as_mut().poll(cx));
+                    let Some((admitted, mut inner, pass)) = next.take() else {
+                        return Poll::Pending;
+                    };
+                    let future = inner.call(admitted);
+                    self.set(Deciding::Running {
+                        future,
+                        pass: Some(pass),
+                    });
+                }
+                DecidingProject::Running { future, pass } => {
+                    let result = ready!(future.poll(cx));
+                    return match pass.take() {
+                        Some(pass) => Poll::Ready(pass.finish(result)),
+                        None => Poll::Pending,
+                    };
+                }
+            }
+        }
+    }
+}
+
+impl Pass {
+    fn finish<B, E: Unsent>(
+        mut self,
+        result: Result<Response<B>, E>,
+    ) -> Result<Response<Settling<B>>, E> {
+        if self.ticket.is_empty() {
+            return result.map(|mut response| {
+                self.headers.write(response.headers_mut());
+                response.map(Settling::plain)
+            });
+        }
+        let now = self.clock.now();
+        match result {
+            Ok(mut response) => {
+                let status = response.status().as_u16();
+                let headers = response.headers();
+                self.ticket
+                    .settle(Outcome::Answered { status, headers }, now);
+                self.headers.write(response.headers_mut());
+                let (ticket, clock) = (self.ticket, self.clock);
+                Ok(response.map(|body| Settling::new(body, ticket, clock)))
+            }
+            Err(error) => {
+                if error.unsent() {
+                    self.ticket.settle(Outcome::Unsent, now);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The names of the soft limits that an admitted request exceeds, as one header value.
+pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<http::HeaderValue> {
+    let mut names = verdict.over(rules).map(|rule| rule.name.as_str());
+    let first = names.next()?;
+    let list = names.fold(first.to_owned(), |list, name| list + ", " + name);
+    http::HeaderValue::from_str(&list).ok()
+}

@@ -1,6 +1,10 @@
 //! The servers behind the gateway and the connections to them.
 
+pub mod pool;
+
 use std::time::Duration;
+
+pub use pool::{Connection, Error, Pool};
 
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,4 +28,15 @@ pub struct Server {
     pub host: String,
     /// Port.
     pub port: u16,
+}
+
+impl Server {
+    /// `host:port`, an IPv6 address in brackets: the `Host` of requests that have none.
+    pub fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
 }

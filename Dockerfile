@@ -1,0 +1,30 @@
+# docker build -t tollgate .
+# docker run -p 8080:8080 -v "$PWD/gateway:/etc/tollgate:ro" tollgate
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /build
+
+# Dependencies first: this layer is built again only when the manifest changes.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir src \
+ && echo 'fn main() {}' > src/main.rs \
+ && touch src/lib.rs \
+ && cargo build --locked --release --bin tollgate \
+ && rm -r src
+
+COPY src src
+# The stand-ins above are newer than what was copied.
+RUN touch src/main.rs src/lib.rs \
+ && cargo build --locked --release --bin tollgate \
+ && strip target/release/tollgate
+
+FROM debian:bookworm-slim
+COPY --from=build /build/target/release/tollgate /usr/local/bin/tollgate
+# The folder of the configuration is mounted; /var/lib/tollgate is the only place to write to.
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin tollgate \
+ && install -d -o tollgate -g tollgate /etc/tollgate /var/lib/tollgate
+USER 10001
+WORKDIR /var/lib/tollgate
+EXPOSE 8080 9900
+# Asks the admin listener inside the container, which by default is 127.0.0.1:9900.
+HEALTHCHECK --interval=10s --timeout=2s --start-period=5s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9900 && printf 'GET /readyz HTTP/1.1\\r\\nhost: localhost\\r\\nconnection: close\\r\\n\\r\\n' >&3 && read -r -t 1 version status rest <&3 && [ \"$status\" = 200 ]"]
+ENTRYPOINT ["tollgate", "run", "--config", "/etc/tollgate/tollgate.yaml"]

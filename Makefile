@@ -1,0 +1,72 @@
+# Run `make test` before every commit; the other targets take longer.
+
+# What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE. Missing ones are installed.
+TEST_TOOLS := cc=build-essential
+# The same for the comparison in benches/compare.
+BENCH_TOOLS := $(TEST_TOOLS) /usr/sbin/nginx=nginx-light
+
+# Seconds that each fuzz target runs.
+FUZZ_SECONDS ?= 60
+
+CARGO ?= cargo
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.PHONY: test tools lint bench bench-compare bench-tools fuzz
+
+test: tools lint
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then
+		$(CARGO) nextest run --locked
+		$(CARGO) test --locked --doc
+	else
+		$(CARGO) test --locked
+	fi
+	$(CARGO) build --locked --examples
+
+lint: tools
+	@$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+	$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+
+# Installs the missing commands of a list; calls apt-get only when one is missing.
+define install
+	missing=()
+	for tool in $(1); do
+		command -v "$${tool%%=*}" >/dev/null || missing+=("$${tool#*=}")
+	done
+	if [ "$${#missing[@]}" -gt 0 ]; then
+		root=(); [ "$$(id -u)" = 0 ] || root=(sudo)
+		"$${root[@]}" apt-get update -q
+		"$${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -qy --no-install-recommends "$${missing[@]}"
+	fi
+endef
+
+tools:
+	@$(call install,$(TEST_TOOLS))
+
+bench-tools:
+	@$(call install,$(BENCH_TOOLS))
+
+# Everything in benches/ that needs no other program.
+BENCHES := $(patsubst benches/%.rs,--bench %,$(wildcard benches/*.rs))
+bench: tools
+	@if [ -n "$(BENCHES)" ]; then
+		$(CARGO) bench --locked $(BENCHES)
+	else
+		echo "benches/ has no benchmark but compare: make bench-compare"
+	fi
+
+# CPU time per request beside nginx; ARGS="--rounds 9" and the like, see benches/README.md.
+bench-compare: bench-tools
+	$(CARGO) bench --locked --bench compare -- $(ARGS)
+
+# Every target in fuzz/ in turn. libFuzzer needs unstable compiler flags.
+fuzz: export RUSTC_BOOTSTRAP := 1
+fuzz: tools
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
+	targets=$$($(CARGO) fuzz list)
+	for target in $$targets; do
+		$(CARGO) fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS)
+	done

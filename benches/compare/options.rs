@@ -1,0 +1,158 @@
+//! What to compare, how often and for how long: the words after `--`.
+
+use std::iter::Peekable;
+
+/// Printed below a mistake.
+pub const USAGE: &str = "\
+usage: cargo bench --bench compare -- [options]
+  --rounds N             rounds, each measuring every proxy once (5)
+  --seconds N            seconds of load for each proxy in a round (3)
+  --quick                1 round of 1 second: shows that everything runs, measures nothing
+  --cases LIST           proxied,refused
+  --proxies LIST         the first is what the others are set against (nginx,tollgate);
+                         `nginx,nginx` shows what the method itself scatters
+  --workers N            worker processes or threads of each proxy (1)";
+
+/// What the proxies are asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Limits apply and admit: every request reaches the upstream.
+    Proxied,
+    /// The limit is used up: every request is refused.
+    Refused,
+}
+
+impl Case {
+    /// As it is written on the command line and in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Case::Proxied => "proxied",
+            Case::Refused => "refused",
+        }
+    }
+
+    /// The status of every answer.
+    pub fn status(self) -> u16 {
+        match self {
+            Case::Proxied => 200,
+            Case::Refused => 429,
+        }
+    }
+
+    /// How many answers of so many seconds may have another status: nginx's slowest limit gives one
+    /// request a minute back.
+    pub fn strays(self, seconds: u64) -> u64 {
+        match self {
+            Case::Proxied => 0,
+            Case::Refused => 1 + seconds / 60,
+        }
+    }
+}
+
+/// A proxy that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The nginx that is installed.
+    Nginx,
+    /// The release build of this project.
+    Tollgate,
+}
+
+impl Subject {
+    /// As it is written on the command line and in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Nginx => "nginx",
+            Subject::Tollgate => "tollgate",
+        }
+    }
+}
+
+/// One run of the comparison.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Rounds, each measuring every proxy once.
+    pub rounds: u64,
+    /// Seconds of load for each proxy in a round.
+    pub seconds: u64,
+    /// What to ask of the proxies.
+    pub cases: Vec<Case>,
+    /// Which proxies; the first is what the others are set against.
+    pub proxies: Vec<Subject>,
+    /// Workers of each proxy.
+    pub workers: usize,
+}
+
+impl Options {
+    /// Reads the arguments; nothing when cargo did not start this as a benchmark, which is how
+    /// test runs start it.
+    pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+        let mut options = Options {
+            rounds: 5,
+            seconds: 3,
+            cases: vec![Case::Proxied, Case::Refused],
+            proxies: vec![Subject::Nginx, Subject::Tollgate],
+            workers: 1,
+        };
+        let mut bench = false;
+        let mut arguments = arguments.peekable();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--bench" => bench = true,
+                "--test" | "--list" => return Ok(None),
+                "--quick" => (options.rounds, options.seconds) = (1, 1),
+                "--rounds" => options.rounds = number(&argument, &mut arguments)?,
+                "--seconds" => options.seconds = number(&argument, &mut arguments)?,
+                "--workers" => options.workers = number(&argument, &mut arguments)? as usize,
+                "--cases" => {
+                    let all = [Case::Proxied, Case::Refused].map(|c| (c.name(), c));
+                    options.cases = list(&argument, &mut arguments, &all)?;
+                }
+                "--proxies" => {
+                    let all = [Subject::Nginx, Subject::Tollgate].map(|s| (s.name(), s));
+                    options.proxies = list(&argument, &mut arguments, &all)?;
+                }
+                other => return Err(format!("unknown option `{other}`")),
+            }
+        }
+        Ok(bench.then_some(options))
+    }
+}
+
+/// The word after an option.
+fn value(
+    option: &str,
+    rest: &mut Peekable<impl Iterator<Item = String>>,
+) -> Result<String, String> {
+    rest.next_if(|word| !word.starts_with("--"))
+        .ok_or(format!("{option} needs a value"))
+}
+
+/// The whole number after an option, 1 to 1000.
+fn number(option: &str, rest: &mut Peekable<impl Iterator<Item = String>>) -> Result<u64, String> {
+    let word = value(option, rest)?;
+    let parsed = word.parse().ok().filter(|n| (1..=1000).contains(n));
+    parsed.ok_or(format!(
+        "{option}: `{word}` is not a whole number from 1 to 1000"
+    ))
+}
+
+/// The words after an option, each one of `known`.
+fn list<T: Copy>(
+    option: &str,
+    rest: &mut Peekable<impl Iterator<Item = String>>,
+    known: &[(&str, T)],
+) -> Result<Vec<T>, String> {
+    let find = |word: &str| {
+        let found = known
+            .iter()
+            .find(|(name, _)| *name == word)
+            .map(|&(_, item)| item);
+        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        found.ok_or(format!(
+            "{option}: `{word}` is none of {}",
+            names.join(", ")
+        ))
+    };
+    value(option, rest)?.split(',').map(find).collect()
+}

@@ -1,0 +1,174 @@
+//! From measurements to one table. A measurement that something else on the machine disturbed is
+//! left out, never averaged in.
+
+use std::fmt::{self, Write as _};
+
+use crate::Failure;
+use crate::cpu::{Cores, Snapshot};
+use crate::load::{CONNECTIONS, Tally};
+use crate::options::{Case, Options};
+use crate::proxy::version;
+
+/// Share of one core that others may use during a clean measurement.
+const FOREIGN_MAX: f64 = 0.06;
+
+/// One proxy in one round: the sum of its slices, times in nanoseconds.
+#[derive(Default)]
+pub struct Measure {
+    elapsed: u64,
+    /// CPU time of the proxy.
+    proxy: u64,
+    /// CPU time of the whole machine less the proxy's and this process's. Ticks make it coarse, so
+    /// that it may be a little below zero.
+    foreign: i64,
+    answers: u64,
+    strays: u64,
+}
+
+impl Measure {
+    /// What happened between two snapshots.
+    pub fn add(&mut self, before: &Snapshot, after: &Snapshot, tally: &Tally) {
+        let proxy = after.proxy - before.proxy;
+        let ours = proxy + after.own - before.own;
+        self.elapsed += after.at.since(before.at).0;
+        self.proxy += proxy;
+        self.foreign += (after.machine - before.machine) as i64 - ours as i64;
+        self.answers += tally.answers;
+        self.strays += tally.strays;
+    }
+
+    /// Whether the proxy did what the case is about.
+    pub fn verify(&self, case: Case, options: &Options) -> Result<(), String> {
+        let strays = case.strays(options.seconds * options.proxies.len() as u64);
+        if self.strays > strays {
+            let (strays, all) = (self.strays, self.answers);
+            return Err(format!(
+                "{strays} of {all} answers were not {}",
+                case.status()
+            ));
+        }
+        Ok(())
+    }
+
+    /// CPU time of the proxy per answer, in microseconds.
+    fn cost(&self) -> f64 {
+        self.proxy as f64 / 1e3 / self.answers as f64
+    }
+
+    /// Answers per second.
+    fn rate(&self) -> f64 {
+        self.answers as f64 * 1e9 / self.elapsed as f64
+    }
+
+    /// Share of one core.
+    fn foreign(&self) -> f64 {
+        self.foreign as f64 / self.elapsed as f64
+    }
+
+    fn is_clean(&self) -> bool {
+        self.foreign().abs() <= FOREIGN_MAX
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cost, rate, foreign) = (self.cost(), self.rate(), self.foreign());
+        let verdict = if self.is_clean() { "" } else { ", discarded" };
+        write!(
+            f,
+            "{cost:6.2} us/req {rate:7.0} req/s, foreign {:4.1} %{verdict}",
+            foreign * 100.0
+        )
+    }
+}
+
+/// Every proxy once, in the order of the options.
+pub struct Round(pub Vec<Measure>);
+
+/// The table of all cases, and what it was measured with.
+pub fn markdown(
+    options: &Options,
+    cores: &Cores,
+    results: &[(Case, Vec<Round>)],
+) -> Result<String, Failure> {
+    let mut text = String::from("# CPU time per request\n\n");
+    let mut known = Vec::new();
+    for &subject in &options.proxies {
+        if !known.contains(&subject) {
+            known.push(subject);
+            writeln!(text, "- {}", version(subject)?)?;
+        }
+    }
+    writeln!(
+        text,
+        "- {cores}\n- workers: {}, connections: {CONNECTIONS}, rounds: {}, seconds each: {}\n",
+        options.workers, options.rounds, options.seconds
+    )?;
+    let reference = options
+        .proxies
+        .first()
+        .map_or("nothing", |subject| subject.name());
+    writeln!(
+        text,
+        "| case | proxy | CPU us/req (min-max) | req/s | ratio to {reference} (min-max) | clean rounds |\n\
+         |---|---|---|---|---|---|"
+    )?;
+    for (case, rounds) in results {
+        for (place, subject) in options.proxies.iter().enumerate() {
+            let row = row(rounds, place);
+            writeln!(text, "| {} | {} | {row} |", case.name(), subject.name())?;
+        }
+    }
+    Ok(text)
+}
+
+/// The figures of the proxy at `place`.
+fn row(rounds: &[Round], place: usize) -> String {
+    let clean: Vec<_> = rounds
+        .iter()
+        .filter_map(|r| r.0.get(place))
+        .filter(|m| m.is_clean())
+        .collect();
+    let pairs: Vec<_> = rounds
+        .iter()
+        .filter_map(|r| Some((r.0.get(place)?, r.0.first()?)))
+        .filter(|(own, reference)| own.is_clean() && reference.is_clean())
+        .map(|(own, reference)| own.cost() / reference.cost())
+        .collect();
+    let costs = Spread::of(clean.iter().map(|m| m.cost()).collect());
+    let rate = Spread::of(clean.iter().map(|m| m.rate()).collect());
+    format!(
+        "{} | {} | {} | {} of {}",
+        costs.map_or("-".to_owned(), |s| s.to_string()),
+        rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median)),
+        Spread::of(pairs).map_or("-".to_owned(), |s| s.to_string()),
+        clean.len(),
+        rounds.len()
+    )
+}
+
+/// Median, least and greatest of some figures.
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(mut figures: Vec<f64>) -> Option<Spread> {
+        figures.sort_by(f64::total_cmp);
+        let (&min, &max) = (figures.first()?, figures.last()?);
+        let half = figures.len() / 2;
+        let median = match figures.len() % 2 {
+            0 => (figures[half - 1] + figures[half]) / 2.0,
+            _ => figures[half],
+        };
+        Some(Spread { median, min, max })
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} ({:.2}-{:.2})", self.median, self.min, self.max)
+    }
+}

@@ -1,0 +1,80 @@
+//! A server to put the gateway in front of: it answers every request with what it saw of it, as
+//! JSON. `cargo run --example upstream -- --port 3000`
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let Some(port) = port(std::env::args().skip(1)) else {
+        eprintln!("usage: upstream [--port N]");
+        return ExitCode::from(2);
+    };
+    let failure = match serve(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    };
+    eprintln!("upstream: {failure}");
+    ExitCode::FAILURE
+}
+
+/// 3000 unless the arguments say otherwise; nothing when they make no sense.
+fn port(mut arguments: impl Iterator<Item = String>) -> Option<u16> {
+    let Some(option) = arguments.next() else {
+        return Some(3000);
+    };
+    let port = arguments
+        .next()
+        .filter(|_| option == "--port")?
+        .parse()
+        .ok()?;
+    arguments.next().is_none().then_some(port)
+}
+
+async fn serve(address: SocketAddr) -> std::io::Result<Infallible> {
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    loop {
+        let (stream, _) = listener.accept().await?;
+        tokio::spawn(async move {
+            let answer = service_fn(|request| async move { Ok::<_, Infallible>(echo(&request)) });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+            if let Err(failure) = connection.await {
+                eprintln!("upstream: {failure}");
+            }
+        });
+    }
+}
+
+/// A header that came more than once is shown with all its values.
+fn echo(request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let headers = request.headers().keys().map(|name| {
+        let values = request.headers().get_all(name).iter();
+        let values: Vec<_> = values
+            .map(|value| String::from_utf8_lossy(value.as_bytes()))
+            .collect();
+        (name.to_string(), Value::from(values.join(", ")))
+    });
+    let seen = json!({
+        "method": request.method().as_str(),
+        "path": request.uri().to_string(),
+        "headers": headers.collect::<serde_json::Map<_, _>>(),
+    });
+    let mut response = Response::new(Full::from(format!("{seen:#}\n")));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,54 @@
+//! Without the secret nobody is known: neither by any text nor by a right token that was changed.
+#![no_main]
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::{HeaderValue, Request, header::AUTHORIZATION};
+use libfuzzer_sys::fuzz_target;
+use tollgate::identity::{Identifier, Keyer, Settings, jwt, token, user};
+
+/// HS256 over `{"sub":"ann","exp":99999999999}` with the secret below.
+const RIGHT: &str = "eyJ0eXAiOiJKV1QiLCJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJleHAiOjk5OTk5OTk5OTk5fQ.tO2bdBKFtTX7C7kDXNwzD0TqdtmPq4K11NPe8iWlqc4";
+
+fn known(identifier: &Identifier, text: &[u8]) -> bool {
+    let Ok(value) = HeaderValue::from_bytes(&[b"Bearer ", text].concat()) else {
+        return false;
+    };
+    let request = Request::builder()
+        .header(AUTHORIZATION, value)
+        .body(())
+        .expect("a request");
+    let peer: IpAddr = "203.0.113.9".parse().expect("an address");
+    let who = identifier.identify(peer, &request.into_parts().0, || Duration::from_secs(1));
+    assert_eq!(who.user.is_some(), who.token.is_some());
+    assert!(who.user.is_none() || !who.unverified);
+    who.user.is_some()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let settings = Settings {
+        user: Some(user::Settings::Jwt(jwt::Settings {
+            claim: "sub".into(),
+            keys: jwt::Keys::from_secret(b"a secret that no fuzzer guesses!").expect("a secret"),
+            issuer: None,
+            audience: None,
+        })),
+        token: Some(token::Source::Bearer),
+        ..Settings::default()
+    };
+    let identifier = Identifier::new(settings, Keyer::new([7; 16]));
+    assert!(known(&identifier, RIGHT.as_bytes()));
+    assert!(!known(&identifier, data) || data.trim_ascii() == RIGHT.as_bytes());
+
+    let mut changed = RIGHT.as_bytes().to_vec();
+    for edit in data.chunks_exact(3) {
+        let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % changed.len();
+        changed[at] ^= edit[2];
+    }
+    let same = changed.trim_ascii() == RIGHT.as_bytes();
+    assert_eq!(known(&identifier, &changed), same);
+    // The second time from what is remembered.
+    assert_eq!(known(&identifier, &changed), same);
+    assert!(known(&identifier, RIGHT.as_bytes()));
+});

@@ -1,0 +1,107 @@
+//! The single planned step back from response to limits.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::clock::{Clock, Nanos};
+use crate::limit::{Count, Fingerprint, Rule};
+use crate::store::{Item, Memory, Slot};
+
+use super::{Admission, used};
+
+/// What was reserved when a request was admitted. It must be settled once the answer is known; one
+/// that is dropped counts what it reserved, so that hanging up early never buys another attempt.
+#[derive(Debug, Default)]
+#[must_use = "a reservation stays counted until it is settled"]
+pub struct Ticket {
+    reservations: SmallVec<[Reservation; 1]>,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    clock: Clock,
+    store: Arc<Memory>,
+    rule: Arc<Rule>,
+    slot: Slot,
+    key: Fingerprint,
+    units: u32,
+}
+
+/// How an admitted request ended.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    /// It never reached an upstream: nothing was used.
+    Unsent,
+    /// The head of the answer is there.
+    Answered {
+        /// Status of the answer.
+        status: u16,
+        /// Its headers.
+        headers: &'a http::HeaderMap,
+    },
+    /// The body of the answer is there: the JSON document, when it was whole and small enough.
+    Body(Option<&'a serde_json::Value>),
+}
+
+impl Ticket {
+    pub(super) fn hold(&mut self, admission: &Admission, rule: Arc<Rule>, item: &Item<'_>) {
+        self.reservations.push(Reservation {
+            clock: admission.clock.clone(),
+            store: admission.store.clone(),
+            rule,
+            slot: item.slot,
+            key: item.key,
+            units: item.cost,
+        });
+    }
+
+    /// Nothing was reserved.
+    pub fn is_empty(&self) -> bool {
+        self.reservations.is_empty()
+    }
+
+    /// Settles all reservations that `outcome` decides. Those that need the body stay.
+    pub fn settle(&mut self, outcome: Outcome<'_>, now: Nanos) {
+        self.reservations.retain(|held| {
+            let units = match outcome {
+                Outcome::Unsent => Some(0),
+                Outcome::Answered { status, headers } => used(&held.rule.count, status, headers),
+                Outcome::Body(document) => Some(cost(&held.rule.count, document)),
+            };
+            match units {
+                Some(units) => {
+                    held.settle(units, now);
+                    false
+                }
+                None => true,
+            }
+        });
+    }
+}
+
+impl Reservation {
+    fn settle(&self, used: u32, now: Nanos) {
+        let limit = &self.rule.limit;
+        self.store
+            .settle(limit, self.slot, self.key, self.units, used, now);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        for held in self.reservations.drain(..) {
+            held.settle(held.units, held.clock.now());
+        }
+    }
+}
+
+fn cost(count: &Count, document: Option<&serde_json::Value>) -> u32 {
+    let Count::CostJson(path) = count else {
+        return 1;
+    };
+    let value = document.and_then(|root| path.iter().try_fold(root, |value, part| value.get(part)));
+    value
+        .and_then(serde_json::Value::as_u64)
+        .map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,136 @@
+//! The file of API keys: which key belongs to which user and plan.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+
+use super::key::{Domain, Keyer};
+use super::token::MAX_TOKEN;
+use super::user;
+use crate::limit::Fingerprint;
+
+/// All keys, as hashes under a secret that only this value knows. A look-up compares hashes and never
+/// a key's text, so that how long it takes says nothing of the keys.
+pub struct Keys {
+    keyer: Keyer,
+    owners: HashMap<Fingerprint, Owner>,
+}
+
+/// Whose key it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user.
+    pub user: Arc<str>,
+    /// Index into [`super::plan::Settings::plans`].
+    pub plan: Option<usize>,
+}
+
+/// Why a list of keys is refused; the numbers are places in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// A key that no request could bring.
+    #[error("a key is 1 to {MAX_TOKEN} bytes without spaces at its ends")]
+    Key(usize),
+    /// A user that cannot be told in a header or a log.
+    #[error("a user is 1 to {} bytes without control characters", user::MAX_USER)]
+    User(usize),
+    /// The same key twice.
+    #[error("this key is already listed")]
+    Repeated {
+        /// Place of the second one.
+        place: usize,
+    },
+}
+
+impl KeysError {
+    /// The place in the list.
+    pub fn place(self) -> usize {
+        match self {
+            KeysError::Key(place) | KeysError::User(place) | KeysError::Repeated { place } => place,
+        }
+    }
+}
+
+impl Keys {
+    /// Keeps the hashes of these keys: key, user, index of the plan.
+    ///
+    /// # Errors
+    ///
+    /// The first key that cannot be one.
+    pub fn new<K: AsRef<str>, U: AsRef<str>>(
+        entries: impl IntoIterator<Item = (K, U, Option<usize>)>,
+    ) -> Result<Keys, KeysError> {
+        let keyer = Keyer::random();
+        let mut owners = HashMap::new();
+        for (place, (key, user, plan)) in entries.into_iter().enumerate() {
+            let key = key.as_ref().as_bytes();
+            if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key {
+                return Err(KeysError::Key(place));
+            }
+            let user = user::name(user.as_ref()).ok_or(KeysError::User(place))?;
+            match owners.entry(keyer.fingerprint(Domain::ApiKey, key)) {
+                Entry::Occupied(_) => return Err(KeysError::Repeated { place }),
+                Entry::Vacant(free) => free.insert(Owner { user, plan }),
+            };
+        }
+        Ok(Keys { keyer, owners })
+    }
+
+    /// Whose key this is.
+    pub fn lookup(&self, key: &[u8]) -> Option<&Owner> {
+        self.owners
+            .get(&self.keyer.fingerprint(Domain::ApiKey, key))
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+}
+
+/// Tells how many keys there are and nothing of them.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({} keys)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(entries: &[(&str, &str)], expected: Result<usize, KeysError>) {
+        let keys = Keys::new(entries.iter().map(|(key, user)| (key, user, None)));
+        assert_eq!(keys.map(|keys| keys.len()), expected, "{entries:?}");
+    }
+
+    #[test]
+    fn lists() {
+        check(&[], Ok(0));
+        check(&[("k1", "ann"), ("k2", "ann")], Ok(2));
+        check(&[("k1", "ann"), ("", "bob")], Err(KeysError::Key(1)));
+        check(&[("k 1 ", "ann")], Err(KeysError::Key(0)));
+        check(&[("k1", "")], Err(KeysError::User(0)));
+        check(&[("k1", "a\nb")], Err(KeysError::User(0)));
+        check(
+            &[("k1", "ann"), ("k1", "bob")],
+            Err(KeysError::Repeated { place: 1 }),
+        );
+    }
+
+    #[test]
+    fn owners() {
+        let keys = Keys::new([("k1", "ann", Some(1))]).unwrap();
+        let owner = keys.lookup(b"k1").unwrap();
+        assert_eq!((&*owner.user, owner.plan), ("ann", Some(1)));
+        assert_eq!(keys.lookup(b"k"), None);
+        assert_eq!(format!("{keys:?}"), "Keys(1 keys)");
+    }
+}

@@ -1,0 +1,405 @@
+//! One worker's view of who asks: the settings, made ready, and what is remembered of tokens.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use http::request::Parts;
+use http::{HeaderValue, Method};
+use smallvec::SmallVec;
+
+use super::form::Found;
+use super::ip::Trusted;
+use super::key::{Domain, Keyer};
+use super::strip::Stripper;
+use super::verdict::Cache;
+use super::{Settings, Who, email, ip, jwt, plan, token, user};
+use crate::limit::{Fingerprint, Identity};
+use crate::store::Parent;
+
+/// Tokens that verified, remembered by each worker.
+const REMEMBERED: usize = 1_024;
+
+/// Tokens that did not verify, remembered by each worker apart from those that did: a flood of forged
+/// ones makes no honest one be verified again.
+const REMEMBERED_BAD: usize = 1_024;
+
+/// Finds out who asks. Every worker has its own; it is not for sharing.
+#[derive(Debug)]
+pub struct Identifier {
+    settings: Settings,
+    keyer: Keyer,
+    trusted: Trusted,
+    user_from: Trusted,
+    plan_from: Trusted,
+    stripper: Stripper,
+    verified: RefCell<Cache<Verified>>,
+    refused: RefCell<Cache<()>>,
+}
+
+#[derive(Clone, Debug)]
+struct Verified {
+    claims: jwt::Claims,
+    plan: Option<usize>,
+}
+
+/// What the configured proof of a user came to.
+#[derive(Default)]
+struct Proof {
+    user: Option<std::sync::Arc<str>>,
+    plan: Option<usize>,
+    /// Something was given and did not verify.
+    failed: bool,
+    /// The proof was looked for where [`Settings::token`] is, so that a token counts only if it
+    /// verified, as this fingerprint.
+    token: Option<Option<Fingerprint>>,
+}
+
+impl Identifier {
+    /// Made ready for one worker.
+    pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
+        let from = |networks: &[ipnet::IpNet]| Trusted::new(networks);
+        let user_from = match &settings.user {
+            Some(user::Settings::Header { from: networks, .. }) => from(networks),
+            _ => Trusted::default(),
+        };
+        let plan_from = match &settings.plan.source {
+            Some(plan::Source::Header { from: networks, .. }) => from(networks),
+            _ => Trusted::default(),
+        };
+        Identifier {
+            trusted: from(&settings.ip.trusted_proxies),
+            stripper: Stripper::new(&settings),
+            verified: RefCell::new(Cache::new(REMEMBERED)),
+            refused: RefCell::new(Cache::new(REMEMBERED_BAD)),
+            user_from,
+            plan_from,
+            settings,
+            keyer,
+        }
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Who the request is from, as far as its head tells. `peer` is the other end of the connection;
+    /// `wall` is asked for the time since the epoch only if a token has one. Call it before
+    /// [`Identifier::strip`].
+    pub fn identify(&self, peer: IpAddr, head: &Parts, wall: impl FnOnce() -> Duration) -> Who {
+        let peer = peer.to_canonical();
+        let mut who = Who {
+            ip: ip::client(&self.trusted, peer, &head.headers),
+            user: None,
+            unverified: false,
+            token: None,
+            email: None,
+            plan: self.settings.plan.default,
+        };
+        let given = match &self.settings.token {
+            Some(source) => token::find(source, head),
+            None => Found::Absent,
+        };
+        let proof = match &self.settings.user {
+            None => Proof::default(),
+            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, &head.headers, wall),
+            Some(user::Settings::ApiKeys(keys)) => {
+                let bearer;
+                let credential = if self.settings.token.is_some() {
+                    &given
+                } else {
+                    bearer = token::bearer(&head.headers);
+                    &bearer
+                };
+                self.by_key(keys, credential)
+            }
+            Some(user::Settings::Header { name, .. }) => {
+                let given = token::header(&head.headers, name);
+                by_header(given, self.user_from.contains(peer))
+            }
+        };
+        who.token = match (proof.token, given) {
+            (Some(judged), _) => judged,
+            (None, Found::One(text)) => Some(self.keyer.fingerprint(Domain::Token, &text)),
+            (None, Found::Absent) => None,
+            (None, Found::Ambiguous) => {
+                who.unverified = true;
+                None
+            }
+        };
+        who.unverified |= proof.failed;
+        let plan = match &self.settings.plan.source {
+            Some(plan::Source::Header { name, .. }) if self.plan_from.contains(peer) => {
+                self.plan_by_header(token::header(&head.headers, name))
+            }
+            Some(plan::Source::Claim(_) | plan::Source::ApiKeys) => proof.plan,
+            _ => None,
+        };
+        who.user = proof.user;
+        who.plan = plan.or(who.plan);
+        who
+    }
+
+    fn by_jwt(
+        &self,
+        settings: &jwt::Settings,
+        headers: &HeaderMap,
+        wall: impl FnOnce() -> Duration,
+    ) -> Proof {
+        // The signed part stands for the token: the signature of an ECDSA token can be rewritten
+        // into another valid one by anybody.
+        let judges = match &self.settings.token {
+            Some(token::Source::Bearer) => true,
+            Some(token::Source::Header(name)) => name == AUTHORIZATION,
+            _ => false,
+        };
+        let judged = |token| judges.then_some(token);
+        let text = match token::bearer(headers) {
+            Found::Absent => {
+                return Proof {
+                    token: judged(None),
+                    ..Proof::default()
+                };
+            }
+            Found::Ambiguous => {
+                return Proof {
+                    failed: true,
+                    token: judged(None),
+                    ..Proof::default()
+                };
+            }
+            Found::One(text) => text,
+        };
+        match self
+            .verified(settings, &text)
+            .filter(|known| known.claims.hold_at(wall()))
+        {
+            None => Proof {
+                failed: true,
+                token: judged(None),
+                ..Proof::default()
+            },
+            Some(known) => {
+                let end = text
+                    .iter()
+                    .rposition(|byte| *byte == b'.')
+                    .unwrap_or(text.len());
+                let token =
+                    judges.then(|| Some(self.keyer.fingerprint(Domain::Token, &text[..end])));
+                Proof {
+                    user: Some(known.claims.user),
+                    plan: known.plan,
+                    failed: false,
+                    token,
+                }
+            }
+        }
+    }
+
+    /// What a token says, verified now or before, whether its time is right or not.
+    fn verified(&self, settings: &jwt::Settings, text: &[u8]) -> Option<Verified> {
+        let key = self.keyer.fingerprint(Domain::Verdict, text);
+        if let Some(known) = self.verified.borrow_mut().get(key) {
+            return Some(known.clone());
+        }
+        if self.refused.borrow_mut().get(key).is_some() {
+            return None;
+        }
+        let claim = match &self.settings.plan.source {
+            Some(plan::Source::Claim(claim)) => Some(claim.as_str()),
+            _ => None,
+        };
+        match jwt::verify(settings, claim, text) {
+            None => {
+                self.refused.borrow_mut().put(key, ());
+                None
+            }
+            Some(mut claims) => {
+                let named = claims.plan.take();
+                let plan = named.and_then(|plan| self.settings.plan.named(&plan));
+                let known = Verified { claims, plan };
+                self.verified.borrow_mut().put(key, known.clone());
+                Some(known)
+            }
+        }
+    }
+
+    fn by_key(&self, keys: &super::api_keys::Keys, given: &Found<'_>) -> Proof {
+        let failed = Proof {
+            token: Some(None),
+            failed: true,
+            ..Proof::default()
+        };
+        match given {
+            Found::Absent => Proof {
+                failed: false,
+                ..failed
+            },
+            Found::Ambiguous => failed,
+            Found::One(text) => match keys.lookup(text) {
+                None => failed,
+                Some(owner) => Proof {
+                    user: Some(owner.user.clone()),
+                    plan: owner.plan,
+                    failed: false,
+                    token: Some(
+                        self.settings
+                            .token
+                            .is_some()
+                            .then(|| self.keyer.fingerprint(Domain::Token, text)),
+                    ),
+                },
+            },
+        }
+    }
+
+    fn plan_by_header(&self, given: Found<'_>) -> Option<usize> {
+        let Found::One(text) = given else { return None };
+        self.settings.plan.named(std::str::from_utf8(&text).ok()?)
+    }
+
+    /// Whether the request's body is worth holding back to look for an address: at most
+    /// [`email::Settings::max_body`] bytes, as far as its head tells, of a kind that is read.
+    pub fn wants_body(&self, head: &Parts) -> bool {
+        let Some(settings) = &self.settings.email else {
+            return false;
+        };
+        if matches!(
+            head.method,
+            Method::GET | Method::HEAD | Method::CONNECT | Method::TRACE
+        ) {
+            return false;
+        }
+        let length = head
+            .headers
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok());
+        let fits = length.and_then(|text| text.parse::<usize>().ok());
+        fits.is_none_or(|length| length > 0 && length <= settings.max_body)
+            && !head.headers.contains_key(CONTENT_ENCODING)
+            && email::Media::of(head.headers.get(CONTENT_TYPE)) != email::Media::Multipart
+    }
+
+    /// Looks for an address in the complete body.
+    pub fn set_email(&self, who: &mut Who, content_type: Option<&HeaderValue>, body: &[u8]) {
+        let Some(settings) = &self.settings.email else {
+            return;
+        };
+        let found = email::find(settings, content_type, body);
+        who.email = found.map(|text| self.keyer.fingerprint(Domain::Email, text.as_bytes()));
+    }
+
+    /// The key of a limit that counts by `parts`: of those, the ones that are known. Nothing when
+    /// none is. The order of `parts` does not matter.
+    pub fn key(&self, who: &Who, parts: &[Identity]) -> Option<Fingerprint> {
+        let mut mixer = self.keyer.mix();
+        for identity in Identity::ALL
+            .into_iter()
+            .filter(|identity| parts.contains(identity))
+        {
+            let tag = tag(identity);
+            match identity {
+                Identity::Ip => mixer.part(tag, &network_bytes(self.settings.ip.group(who.ip))),
+                Identity::User => {
+                    if let Some(user) = &who.user {
+                        mixer.part(tag, user.as_bytes());
+                    }
+                }
+                Identity::Token => {
+                    if let Some(Fingerprint(token)) = who.token {
+                        mixer.part(tag, &token.to_le_bytes());
+                    }
+                }
+                Identity::Email => {
+                    if let Some(Fingerprint(email)) = who.email {
+                        mixer.part(tag, &email.to_le_bytes());
+                    }
+                }
+                Identity::Plan => {
+                    let plan = who
+                        .plan
+                        .and_then(|index| self.settings.plan.plans.get(index));
+                    if let Some(plan) = plan {
+                        mixer.part(tag, plan.name.as_bytes());
+                    }
+                }
+            }
+        }
+        mixer.finish()
+    }
+
+    /// The networks around an IPv6 client that are wider than what counts as one client, nearest
+    /// first; see [`ip::PARENTS`]. For limits that count by ip.
+    pub fn parents(&self, who: &Who) -> SmallVec<[Parent; 3]> {
+        let settings = &self.settings.ip;
+        let IpAddr::V6(six) = who.ip else {
+            return SmallVec::new();
+        };
+        if !settings.parents || six.to_ipv4_mapped().is_some() {
+            return SmallVec::new();
+        }
+        let wider = ip::PARENTS
+            .into_iter()
+            .filter(|(length, _)| *length < settings.ipv6);
+        wider
+            .map(|(length, factor)| {
+                let bytes = network_bytes(ip::network(who.ip, length));
+                Parent {
+                    key: self.keyer.fingerprint(Domain::Network, &bytes),
+                    factor,
+                }
+            })
+            .collect()
+    }
+
+    /// Removes what a client may not say of itself; see [`super::strip`].
+    pub fn strip(&self, peer: IpAddr, headers: &mut HeaderMap) {
+        let peer = peer.to_canonical();
+        self.stripper.strip(headers, |list| match list {
+            super::strip::List::Nobody => false,
+            super::strip::List::Proxies => self.trusted.contains(peer),
+            super::strip::List::User => self.user_from.contains(peer),
+            super::strip::List::Plan => self.plan_from.contains(peer),
+        });
+    }
+}
+
+fn by_header(given: Found<'_>, believed: bool) -> Proof {
+    let user = match &given {
+        Found::Absent => return Proof::default(),
+        Found::One(text) if believed => std::str::from_utf8(text).ok().and_then(user::name),
+        Found::One(_) | Found::Ambiguous => None,
+    };
+    Proof {
+        failed: user.is_none(),
+        user,
+        ..Proof::default()
+    }
+}
+
+/// What tells the parts of a key apart. Part of what gateways share, so it may not change.
+fn tag(identity: Identity) -> u8 {
+    match identity {
+        Identity::Ip => 1,
+        Identity::User => 2,
+        Identity::Token => 3,
+        Identity::Email => 4,
+        Identity::Plan => 5,
+    }
+}
+
+/// A network's length and address, the same for every way of writing it.
+fn network_bytes(network: ipnet::IpNet) -> SmallVec<[u8; 24]> {
+    let mut bytes = SmallVec::new();
+    bytes.push(network.prefix_len());
+    match network.addr() {
+        IpAddr::V4(ip) => bytes.extend_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

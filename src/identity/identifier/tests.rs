@@ -1,0 +1,452 @@
+use std::sync::Arc;
+
+use http::Request;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::json;
+
+use super::*;
+use crate::identity::api_keys;
+
+const CLIENT: &str = "203.0.113.9";
+const PROXY: &str = "10.0.0.1";
+
+fn networks() -> Vec<ipnet::IpNet> {
+    vec!["10.0.0.0/8".parse().unwrap()]
+}
+
+fn settings(user: Option<user::Settings>, token: Option<token::Source>) -> Settings {
+    let named = |name: &str, multiply| plan::Plan {
+        name: name.into(),
+        multiply,
+    };
+    Settings {
+        ip: ip::Settings {
+            trusted_proxies: networks(),
+            ..ip::Settings::default()
+        },
+        user,
+        token,
+        email: Some(email::Settings {
+            field: "email".into(),
+            max_body: 1_024,
+        }),
+        plan: plan::Settings {
+            plans: vec![named("free", 1), named("gold", 10)],
+            source: None,
+            default: Some(0),
+        },
+    }
+}
+
+fn identifier(settings: Settings) -> Identifier {
+    Identifier::new(settings, Keyer::new([7; 16]))
+}
+
+fn jwt_settings() -> Option<user::Settings> {
+    let keys = jwt::Keys::from_secret(b"s").unwrap();
+    let claim = "sub".into();
+    Some(user::Settings::Jwt(jwt::Settings {
+        claim,
+        keys,
+        issuer: None,
+        audience: None,
+    }))
+}
+
+fn jwt(sub: &str, expires: u64) -> String {
+    let payload = json!({"sub": sub, "plan": "gold", "exp": expires});
+    encode(
+        &Header::new(Algorithm::HS256),
+        &payload,
+        &EncodingKey::from_secret(b"s"),
+    )
+    .unwrap()
+}
+
+fn head(lines: &[&str]) -> Parts {
+    let mut request = Request::builder().uri("/x?key=q");
+    for line in lines {
+        let (name, value) = line.split_once(": ").unwrap();
+        request = request.header(name, value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+fn who(identifier: &Identifier, peer: &str, lines: &[&str]) -> Who {
+    identifier.identify(peer.parse().unwrap(), &head(lines), || {
+        Duration::from_secs(1_000)
+    })
+}
+
+/// `expected`: the user, whether something did not verify, whether there is a token, the plan.
+#[track_caller]
+fn check(
+    identifier: &Identifier,
+    peer: &str,
+    lines: &[&str],
+    expected: (Option<&str>, bool, bool, usize),
+) {
+    for round in ["first", "remembered"] {
+        let who = who(identifier, peer, lines);
+        let got = (
+            who.user.as_deref(),
+            who.unverified,
+            who.token.is_some(),
+            who.plan.unwrap(),
+        );
+        assert_eq!(got, expected, "{round}: {peer} {lines:?}");
+    }
+}
+
+#[test]
+fn by_ip_only() {
+    let by_ip = Identifier::new(Settings::default(), Keyer::random());
+    let wall = || -> Duration { panic!("no time is needed") };
+    let who = by_ip.identify(
+        "::ffff:1.2.3.4".parse().unwrap(),
+        &head(&["Authorization: Bearer x"]),
+        wall,
+    );
+    assert_eq!(who.ip.to_string(), "1.2.3.4");
+    assert_eq!(
+        (who.user, who.unverified, who.token, who.plan),
+        (None, false, None, None)
+    );
+}
+
+#[test]
+fn by_jwt_and_bearer() {
+    let mut settings = settings(jwt_settings(), Some(token::Source::Bearer));
+    settings.plan.source = Some(plan::Source::Claim("plan".into()));
+    let by_jwt = identifier(settings);
+    let (right, expired) = (jwt("ann", 2_000), jwt("ann", 1_000));
+    let bearer = |text: &str| format!("Authorization: Bearer {text}");
+    check(&by_jwt, CLIENT, &[], (None, false, false, 0));
+    check(
+        &by_jwt,
+        CLIENT,
+        &[&bearer(&right)],
+        (Some("ann"), false, true, 1),
+    );
+    check(
+        &by_jwt,
+        CLIENT,
+        &[&bearer(&expired)],
+        (None, true, false, 0),
+    );
+    check(
+        &by_jwt,
+        CLIENT,
+        &[&bearer("forged")],
+        (None, true, false, 0),
+    );
+    check(
+        &by_jwt,
+        CLIENT,
+        &[&bearer(&right), &bearer(&right)],
+        (None, true, false, 0),
+    );
+    check(
+        &by_jwt,
+        CLIENT,
+        &["Authorization: Basic YTpi"],
+        (None, false, false, 0),
+    );
+    // The whole header as the token gives nobody a key of their choosing either.
+    let by_header = identifier(super::tests::settings(
+        jwt_settings(),
+        Some(token::Source::Header(AUTHORIZATION)),
+    ));
+    check(
+        &by_header,
+        CLIENT,
+        &["Authorization: Basic YTpi"],
+        (None, false, false, 0),
+    );
+    check(
+        &by_header,
+        CLIENT,
+        &[&bearer("forged")],
+        (None, true, false, 0),
+    );
+    let one = who(&by_header, CLIENT, &[&bearer(&right)]).token;
+    let two = who(
+        &by_header,
+        CLIENT,
+        &[&format!("Authorization: BEARER   {right}")],
+    )
+    .token;
+    assert!(one.is_some() && one == two);
+}
+
+#[test]
+fn what_is_remembered_still_expires() {
+    let by_jwt = identifier(settings(jwt_settings(), None));
+    let parts = head(&[&format!("Authorization: Bearer {}", jwt("ann", 2_000))]);
+    let at = |seconds| {
+        let wall = || Duration::from_secs(seconds);
+        by_jwt
+            .identify(CLIENT.parse().unwrap(), &parts, wall)
+            .user
+            .is_some()
+    };
+    assert_eq!(
+        [at(1), at(1_999), at(2_000), at(1)],
+        [true, true, false, true]
+    );
+}
+
+#[test]
+fn by_api_key() {
+    let keys = api_keys::Keys::new([("k1", "ann", Some(1)), ("k2", "bob", None)]).unwrap();
+    let user = Some(user::Settings::ApiKeys(Arc::new(keys)));
+    let source = token::Source::Header("x-api-key".parse().unwrap());
+    let mut with_header = settings(user.clone(), Some(source));
+    with_header.plan.source = Some(plan::Source::ApiKeys);
+    let by_key = identifier(with_header);
+    check(&by_key, CLIENT, &[], (None, false, false, 0));
+    check(
+        &by_key,
+        CLIENT,
+        &["X-Api-Key: k1"],
+        (Some("ann"), false, true, 1),
+    );
+    check(
+        &by_key,
+        CLIENT,
+        &["X-Api-Key: k2"],
+        (Some("bob"), false, true, 0),
+    );
+    check(&by_key, CLIENT, &["X-Api-Key: k3"], (None, true, false, 0));
+    check(
+        &by_key,
+        CLIENT,
+        &["X-Api-Key: k1", "X-Api-Key: k2"],
+        (None, true, false, 0),
+    );
+    let by_bearer = identifier(settings(user, None));
+    check(
+        &by_bearer,
+        CLIENT,
+        &["Authorization: Bearer k1"],
+        (Some("ann"), false, false, 0),
+    );
+    check(
+        &by_bearer,
+        CLIENT,
+        &["Authorization: Bearer k"],
+        (None, true, false, 0),
+    );
+}
+
+#[test]
+fn by_trusted_header() {
+    let name = "x-user".parse().unwrap();
+    let user = Some(user::Settings::Header {
+        name,
+        from: networks(),
+    });
+    let mut with_plan = settings(user, Some(token::Source::Query("key".into())));
+    let name = "x-plan".parse().unwrap();
+    with_plan.plan.source = Some(plan::Source::Header {
+        name,
+        from: networks(),
+    });
+    let by_header = identifier(with_plan);
+    check(
+        &by_header,
+        PROXY,
+        &["X-User: ann"],
+        (Some("ann"), false, true, 0),
+    );
+    check(
+        &by_header,
+        "::ffff:10.0.0.1",
+        &["X-User: ann"],
+        (Some("ann"), false, true, 0),
+    );
+    check(
+        &by_header,
+        PROXY,
+        &["X-User: ann", "X-Plan: gold"],
+        (Some("ann"), false, true, 1),
+    );
+    check(&by_header, PROXY, &["X-Plan: none"], (None, false, true, 0));
+    check(
+        &by_header,
+        PROXY,
+        &["X-User: ann", "X-User: bob"],
+        (None, true, true, 0),
+    );
+    check(&by_header, PROXY, &["X-User: "], (None, false, true, 0));
+    check(
+        &by_header,
+        CLIENT,
+        &["X-User: ann", "X-Plan: gold"],
+        (None, true, true, 0),
+    );
+}
+
+#[test]
+fn keys_of_limits() {
+    let all = identifier(settings(None, Some(token::Source::Query("key".into()))));
+    let mut one = who(&all, CLIENT, &[]);
+    all.set_email(&mut one, None, br#"{"email":"ann@example.com"}"#);
+    let mut other = one.clone();
+    other.email = None;
+    let ip_email = [Identity::Ip, Identity::Email];
+    assert_eq!(
+        all.key(&one, &ip_email),
+        all.key(&one, &[Identity::Email, Identity::Ip])
+    );
+    assert_ne!(all.key(&one, &ip_email), all.key(&other, &ip_email));
+    assert_eq!(all.key(&other, &ip_email), all.key(&other, &[Identity::Ip]));
+    assert_eq!(all.key(&other, &[Identity::Email]), None);
+    assert_eq!(all.key(&other, &[Identity::User, Identity::Email]), None);
+    assert_eq!(all.key(&one, &[]), None);
+    let singles = Identity::ALL.map(|identity| all.key(&one, &[identity]));
+    let known = singles
+        .iter()
+        .flatten()
+        .collect::<std::collections::HashSet<_>>();
+    assert_eq!((singles.iter().flatten().count(), known.len()), (4, 4));
+    let mut neighbour = one.clone();
+    neighbour.ip = "203.0.113.10".parse().unwrap();
+    assert_ne!(
+        all.key(&one, &[Identity::Ip]),
+        all.key(&neighbour, &[Identity::Ip])
+    );
+}
+
+#[test]
+fn networks_around_a_client() {
+    let factors = |ip: &str, ipv6, parents| {
+        let ip_settings = ip::Settings {
+            ipv6,
+            parents,
+            ..ip::Settings::default()
+        };
+        let all = identifier(Settings {
+            ip: ip_settings,
+            ..Settings::default()
+        });
+        let parents = all.parents(&who(&all, ip, &[]));
+        parents
+            .iter()
+            .map(|parent| parent.factor)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(factors("2001:db8::1", 64, true), [4, 16, 256]);
+    assert_eq!(factors("2001:db8::1", 56, true), [16, 256]);
+    assert_eq!(factors("2001:db8::1", 32, true), [0; 0]);
+    assert_eq!(factors("2001:db8::1", 64, false), [0; 0]);
+    assert_eq!(factors(CLIENT, 64, true), [0; 0]);
+    assert_eq!(factors("::ffff:203.0.113.9", 64, true), [0; 0]);
+
+    let all = identifier(Settings::default());
+    let keys = |ip: &str| all.parents(&who(&all, ip, &[])).map_keys();
+    let (one, near, far) = (
+        keys("2001:db8::1"),
+        keys("2001:db8:0:1::1"),
+        keys("2001:db8:1::1"),
+    );
+    assert_eq!(one, near);
+    assert_eq!(
+        (one[0] == far[0], one[1] == far[1], one[2] == far[2]),
+        (false, false, true)
+    );
+}
+
+/// Gateways of different versions share counters, so this may never change.
+#[test]
+fn keys_are_stable() {
+    let all = identifier(settings(None, None));
+    let mut one = who(&all, "2001:db8::1", &[]);
+    one.user = Some("ann".into());
+    let key = |parts: &[Identity]| all.key(&one, parts).map(|key| format!("{:032x}", key.0));
+    assert_eq!(
+        key(&[Identity::Ip]).as_deref(),
+        Some("bea7cd0620b774e7e52a6afbedc866c9")
+    );
+    assert_eq!(
+        key(&[Identity::Ip, Identity::User]).as_deref(),
+        Some("0ed8a6a1dc7a8f64d2b221f9c07ef7ce")
+    );
+}
+
+trait MapKeys {
+    fn map_keys(&self) -> Vec<Fingerprint>;
+}
+
+impl MapKeys for SmallVec<[Parent; 3]> {
+    fn map_keys(&self) -> Vec<Fingerprint> {
+        self.iter().map(|parent| parent.key).collect()
+    }
+}
+
+#[test]
+fn bodies_that_are_wanted() {
+    let all = identifier(settings(None, None));
+    let check = |method: &str, lines: &[&str], expected: bool| {
+        let mut parts = head(lines);
+        parts.method = method.parse().unwrap();
+        assert_eq!(all.wants_body(&parts), expected, "{method} {lines:?}");
+    };
+    check("POST", &["Content-Type: application/json"], true);
+    check("POST", &["Content-Length: 1024"], true);
+    check("PATCH", &[], true);
+    check("GET", &["Content-Length: 10"], false);
+    check("POST", &["Content-Length: 0"], false);
+    check("POST", &["Content-Length: 1025"], false);
+    check("POST", &["Content-Encoding: gzip"], false);
+    check(
+        "POST",
+        &["Content-Type: multipart/form-data; boundary=x"],
+        false,
+    );
+    assert!(!identifier(Settings::default()).wants_body(&head(&[])));
+}
+
+#[test]
+fn stripped() {
+    let user = user::Settings::Header {
+        name: "x-user".parse().unwrap(),
+        from: networks(),
+    };
+    let mut with_plan = settings(Some(user), None);
+    let source = plan::Source::Header {
+        name: "x-forwarded-plan".parse().unwrap(),
+        from: vec![],
+    };
+    with_plan.plan.source = Some(source);
+    let all = identifier(with_plan);
+    let lines = [
+        "Host: x",
+        "Tollgate-Over: x",
+        "tollgate_user: x",
+        "X-User: ann",
+        "X_User: ann",
+        "X-User: bob",
+        "X-Forwarded-For: 1.1.1.1",
+        "X_Forwarded_Proto: https",
+        "X-Forwarded-Plan: gold",
+        "X-Real-IP: 1.1.1.1",
+        "Forwarded: for=1.1.1.1",
+        "X-Forward: x",
+        "Tollgate: x",
+    ];
+    let left = |peer: &str| {
+        let mut headers = head(&lines).headers;
+        all.strip(peer.parse().unwrap(), &mut headers);
+        let mut names: Vec<_> = headers
+            .keys()
+            .map(|name| name.as_str().to_owned())
+            .collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!(left(CLIENT), "host tollgate x-forward");
+    let by_proxy = "forwarded host tollgate x-forward x-forwarded-for x-real-ip x-user";
+    assert_eq!(left(PROXY), by_proxy);
+    assert_eq!(left("::ffff:10.0.0.1"), by_proxy);
+}

@@ -1,0 +1,339 @@
+//! Signed tokens (RFC 7519): which keys are believed, and what a token must say.
+//!
+//! The keys decide which algorithms they verify; what the token names only picks among them, so no
+//! token can have a public key taken for a shared secret, or choose no signature at all. Keys that a
+//! token brings or points at (`jwk`, `jku`, `x5c`) are never looked at, and tokens with `crit` are
+//! refused. Time is an argument.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Header, Validation};
+use serde_json::{Map, Value};
+
+use super::user;
+
+/// How far an issuer's clock may be ahead: a token is believed this long before its `nbf`. There is
+/// no such grace for `exp`.
+pub const LEEWAY: Duration = Duration::from_secs(60);
+
+/// Most keys that are tried for one token: those with its `kid`, or all that fit where it has none.
+const MAX_TRIES: usize = 4;
+
+/// What a token must say.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The claim that names the user.
+    pub claim: String,
+    /// Whose signatures are believed.
+    pub keys: Keys,
+    /// What `iss` must be.
+    pub issuer: Option<String>,
+    /// What `aud` must be or contain; any or none when absent.
+    pub audience: Option<String>,
+}
+
+/// Keys that verify signatures. Cheap to clone; never shown.
+#[derive(Clone)]
+pub struct Keys(Arc<[Key]>);
+
+struct Key {
+    id: Option<String>,
+    key: DecodingKey,
+    /// Names the key's algorithms and checks no claim: that is done here.
+    validation: Validation,
+}
+
+/// Why a key file cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// Nothing is written.
+    #[error("the secret is empty")]
+    EmptySecret,
+    /// A public key was given as a shared secret: whoever knows it could sign.
+    #[error("this is a PEM file, not a secret; write `key:` instead of `secret:`")]
+    PemAsSecret,
+    /// Not a public key.
+    #[error("not a public key: a PEM file that begins with -----BEGIN PUBLIC KEY-----")]
+    Pem,
+    /// A private key where a public one belongs.
+    #[error("this is a private key; the gateway needs the public one only")]
+    PrivateKey,
+    /// A kind of key that is not supported.
+    #[error("only RSA keys of 2048 bits and more, P-256, P-384 and Ed25519 keys are supported")]
+    Unsupported,
+    /// Not a key set.
+    #[error("not a JSON Web Key Set: {{\"keys\": [...]}}")]
+    Jwks,
+    /// A key set without a usable key.
+    #[error(
+        "no key of the set can be used: RSA from 2048 bits, P-256, P-384 or Ed25519, for signatures"
+    )]
+    NoUsableKey,
+}
+
+/// What a verified token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// The user.
+    pub user: Arc<str>,
+    /// The text of the plan's claim.
+    pub plan: Option<String>,
+    /// Seconds since the epoch before which it is not yet believed.
+    pub not_before: u64,
+    /// Seconds since the epoch from which on it is no more believed.
+    pub expires: u64,
+}
+
+impl Claims {
+    /// Whether it is believed at this time since the epoch.
+    pub fn hold_at(&self, wall: Duration) -> bool {
+        wall.saturating_add(LEEWAY).as_secs() >= self.not_before && wall.as_secs() < self.expires
+    }
+}
+
+const RSA: &[Algorithm] = &[
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+];
+
+impl Keys {
+    /// A shared secret for HS256: all bytes, without a line end behind them.
+    ///
+    /// # Errors
+    ///
+    /// An empty secret, or a PEM file in its place.
+    pub fn from_secret(bytes: &[u8]) -> Result<Keys, KeysError> {
+        let secret = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
+        if secret.is_empty() {
+            return Err(KeysError::EmptySecret);
+        }
+        if secret.trim_ascii_start().starts_with(b"-----BEGIN ") {
+            return Err(KeysError::PemAsSecret);
+        }
+        Ok(Keys::one(
+            DecodingKey::from_secret(secret),
+            &[Algorithm::HS256],
+        ))
+    }
+
+    /// A public key. RSA verifies RS256 to RS512 and PS256 to PS512, P-256 ES256, P-384 ES384,
+    /// Ed25519 EdDSA.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file.
+    pub fn from_pem(bytes: &[u8]) -> Result<Keys, KeysError> {
+        let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+        if has(b"PRIVATE KEY-----") {
+            return Err(KeysError::PrivateKey);
+        }
+        if !has(b"-----BEGIN ") {
+            return Err(KeysError::Pem);
+        }
+        if let Ok(key) = DecodingKey::from_rsa_pem(bytes) {
+            // 2048 bits are 256 bytes of modulus, and the structure around them is longer.
+            let long = key.try_get_as_bytes().is_ok_and(|der| der.len() >= 256);
+            return if long {
+                Ok(Keys::one(key, RSA))
+            } else {
+                Err(KeysError::Unsupported)
+            };
+        }
+        if let Ok(key) = DecodingKey::from_ec_pem(bytes) {
+            let algorithm = match key.try_get_as_bytes().map(<[u8]>::len) {
+                Ok(65) => Algorithm::ES256,
+                Ok(97) => Algorithm::ES384,
+                _ => return Err(KeysError::Unsupported),
+            };
+            return Ok(Keys::one(key, &[algorithm]));
+        }
+        match DecodingKey::from_ed_pem(bytes) {
+            Ok(key) => Ok(Keys::one(key, &[Algorithm::EdDSA])),
+            Err(_) => Err(KeysError::Pem),
+        }
+    }
+
+    /// A JSON Web Key Set (RFC 7517). A key verifies its `alg`, or without one what
+    /// [`Keys::from_pem`] says of its kind. Left out are keys for encryption, kinds that are not
+    /// supported, and shared secrets (`oct`), which do not belong in a set of public keys.
+    ///
+    /// # Errors
+    ///
+    /// Not a set, or none of its keys is usable.
+    pub fn from_jwks(bytes: &[u8]) -> Result<Keys, KeysError> {
+        let set: Value = serde_json::from_slice(bytes).map_err(|_| KeysError::Jwks)?;
+        let listed = set
+            .get("keys")
+            .and_then(Value::as_array)
+            .ok_or(KeysError::Jwks)?;
+        let keys: Vec<Key> = listed.iter().filter_map(from_jwk).collect();
+        if keys.is_empty() {
+            Err(KeysError::NoUsableKey)
+        } else {
+            Ok(Keys(keys.into()))
+        }
+    }
+
+    fn one(key: DecodingKey, algorithms: &[Algorithm]) -> Keys {
+        Keys(
+            [Key {
+                id: None,
+                key,
+                validation: signature_only(algorithms),
+            }]
+            .into(),
+        )
+    }
+
+    /// Keys that may have signed a token with this header.
+    fn candidates<'k>(&'k self, header: &'k Header) -> impl Iterator<Item = &'k Key> {
+        let fits = |key: &&Key| {
+            let named = match (&key.id, &header.kid) {
+                (Some(id), Some(wanted)) => id == wanted,
+                _ => true,
+            };
+            named && key.validation.algorithms.contains(&header.alg)
+        };
+        self.0.iter().filter(fits).take(MAX_TRIES)
+    }
+}
+
+/// Tells how many keys there are and nothing of them.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({} keys)", self.0.len())
+    }
+}
+
+fn signature_only(algorithms: &[Algorithm]) -> Validation {
+    // `new` wants an algorithm; the key's own ones take its place.
+    let mut validation = Validation::new(Algorithm::HS256);
+    validation.algorithms = algorithms.to_vec();
+    validation.required_spec_claims.clear();
+    validation.validate_exp = false;
+    validation.validate_nbf = false;
+    validation.validate_aud = false;
+    validation
+}
+
+fn from_jwk(value: &Value) -> Option<Key> {
+    let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
+    if !matches!(
+        jwk.common.public_key_use,
+        None | Some(PublicKeyUse::Signature)
+    ) {
+        return None;
+    }
+    if jwk
+        .common
+        .key_operations
+        .as_ref()
+        .is_some_and(|for_| !for_.contains(&KeyOperations::Verify))
+    {
+        return None;
+    }
+    let natural: &[Algorithm] = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => RSA,
+        AlgorithmParameters::EllipticCurve(key) => match key.curve {
+            EllipticCurve::P256 => &[Algorithm::ES256],
+            EllipticCurve::P384 => &[Algorithm::ES384],
+            _ => return None,
+        },
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+            &[Algorithm::EdDSA]
+        }
+        _ => return None,
+    };
+    let key = DecodingKey::from_jwk(&jwk).ok()?;
+    let long = match key.kind() {
+        DecodingKeyKind::RsaModulusExponent { n, .. } => {
+            n.iter().skip_while(|byte| **byte == 0).count() >= 256
+        }
+        DecodingKeyKind::SecretOrDer(bytes) => matches!(bytes.len(), 32 | 65 | 97),
+    };
+    let algorithms = match jwk.common.key_algorithm {
+        None => natural.to_vec(),
+        Some(named) => {
+            let named = Algorithm::try_from(named).ok()?;
+            natural.contains(&named).then(|| vec![named])?
+        }
+    };
+    let validation = signature_only(&algorithms);
+    long.then_some(Key {
+        id: jwk.common.key_id,
+        key,
+        validation,
+    })
+}
+
+/// What `token` says if its signature is right and it is for us; the caller checks its time with
+/// [`Claims::hold_at`]. `plan` is the claim that names the plan.
+pub fn verify(settings: &Settings, plan: Option<&str>, token: &[u8]) -> Option<Claims> {
+    let header = jsonwebtoken::decode_header(token).ok()?;
+    if header.crit.is_some() {
+        return None;
+    }
+    let claims = settings.keys.candidates(&header).find_map(|key| {
+        let data = jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &key.validation);
+        data.ok().map(|data| data.claims)
+    })?;
+    read(settings, plan, &claims)
+}
+
+fn read(settings: &Settings, plan: Option<&str>, claims: &Map<String, Value>) -> Option<Claims> {
+    if let Some(issuer) = &settings.issuer
+        && claims.get("iss").and_then(Value::as_str) != Some(issuer)
+    {
+        return None;
+    }
+    if let Some(wanted) = &settings.audience {
+        let named = |value: &Value| value.as_str() == Some(wanted);
+        match claims.get("aud")? {
+            Value::Array(all) if all.iter().any(named) => {}
+            one if named(one) => {}
+            _ => return None,
+        }
+    }
+    let not_before = match claims.get("nbf") {
+        Some(value) => seconds(value, f64::ceil)?,
+        None => 0,
+    };
+    Some(Claims {
+        user: text(claims.get(&settings.claim)?).and_then(|text| user::name(&text))?,
+        plan: plan.and_then(|claim| claims.get(claim)).and_then(text),
+        not_before,
+        expires: seconds(claims.get("exp")?, f64::floor)?,
+    })
+}
+
+/// A NumericDate, which may have a fraction.
+fn seconds(value: &Value, round: fn(f64) -> f64) -> Option<u64> {
+    let whole = value.as_u64();
+    // The cast saturates: what is negative is 0, what is too large the end of time.
+    whole.or_else(|| {
+        value
+            .as_f64()
+            .filter(|date| date.is_finite())
+            .map(|date| round(date) as u64)
+    })
+}
+
+/// A claim that is a string or a whole number, as text.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) if !number.is_f64() => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

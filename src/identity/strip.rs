@@ -1,0 +1,105 @@
+//! What a client may not say of itself: removed before the request goes on.
+//!
+//! - `tollgate-*`, from everybody: by these the gateway tells the upstream what it knows.
+//! - The configured user and plan headers, unless the peer may set them.
+//! - `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, unless the peer is a trusted proxy.
+//!
+//! CGI and its heirs hand `X_User` and `X-User` to the application as one, so a name that differs from
+//! one of these only in `_` for `-` is removed whoever sends it: a trusted proxy that does not know
+//! better passes on what the client wrote.
+
+use http::header::{HeaderMap, HeaderName};
+use smallvec::SmallVec;
+
+use super::{Settings, plan, user};
+
+/// Who may set a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    /// Nobody.
+    Nobody,
+    /// The trusted proxies.
+    Proxies,
+    /// The peers that may name the user.
+    User,
+    /// The peers that may name the plan.
+    Plan,
+}
+
+/// Knows which headers are not the client's to set.
+#[derive(Clone, Debug)]
+pub(super) struct Stripper {
+    user: Option<HeaderName>,
+    plan: Option<HeaderName>,
+}
+
+impl Stripper {
+    pub(super) fn new(settings: &Settings) -> Stripper {
+        let user = match &settings.user {
+            Some(user::Settings::Header { name, .. }) => Some(name.clone()),
+            _ => None,
+        };
+        let plan = match &settings.plan.source {
+            Some(plan::Source::Header { name, .. }) => Some(name.clone()),
+            _ => None,
+        };
+        Stripper { user, plan }
+    }
+
+    /// Removes every header that has lists, none of which `may` says yes to. Allocates only where
+    /// many are removed.
+    pub(super) fn strip(&self, headers: &mut HeaderMap, may: impl Fn(List) -> bool) {
+        let mut gone: SmallVec<[HeaderName; 4]> = SmallVec::new();
+        for name in headers.keys() {
+            let lists = self.lists(name.as_str());
+            if !lists.is_empty() && !lists.iter().any(|list| may(*list)) {
+                gone.push(name.clone());
+            }
+        }
+        for name in gone {
+            headers.remove(name);
+        }
+    }
+
+    /// Who may set this header; empty when everybody may.
+    fn lists(&self, name: &str) -> SmallVec<[List; 2]> {
+        let mut lists = SmallVec::new();
+        let configured = [(&self.user, List::User), (&self.plan, List::Plan)];
+        for (header, list) in configured {
+            if let Some(header) = header.as_ref().filter(|header| same(name, header.as_str())) {
+                lists.push(if name == header.as_str() {
+                    list
+                } else {
+                    List::Nobody
+                });
+            }
+        }
+        // A configured header is for its own list only, even if it is called X-Forwarded-User.
+        if lists.is_empty() {
+            let ours = begins(name, "tollgate-");
+            let forwarding =
+                begins(name, "x-forwarded-") || same(name, "forwarded") || same(name, "x-real-ip");
+            if ours || (forwarding && name.contains('_')) {
+                lists.push(List::Nobody);
+            } else if forwarding {
+                lists.push(List::Proxies);
+            }
+        }
+        lists
+    }
+}
+
+/// Whether a header's name, which is in lower case, begins with `prefix`.
+fn begins(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| same(start, prefix))
+}
+
+fn same(name: &str, wanted: &str) -> bool {
+    let dash = |byte| if byte == b'_' { b'-' } else { byte };
+    name.len() == wanted.len()
+        && name
+            .bytes()
+            .zip(wanted.bytes())
+            .all(|(a, b)| dash(a) == dash(b))
+}

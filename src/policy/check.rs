@@ -1,0 +1,362 @@
+//! Whether what is written fits together, over all files.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use super::collect::Cx;
+use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
+use super::suggest::{listed, nearest};
+use super::tree::Place;
+use crate::limit::Identity;
+use crate::route::RouteTable;
+
+mod limit;
+
+use limit::check_limit;
+
+/// Most limits of one route.
+const MAX_PER_ROUTE: usize = 32;
+
+/// Reports everything that does not fit together.
+pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+    sockets(cx, gateway);
+    plans(cx, gateway);
+    for limit in &gateway.limits {
+        check_limit(cx, gateway, limit);
+    }
+    for policy in policies {
+        check_policy(cx, gateway, policy);
+    }
+    conflicts(cx, policies);
+    // Last, for what nobody uses is told only where nothing is wrong.
+    upstreams(cx, gateway, policies);
+    unlisted(cx, gateway, policies);
+}
+
+fn sockets(cx: &mut Cx, gateway: &Gateway) {
+    let mut seen: HashMap<SocketAddr, Place> = HashMap::new();
+    let mut take = |cx: &mut Cx, address: SocketAddr, place: Place| {
+        // Port 0 is a fresh port each time.
+        match seen.insert(address, place) {
+            Some(first) if address.port() != 0 => {
+                let help = format!("it is taken on line {}; choose another port", first.line);
+                cx.error(
+                    place,
+                    format!("`{address}` is listened on twice"),
+                    Some(help),
+                );
+            }
+            _ => {}
+        }
+    };
+    for listener in &gateway.listen {
+        take(cx, listener.value.address, listener.place);
+    }
+    if let Admin::On {
+        address,
+        token_file,
+    } = &gateway.admin
+    {
+        take(cx, address.value, address.place);
+        if !address.value.ip().to_canonical().is_loopback() && token_file.is_none() {
+            let message = format!(
+                "`{}` is not loopback: whoever reaches it could run the gateway",
+                address.value
+            );
+            let help = format!(
+                "write `127.0.0.1:{0}`, or `{{ address: {1}, token_file: admin.token }}`",
+                address.value.port(),
+                address.value
+            );
+            cx.error(address.place, message, Some(help));
+        }
+    }
+}
+
+fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+    for upstream in &gateway.upstreams {
+        for (index, server) in upstream.servers.iter().enumerate() {
+            if upstream.servers[..index.min(256)]
+                .iter()
+                .any(|other| other.value == server.value)
+            {
+                let message = format!("upstream `{}` has this server twice", upstream.name.value);
+                cx.warn(server.place, message, Some("remove one of them".into()));
+            }
+        }
+    }
+    let known: HashMap<&str, Place> = gateway
+        .upstreams
+        .iter()
+        .map(|up| (up.name.value.as_str(), up.name.place))
+        .collect();
+    let mut used: HashMap<&str, ()> = HashMap::new();
+    for policy in policies {
+        let Some(upstream) = &policy.upstream else {
+            continue;
+        };
+        used.insert(&upstream.value, ());
+        if known.contains_key(upstream.value.as_str()) || known.is_empty() {
+            continue;
+        }
+        let names = gateway.upstreams.iter().map(|up| up.name.value.as_str());
+        let help = match nearest(&upstream.value, names.clone()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("the gateway file has {}", listed(names.take(20))),
+        };
+        cx.error(
+            upstream.place,
+            format!("there is no upstream `{}`", upstream.value),
+            Some(help),
+        );
+    }
+    if cx.failed() {
+        return;
+    }
+    for upstream in &gateway.upstreams {
+        if !used.contains_key(upstream.name.value.as_str()) {
+            let message = format!("no policy uses the upstream `{}`", upstream.name.value);
+            cx.warn(upstream.name.place, message, None);
+        }
+    }
+}
+
+fn plans(cx: &mut Cx, gateway: &Gateway) {
+    let identity = &gateway.identity;
+    let Some(source) = &identity.plan else { return };
+    if let Some(default) = &source.value.default {
+        if !gateway
+            .plans
+            .iter()
+            .any(|plan| plan.value.name == default.value)
+        {
+            let names = gateway.plans.iter().map(|plan| plan.value.name.as_str());
+            let help = match nearest(&default.value, names.clone()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None if gateway.plans.is_empty() => {
+                    format!(
+                        "add for instance `plans: {{ {}: {{ multiply: 1 }} }}`",
+                        default.value
+                    )
+                }
+                None => format!("the plans are {}", listed(names)),
+            };
+            let message = format!("there is no plan `{}`", default.value);
+            cx.error(default.place, message, Some(help));
+        }
+    } else if gateway.plans.is_empty() {
+        let message = "`plan` says how a plan is known, but there are no plans";
+        let help = "add for instance `plans: { free: { multiply: 1 } }`";
+        cx.error(source.place, message, Some(help.into()));
+    }
+    let user = identity.user.as_ref().map(|user| &user.value);
+    match &source.value.from {
+        Some(PlanFrom::Claim(claim)) if !matches!(user, Some(User::Jwt { .. })) => {
+            let message = "a plan in a token's claim needs a user that is proven by a token";
+            let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
+            cx.error(claim.place, message, Some(help.into()));
+        }
+        Some(PlanFrom::ApiKeys(place)) if !matches!(user, Some(User::ApiKeys(_))) => {
+            let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
+            cx.error(
+                *place,
+                message,
+                Some("add for instance `user: { api_keys: keys.yaml }`".into()),
+            );
+        }
+        _ => {}
+    }
+}
+
+fn check_policy(cx: &mut Cx, gateway: &Gateway, policy: &Policy) {
+    for require in &policy.require {
+        if require.value == Identity::Plan {
+            let help = "require `user`, `token`, `ip` or `email`";
+            cx.error(
+                require.place,
+                "a plan cannot be required",
+                Some(help.into()),
+            );
+        } else {
+            configured(cx, gateway, require);
+        }
+    }
+    let mut listed_here: HashMap<&str, Place> = HashMap::new();
+    for used in &policy.limits {
+        match used {
+            LimitUse::Own(limit) => {
+                check_limit(cx, gateway, limit);
+                clash(cx, gateway, limit);
+            }
+            LimitUse::Shared(name) => {
+                if let Some(first) = listed_here.insert(&name.value, name.place) {
+                    let help = format!("it is already on line {}; remove one of them", first.line);
+                    cx.error(
+                        name.place,
+                        format!("`{}` is listed twice", name.value),
+                        Some(help),
+                    );
+                }
+                shared(cx, gateway, name);
+            }
+        }
+    }
+    let everywhere = gateway
+        .limits
+        .iter()
+        .filter(|limit| limit.listed.is_none())
+        .count();
+    if let Some(last) = policy
+        .limits
+        .last()
+        .filter(|_| everywhere + policy.limits.len() > MAX_PER_ROUTE)
+    {
+        let place = match last {
+            LimitUse::Own(limit) => limit.name.place,
+            LimitUse::Shared(name) => name.place,
+        };
+        let message = format!(
+            "a route has at most {MAX_PER_ROUTE} limits, those of the gateway file included"
+        );
+        cx.error(
+            place,
+            message,
+            Some("join limits of the same key into one with several rates".into()),
+        );
+    }
+}
+
+/// A policy's own limit must not be called as one of the gateway file.
+fn clash(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    let name = &limit.name;
+    if let Some(other) = gateway
+        .limits
+        .iter()
+        .find(|other| other.name.value == name.value)
+    {
+        let message = format!(
+            "the limit `{}` is already defined at {}",
+            name.value,
+            cx.sources.origin(other.name.place)
+        );
+        let help = format!(
+            "choose another name, or write `{}: ~` to share that one",
+            name.value
+        );
+        cx.error(name.place, message, Some(help));
+    }
+}
+
+fn shared(cx: &mut Cx, gateway: &Gateway, name: &At<String>) {
+    if gateway
+        .limits
+        .iter()
+        .any(|limit| limit.name.value.as_str() == name.value)
+    {
+        return;
+    }
+    let names = gateway.limits.iter().map(|limit| limit.name.value.as_str());
+    let help = match nearest(&name.value, names.clone()) {
+        Some(known) => format!("did you mean `{known}`?"),
+        None if gateway.limits.is_empty() => {
+            "write the limit here: `{ key: ip, rate: 10/s }`".into()
+        }
+        None => format!("the gateway file has {}", listed(names.take(20))),
+    };
+    cx.error(
+        name.place,
+        format!("the gateway file has no limit `{}`", name.value),
+        Some(help),
+    );
+}
+
+/// Limits that are only for routes that list them, and no route does.
+fn unlisted(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+    if cx.failed() {
+        return;
+    }
+    for limit in gateway.limits.iter().filter(|limit| limit.listed.is_some()) {
+        let name = limit.name.value.as_str();
+        let lists = |used: &LimitUse| matches!(used, LimitUse::Shared(at) if at.value == name);
+        if !policies
+            .iter()
+            .any(|policy| policy.limits.iter().any(lists))
+        {
+            let message = format!("no policy lists the limit `{name}`: it applies nowhere");
+            cx.warn(
+                limit.name.place,
+                message,
+                Some(format!("write `limits: [{name}]` in a policy")),
+            );
+        }
+    }
+}
+
+/// Reports an identity that the gateway file does not configure.
+fn configured(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
+    let sources = &gateway.identity;
+    let (known, help) = match identity.value {
+        Identity::Ip => (true, ""),
+        Identity::User => (
+            sources.user.is_some(),
+            "add for instance `user: { jwt: sub, jwks: jwks.json }` to `identity`",
+        ),
+        Identity::Token => (
+            sources.token.is_some(),
+            "add for instance `token: { header: x-api-key }` to `identity`",
+        ),
+        Identity::Email => (
+            sources.email.is_some(),
+            "add for instance `email: { body: email }` to `identity`",
+        ),
+        Identity::Plan => (
+            sources.plan.is_some() && !gateway.plans.is_empty(),
+            "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`",
+        ),
+    };
+    if !known {
+        let message = format!(
+            "the gateway file does not say how `{}` is known",
+            identity.value.as_str()
+        );
+        cx.error(identity.place, message, Some(help.into()));
+    }
+}
+
+/// Routes that take the same requests.
+fn conflicts(cx: &mut Cx, policies: &[Policy]) {
+    let routes: Vec<_> = policies
+        .iter()
+        .filter_map(|policy| Some((policy, pattern(policy)?)))
+        .collect();
+    let Err(conflicts) = RouteTable::build(routes.iter().map(|(_, pattern)| pattern)) else {
+        return;
+    };
+    for conflict in conflicts {
+        let (Some((first, _)), Some((second, _))) =
+            (routes.get(conflict.first), routes.get(conflict.second))
+        else {
+            continue;
+        };
+        let (Some(one), Some(other)) = (&first.pattern, &second.pattern) else {
+            continue;
+        };
+        let message = format!(
+            "`{}` takes the same requests as `{}` at {}",
+            other.value,
+            one.value,
+            cx.sources.origin(one.place)
+        );
+        let help = "make one of them more specific, or join the two policies";
+        cx.error(other.place, message, Some(help.into()));
+    }
+}
+
+/// The pattern with the host.
+pub fn pattern(policy: &Policy) -> Option<crate::route::Pattern> {
+    let pattern = policy.pattern.as_ref()?.value.clone();
+    Some(match &policy.host {
+        Some(host) => pattern.with_host(host.value.clone()),
+        None => pattern,
+    })
+}

@@ -1,0 +1,274 @@
+//! Whether the parts of one limit fit together, and the files around it.
+
+use super::super::collect::Cx;
+use super::super::compile::max_multiply;
+use super::super::model::{At, Gateway, Limit, Throttle};
+use super::configured;
+use crate::limit::{Count, MAX_WINDOWS, Rate};
+
+/// Most units of an exact log.
+const LARGEST_LOG: u64 = 65_535;
+
+/// Reports everything about `limit` that does not fit together.
+pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    for (index, part) in limit.key.iter().enumerate() {
+        configured(cx, gateway, part);
+        if limit.key[..index]
+            .iter()
+            .any(|other| other.value == part.value)
+        {
+            let message = format!("`{}` stands twice in this key", part.value.as_str());
+            cx.error(part.place, message, Some("remove one of them".into()));
+        }
+    }
+    let known = !gateway.plans.is_empty() && gateway.identity.plan.is_some();
+    if let Some(plans) = limit.plans.filter(|plans| plans.value && !known) {
+        let message = "`plans: true` needs plans, and a way to know a request's plan";
+        let help =
+            "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`";
+        cx.error(plans.place, message, Some(help.into()));
+    }
+    windows(cx, gateway, limit);
+    lending(cx, limit);
+    log(cx, gateway, limit);
+    algorithm(cx, limit);
+}
+
+fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    if limit.rates.len() > MAX_WINDOWS {
+        return;
+    }
+    let multiply = max_multiply(gateway, limit);
+    let percent = match limit.throttle {
+        Some(At {
+            value: Throttle::Soft(percent),
+            ..
+        }) => u64::from(percent),
+        _ => 0,
+    };
+    for (index, rate) in limit.rates.iter().enumerate() {
+        let before = &limit.rates[..index];
+        if let Some(other) = before
+            .iter()
+            .find(|other| other.value.window() == rate.value.window())
+        {
+            let tighter = if other.value.quota() < rate.value.quota() {
+                other
+            } else {
+                rate
+            };
+            let message = format!(
+                "`{}` and `{}` have the same window",
+                other.value, rate.value
+            );
+            cx.error(
+                rate.place,
+                message,
+                Some(format!("keep `{}`: it is the tighter one", tighter.value)),
+            );
+        }
+        let implied = limit
+            .rates
+            .iter()
+            .find(|other| implies(other.value, rate.value));
+        if let Some(other) = implied {
+            let message = format!(
+                "`{}` is never reached: `{}` is tighter",
+                rate.value, other.value
+            );
+            cx.warn(
+                rate.place,
+                message,
+                Some("remove it, or make it tighter".into()),
+            );
+        }
+        let most = u64::from(rate.value.quota()) * u64::from(multiply);
+        if most + most * percent / 100 > u64::from(u32::MAX) || most > u64::from(Rate::MAX_QUOTA) {
+            let message = format!(
+                "`{}`, with all that plans and `soft` add, is more than can be counted",
+                rate.value
+            );
+            let help = format!("the most is {} in a window", Rate::MAX_QUOTA);
+            cx.error(rate.place, message, Some(help));
+        }
+    }
+}
+
+/// Whether `tight` alone keeps the use below `loose`.
+fn implies(tight: Rate, loose: Rate) -> bool {
+    if tight.window() >= loose.window() {
+        return tight.window() > loose.window() && tight.quota() <= loose.quota();
+    }
+    // A longer window covers parts of one more of the shorter ones.
+    let windows = loose.window().0.div_ceil(tight.window().0);
+    u64::from(tight.quota()).saturating_mul(windows) <= u64::from(loose.quota())
+}
+
+/// `soft` and `elastic` with what belongs to them.
+fn lending(cx: &mut Cx, limit: &Limit) {
+    let elastic = limit
+        .throttle
+        .filter(|throttle| throttle.value == Throttle::Elastic);
+    let Some(elastic) = elastic else {
+        let help = "write `throttle: elastic`, or remove it";
+        if let Some(condition) = &limit.condition {
+            cx.error(
+                condition.place,
+                "`while` is for elastic limits",
+                Some(help.into()),
+            );
+        }
+        if let Some(at_most) = limit.at_most {
+            cx.error(
+                at_most.place,
+                "`at_most` is for elastic limits",
+                Some(help.into()),
+            );
+        }
+        return;
+    };
+    cx.unbuilt(
+        elastic.place,
+        "elastic throttles are not built yet: a run refuses them",
+    );
+    if !limit.has_while {
+        let help = "add for instance `while: upstream.load < 0.7`";
+        cx.error(
+            elastic.place,
+            "an elastic limit needs `while`",
+            Some(help.into()),
+        );
+    }
+    if !limit.has_at_most {
+        let help = "add for instance `at_most: 300/m`";
+        cx.error(
+            elastic.place,
+            "an elastic limit needs `at_most`",
+            Some(help.into()),
+        );
+    }
+    let Some(at_most) = limit.at_most else { return };
+    room(cx, limit, at_most);
+}
+
+/// Whether `at_most` lies above the rate of the same window.
+fn room(cx: &mut Cx, limit: &Limit, at_most: At<Rate>) {
+    let same = limit
+        .rates
+        .iter()
+        .find(|rate| rate.value.window() == at_most.value.window());
+    match same {
+        None if !limit.rates.is_empty() => {
+            let message = format!("`{}` has another window than the rate", at_most.value);
+            let help = format!(
+                "write `at_most` with the window of `{}`",
+                limit.rates[0].value
+            );
+            cx.error(at_most.place, message, Some(help));
+        }
+        Some(rate) if at_most.value.quota() < rate.value.quota() => {
+            let message = format!("`{}` is below the rate `{}`", at_most.value, rate.value);
+            cx.error(
+                at_most.place,
+                message,
+                Some("`at_most` is what the limit may grow to".into()),
+            );
+        }
+        _ => {}
+    }
+}
+
+/// An exact log has room for so many units; with more it would admit less than the rate says.
+fn log(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    let Some(log) = limit
+        .algorithm
+        .filter(|algorithm| algorithm.value == "sliding-log")
+    else {
+        return;
+    };
+    let percent = match limit.throttle {
+        Some(At {
+            value: Throttle::Soft(percent),
+            ..
+        }) => u64::from(percent),
+        _ => 0,
+    };
+    let multiply = u64::from(max_multiply(gateway, limit));
+    let most = limit
+        .rates
+        .iter()
+        .map(|rate| u64::from(rate.value.quota()) * multiply)
+        .max();
+    let most = most.unwrap_or(0);
+    if most + most * percent / 100 > LARGEST_LOG {
+        let message =
+            format!("a sliding-log keeps at most {LARGEST_LOG} units, plans and `soft` included");
+        let help = "use `algorithm: sliding-window`, which takes little memory whatever the rate";
+        cx.error(log.place, message, Some(help.into()));
+    }
+}
+
+/// The algorithm with what belongs to it.
+fn algorithm(cx: &mut Cx, limit: &Limit) {
+    let name = limit.algorithm.map_or("", |algorithm| algorithm.value);
+    let bucket = matches!(name, "gcra" | "token-bucket");
+    if let Some(burst) = limit.burst {
+        if !bucket {
+            let help = "write `algorithm: gcra`, or remove it";
+            cx.error(
+                burst.place,
+                "`burst` is for the algorithm gcra",
+                Some(help.into()),
+            );
+        } else if limit.rates.len() > 1 {
+            let help = "write two limits, one with the burst";
+            cx.error(
+                burst.place,
+                "`burst` needs a limit with a single rate",
+                Some(help.into()),
+            );
+        }
+    }
+    let leaky = limit
+        .algorithm
+        .filter(|algorithm| algorithm.value == "leaky-bucket");
+    let Some(leaky) = leaky else {
+        if let Some(delay) = limit.delay {
+            let help = "write `algorithm: leaky-bucket`, or remove it";
+            cx.error(
+                delay.place,
+                "`delay` is for the algorithm leaky-bucket",
+                Some(help.into()),
+            );
+        }
+        return;
+    };
+    if !limit.has_delay {
+        let help = "add for instance `delay: 500ms`: what would wait longer is refused";
+        cx.error(leaky.place, "leaky-bucket needs `delay`", Some(help.into()));
+    }
+    if let Some(count) = limit
+        .count
+        .as_ref()
+        .filter(|count| count.value != Count::All)
+    {
+        let message = "leaky-bucket cannot count what is known only from the answer";
+        let help = "remove `count`, or use another algorithm: it holds requests back before they are answered";
+        cx.error(count.place, message, Some(help.into()));
+    }
+    if let Some(throttle) = limit
+        .throttle
+        .filter(|throttle| throttle.value != Throttle::Hard)
+    {
+        let message = "leaky-bucket holds back what is above the rate and lends nothing";
+        cx.error(
+            throttle.place,
+            message,
+            Some("write `throttle: hard`, or another algorithm".into()),
+        );
+    }
+    if limit.shadow {
+        let message = "a leaky-bucket in shadow mode holds nothing back";
+        cx.warn(leaky.place, message, None);
+    }
+}

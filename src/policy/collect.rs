@@ -1,0 +1,150 @@
+//! Gathers everything that is to be said about the files, so that all mistakes are told at once.
+
+use std::sync::Arc;
+
+use super::diagnostic::{Diagnostic, Excerpt, Report, Severity, plain, sort};
+use super::tree::Place;
+
+/// Most diagnostics of one file; the rest are counted.
+const MOST_PER_FILE: usize = 50;
+/// Most diagnostics of all files together; the rest are counted.
+const MOST: usize = 1_000;
+
+/// The files, in the order in which they were read.
+#[derive(Debug, Default)]
+pub struct Sources {
+    files: Vec<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    name: Arc<str>,
+    text: String,
+    /// Holds secrets: its text is neither kept nor shown.
+    hidden: bool,
+}
+
+impl Sources {
+    /// Adds a file and gives its number.
+    pub fn add(&mut self, name: &str, text: String) -> u32 {
+        self.push(Source {
+            name: name.into(),
+            text,
+            hidden: false,
+        })
+    }
+
+    /// Adds a file of secrets, whose text is neither kept nor shown, and gives its number.
+    pub fn add_hidden(&mut self, name: &str) -> u32 {
+        self.push(Source {
+            name: name.into(),
+            text: String::new(),
+            hidden: true,
+        })
+    }
+
+    fn push(&mut self, source: Source) -> u32 {
+        self.files.push(source);
+        u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// A file's name as messages have it.
+    pub fn name(&self, file: u32) -> Arc<str> {
+        self.files
+            .get(file as usize)
+            .map_or_else(|| "".into(), |source| source.name.clone())
+    }
+
+    /// A file's text.
+    pub fn text(&self, file: u32) -> &str {
+        self.files
+            .get(file as usize)
+            .map_or("", |source| &source.text)
+    }
+
+    /// `file:line` of a place.
+    pub fn origin(&self, place: Place) -> String {
+        format!("{}:{}", self.name(place.file), place.line)
+    }
+
+    /// All files but those of secrets: name and text.
+    pub fn into_files(self) -> Vec<(String, String)> {
+        let shown = self.files.into_iter().filter(|source| !source.hidden);
+        shown
+            .map(|source| (source.name.to_string(), source.text))
+            .collect()
+    }
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub struct Cx {
+    /// The files.
+    pub sources: Sources,
+    found: Vec<Diagnostic>,
+    /// How many of each file.
+    per_file: Vec<usize>,
+    unlisted: usize,
+    failed: bool,
+}
+
+impl Cx {
+    /// A mistake.
+    pub fn error(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
+        self.say(Severity::Error, place, message.into(), help);
+    }
+
+    /// Right, but this gateway does not do it yet, and pretending would be dangerous.
+    pub fn unbuilt(&mut self, place: Place, message: impl Into<String>) {
+        self.say(Severity::Unbuilt, place, message.into(), None);
+    }
+
+    /// Right, but probably not what was meant.
+    pub fn warn(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
+        self.say(Severity::Warning, place, message.into(), help);
+    }
+
+    fn say(&mut self, severity: Severity, place: Place, message: String, help: Option<String>) {
+        self.failed |= severity == Severity::Error;
+        let file = place.file as usize;
+        if self.per_file.len() <= file {
+            self.per_file.resize(file + 1, 0);
+        }
+        if self.per_file[file] >= MOST_PER_FILE || self.found.len() >= MOST {
+            self.unlisted += usize::from(severity == Severity::Error);
+            return;
+        }
+        self.per_file[file] += 1;
+        let line = usize::try_from(place.line)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(1);
+        let line = self.sources.text(place.file).lines().nth(line);
+        self.found.push(Diagnostic {
+            severity,
+            file: self.sources.name(place.file),
+            line: place.line,
+            column: place.column,
+            message: plain(&message),
+            help: help.as_deref().map(plain),
+            excerpt: line.map(|line| Excerpt::cut(line, place.column, place.width)),
+        });
+    }
+
+    /// Whether a mistake was found.
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// All that was found: as a report when there are mistakes, as notes when there are none.
+    pub fn finish(mut self) -> Result<(Sources, Vec<Diagnostic>), Report> {
+        sort(&mut self.found);
+        if self.failed {
+            Err(Report {
+                diagnostics: self.found,
+                unlisted: self.unlisted,
+            })
+        } else {
+            Ok((self.sources, self.found))
+        }
+    }
+}

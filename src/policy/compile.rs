@@ -1,0 +1,393 @@
+//! From what was written to what runs: the only place where settings are made of the model.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::check::pattern;
+use super::collect::Cx;
+use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
+use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
+use super::source::Files;
+use super::tree::Place;
+use crate::limit::{Algorithm, Count, Limit, Rule, Throttle};
+use crate::route::{HeaderStyle, Route, RouteTable};
+use crate::upstream;
+
+mod identity;
+
+/// Bytes of counts in memory when nothing is said.
+const STORE_BUDGET: usize = 256 * 1024 * 1024;
+/// Where operators connect when nothing is said.
+const ADMIN: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9900);
+/// Most limits of all routes together: a store numbers them with 16 bits.
+const MAX_RULES: usize = u16::MAX as usize;
+/// Most bytes of a file with keys.
+const MAX_SECRETS: usize = 1024 * 1024;
+/// Fewest keys of a limit that memory must hold, and how few are worth a warning.
+const FEWEST_KEYS: usize = 16;
+const FEW_KEYS: usize = 10_000;
+/// Fewest and most characters of the admin token.
+const ADMIN_TOKEN: std::ops::RangeInclusive<usize> = 16..=4096;
+
+/// The settings, if nothing is wrong. Files that the gateway file names are read here, so that one
+/// that is missing is told together with all other mistakes.
+pub fn compile(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &Gateway,
+    policies: Vec<Policy>,
+) -> Option<(Process, Ruleset)> {
+    let process = process(cx, files, base, gateway);
+    let identity = identity::compile(cx, files, base, gateway);
+    if cx.failed() {
+        return None;
+    }
+    let timeouts = timeouts(&gateway.timeouts);
+    let upstreams = upstreams(gateway, &timeouts);
+    let mut rules = Rules::new(gateway);
+    let mut routes = Vec::with_capacity(policies.len());
+    for policy in policies {
+        routes.push(rules.route(cx, gateway, &upstreams, routes.len(), policy)?);
+    }
+    if cx.failed() {
+        return None;
+    }
+    let table = RouteTable::build(routes.iter().map(|route| &route.pattern)).ok()?;
+    if rules.all.len() > MAX_RULES {
+        let place = Place {
+            file: 0,
+            line: 1,
+            column: 1,
+            width: 1,
+        };
+        let message = format!(
+            "all routes together have {} limits; the most is {MAX_RULES}",
+            rules.all.len()
+        );
+        cx.error(
+            place,
+            message,
+            Some("share limits between routes: drop `per: route`".into()),
+        );
+        return None;
+    }
+    let routes = routes.into_iter().map(Arc::new).collect();
+    let ruleset = Ruleset {
+        table,
+        routes,
+        rules: rules.all,
+        identity,
+        upstreams,
+        timeouts,
+        files: Vec::new(),
+    };
+    Some((process, ruleset))
+}
+
+/// A path that the gateway file names.
+fn resolve(base: &Path, path: &str) -> PathBuf {
+    base.join(path)
+}
+
+/// A file that the gateway file names; what is wrong is told at the name.
+fn named_file(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    name: &At<String>,
+    what: &str,
+) -> Option<Vec<u8>> {
+    match files.read(&resolve(base, &name.value), MAX_SECRETS) {
+        Ok(bytes) => Some(bytes),
+        Err(reason) => {
+            let message = format!("cannot read {what} `{}`: {reason}", name.value);
+            let help = "paths are relative to the folder of the gateway file";
+            cx.error(name.place, message, Some(help.into()));
+            None
+        }
+    }
+}
+
+fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Process {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (admin, token_file) = match &gateway.admin {
+        Admin::Default => (Some(ADMIN), None),
+        Admin::Off => (None, None),
+        Admin::On {
+            address,
+            token_file,
+        } => (Some(address.value), token_file.as_ref()),
+    };
+    for listener in &gateway.listen {
+        if let Some(tls) = &listener.value.tls {
+            named_file(cx, files, base, &tls.cert, "the certificate");
+            named_file(cx, files, base, &tls.key, "the certificate's key");
+        }
+    }
+    let access_log = gateway.access_log.as_ref();
+    // A listener that speaks TLS is left out: it must never answer in plain text.
+    let plain = gateway
+        .listen
+        .iter()
+        .filter(|listener| listener.value.tls.is_none());
+    Process {
+        workers: gateway.workers.unwrap_or(cores),
+        listen: plain
+            .map(|listener| Listen {
+                address: listener.value.address,
+            })
+            .collect(),
+        admin,
+        admin_token: token_file.and_then(|name| admin_token(cx, files, base, name)),
+        store_budget: gateway.store.unwrap_or(STORE_BUDGET),
+        access_log: AccessLog {
+            requests: access_log.map_or(Logged::All, |log| log.requests),
+            file: access_log
+                .and_then(|log| log.file.as_ref())
+                .map(|file| base.join(file)),
+        },
+    }
+}
+
+fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
+    let bytes = named_file(cx, files, base, name, "the admin token")?;
+    let token = String::from_utf8(bytes)
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
+    if ADMIN_TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Some(token);
+    }
+    let message = format!(
+        "`{}` holds no token of 16 to 4096 printable characters",
+        name.value
+    );
+    let help = "make one with `openssl rand -hex 32`";
+    cx.error(name.place, message, Some(help.into()));
+    None
+}
+
+fn timeouts(written: &model::Timeouts) -> Timeouts {
+    let or = |span: Option<Duration>, seconds: u64| span.unwrap_or(Duration::from_secs(seconds));
+    Timeouts {
+        header: or(written.header, 10),
+        body_idle: or(written.body_idle, 30),
+        idle: or(written.idle, 60),
+        send: or(written.send, 30),
+        connect: or(written.connect, 2),
+        first_byte: or(written.first_byte, 60),
+        drain: or(written.drain, 30),
+    }
+}
+
+fn upstreams(gateway: &Gateway, timeouts: &Timeouts) -> Vec<upstream::Settings> {
+    let settings = |written: &model::Upstream| upstream::Settings {
+        name: written.name.value.clone(),
+        servers: written
+            .servers
+            .iter()
+            .map(|server| server.value.clone())
+            .collect(),
+        connect: written.connect.unwrap_or(timeouts.connect),
+        first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
+        idle: written.idle.unwrap_or(timeouts.idle),
+    };
+    gateway.upstreams.iter().map(settings).collect()
+}
+
+/// The limits of the running policies as they come to be.
+struct Rules {
+    all: Vec<Arc<Rule>>,
+    /// The rule of each limit of the gateway file, once it has one.
+    shared: Vec<Option<Arc<Rule>>>,
+}
+
+impl Rules {
+    fn new(gateway: &Gateway) -> Rules {
+        Rules {
+            all: Vec::new(),
+            shared: vec![None; gateway.limits.len()],
+        }
+    }
+
+    fn route(
+        &mut self,
+        cx: &mut Cx,
+        gateway: &Gateway,
+        upstreams: &[upstream::Settings],
+        index: usize,
+        policy: Policy,
+    ) -> Option<Route> {
+        let pattern = pattern(&policy)?;
+        let name = policy.upstream.as_ref()?;
+        let upstream = upstreams
+            .iter()
+            .position(|upstream| upstream.name == name.value)?;
+        let lists = |limit: &model::Limit| {
+            let name = limit.name.value.as_str();
+            policy
+                .limits
+                .iter()
+                .any(|used| matches!(used, LimitUse::Shared(at) if at.value == name))
+        };
+        let mut rules = Vec::new();
+        for (place, limit) in gateway.limits.iter().enumerate() {
+            if limit.listed.is_none() || lists(limit) {
+                rules.push(self.gateway_rule(cx, gateway, place, limit, &policy.name));
+            }
+        }
+        for used in &policy.limits {
+            if let LimitUse::Own(limit) = used {
+                let scope = format!("{}/{}", policy.name, limit.name.value);
+                rules.push(self.add(cx, gateway, limit, scope));
+            }
+        }
+        Some(Route {
+            name: policy.name.as_str().into(),
+            index,
+            pattern,
+            upstream,
+            rules,
+            require: policy
+                .require
+                .iter()
+                .map(|identity| identity.value)
+                .collect(),
+            priority: policy.priority,
+            headers: policy
+                .headers
+                .or(gateway.headers)
+                .unwrap_or(HeaderStyle::Ietf),
+        })
+    }
+
+    /// A limit of the gateway file: one for all routes, unless each route counts for itself.
+    fn gateway_rule(
+        &mut self,
+        cx: &mut Cx,
+        gateway: &Gateway,
+        place: usize,
+        limit: &model::Limit,
+        route: &str,
+    ) -> Arc<Rule> {
+        if limit.per_route.is_some() {
+            return self.add(cx, gateway, limit, format!("{route}/{}", limit.name.value));
+        }
+        if let Some(rule) = self.shared.get(place).and_then(Option::as_ref) {
+            return Arc::clone(rule);
+        }
+        let rule = self.add(cx, gateway, limit, limit.name.value.to_string());
+        if let Some(shared) = self.shared.get_mut(place) {
+            *shared = Some(Arc::clone(&rule));
+        }
+        rule
+    }
+
+    fn add(
+        &mut self,
+        cx: &mut Cx,
+        gateway: &Gateway,
+        limit: &model::Limit,
+        scope: String,
+    ) -> Arc<Rule> {
+        let count = limit
+            .count
+            .as_ref()
+            .map_or(Count::All, |count| count.value.clone());
+        let rule = Arc::new(Rule {
+            name: limit.name.value.clone(),
+            index: self.all.len(),
+            origin: cx.sources.origin(limit.name.place),
+            scope,
+            key: limit.key.iter().map(|part| part.value).collect(),
+            limit: arithmetic(gateway, limit, count.needs_response()),
+            count,
+            plans: limit.plans.is_some_and(|plans| plans.value),
+            shadow: limit.shadow,
+            exempt: limit.exempt.clone(),
+            disclose: limit.disclose,
+        });
+        fits(cx, gateway.store.unwrap_or(STORE_BUDGET), limit, &rule);
+        self.all.push(Arc::clone(&rule));
+        rule
+    }
+}
+
+/// The largest multiplier that a request may bring to this limit.
+pub fn max_multiply(gateway: &Gateway, limit: &model::Limit) -> u32 {
+    if !limit.plans.is_some_and(|plans| plans.value) {
+        return 1;
+    }
+    gateway
+        .plans
+        .iter()
+        .map(|plan| plan.value.multiply)
+        .max()
+        .unwrap_or(1)
+        .max(1)
+}
+
+fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit {
+    let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
+    windows.sort_by_key(|rate| rate.window());
+    let throttle = match limit.throttle.map(|throttle| throttle.value) {
+        Some(model::Throttle::Soft(percent)) => Throttle::Soft { percent },
+        // What an elastic limit guarantees; above that it is not built.
+        Some(model::Throttle::Hard | model::Throttle::Elastic) | None => Throttle::Hard,
+    };
+    let max_multiply = max_multiply(gateway, limit);
+    // Checked to fit: what plans and `soft` add is bounded.
+    let most = windows
+        .iter()
+        .map(|rate| throttle.ceiling(rate.quota()))
+        .max()
+        .unwrap_or(0);
+    let algorithm = algorithm(limit, most.saturating_mul(max_multiply));
+    Limit {
+        windows,
+        algorithm,
+        throttle,
+        reserves,
+        max_multiply,
+    }
+}
+
+fn algorithm(limit: &model::Limit, most: u32) -> Algorithm {
+    match limit.algorithm.map(|algorithm| algorithm.value) {
+        Some("sliding-log") => Algorithm::SlidingLog,
+        Some("sliding-window") => Algorithm::SlidingWindow,
+        Some("multi-level") => Algorithm::MultiLevel,
+        Some("fixed-window") => Algorithm::FixedWindow,
+        Some("gcra" | "token-bucket") => Algorithm::Gcra {
+            burst: limit.burst.map(|at| at.value),
+        },
+        Some("leaky-bucket") => Algorithm::LeakyBucket {
+            max_delay: limit.delay.map(|at| at.value).unwrap_or_default(),
+        },
+        _ => Algorithm::default_for(most),
+    }
+}
+
+/// Reports a limit of which memory holds but few keys.
+fn fits(cx: &mut Cx, budget: usize, limit: &model::Limit, rule: &Rule) {
+    let each = rule.limit.bytes_per_key().max(1);
+    let keys = budget / each;
+    let message = || {
+        format!(
+            "a key of `{}` may take {each} bytes, so that memory for counts holds {keys} of them",
+            rule.name
+        )
+    };
+    let place = limit
+        .algorithm
+        .map_or(limit.name.place, |algorithm| algorithm.place);
+    let help = "use `algorithm: sliding-window`, which takes little whatever the rate, or a larger `store: { memory: … }`";
+    if keys < FEWEST_KEYS {
+        cx.error(place, message(), Some(help.into()));
+    } else if keys < FEW_KEYS {
+        cx.warn(place, message(), Some(help.into()));
+    }
+}

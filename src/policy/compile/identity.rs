@@ -1,0 +1,227 @@
+//! Who asks, with the files of keys that it needs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::collect::Cx;
+use super::super::model::{At, Gateway, KeyFile, PlanFrom, Token, User};
+use super::super::source::Files;
+use super::super::suggest::{listed, nearest};
+use super::super::tree::{self, Key, Node, Place, SyntaxError, Value};
+use super::named_file;
+use crate::identity::{self, api_keys, email, jwt, plan, token, user};
+
+/// The settings; what cannot be read or is wrong with a file is on record.
+pub fn compile(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &Gateway,
+) -> identity::Settings {
+    let written = &gateway.identity;
+    let plan = plans(gateway);
+    let token = written.token.as_ref().map(|token| match &token.value {
+        Token::Header(name) => token::Source::Header(name.clone()),
+        Token::Bearer => token::Source::Bearer,
+        Token::Query(name) => token::Source::Query(name.clone()),
+        Token::Cookie(name) => token::Source::Cookie(name.clone()),
+    });
+    let email = written.email.as_ref().map(|email| email::Settings {
+        field: email.value.field.clone(),
+        max_body: email.value.max,
+    });
+    let user = written.user.as_ref().and_then(|user| match &user.value {
+        User::Jwt {
+            claim,
+            keys,
+            issuer,
+            audience,
+        } => {
+            let keys = jwt_keys(cx, files, base, keys.as_ref()?)?;
+            Some(user::Settings::Jwt(jwt::Settings {
+                claim: claim.clone(),
+                keys,
+                issuer: issuer.clone(),
+                audience: audience.clone(),
+            }))
+        }
+        User::Header { name, from } => Some(user::Settings::Header {
+            name: name.clone()?,
+            from: from.clone(),
+        }),
+        User::ApiKeys(file) => {
+            let keys = api_keys(cx, files, base, file, &plan)?;
+            Some(user::Settings::ApiKeys(Arc::new(keys)))
+        }
+    });
+    identity::Settings {
+        ip: written.ip.clone(),
+        user,
+        token,
+        email,
+        plan,
+    }
+}
+
+fn plans(gateway: &Gateway) -> plan::Settings {
+    let plans: Vec<plan::Plan> = gateway
+        .plans
+        .iter()
+        .map(|plan| plan::Plan {
+            name: plan.value.name.clone(),
+            multiply: plan.value.multiply,
+        })
+        .collect();
+    let written = gateway.identity.plan.as_ref().map(|plan| &plan.value);
+    let default = written.and_then(|plan| plan.default.as_ref());
+    let default = default.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
+    let source = match written.and_then(|plan| plan.from.as_ref()) {
+        Some(PlanFrom::Claim(claim)) => Some(plan::Source::Claim(claim.value.clone())),
+        Some(PlanFrom::Header { name, from }) => Some(plan::Source::Header {
+            name: name.clone(),
+            from: from.clone(),
+        }),
+        Some(PlanFrom::ApiKeys(_)) => Some(plan::Source::ApiKeys),
+        // The file of API keys says it where it says who the user is.
+        None => match gateway.identity.user.as_ref().map(|user| &user.value) {
+            Some(User::ApiKeys(_)) => Some(plan::Source::ApiKeys),
+            _ => None,
+        },
+    };
+    plan::Settings {
+        plans,
+        source,
+        default,
+    }
+}
+
+fn jwt_keys(cx: &mut Cx, files: &dyn Files, base: &Path, keys: &KeyFile) -> Option<jwt::Keys> {
+    let (file, what) = match keys {
+        KeyFile::Jwks(file) => (file, "the key set"),
+        KeyFile::Secret(file) => (file, "the secret"),
+        KeyFile::Pem(file) => (file, "the public key"),
+    };
+    let bytes = named_file(cx, files, base, file, what)?;
+    let read = match keys {
+        KeyFile::Jwks(_) => jwt::Keys::from_jwks(&bytes),
+        KeyFile::Secret(_) => jwt::Keys::from_secret(&bytes),
+        KeyFile::Pem(_) => jwt::Keys::from_pem(&bytes),
+    };
+    match read {
+        Ok(keys) => Some(keys),
+        Err(error) => {
+            cx.error(
+                file.place,
+                format!("cannot use {what} `{}`: {error}", file.value),
+                None,
+            );
+            None
+        }
+    }
+}
+
+/// The file of API keys: `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or
+/// a line of the file.
+fn api_keys(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    file: &At<String>,
+    plans: &plan::Settings,
+) -> Option<api_keys::Keys> {
+    let bytes = named_file(cx, files, base, file, "the file of API keys")?;
+    let Ok(text) = String::from_utf8(bytes) else {
+        cx.error(
+            file.place,
+            format!("`{}` is not UTF-8", file.value),
+            Some("save it as UTF-8".into()),
+        );
+        return None;
+    };
+    let number = cx
+        .sources
+        .add_hidden(&base.join(&file.value).display().to_string());
+    let tree = match tree::parse(number, &text) {
+        Ok(tree) => tree,
+        Err(SyntaxError { place, .. }) => {
+            let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
+            cx.error(place, "the file of API keys is not YAML", Some(help.into()));
+            return None;
+        }
+    };
+    let entries = match &tree.value {
+        Value::Map(entries) if !entries.is_empty() => entries,
+        _ => {
+            let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
+            cx.error(
+                tree.place,
+                "the file of API keys has no keys",
+                Some(help.into()),
+            );
+            return None;
+        }
+    };
+    let owners: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| owner(cx, plans, entry))
+        .collect();
+    if owners.len() < entries.len() {
+        return None;
+    }
+    match api_keys::Keys::new(owners) {
+        Ok(keys) => Some(keys),
+        Err(error) => {
+            let place = entries
+                .get(error.place())
+                .map_or(tree.place, |(key, _)| key.place);
+            cx.error(place, error.to_string(), None);
+            None
+        }
+    }
+}
+
+fn owner(
+    cx: &mut Cx,
+    plans: &plan::Settings,
+    (key, node): &(Key, Node),
+) -> Option<(String, String, Option<usize>)> {
+    let Value::Map(fields) = &node.value else {
+        let help = "write `KEY: { user: USER, plan: PLAN }`";
+        let Some(user) = node.text() else {
+            cx.error(key.place, "this key has no user", Some(help.into()));
+            return None;
+        };
+        return Some((key.text.clone(), user.to_owned(), None));
+    };
+    let (mut user, mut plan) = (None, None);
+    for (name, value) in fields {
+        let text = value.text().map(str::to_owned);
+        match name.text.as_str() {
+            "user" => user = text,
+            "plan" => plan = Some(known(cx, plans, &text.unwrap_or_default(), value.place)?),
+            _ => {
+                let help = "the fields of a key are `user` and `plan`";
+                cx.error(name.place, "a key has no such field", Some(help.into()));
+                return None;
+            }
+        }
+    }
+    if user.is_none() {
+        let help = "write `KEY: { user: USER, plan: PLAN }`";
+        cx.error(key.place, "this key has no user", Some(help.into()));
+    }
+    Some((key.text.clone(), user?, plan))
+}
+
+fn known(cx: &mut Cx, plans: &plan::Settings, name: &str, place: Place) -> Option<usize> {
+    let found = plans.plans.iter().position(|plan| plan.name == name);
+    if found.is_none() {
+        let names = plans.plans.iter().map(|plan| plan.name.as_str());
+        let help = match nearest(name, names.clone()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("the plans are {}", listed(names)),
+        };
+        cx.error(place, format!("there is no plan `{name}`"), Some(help));
+    }
+    found
+}

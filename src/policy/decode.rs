@@ -1,0 +1,169 @@
+//! From trees to the model: what was written, field by field. Every field is looked at, whatever is
+//! wrong with its neighbours.
+
+mod gateway;
+mod identity;
+mod leaf;
+mod limit;
+mod listen;
+mod route;
+
+pub use gateway::{GATEWAY, gateway};
+pub(super) use leaf::shown_size;
+pub use route::{POLICY, policy};
+
+use super::collect::Cx;
+use super::model::At;
+use super::suggest::{listed, nearest};
+use super::tree::{Key, Node, Value};
+
+/// What is wrong with a text, and where in it.
+struct Wrong {
+    message: String,
+    help: Option<String>,
+    offset: Option<usize>,
+}
+
+fn wrong(message: impl Into<String>, help: impl Into<String>) -> Wrong {
+    Wrong {
+        message: message.into(),
+        help: Some(help.into()),
+        offset: None,
+    }
+}
+
+impl Cx {
+    /// Reads a scalar; `what` says what is wanted, with an example.
+    fn read<T>(
+        &mut self,
+        node: &Node,
+        what: &str,
+        parse: impl FnOnce(&str) -> Result<T, Wrong>,
+    ) -> Option<At<T>> {
+        let Some(text) = node.text() else {
+            self.error(
+                node.place,
+                format!("expected {what}, found {}", node.kind()),
+                None,
+            );
+            return None;
+        };
+        match parse(text) {
+            Ok(value) => Some(At {
+                value,
+                place: node.place,
+            }),
+            Err(Wrong {
+                message,
+                help,
+                offset,
+            }) => {
+                let place = offset.map_or(node.place, |offset| node.place_at(offset));
+                self.error(place, message, help);
+                None
+            }
+        }
+    }
+
+    /// Reads one thing or a list of them. An empty list is a mistake.
+    fn many<T>(
+        &mut self,
+        node: &Node,
+        mut each: impl FnMut(&mut Cx, &Node) -> Option<T>,
+    ) -> Vec<T> {
+        match &node.value {
+            Value::List(list) => {
+                if list.is_empty() {
+                    let help = "write at least one, or leave the field out";
+                    self.error(node.place, "the list is empty", Some(help.into()));
+                }
+                list.iter().filter_map(|item| each(self, item)).collect()
+            }
+            _ => each(self, node).into_iter().collect(),
+        }
+    }
+
+    /// The entries of a map with names of the user's choice; `what` says whose names they are.
+    fn named<'n>(&mut self, node: &'n Node, what: &str) -> &'n [(Key, Node)] {
+        match &node.value {
+            Value::Map(entries) => {
+                self.repeated(entries);
+                entries
+            }
+            Value::Null => &[],
+            _ => {
+                let message = format!("expected a map of {what} by name, found {}", node.kind());
+                self.error(node.place, message, Some("write `name: …` for each".into()));
+                &[]
+            }
+        }
+    }
+
+    /// Reads one of a fixed set of words.
+    fn word<T: Copy>(&mut self, node: &Node, words: &[(&'static str, T)]) -> Option<At<T>> {
+        let names = || words.iter().map(|(word, _)| *word);
+        let what = listed(names());
+        self.read(node, &what, |text| {
+            let found = words.iter().find(|(word, _)| *word == text);
+            found.map(|(_, value)| *value).ok_or_else(|| {
+                let help = match nearest(text, names()) {
+                    Some(word) => format!("did you mean `{word}`?"),
+                    None => format!("write {what}"),
+                };
+                wrong(format!("unknown word `{text}`"), help)
+            })
+        })
+    }
+
+    /// Reads `true` or `false`.
+    fn flag(&mut self, node: &Node) -> Option<At<bool>> {
+        match node.value {
+            Value::Flag(value) => Some(At {
+                value,
+                place: node.place,
+            }),
+            _ => {
+                let message = format!("expected `true` or `false`, found {}", node.kind());
+                self.error(node.place, message, None);
+                None
+            }
+        }
+    }
+
+    /// Reads a whole number within bounds.
+    fn whole(&mut self, node: &Node, from: u64, to: u64) -> Option<At<u64>> {
+        self.read(node, "a whole number", |text| {
+            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = plain.then(|| text.parse::<u64>().ok()).flatten();
+            number
+                .filter(|number| (from..=to).contains(number))
+                .ok_or_else(|| {
+                    let message = format!("`{text}` is not a whole number from {from} to {to}");
+                    Wrong {
+                        message,
+                        help: None,
+                        offset: None,
+                    }
+                })
+        })
+    }
+
+    /// Reads a text that must not be empty.
+    fn text(&mut self, node: &Node, what: &str) -> Option<At<String>> {
+        self.read(node, what, |text| {
+            if text.trim().is_empty() {
+                return Err(wrong("this text is empty", format!("write {what}")));
+            }
+            if text.chars().any(char::is_control) {
+                return Err(wrong(
+                    "this text has control characters",
+                    format!("write {what} without them"),
+                ));
+            }
+            Ok(text.to_owned())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,471 @@
+//! The gateway file: what is said once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::collect::Cx;
+use super::super::model::{AccessLog, At, Gateway, Plan, Timeouts, Upstream};
+use super::super::settings::Logged;
+use super::super::suggest::nearest;
+use super::super::table::{Form, Shape, Table, may, must};
+use super::super::tree::{Key, Node, Value};
+use super::identity::{IDENTITY, identity};
+use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE, parse_name};
+use super::limit::{LIMIT, limit};
+use super::listen::{ADMIN, LISTENER, SERVER, UPSTREAM, admin, listener, upstream, wait};
+use super::{Wrong, wrong};
+
+static PLAN: Table = Table {
+    name: "a plan",
+    doc: "What a plan gives.",
+    fields: &[must(
+        "multiply",
+        Shape::Whole(1, 1000),
+        "What limits with `plans: true` are multiplied by.",
+        "10",
+    )],
+};
+
+static TIMEOUTS: Table = Table {
+    name: "`timeouts`",
+    doc: "How long things may take.",
+    fields: &[
+        may(
+            "header",
+            Shape::Form(&DURATION),
+            "From a request's first byte to the end of its head. Default: 10s.",
+            "10s",
+        ),
+        may(
+            "body_idle",
+            Shape::Form(&DURATION),
+            "Between two pieces of a request body. Default: 30s.",
+            "30s",
+        ),
+        may(
+            "idle",
+            Shape::Form(&DURATION),
+            "Between two requests of one connection. Default: 60s.",
+            "60s",
+        ),
+        may(
+            "send",
+            Shape::Form(&DURATION),
+            "Between two pieces of an answer that the client takes. Default: 30s.",
+            "30s",
+        ),
+        may(
+            "connect",
+            Shape::Form(&DURATION),
+            "To connect to a server. Default: 2s.",
+            "2s",
+        ),
+        may(
+            "first_byte",
+            Shape::Form(&DURATION),
+            "From the end of the request to the first byte of the answer. Default: 60s.",
+            "60s",
+        ),
+        may(
+            "drain",
+            Shape::Form(&DURATION),
+            "For running requests when the process is told to stop. Default: 30s.",
+            "30s",
+        ),
+    ],
+};
+
+static STORE: Table = Table {
+    name: "`store`",
+    doc: "Where counts live.",
+    fields: &[must(
+        "memory",
+        Shape::Form(&SIZE),
+        "In this much memory.",
+        "256MiB",
+    )],
+};
+
+static STORE_WORD: Form = Form {
+    name: "store",
+    pattern: r"^(memory|redis://.+|rediss://.+|redis\+cluster://.+|memcached://.+)$",
+    doc: "memory, or the address of a shared store.",
+};
+
+static RECORD: Table = Table {
+    name: "`record`",
+    doc: "The data log.",
+    fields: &[must(
+        "dir",
+        Shape::Form(&PATH),
+        "Its folder.",
+        "data/record",
+    )],
+};
+
+static ACCESS_LOG: Table = Table {
+    name: "`access_log`",
+    doc: "Where requests are logged, as JSON lines.",
+    fields: &[
+        may(
+            "file",
+            Shape::Form(&PATH),
+            "The file. Default: standard output.",
+            "access.log",
+        ),
+        may(
+            "requests",
+            Shape::Words(&["all", "refused", "off"]),
+            "Which requests. Default: all.",
+            "refused",
+        ),
+    ],
+};
+
+/// The gateway file.
+pub static GATEWAY: Table = Table {
+    name: "the gateway file",
+    doc: "What tollgate is told once: where it listens, what is behind it, who asks and what holds on every route.",
+    fields: &[
+        may(
+            "version",
+            Shape::Whole(1, 1),
+            "The version of this format.",
+            "1",
+        ),
+        may(
+            "workers",
+            Shape::Whole(1, 1024),
+            "Worker threads. Default: one per core.",
+            "2",
+        ),
+        must(
+            "listen",
+            Shape::Many(&Shape::Either(&[
+                Shape::Form(&ADDRESS),
+                Shape::Table(&LISTENER),
+            ])),
+            "Where clients connect.",
+            "0.0.0.0:8080",
+        ),
+        may(
+            "admin",
+            Shape::Either(&[
+                Shape::Words(&["off"]),
+                Shape::Form(&ADDRESS),
+                Shape::Table(&ADMIN),
+            ]),
+            "Where operators connect. Default: 127.0.0.1:9900.",
+            "127.0.0.1:9900",
+        ),
+        may(
+            "policies",
+            Shape::Form(&PATH),
+            "The folder of policies, one route per file. Default: policies.",
+            "policies",
+        ),
+        must(
+            "upstreams",
+            Shape::Named(&Shape::Either(&[
+                Shape::Many(&Shape::Form(&SERVER)),
+                Shape::Table(&UPSTREAM),
+            ])),
+            "The servers behind, by name.",
+            "{ shop: [http://10.0.0.11:8080] }",
+        ),
+        may(
+            "identity",
+            Shape::Table(&IDENTITY),
+            "How the gateway knows who asks.",
+            "{ token: { bearer: true } }",
+        ),
+        may(
+            "plans",
+            Shape::Named(&Shape::Table(&PLAN)),
+            "The plans, by name.",
+            "{ free: { multiply: 1 } }",
+        ),
+        may(
+            "timeouts",
+            Shape::Table(&TIMEOUTS),
+            "How long things may take.",
+            "{ connect: 2s }",
+        ),
+        may(
+            "limits",
+            Shape::Named(&Shape::Table(&LIMIT)),
+            "Limits of every route, by name.",
+            "{ per-ip: { key: ip, rate: 10/s } }",
+        ),
+        may(
+            "store",
+            Shape::Either(&[Shape::Form(&STORE_WORD), Shape::Table(&STORE)]),
+            "Where counts live. Default: 256MiB of memory.",
+            "memory",
+        ),
+        may(
+            "record",
+            Shape::Either(&[
+                Shape::Words(&["off", "memory"]),
+                Shape::Form(&PATH),
+                Shape::Table(&RECORD),
+            ]),
+            "The data log.",
+            "{ dir: data/record }",
+        ),
+        may(
+            "access_log",
+            Shape::Either(&[
+                Shape::Words(&["stdout", "off"]),
+                Shape::Form(&PATH),
+                Shape::Table(&ACCESS_LOG),
+            ]),
+            "Where requests are logged. Default: stdout.",
+            "{ file: access.log, requests: refused }",
+        ),
+        may(
+            "headers",
+            Shape::Words(HEADER_STYLES),
+            "Which rate-limit headers answers carry. Default: ietf.",
+            "ietf",
+        ),
+    ],
+};
+
+/// Reads the gateway file.
+pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
+    let Some(fields) = GATEWAY.open(cx, node) else {
+        return Gateway::default();
+    };
+    if let Some(node) = fields.get("version") {
+        cx.read(node, "the version of this format, 1", |text| {
+            let help = "write `version: 1`";
+            let message = format!("this gateway knows version 1 of the format, not `{text}`");
+            (text == "1")
+                .then_some(())
+                .ok_or_else(|| wrong(message, help))
+        });
+    }
+    let workers = fields
+        .get("workers")
+        .and_then(|node| cx.whole(node, 1, 1024));
+    let access_log = fields
+        .get("access_log")
+        .and_then(|node| access_log(cx, node));
+    if let Some(node) = fields.get("record") {
+        record(cx, node);
+    }
+    Gateway {
+        workers: workers.and_then(|workers| usize::try_from(workers.value).ok()),
+        listen: fields
+            .get("listen")
+            .map_or_else(Vec::new, |node| cx.many(node, listener)),
+        admin: fields
+            .get("admin")
+            .map(|node| admin(cx, node))
+            .unwrap_or_default(),
+        policies: fields
+            .get("policies")
+            .and_then(|node| cx.text(node, "the name of a folder")),
+        upstreams: upstreams(cx, fields.get("upstreams")),
+        identity: fields
+            .get("identity")
+            .map(|node| identity(cx, node))
+            .unwrap_or_default(),
+        plans: each(cx, fields.get("plans"), "plans", plan),
+        timeouts: fields
+            .get("timeouts")
+            .map(|node| timeouts(cx, node))
+            .unwrap_or_default(),
+        limits: each(cx, fields.get("limits"), "limits", |cx, key, node| {
+            limit(cx, key, node, true)
+        }),
+        store: fields.get("store").and_then(|node| store(cx, node)),
+        access_log,
+        headers: fields
+            .get("headers")
+            .and_then(|node| cx.headers(node))
+            .map(|style| style.value),
+    }
+}
+
+/// Reads each entry of a map with names of the user's choice.
+fn each<T>(
+    cx: &mut Cx,
+    node: Option<&Node>,
+    what: &str,
+    mut read: impl FnMut(&mut Cx, &Key, &Node) -> Option<T>,
+) -> Vec<T> {
+    let Some(node) = node else { return Vec::new() };
+    cx.named(node, what)
+        .iter()
+        .filter_map(|(key, node)| read(cx, key, node))
+        .collect()
+}
+
+fn upstreams(cx: &mut Cx, node: Option<&Node>) -> Vec<Upstream> {
+    let Some(node) = node else { return Vec::new() };
+    let empty = match &node.value {
+        Value::Map(entries) => entries.is_empty(),
+        other => matches!(other, Value::Null),
+    };
+    if empty {
+        let help = "name one, for instance `shop: [http://10.0.0.11:8080]`";
+        cx.error(node.place, "there are no upstreams", Some(help.into()));
+    }
+    each(cx, Some(node), "upstreams", upstream)
+}
+
+fn plan(cx: &mut Cx, key: &Key, node: &Node) -> Option<At<Plan>> {
+    if let Err(Wrong { message, help, .. }) = parse_name(&key.text, "a plan") {
+        cx.error(key.place, message, help);
+    }
+    let fields = PLAN.open_as(cx, node, key)?;
+    let multiply = fields
+        .get("multiply")
+        .and_then(|node| cx.whole(node, 1, 1000));
+    let multiply = multiply
+        .and_then(|many| u32::try_from(many.value).ok())
+        .unwrap_or(1);
+    Some(At {
+        value: Plan {
+            name: key.text.clone(),
+            multiply,
+        },
+        place: key.place,
+    })
+}
+
+fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
+    let Some(fields) = TIMEOUTS.open(cx, node) else {
+        return Timeouts::default();
+    };
+    let mut get = |name: &str| fields.get(name).and_then(|node| wait(cx, node));
+    Timeouts {
+        header: get("header"),
+        body_idle: get("body_idle"),
+        idle: get("idle"),
+        send: get("send"),
+        connect: get("connect"),
+        first_byte: get("first_byte"),
+        drain: fields.get("drain").and_then(|node| {
+            cx.span(node, Duration::ZERO, Duration::from_secs(86_400))
+                .map(|span| span.value)
+        }),
+    }
+}
+
+fn store(cx: &mut Cx, node: &Node) -> Option<usize> {
+    if matches!(node.value, Value::Map(_)) {
+        let fields = STORE.open(cx, node)?;
+        let size = fields
+            .get("memory")
+            .and_then(|node| cx.size(node, 1 << 20, 1 << 40))?;
+        return Some(size.value);
+    }
+    const SCHEMES: [&str; 4] = ["redis", "rediss", "redis+cluster", "memcached"];
+    let shared = cx.read(
+        node,
+        "a store: memory, or { memory: 256MiB }",
+        |text| match text.split_once("://") {
+            Some((scheme, rest)) if SCHEMES.contains(&scheme) && !rest.is_empty() => Ok(true),
+            None if text == "memory" => Ok(false),
+            _ => {
+                let known = ["memory", "redis", "rediss", "redis+cluster", "memcached"];
+                let word = text.split("://").next().unwrap_or_default();
+                let help = match nearest(word, known) {
+                    Some("memory") => String::from("did you mean `memory`?"),
+                    Some(scheme) => format!("write `{scheme}://HOST:PORT`"),
+                    None => String::from("write `memory` or `{ memory: 256MiB }`"),
+                };
+                Err(wrong(format!("`{word}` is not a store"), help))
+            }
+        },
+    );
+    if shared.is_some_and(|shared| shared.value) {
+        cx.unbuilt(
+            node.place,
+            "shared stores are not built yet: a run refuses them",
+        );
+    }
+    None
+}
+
+fn record(cx: &mut Cx, node: &Node) {
+    if node.text() == Some("off") {
+        return;
+    }
+    if matches!(node.value, Value::Map(_)) {
+        let Some(fields) = RECORD.open(cx, node) else {
+            return;
+        };
+        if let Some(node) = fields.get("dir") {
+            cx.text(node, "the name of a folder");
+        }
+    } else if let Some(path) = cx.text(node, "`off`, `memory` or a folder") {
+        mistyped(cx, &path, &["off", "memory"]);
+    }
+    cx.warn(
+        node.place,
+        "`record` has no effect yet: nothing is recorded",
+        None,
+    );
+}
+
+fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
+    if matches!(node.value, Value::Map(_)) {
+        let fields = ACCESS_LOG.open(cx, node)?;
+        let words = [
+            ("all", Logged::All),
+            ("refused", Logged::Refused),
+            ("off", Logged::Off),
+        ];
+        let requests = fields
+            .get("requests")
+            .and_then(|node| cx.word(node, &words));
+        let file = fields
+            .get("file")
+            .and_then(|node| cx.text(node, "the name of a file"));
+        let requests = requests.map_or(Logged::All, |requests| requests.value);
+        return Some(AccessLog {
+            requests,
+            file: file.map(|file| PathBuf::from(file.value)),
+        });
+    }
+    let path = cx.text(node, "`stdout`, `off` or a file")?;
+    match path.value.as_str() {
+        "stdout" => Some(AccessLog {
+            requests: Logged::All,
+            file: None,
+        }),
+        "off" => Some(AccessLog {
+            requests: Logged::Off,
+            file: None,
+        }),
+        _ => {
+            mistyped(cx, &path, &["stdout", "off"]);
+            Some(AccessLog {
+                requests: Logged::All,
+                file: Some(PathBuf::from(path.value)),
+            })
+        }
+    }
+}
+
+/// Reports a path that looks like a slip of one of the words that may stand in its place.
+fn mistyped(cx: &mut Cx, path: &At<String>, words: &[&'static str]) {
+    if path.value.contains(['/', '.']) || words.contains(&path.value.as_str()) {
+        return;
+    }
+    if let Some(word) = nearest(&path.value, words.iter().copied()) {
+        let help = format!(
+            "did you mean `{word}`? a file of that name is `./{}`",
+            path.value
+        );
+        cx.error(
+            path.place,
+            format!("`{}` is neither a path nor a known word", path.value),
+            Some(help),
+        );
+    }
+}

@@ -1,0 +1,448 @@
+//! Who asks: the section `identity` of the gateway file.
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::super::collect::Cx;
+use super::super::model::{At, Email, IdentitySources, KeyFile, PlanFrom, PlanSource, Token, User};
+use super::super::table::{Fields, Shape, Table, may, must};
+use super::super::tree::Node;
+use super::leaf::{HEADER, NETWORK, PATH, SIZE};
+
+static GROUP: Table = Table {
+    name: "a group",
+    doc: "How many leading bits of an address make one client.",
+    fields: &[
+        may(
+            "ipv4",
+            Shape::Whole(8, 32),
+            "Of an IPv4 address. Default: 32.",
+            "32",
+        ),
+        may(
+            "ipv6",
+            Shape::Whole(32, 128),
+            "Of an IPv6 address. Default: 64.",
+            "64",
+        ),
+    ],
+};
+
+static IP: Table = Table {
+    name: "`ip`",
+    doc: "How a client's address is found and grouped.",
+    fields: &[
+        may(
+            "trusted_proxies",
+            Shape::Many(&Shape::Form(&NETWORK)),
+            "Peers whose X-Forwarded-For and Forwarded are believed.",
+            "[10.0.0.0/8]",
+        ),
+        may(
+            "group",
+            Shape::Table(&GROUP),
+            "How many leading bits make one client.",
+            "{ ipv4: 32, ipv6: 64 }",
+        ),
+        may(
+            "parents",
+            Shape::Flag,
+            "Whether the /56, /48 and /32 around an IPv6 client have budgets too. Default: true.",
+            "true",
+        ),
+    ],
+};
+
+static USER: Table = Table {
+    name: "`user`",
+    doc: "Who the request proves to be: by a signed token, a trusted header or an API key.",
+    fields: &[
+        may(
+            "jwt",
+            Shape::Text,
+            "The claim of a signed bearer token that names the user.",
+            "sub",
+        ),
+        may(
+            "jwks",
+            Shape::Form(&PATH),
+            "With jwt: the file of the issuer's key set.",
+            "jwks.json",
+        ),
+        may(
+            "secret",
+            Shape::Form(&PATH),
+            "With jwt: the file of the shared secret (HS256).",
+            "secret.txt",
+        ),
+        may(
+            "key",
+            Shape::Form(&PATH),
+            "With jwt: the file of the issuer's public key in PEM.",
+            "public.pem",
+        ),
+        may(
+            "issuer",
+            Shape::Text,
+            "With jwt: who must have issued the token.",
+            "https://idp.example",
+        ),
+        may(
+            "audience",
+            Shape::Text,
+            "With jwt: for whom it must be issued.",
+            "shop",
+        ),
+        may(
+            "header",
+            Shape::Form(&HEADER),
+            "The header in which a trusted proxy names the user.",
+            "x-user",
+        ),
+        may(
+            "from",
+            Shape::Many(&Shape::Form(&NETWORK)),
+            "With header: the peers that may set it.",
+            "[10.0.0.0/8]",
+        ),
+        may(
+            "api_keys",
+            Shape::Form(&PATH),
+            "The file that maps tokens to users and plans.",
+            "keys.yaml",
+        ),
+    ],
+};
+
+static TOKEN: Table = Table {
+    name: "`token`",
+    doc: "Where a request's credential is found.",
+    fields: &[
+        may(
+            "header",
+            Shape::Form(&HEADER),
+            "In this header.",
+            "x-api-key",
+        ),
+        may("bearer", Shape::Flag, "In Authorization: Bearer.", "true"),
+        may("query", Shape::Text, "In this query parameter.", "key"),
+        may("cookie", Shape::Text, "In this cookie.", "session"),
+    ],
+};
+
+static EMAIL: Table = Table {
+    name: "`email`",
+    doc: "Where an email address is found; it is hashed before it is stored.",
+    fields: &[
+        must(
+            "body",
+            Shape::Text,
+            "The field of a JSON or form body; dots reach into JSON.",
+            "email",
+        ),
+        may(
+            "max",
+            Shape::Form(&SIZE),
+            "Most of a body that is held back to look for it. Default: 64KiB.",
+            "64KiB",
+        ),
+    ],
+};
+
+static PLAN: Table = Table {
+    name: "`plan`",
+    doc: "How a request's plan is known.",
+    fields: &[
+        may(
+            "jwt",
+            Shape::Text,
+            "The claim of the verified token that names it.",
+            "plan",
+        ),
+        may(
+            "header",
+            Shape::Form(&HEADER),
+            "The header in which a trusted proxy names it.",
+            "x-plan",
+        ),
+        may(
+            "from",
+            Shape::Many(&Shape::Form(&NETWORK)),
+            "With header: the peers that may set it.",
+            "[10.0.0.0/8]",
+        ),
+        may(
+            "api_keys",
+            Shape::Flag,
+            "It stands in the file of API keys.",
+            "true",
+        ),
+        may(
+            "default",
+            Shape::Text,
+            "The plan of requests without one.",
+            "free",
+        ),
+    ],
+};
+
+/// The section `identity`.
+pub static IDENTITY: Table = Table {
+    name: "`identity`",
+    doc: "How the gateway knows who asks.",
+    fields: &[
+        may(
+            "ip",
+            Shape::Table(&IP),
+            "The client's address.",
+            "{ trusted_proxies: [10.0.0.0/8] }",
+        ),
+        may(
+            "user",
+            Shape::Table(&USER),
+            "Who the request proves to be.",
+            "{ jwt: sub, jwks: jwks.json }",
+        ),
+        may(
+            "token",
+            Shape::Table(&TOKEN),
+            "Where a credential is found.",
+            "{ header: x-api-key }",
+        ),
+        may(
+            "email",
+            Shape::Table(&EMAIL),
+            "Where an email address is found.",
+            "{ body: email }",
+        ),
+        may(
+            "plan",
+            Shape::Table(&PLAN),
+            "How a request's plan is known.",
+            "{ jwt: plan, default: free }",
+        ),
+    ],
+};
+
+/// Reads the section.
+pub fn identity(cx: &mut Cx, node: &Node) -> IdentitySources {
+    let mut sources = IdentitySources::default();
+    let Some(fields) = IDENTITY.open(cx, node) else {
+        return sources;
+    };
+    if let Some(node) = fields.get("ip") {
+        ip(cx, node, &mut sources.ip);
+    }
+    let at = |node: &Node| node.place;
+    sources.user = fields.get("user").and_then(|node| {
+        user(cx, node).map(|value| At {
+            value,
+            place: at(node),
+        })
+    });
+    sources.token = fields.get("token").and_then(|node| {
+        token(cx, node).map(|value| At {
+            value,
+            place: at(node),
+        })
+    });
+    sources.email = fields.get("email").and_then(|node| {
+        email(cx, node).map(|value| At {
+            value,
+            place: at(node),
+        })
+    });
+    sources.plan = fields.get("plan").and_then(|node| {
+        plan(cx, node).map(|value| At {
+            value,
+            place: at(node),
+        })
+    });
+    sources
+}
+
+fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
+    let Some(fields) = IP.open(cx, node) else {
+        return;
+    };
+    if let Some(node) = fields.get("trusted_proxies") {
+        ip.trusted_proxies = believed(cx, node);
+    }
+    if let Some(parents) = fields.get("parents").and_then(|node| cx.flag(node)) {
+        ip.parents = parents.value;
+    }
+    let Some(group) = fields.get("group").and_then(|node| GROUP.open(cx, node)) else {
+        return;
+    };
+    let bits = |cx: &mut Cx, name: &str, from: u64, to: u64| {
+        let bits = group.get(name).and_then(|node| cx.whole(node, from, to))?;
+        u8::try_from(bits.value).ok()
+    };
+    ip.ipv4 = bits(cx, "ipv4", 8, 32).unwrap_or(ip.ipv4);
+    ip.ipv6 = bits(cx, "ipv6", 32, 128).unwrap_or(ip.ipv6);
+}
+
+/// Peers that are believed. Believing everyone is allowed, for it is right behind a firewall.
+fn believed(cx: &mut Cx, node: &Node) -> Vec<IpNet> {
+    cx.many(node, |cx, item| {
+        let net = cx.network(item)?.value;
+        if net.prefix_len() == 0 {
+            let message = format!("`{net}` believes everyone: any client can claim to be anyone");
+            cx.warn(
+                item.place,
+                message,
+                Some("name the networks of your proxies".into()),
+            );
+        }
+        Some(net)
+    })
+}
+
+fn user(cx: &mut Cx, node: &Node) -> Option<User> {
+    let fields = USER.open(cx, node)?;
+    let way = fields.one_of(cx, &["jwt", "header", "api_keys"])?;
+    for (field, owner) in [
+        ("jwks", "jwt"),
+        ("secret", "jwt"),
+        ("key", "jwt"),
+        ("issuer", "jwt"),
+        ("audience", "jwt"),
+        ("from", "header"),
+    ] {
+        belongs(cx, &fields, field, owner);
+    }
+    match way {
+        "jwt" => {
+            let claim = fields
+                .get("jwt")
+                .and_then(|node| cx.text(node, "the name of a claim"));
+            Some(User::Jwt {
+                claim: claim.map(|claim| claim.value).unwrap_or_default(),
+                keys: keys(cx, &fields),
+                issuer: text(cx, &fields, "issuer", "an issuer"),
+                audience: text(cx, &fields, "audience", "an audience"),
+            })
+        }
+        "header" => {
+            let (name, from) = trusted(cx, &fields);
+            Some(User::Header { name, from })
+        }
+        _ => fields
+            .get("api_keys")
+            .and_then(|node| cx.text(node, "the name of a file"))
+            .map(User::ApiKeys),
+    }
+}
+
+fn keys(cx: &mut Cx, fields: &Fields<'_>) -> Option<KeyFile> {
+    let way = fields.one_of(cx, &["jwks", "secret", "key"])?;
+    let file = fields
+        .get(way)
+        .and_then(|node| cx.text(node, "the name of a file"))?;
+    Some(match way {
+        "jwks" => KeyFile::Jwks(file),
+        "secret" => KeyFile::Secret(file),
+        _ => KeyFile::Pem(file),
+    })
+}
+
+/// Reports a field that means something only beside another.
+fn belongs(cx: &mut Cx, fields: &Fields<'_>, field: &str, owner: &str) {
+    if fields.has(field) && !fields.has(owner) {
+        let message = format!("`{field}` belongs to `{owner}`, which is not here");
+        cx.error(fields.place_of(field), message, Some("remove it".into()));
+    }
+}
+
+/// `header` and `from`: a header without peers to believe would let anyone be anyone.
+fn trusted(cx: &mut Cx, fields: &Fields<'_>) -> (Option<HeaderName>, Vec<IpNet>) {
+    let name = fields
+        .get("header")
+        .and_then(|node| cx.header(node))
+        .map(|name| name.value);
+    let from = match fields.get("from") {
+        Some(node) => believed(cx, node),
+        None => {
+            let message = "`header` needs `from`: the peers that may set it";
+            let help =
+                "for instance `from: [10.0.0.0/8]`; from everyone else the header is removed";
+            cx.error(fields.place_of("header"), message, Some(help.into()));
+            Vec::new()
+        }
+    };
+    (name, from)
+}
+
+fn text(cx: &mut Cx, fields: &Fields<'_>, name: &str, what: &str) -> Option<String> {
+    fields
+        .get(name)
+        .and_then(|node| cx.text(node, what))
+        .map(|text| text.value)
+}
+
+fn token(cx: &mut Cx, node: &Node) -> Option<Token> {
+    let fields = TOKEN.open(cx, node)?;
+    let way = fields.one_of(cx, &["header", "bearer", "query", "cookie"])?;
+    match way {
+        "header" => {
+            let node = fields.get(way)?;
+            cx.header(node).map(|name| Token::Header(name.value))
+        }
+        "bearer" => {
+            let flag = fields.get(way).and_then(|node| cx.flag(node))?;
+            if !flag.value {
+                cx.error(
+                    flag.place,
+                    "`bearer: false` finds no token",
+                    Some("write `bearer: true`".into()),
+                );
+            }
+            Some(Token::Bearer)
+        }
+        "query" => text(cx, &fields, way, "the name of a query parameter").map(Token::Query),
+        _ => text(cx, &fields, way, "the name of a cookie").map(Token::Cookie),
+    }
+}
+
+fn email(cx: &mut Cx, node: &Node) -> Option<Email> {
+    let fields = EMAIL.open(cx, node)?;
+    let max = fields
+        .get("max")
+        .and_then(|node| cx.size(node, 256, 1 << 20));
+    let field = text(cx, &fields, "body", "the name of a field")?;
+    Some(Email {
+        field,
+        max: max.map_or(64 * 1024, |max| max.value),
+    })
+}
+
+fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSource> {
+    let fields = PLAN.open(cx, node)?;
+    belongs(cx, &fields, "from", "header");
+    let ways = ["jwt", "header", "api_keys"];
+    // A default alone is enough: everyone is on that plan, or the API keys say otherwise.
+    let way = if ways.iter().any(|way| fields.has(way)) || !fields.has("default") {
+        fields.one_of(cx, &ways)
+    } else {
+        None
+    };
+    let from = match way {
+        Some("jwt") => fields
+            .get("jwt")
+            .and_then(|node| cx.text(node, "the name of a claim"))
+            .map(PlanFrom::Claim),
+        Some("header") => {
+            let (name, from) = trusted(cx, &fields);
+            name.map(|name| PlanFrom::Header { name, from })
+        }
+        Some(_) => fields
+            .get("api_keys")
+            .and_then(|node| cx.flag(node))
+            .map(|flag| PlanFrom::ApiKeys(flag.place)),
+        None => None,
+    };
+    let default = fields
+        .get("default")
+        .and_then(|node| cx.text(node, "the name of a plan"));
+    Some(PlanSource { from, default })
+}

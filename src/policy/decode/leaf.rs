@@ -1,0 +1,319 @@
+//! Texts of a certain form: spans, sizes, addresses, networks, header names.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::super::collect::Cx;
+use super::super::model::At;
+use super::super::table::Form;
+use super::super::tree::Node;
+use super::{Wrong, wrong};
+use crate::limit::{Identity, Name, Rate};
+use crate::route::HeaderStyle;
+
+/// A span of time.
+pub static DURATION: Form = Form {
+    name: "duration",
+    pattern: r"^\s*[0-9]+(ms|s|m|h|d)\s*$",
+    doc: "A span of time: a whole number and ms, s, m, h or d.",
+};
+
+/// A number of bytes.
+pub static SIZE: Form = Form {
+    name: "size",
+    pattern: r"^\s*[0-9]+\s*(B|KiB|MiB|GiB|TiB|KB|MB|GB)?\s*$",
+    doc: "A number of bytes: a whole number and KiB, MiB or GiB.",
+};
+
+/// A rate.
+pub static RATE: Form = Form {
+    name: "rate",
+    pattern: r"^\s*[0-9]+\s*/\s*[0-9]*[smhdw]\s*$",
+    doc: "How many in how long: N/unit with s, m, h, d or w, for instance 5/15m.",
+};
+
+/// A socket's address.
+pub static ADDRESS: Form = Form {
+    name: "address",
+    pattern: r"^(\[[0-9a-fA-F:.]+\]|[0-9.]+):[0-9]{1,5}$",
+    doc: "An IP address and a port.",
+};
+
+/// A network.
+pub static NETWORK: Form = Form {
+    name: "network",
+    pattern: r"^[0-9a-fA-F:.]+(/[0-9]{1,3})?$",
+    doc: "An IP network such as 10.0.0.0/8, or one address.",
+};
+
+/// A header's name.
+pub static HEADER: Form = Form {
+    name: "header",
+    pattern: r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
+    doc: "The name of a header.",
+};
+
+/// A file's path.
+pub static PATH: Form = Form {
+    name: "path",
+    pattern: r"^.+$",
+    doc: "A path, relative to the gateway file's folder.",
+};
+
+/// The words for identities.
+pub static IDENTITIES: &[&str] = &["ip", "user", "token", "email", "plan"];
+
+/// The words for header styles.
+pub static HEADER_STYLES: &[&str] = &["ietf", "legacy", "both", "none"];
+
+impl Cx {
+    /// Reads `5/15m`.
+    pub(super) fn rate(&mut self, node: &Node) -> Option<At<Rate>> {
+        self.read(node, "a rate such as 10/s or 5/15m", |text| {
+            text.parse::<Rate>().map_err(|error| Wrong {
+                message: format!("`{text}` is not a rate: {error}"),
+                help: unit_help(text),
+                offset: None,
+            })
+        })
+    }
+
+    /// Reads `10s` and the like within bounds.
+    pub(super) fn span(
+        &mut self,
+        node: &Node,
+        from: Duration,
+        to: Duration,
+    ) -> Option<At<Duration>> {
+        self.read(node, "a duration such as 10s or 200ms", |text| {
+            let span = parse_span(text)?;
+            if span < from || span > to {
+                let (from, to) = (shown_span(from), shown_span(to));
+                let help = format!("write a duration from {from} to {to}");
+                return Err(wrong(format!("`{text}` is too short or too long"), help));
+            }
+            Ok(span)
+        })
+    }
+
+    /// Reads `64MiB` and the like within bounds.
+    pub(super) fn size(&mut self, node: &Node, from: u64, to: u64) -> Option<At<usize>> {
+        self.read(node, "a size such as 64MiB", |text| {
+            let size = parse_size(text)?;
+            if size < from || size > to {
+                let help = format!(
+                    "write a size from {} to {}",
+                    shown_size(from),
+                    shown_size(to)
+                );
+                return Err(wrong(format!("`{text}` is too small or too large"), help));
+            }
+            usize::try_from(size).map_err(|_| wrong(format!("`{text}` is too large"), "write less"))
+        })
+    }
+
+    /// Reads `127.0.0.1:8080`.
+    pub(super) fn address(&mut self, node: &Node) -> Option<At<SocketAddr>> {
+        self.read(node, "an address such as 127.0.0.1:8080", |text| {
+            text.trim().parse::<SocketAddr>().map_err(|_| {
+                let port = text
+                    .rsplit(':')
+                    .next()
+                    .and_then(|port| port.trim().parse::<u16>().ok());
+                let help = match (port, text.contains("localhost")) {
+                    (Some(port), true) => format!("write `127.0.0.1:{port}`"),
+                    (Some(port), false) => {
+                        format!("write `0.0.0.0:{port}`, `127.0.0.1:{port}` or `[::]:{port}`")
+                    }
+                    (None, _) => {
+                        String::from("write an IP address and a port, for instance `0.0.0.0:8080`")
+                    }
+                };
+                wrong(format!("`{text}` is not an IP address with a port"), help)
+            })
+        })
+    }
+
+    /// Reads `10.0.0.0/8` or a single address.
+    pub(super) fn network(&mut self, node: &Node) -> Option<At<IpNet>> {
+        self.read(node, "a network such as 10.0.0.0/8", |text| {
+            let text = text.trim();
+            if let Ok(address) = text.parse::<IpAddr>() {
+                return Ok(IpNet::from(address));
+            }
+            let net: IpNet = text.parse().map_err(|_| {
+                let help =
+                    "write a network such as `10.0.0.0/8` or `2001:db8::/32`, or one address";
+                wrong(format!("`{text}` is not an IP network"), help)
+            })?;
+            if net.addr() != net.network() {
+                let message = format!("`{text}` has bits set behind its prefix");
+                let help = format!(
+                    "write `{}` for the network or `{}` for the address",
+                    net.trunc(),
+                    net.addr()
+                );
+                return Err(wrong(message, help));
+            }
+            Ok(net)
+        })
+    }
+
+    /// Reads one network or a list.
+    pub(super) fn networks(&mut self, node: &Node) -> Vec<IpNet> {
+        self.many(node, |cx, item| cx.network(item).map(|net| net.value))
+    }
+
+    /// Reads a header's name.
+    pub(super) fn header(&mut self, node: &Node) -> Option<At<HeaderName>> {
+        self.read(node, "the name of a header", |text| {
+            parse_header(text).map_err(|message| Wrong {
+                message,
+                help: None,
+                offset: None,
+            })
+        })
+    }
+
+    /// Reads an identity.
+    pub(super) fn identity(&mut self, node: &Node) -> Option<At<Identity>> {
+        self.word(
+            node,
+            &Identity::ALL.map(|identity| (identity.as_str(), identity)),
+        )
+    }
+
+    /// Reads a header style.
+    pub(super) fn headers(&mut self, node: &Node) -> Option<At<HeaderStyle>> {
+        let words = [
+            ("ietf", HeaderStyle::Ietf),
+            ("legacy", HeaderStyle::Legacy),
+            ("both", HeaderStyle::Both),
+            ("none", HeaderStyle::None),
+        ];
+        self.word(node, &words)
+    }
+}
+
+/// Checks a name of the user's choice; what holds for limits holds for upstreams and plans.
+pub(super) fn parse_name(text: &str, whose: &str) -> Result<Name, Wrong> {
+    Name::new(text).map_err(|_| {
+        let help = "use 1 to 64 letters, digits, `-` or `_`, starting with a letter";
+        wrong(format!("`{text}` is not a name for {whose}"), help)
+    })
+}
+
+/// A header's name in lower case.
+pub(super) fn parse_header(text: &str) -> Result<HeaderName, String> {
+    HeaderName::try_from(text.trim()).map_err(|_| format!("`{text}` is not the name of a header"))
+}
+
+/// What to write instead of units that are spelled out.
+fn unit_help(text: &str) -> Option<String> {
+    let (count, unit) = text.split_once('/').or_else(|| text.split_once(" per "))?;
+    let word = unit
+        .trim()
+        .trim_start_matches(|c: char| c.is_ascii_digit())
+        .trim();
+    let many = unit.trim().strip_suffix(word)?.trim();
+    let letter = match word.to_ascii_lowercase().as_str() {
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "m" | "min" | "mins" | "minute" | "minutes" => "m",
+        "h" | "hr" | "hrs" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => "d",
+        "w" | "week" | "weeks" => "w",
+        "month" | "months" | "mo" => {
+            return Some("calendar months are not built yet; `30d` is near".into());
+        }
+        _ => return None,
+    };
+    let fixed = format!("{}/{many}{letter}", count.trim());
+    (fixed != text && fixed.parse::<Rate>().is_ok()).then(|| format!("write `{fixed}`"))
+}
+
+/// `10s`, `200ms`, `1m`, `1h`, `2d`.
+pub(super) fn parse_span(text: &str) -> Result<Duration, Wrong> {
+    let trimmed = text.trim();
+    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = trimmed.split_at(digits);
+    let millis: u64 = match unit.trim() {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => {
+            let help = "write a whole number and ms, s, m, h or d, for instance `10s`";
+            return Err(wrong(format!("`{text}` is not a duration"), help));
+        }
+    };
+    let span = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(millis));
+    span.map(Duration::from_millis).ok_or_else(|| {
+        let help = "write a whole number and ms, s, m, h or d, for instance `10s`";
+        wrong(format!("`{text}` is not a duration"), help)
+    })
+}
+
+fn parse_size(text: &str) -> Result<u64, Wrong> {
+    let trimmed = text.trim();
+    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = trimmed.split_at(digits);
+    let bytes: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" | "K" | "k" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
+        "KB" | "kB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => 0,
+    };
+    let size = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(bytes));
+    size.filter(|_| bytes > 0).ok_or_else(|| {
+        let help = "write a whole number and KiB, MiB or GiB, for instance `64MiB`";
+        wrong(format!("`{text}` is not a size"), help)
+    })
+}
+
+/// A span as files write it.
+pub(in crate::policy) fn shown_span(span: Duration) -> String {
+    let millis = span.as_millis();
+    [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ]
+    .into_iter()
+    .find(|(length, _)| millis >= *length && millis.is_multiple_of(*length))
+    .map_or_else(
+        || format!("{millis}ms"),
+        |(length, unit)| format!("{}{unit}", millis / length),
+    )
+}
+
+/// A size as files write it.
+pub(in crate::policy) fn shown_size(bytes: u64) -> String {
+    [
+        (1u64 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ]
+    .into_iter()
+    .find(|(length, _)| bytes >= *length && bytes.is_multiple_of(*length))
+    .map_or_else(
+        || format!("{bytes}B"),
+        |(length, unit)| format!("{}{unit}", bytes / length),
+    )
+}

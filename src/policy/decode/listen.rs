@@ -1,0 +1,380 @@
+//! Sockets and the servers behind: `listen`, `admin`, `upstreams`.
+
+use std::time::Duration;
+
+use super::super::collect::Cx;
+use super::super::model::{Admin, At, Listener, Tls, Upstream};
+use super::super::table::{Form, Shape, Table, may, must};
+use super::super::tree::{Key, Node, Value};
+use super::leaf::{ADDRESS, DURATION, PATH, parse_name};
+use super::{Wrong, wrong};
+use crate::upstream::Server;
+
+static TLS: Table = Table {
+    name: "`tls`",
+    doc: "The files of a TLS listener.",
+    fields: &[
+        must(
+            "cert",
+            Shape::Form(&PATH),
+            "The certificate chain in PEM.",
+            "cert.pem",
+        ),
+        must(
+            "key",
+            Shape::Form(&PATH),
+            "Its private key in PEM.",
+            "key.pem",
+        ),
+    ],
+};
+
+/// A listener with more than an address.
+pub static LISTENER: Table = Table {
+    name: "a listener",
+    doc: "Where clients connect.",
+    fields: &[
+        must(
+            "address",
+            Shape::Form(&ADDRESS),
+            "Address and port.",
+            "0.0.0.0:8443",
+        ),
+        may(
+            "tls",
+            Shape::Table(&TLS),
+            "Speaks TLS with this certificate.",
+            "{ cert: cert.pem, key: key.pem }",
+        ),
+    ],
+};
+
+/// The admin listener with more than an address.
+pub static ADMIN: Table = Table {
+    name: "`admin`",
+    doc: "Where operators connect.",
+    fields: &[
+        must(
+            "address",
+            Shape::Form(&ADDRESS),
+            "Address and port.",
+            "127.0.0.1:9900",
+        ),
+        may(
+            "token_file",
+            Shape::Form(&PATH),
+            "The file of the token that operators must send; required unless the address is loopback.",
+            "admin.token",
+        ),
+    ],
+};
+
+/// A server.
+pub static SERVER: Form = Form {
+    name: "server",
+    pattern: r"^https?://[^/\s]+/?$",
+    doc: "A server: http://HOST[:PORT].",
+};
+
+static HEALTH: Table = Table {
+    name: "`health`",
+    doc: "Asks each server whether it is well.",
+    fields: &[
+        must("path", Shape::Text, "The path to ask for.", "/healthz"),
+        may(
+            "every",
+            Shape::Form(&DURATION),
+            "How often. Default: 5s.",
+            "5s",
+        ),
+    ],
+};
+
+static WAITS: Table = Table {
+    name: "an upstream's `timeouts`",
+    doc: "How long things may take with this upstream; what is left out is as in the gateway's timeouts.",
+    fields: &[
+        may(
+            "connect",
+            Shape::Form(&DURATION),
+            "To connect to a server.",
+            "2s",
+        ),
+        may(
+            "first_byte",
+            Shape::Form(&DURATION),
+            "To the first byte of an answer.",
+            "60s",
+        ),
+        may(
+            "idle",
+            Shape::Form(&DURATION),
+            "How long an unused connection is kept.",
+            "60s",
+        ),
+    ],
+};
+
+/// An upstream with more than servers.
+pub static UPSTREAM: Table = Table {
+    name: "an upstream",
+    doc: "Servers that can stand in for each other.",
+    fields: &[
+        must(
+            "servers",
+            Shape::Many(&Shape::Form(&SERVER)),
+            "Its servers.",
+            "[http://10.0.0.11:8080]",
+        ),
+        may(
+            "protocol",
+            Shape::Words(&["h1", "h2"]),
+            "How they are spoken to. Default: h1.",
+            "h1",
+        ),
+        may(
+            "balance",
+            Shape::Words(&["round_robin", "least_requests"]),
+            "Which server is next. Default: round_robin.",
+            "round_robin",
+        ),
+        may(
+            "health",
+            Shape::Table(&HEALTH),
+            "Asks each server whether it is well.",
+            "{ path: /healthz, every: 5s }",
+        ),
+        may(
+            "timeouts",
+            Shape::Table(&WAITS),
+            "How long things may take.",
+            "{ first_byte: 10s }",
+        ),
+    ],
+};
+
+/// Reads one listener.
+pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
+    if !matches!(node.value, Value::Map(_)) {
+        return Some(
+            cx.address(node)?
+                .map(|address| Listener { address, tls: None }),
+        );
+    }
+    let fields = LISTENER.open(cx, node)?;
+    let tls = fields
+        .get("tls")
+        .and_then(|node| TLS.open(cx, node))
+        .and_then(|tls| {
+            let cert = tls
+                .get("cert")
+                .and_then(|node| cx.text(node, "the name of a file"));
+            let key = tls
+                .get("key")
+                .and_then(|node| cx.text(node, "the name of a file"));
+            Some(Tls {
+                cert: cert?,
+                key: key?,
+            })
+        });
+    if fields.has("tls") {
+        let message = "TLS listeners are not built yet: a run refuses them";
+        cx.unbuilt(fields.place_of("tls"), message);
+    }
+    let address = fields.get("address").and_then(|node| cx.address(node))?;
+    Some(address.map(|address| Listener { address, tls }))
+}
+
+/// Reads `admin`.
+pub fn admin(cx: &mut Cx, node: &Node) -> Admin {
+    if node.text() == Some("off") {
+        return Admin::Off;
+    }
+    let (address, token_file) = if matches!(node.value, Value::Map(_)) {
+        let Some(fields) = ADMIN.open(cx, node) else {
+            return Admin::Off;
+        };
+        let token = fields
+            .get("token_file")
+            .and_then(|node| cx.text(node, "the name of a file"));
+        (
+            fields.get("address").and_then(|node| cx.address(node)),
+            token,
+        )
+    } else {
+        (cx.address(node), None)
+    };
+    address.map_or(Admin::Off, |address| Admin::On {
+        address,
+        token_file,
+    })
+}
+
+/// Reads the upstream that is written under `key`.
+pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
+    if let Err(Wrong { message, help, .. }) = parse_name(&key.text, "an upstream") {
+        cx.error(key.place, message, help);
+    }
+    let name = At {
+        value: key.text.clone(),
+        place: key.place,
+    };
+    let mut upstream = Upstream {
+        name,
+        servers: Vec::new(),
+        connect: None,
+        first_byte: None,
+        idle: None,
+    };
+    if !matches!(node.value, Value::Map(_)) {
+        upstream.servers = cx.many(node, server);
+        return Some(upstream);
+    }
+    let fields = UPSTREAM.open(cx, node)?;
+    upstream.servers = fields
+        .get("servers")
+        .map_or_else(Vec::new, |node| cx.many(node, server));
+    let words = [("h1", false), ("h2", true)];
+    if fields
+        .get("protocol")
+        .and_then(|node| cx.word(node, &words))
+        .is_some_and(|h2| h2.value)
+    {
+        cx.unbuilt(
+            fields.place_of("protocol"),
+            "HTTP/2 to servers is not built yet: a run refuses it",
+        );
+    }
+    let words = [("round_robin", false), ("least_requests", true)];
+    if fields
+        .get("balance")
+        .and_then(|node| cx.word(node, &words))
+        .is_some_and(|least| least.value)
+    {
+        let message = "`balance: least_requests` has no effect yet: servers are taken in turn";
+        cx.warn(fields.place_of("balance"), message, None);
+    }
+    if let Some(node) = fields.get("health") {
+        health(cx, node);
+    }
+    if let Some(waits) = fields.get("timeouts").and_then(|node| WAITS.open(cx, node)) {
+        upstream.connect = waits.get("connect").and_then(|node| wait(cx, node));
+        upstream.first_byte = waits.get("first_byte").and_then(|node| wait(cx, node));
+        upstream.idle = waits.get("idle").and_then(|node| wait(cx, node));
+    }
+    Some(upstream)
+}
+
+/// Reads how long something may take: 1 ms to a day.
+pub fn wait(cx: &mut Cx, node: &Node) -> Option<Duration> {
+    cx.span(node, Duration::from_millis(1), Duration::from_secs(86_400))
+        .map(|span| span.value)
+}
+
+fn health(cx: &mut Cx, node: &Node) {
+    cx.warn(
+        node.place,
+        "`health` has no effect yet: servers are not asked",
+        None,
+    );
+    let Some(fields) = HEALTH.open(cx, node) else {
+        return;
+    };
+    if let Some(node) = fields.get("path") {
+        cx.read(node, "a path such as /healthz", |text| {
+            let fits = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+            fits.then_some(()).ok_or_else(|| {
+                wrong(
+                    format!("`{text}` is not a path"),
+                    "write for instance `/healthz`",
+                )
+            })
+        });
+    }
+    if let Some(node) = fields.get("every") {
+        cx.span(
+            node,
+            Duration::from_millis(100),
+            Duration::from_secs(86_400),
+        );
+    }
+}
+
+fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
+    let server = cx.read(node, "a server such as http://10.0.0.11:8080", parse_server)?;
+    if server.value.1 {
+        cx.unbuilt(
+            server.place,
+            "TLS to servers (https) is not built yet: a run refuses it",
+        );
+    }
+    Some(server.map(|(server, _)| server))
+}
+
+/// A server, and whether TLS is spoken to it.
+fn parse_server(text: &str) -> Result<(Server, bool), Wrong> {
+    let text = text.trim();
+    let Some((scheme, rest)) = text.split_once("://") else {
+        let help = format!("write `http://{text}`");
+        return Err(wrong(
+            format!("`{text}` is not a server: the scheme is missing"),
+            help,
+        ));
+    };
+    let tls = match scheme {
+        "http" => false,
+        "https" => true,
+        _ => {
+            return Err(wrong(
+                format!("`{scheme}` is not a scheme of servers"),
+                "write `http://`",
+            ));
+        }
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains(['/', '?', '#', '@']) {
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+        let help =
+            format!("write `{scheme}://{host}`: requests keep the path that the client asked for");
+        return Err(wrong(
+            "a server is a host and a port, without path and password",
+            help,
+        ));
+    }
+    let bad = || {
+        wrong(
+            format!("`{authority}` is not a host with a port"),
+            "write for instance `http://10.0.0.11:8080`",
+        )
+    };
+    let authority: http::uri::Authority = authority.parse().map_err(|_| bad())?;
+    let port = match authority.as_str().strip_prefix(authority.host()) {
+        Some("") => {
+            if tls {
+                443
+            } else {
+                80
+            }
+        }
+        Some(port) => port
+            .strip_prefix(':')
+            .and_then(|port| port.parse().ok())
+            .ok_or_else(bad)?,
+        None => return Err(bad()),
+    };
+    let host = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    if port == 0 || host.is_empty() {
+        return Err(bad());
+    }
+    Ok((
+        Server {
+            host: host.to_ascii_lowercase(),
+            port,
+        },
+        tls,
+    ))
+}

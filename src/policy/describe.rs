@@ -1,0 +1,225 @@
+//! A loaded configuration in words: routes in the order in which they match, what each limit
+//! promises, and what its counts cost.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::load::Loaded;
+use crate::limit::{Count, Disclose, Rule, Throttle};
+use crate::route::pattern::Segment;
+use crate::route::{HostPattern, Pattern, Route};
+
+/// For people.
+pub fn describe(loaded: &Loaded) -> String {
+    let mut out = String::new();
+    let ruleset = &loaded.ruleset;
+    let _ = writeln!(
+        out,
+        "{} routes, the most specific first:",
+        ruleset.routes.len()
+    );
+    for route in ordered(loaded) {
+        let upstream = ruleset
+            .upstreams
+            .get(route.upstream)
+            .map_or("", |up| up.name.as_str());
+        let host = match route.pattern.host() {
+            HostPattern::Any => String::new(),
+            host => format!(" on {host}"),
+        };
+        let _ = writeln!(
+            out,
+            "\n{}: {}{host} to {upstream}",
+            route.name, route.pattern
+        );
+        for require in &route.require {
+            let _ = writeln!(out, "  requires {}", require.as_str());
+        }
+        for rule in &route.rules {
+            let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
+            let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\nCounts take at most {} of memory.",
+        bytes(loaded.process.store_budget)
+    );
+    for note in &loaded.notes {
+        let _ = write!(out, "\n{note}");
+    }
+    out
+}
+
+/// For programs.
+pub fn describe_json(loaded: &Loaded) -> Value {
+    let ruleset = &loaded.ruleset;
+    let routes: Vec<Value> = ordered(loaded)
+        .into_iter()
+        .map(|route| {
+            json!({
+                "name": &*route.name,
+                "match": route.pattern.to_string(),
+                "host": match route.pattern.host() {
+                    HostPattern::Any => Value::Null,
+                    host => host.to_string().into(),
+                },
+                "upstream": ruleset.upstreams.get(route.upstream).map(|up| up.name.as_str()),
+                "require": route.require.iter().map(|id| id.as_str()).collect::<Vec<_>>(),
+                "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let limits: Vec<Value> = ruleset
+        .rules
+        .iter()
+        .map(|rule| limit_json(rule, loaded))
+        .collect();
+    let notes: Vec<Value> = loaded
+        .notes
+        .iter()
+        .map(super::Diagnostic::to_json)
+        .collect();
+    json!({
+        "ok": true,
+        "routes": routes,
+        "limits": limits,
+        "store_budget": loaded.process.store_budget,
+        "diagnostics": notes,
+    })
+}
+
+fn limit_json(rule: &Rule, loaded: &Loaded) -> Value {
+    json!({
+        "name": rule.name.as_str(),
+        "index": rule.index,
+        "origin": rule.origin,
+        "scope": rule.scope,
+        "key": rule.key.iter().map(|part| part.as_str()).collect::<Vec<_>>(),
+        "rates": rule.limit.windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "algorithm": rule.limit.algorithm.as_str(),
+        "throttle": throttle(rule.limit.throttle),
+        "count": count(&rule.count),
+        "plans": rule.plans,
+        "shadow": rule.shadow,
+        "disclosed": rule.disclose == Disclose::All,
+        "guarantee": promise(rule),
+        "bytes_per_key": rule.limit.bytes_per_key(),
+        "keys_in_budget": loaded.process.store_budget / rule.limit.bytes_per_key().max(1),
+    })
+}
+
+fn promise(rule: &Rule) -> String {
+    let promise = rule.limit.guarantee();
+    if rule.shadow {
+        format!("refuses nothing (shadow); would promise: {promise}")
+    } else {
+        promise
+    }
+}
+
+/// Key, rates, and what else is not as usual.
+fn terms(rule: &Rule) -> String {
+    let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
+    let rates: Vec<String> = rule.limit.windows.iter().map(ToString::to_string).collect();
+    let mut terms = format!(
+        "by {}, {}, {}, {}",
+        key.join(" and "),
+        rates.join(" and "),
+        throttle(rule.limit.throttle),
+        rule.limit.algorithm.as_str()
+    );
+    if rule.count != Count::All {
+        let _ = write!(terms, ", counts {}", count(&rule.count));
+    }
+    if rule.plans {
+        let _ = write!(
+            terms,
+            ", times the plan (up to {})",
+            rule.limit.max_multiply
+        );
+    }
+    if rule.scope == rule.name.as_str() {
+        terms.push_str(", shared between routes");
+    }
+    if rule.disclose == Disclose::None {
+        terms.push_str(", hidden from clients");
+    }
+    terms
+}
+
+fn cost(rule: &Rule, loaded: &Loaded) -> String {
+    let each = rule.limit.bytes_per_key().max(1);
+    let keys = loaded.process.store_budget / each;
+    format!("{each} B a key, the store holds about {keys} of them")
+}
+
+fn throttle(throttle: Throttle) -> String {
+    match throttle {
+        Throttle::Hard => "hard".into(),
+        Throttle::Soft { percent } => format!("soft {percent}%"),
+    }
+}
+
+fn count(count: &Count) -> String {
+    match count {
+        Count::All => "all".into(),
+        Count::Status { from, to } if from == to => format!("status {from}"),
+        Count::Status { from, to } => format!("status {from}-{to}"),
+        Count::CostHeader(name) => format!("cost header {name}"),
+        Count::CostJson(path) => format!("cost json {}", path.join(".")),
+    }
+}
+
+fn bytes(count: usize) -> String {
+    super::decode::shown_size(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+/// The routes as they are matched.
+fn ordered(loaded: &Loaded) -> Vec<&Route> {
+    let mut routes: Vec<&Route> = loaded.ruleset.routes.iter().map(AsRef::as_ref).collect();
+    routes.sort_by(|a, b| specificity(&a.pattern, &b.pattern).then_with(|| a.name.cmp(&b.name)));
+    routes
+}
+
+/// The more specific pattern first, as [`crate::route::RouteTable`] prefers them.
+fn specificity(a: &Pattern, b: &Pattern) -> Ordering {
+    let host = |pattern: &Pattern| match pattern.host() {
+        HostPattern::Exact(_) => (0, 0),
+        HostPattern::Below(name) => (1, usize::MAX - name.len()),
+        HostPattern::Any => (2, 0),
+    };
+    let rank = |segment: &Segment| match segment {
+        Segment::Literal(_) => 0,
+        Segment::One(_) => 1,
+        Segment::Rest => 2,
+    };
+    let text = |segment: &Segment| match segment {
+        Segment::Literal(text) => text.clone(),
+        Segment::One(_) | Segment::Rest => "".into(),
+    };
+    let by_segments = || {
+        for (one, other) in a.segments().iter().zip(b.segments()) {
+            let order = rank(one)
+                .cmp(&rank(other))
+                .then_with(|| text(one).cmp(&text(other)));
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        // `/a` before `/a/**`, and `/a/b` before `/a`: the longer path is the more specific.
+        let (one, other) = (a.segments().len(), b.segments().len());
+        match (a.segments().get(other), b.segments().get(one)) {
+            (Some(Segment::Rest), _) => Ordering::Greater,
+            (_, Some(Segment::Rest)) => Ordering::Less,
+            _ => other.cmp(&one),
+        }
+    };
+    let any = |pattern: &Pattern| pattern.methods().is_any();
+    host(a)
+        .cmp(&host(b))
+        .then_with(by_segments)
+        .then_with(|| any(a).cmp(&any(b)))
+}

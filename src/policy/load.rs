@@ -1,0 +1,279 @@
+//! From a path to settings: reads the gateway file and the folder of policies, and tells every
+//! mistake of all of them at once.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::collect::Cx;
+use super::diagnostic::{Diagnostic, Report, Severity};
+use super::model::{Gateway, Policy};
+use super::settings::{Process, Ruleset};
+use super::source::{Disk, Files, MAX_POLICIES, Recorder};
+use super::tree::{self, MAX_FILE, Node, Place};
+use super::{check, compile, decode};
+
+/// Most bytes of all files together.
+const MAX_TOTAL: usize = 32 * 1024 * 1024;
+
+/// A configuration without mistakes.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What is fixed when the process starts.
+    pub process: Process,
+    /// What a reload may change.
+    pub ruleset: Ruleset,
+    /// What is worth knowing about it, sorted by place: warnings, and from [`inspect`] also what is
+    /// not built yet.
+    pub notes: Vec<Diagnostic>,
+    /// A hash of everything that was read, also of the files of keys.
+    pub fingerprint: u64,
+}
+
+/// Reads the configuration that is to be run.
+///
+/// # Errors
+///
+/// Every mistake in all files, and everything that the gateway does not do yet.
+pub fn load(path: &Path) -> Result<Loaded, Report> {
+    load_from(&Disk, path)
+}
+
+/// [`load`] from somewhere else than the disk.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
+    let loaded = inspect_from(files, path)?;
+    if loaded
+        .notes
+        .iter()
+        .any(|note| note.severity == Severity::Unbuilt)
+    {
+        return Err(Report {
+            diagnostics: loaded.notes,
+            unlisted: 0,
+        });
+    }
+    Ok(loaded)
+}
+
+/// Reads a configuration to look at it. What is not built yet is among the notes, and is left out of
+/// the settings or weakened to what is built: such settings must not be run.
+///
+/// # Errors
+///
+/// Every mistake in all files.
+pub fn inspect(path: &Path) -> Result<Loaded, Report> {
+    inspect_from(&Disk, path)
+}
+
+/// [`inspect`] from somewhere else than the disk.
+///
+/// # Errors
+///
+/// As [`inspect`].
+pub fn inspect_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
+    read_all(&Recorder::new(files), path)
+}
+
+/// What was read to load a configuration: a hash of it, and the folders it came from. Mistakes in it
+/// do not matter.
+pub(super) fn traces(path: &Path) -> (u64, BTreeSet<PathBuf>) {
+    let files = Recorder::new(&Disk);
+    let _ = read_all(&files, path);
+    files.traces()
+}
+
+fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
+    let mut cx = Cx::default();
+    let mut total = 0;
+    let base = path.parent().unwrap_or_else(|| Path::new(""));
+    let gateway =
+        read(&mut cx, files, path, &mut total).map(|(_, node)| decode::gateway(&mut cx, &node));
+    let known = gateway.is_some();
+    let gateway = gateway.unwrap_or_default();
+    let folder = gateway
+        .policies
+        .as_ref()
+        .map_or("policies", |folder| folder.value.as_str());
+    let folder = base.join(folder);
+    let policies = policies(&mut cx, files, &folder, &gateway, known, &mut total);
+    if known {
+        check::check(&mut cx, &gateway, &policies);
+    }
+    let settings = compile::compile(&mut cx, files, base, &gateway, policies);
+    let (sources, notes) = cx.finish()?;
+    // Nothing is on record and yet there are no settings: cannot be, and must not panic.
+    let Some((process, mut ruleset)) = settings else {
+        return Err(Report::default());
+    };
+    ruleset.files = sources.into_files();
+    let (fingerprint, _) = files.traces();
+    Ok(Loaded {
+        process,
+        ruleset,
+        notes,
+        fingerprint,
+    })
+}
+
+/// Reads and parses one file; what is wrong is on record.
+fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Option<(u32, Node)> {
+    let name = path.display().to_string();
+    let bytes = match files.read(path, MAX_FILE) {
+        Ok(bytes) => bytes,
+        Err(reason) => {
+            let file = cx.sources.add(&name, String::new());
+            cx.error(
+                start(file),
+                format!("cannot read this file: {reason}"),
+                None,
+            );
+            return None;
+        }
+    };
+    *total = total.saturating_add(bytes.len());
+    if *total > MAX_TOTAL {
+        let file = cx.sources.add(&name, String::new());
+        let message =
+            "all files together are larger than 32 MiB; this one and those behind it are not read";
+        cx.error(start(file), message, None);
+        return None;
+    }
+    let text = match text(bytes) {
+        Ok(text) => text,
+        Err((line, message, help)) => {
+            let file = cx.sources.add(&name, String::new());
+            cx.error(
+                Place {
+                    line,
+                    ..start(file)
+                },
+                message,
+                Some(help.into()),
+            );
+            return None;
+        }
+    };
+    let file = cx.sources.add(&name, text);
+    match tree::parse(file, cx.sources.text(file)) {
+        Ok(node) if empty(cx, file, &node) => None,
+        Ok(node) => Some((file, node)),
+        Err(tree::SyntaxError {
+            place,
+            message,
+            help,
+        }) => {
+            cx.error(place, message, help);
+            None
+        }
+    }
+}
+
+/// A file that says nothing; told as such, for its fields would not help.
+fn empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
+    let empty = matches!(node.value, tree::Value::Null);
+    if empty {
+        let help = "write its fields, or remove the file";
+        cx.error(start(file), "the file is empty", Some(help.into()));
+    }
+    empty
+}
+
+fn start(file: u32) -> Place {
+    Place {
+        file,
+        line: 1,
+        column: 1,
+        width: 1,
+    }
+}
+
+/// The text of a file, or the line of its first wrong byte and what is wrong.
+fn text(bytes: Vec<u8>) -> Result<String, (u32, &'static str, &'static str)> {
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err((1, "the file is UTF-16", "save it as UTF-8"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        let line = u32::try_from(lines + 1).unwrap_or(u32::MAX);
+        (line, "the file is not UTF-8", "save it as UTF-8")
+    })
+}
+
+fn policies(
+    cx: &mut Cx,
+    files: &dyn Files,
+    folder: &Path,
+    gateway: &Gateway,
+    known: bool,
+    total: &mut usize,
+) -> Vec<Policy> {
+    let place = gateway
+        .policies
+        .as_ref()
+        .map_or(start(0), |folder| folder.place);
+    let names = match files.list(folder) {
+        Ok(names) => names,
+        Err(_) if !known => return Vec::new(),
+        Err(reason) => {
+            let message = format!(
+                "cannot read the policies' folder `{}`: {reason}",
+                folder.display()
+            );
+            let help = "make the folder and put a file for each route into it, or name it with `policies:`";
+            cx.error(place, message, Some(help.into()));
+            return Vec::new();
+        }
+    };
+    let mut policies = Vec::new();
+    let mut found = 0;
+    for name in names {
+        let Some(stem) = name.strip_suffix(".yaml") else {
+            if name.ends_with(".yml") {
+                let message = format!("`{}` is not read", folder.join(&name).display());
+                cx.warn(
+                    place,
+                    message,
+                    Some("policies are files that end in `.yaml`".into()),
+                );
+            }
+            continue;
+        };
+        found += 1;
+        if found > MAX_POLICIES {
+            let message = format!("the policies' folder has more than {MAX_POLICIES} policies");
+            cx.error(place, message, None);
+            break;
+        }
+        let Some((file, node)) = read(cx, files, &folder.join(&name), total) else {
+            continue;
+        };
+        named(cx, file, stem);
+        policies.extend(decode::policy(cx, stem, &node));
+    }
+    if found == 0 && known {
+        let message = format!(
+            "the policies' folder `{}` has no policies",
+            folder.display()
+        );
+        let help = "put a file for each route into it, for instance `api.yaml`";
+        cx.error(place, message, Some(help.into()));
+    }
+    policies
+}
+
+/// The file's name is the route's name in logs and metrics.
+fn named(cx: &mut Cx, file: u32, stem: &str) {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if stem.is_empty() || stem.len() > 64 || !stem.bytes().all(plain) {
+        let message = "the file's name is the route's name and has other characters than letters, digits, `-`, `_` and `.`, or too many";
+        cx.error(
+            start(file),
+            message,
+            Some("rename the file, for instance to `api.yaml`".into()),
+        );
+    }
+}

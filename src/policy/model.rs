@@ -1,0 +1,332 @@
+//! What the files say, before it is known whether it fits together. A field that could not be read
+//! has its default here; the mistake is on record, and nothing is compiled then.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::settings::Logged;
+use super::tree::Place;
+use crate::clock::Nanos;
+use crate::limit::{Count, Disclose, Identity, Name, Rate};
+use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
+
+/// Something and where it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At<T> {
+    /// What.
+    pub value: T,
+    /// Where.
+    pub place: Place,
+}
+
+impl<T> At<T> {
+    /// The same place with something made of the value.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> At<U> {
+        At {
+            value: make(self.value),
+            place: self.place,
+        }
+    }
+}
+
+/// The gateway file.
+#[derive(Clone, Debug, Default)]
+pub struct Gateway {
+    /// Worker threads.
+    pub workers: Option<usize>,
+    /// Where clients connect.
+    pub listen: Vec<At<Listener>>,
+    /// Where operators connect.
+    pub admin: Admin,
+    /// The folder of policies.
+    pub policies: Option<At<String>>,
+    /// All upstreams.
+    pub upstreams: Vec<Upstream>,
+    /// Who asks.
+    pub identity: IdentitySources,
+    /// All plans.
+    pub plans: Vec<At<Plan>>,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// Limits of every route, or of those that list them.
+    pub limits: Vec<Limit>,
+    /// Most bytes of counts in memory.
+    pub store: Option<usize>,
+    /// Where requests are logged.
+    pub access_log: Option<AccessLog>,
+    /// Which rate-limit headers answers carry.
+    pub headers: Option<HeaderStyle>,
+}
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Certificate and key files.
+    pub tls: Option<Tls>,
+}
+
+/// Files of a TLS listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The certificate chain.
+    pub cert: At<String>,
+    /// Its private key.
+    pub key: At<String>,
+}
+
+/// Where operators connect.
+#[derive(Clone, Debug, Default)]
+pub enum Admin {
+    /// Nothing is said.
+    #[default]
+    Default,
+    /// Nowhere.
+    Off,
+    /// Here.
+    On {
+        /// Address and port.
+        address: At<SocketAddr>,
+        /// The file of the token that operators must send.
+        token_file: Option<At<String>>,
+    },
+}
+
+/// One upstream.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// What policies call it.
+    pub name: At<String>,
+    /// Its servers.
+    pub servers: Vec<At<crate::upstream::Server>>,
+    /// To connect.
+    pub connect: Option<Duration>,
+    /// To the first byte of an answer.
+    pub first_byte: Option<Duration>,
+    /// How long an unused connection is kept.
+    pub idle: Option<Duration>,
+}
+
+/// How the gateway knows who asks.
+#[derive(Clone, Debug, Default)]
+pub struct IdentitySources {
+    /// The client's address.
+    pub ip: crate::identity::ip::Settings,
+    /// Who the request proves to be.
+    pub user: Option<At<User>>,
+    /// Where a credential is found.
+    pub token: Option<At<Token>>,
+    /// Where an email address is found.
+    pub email: Option<At<Email>>,
+    /// Where a plan is found.
+    pub plan: Option<At<PlanSource>>,
+}
+
+/// Who the request proves to be.
+#[derive(Clone, Debug)]
+pub enum User {
+    /// A claim of a signed token.
+    Jwt {
+        /// The claim.
+        claim: String,
+        /// What signatures are checked with.
+        keys: Option<KeyFile>,
+        /// Who must have issued it.
+        issuer: Option<String>,
+        /// For whom it must be issued.
+        audience: Option<String>,
+    },
+    /// A header that trusted peers set.
+    Header {
+        /// The header.
+        name: Option<HeaderName>,
+        /// The peers.
+        from: Vec<IpNet>,
+    },
+    /// A file that maps tokens to users.
+    ApiKeys(At<String>),
+}
+
+/// What signatures are checked with.
+#[derive(Clone, Debug)]
+pub enum KeyFile {
+    /// A JSON Web Key Set.
+    Jwks(At<String>),
+    /// A shared secret.
+    Secret(At<String>),
+    /// A public key in PEM.
+    Pem(At<String>),
+}
+
+/// Where a credential is found.
+#[derive(Clone, Debug)]
+pub enum Token {
+    /// A header.
+    Header(HeaderName),
+    /// `Authorization: Bearer`.
+    Bearer,
+    /// A query parameter.
+    Query(String),
+    /// A cookie.
+    Cookie(String),
+}
+
+/// Where an email address is found.
+#[derive(Clone, Debug)]
+pub struct Email {
+    /// The field of the body.
+    pub field: String,
+    /// Most bytes of a body that are held back.
+    pub max: usize,
+}
+
+/// Where a plan is found.
+#[derive(Clone, Debug, Default)]
+pub struct PlanSource {
+    /// From where.
+    pub from: Option<PlanFrom>,
+    /// The plan of requests without one.
+    pub default: Option<At<String>>,
+}
+
+/// From where a plan comes.
+#[derive(Clone, Debug)]
+pub enum PlanFrom {
+    /// A claim of the verified token.
+    Claim(At<String>),
+    /// A header that trusted peers set.
+    Header {
+        /// The header.
+        name: HeaderName,
+        /// The peers.
+        from: Vec<IpNet>,
+    },
+    /// The file of API keys.
+    ApiKeys(Place),
+}
+
+/// One plan.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// What limits with `plans: true` are multiplied by.
+    pub multiply: u32,
+}
+
+/// How long things may take; what is not said is absent.
+#[derive(Clone, Debug, Default)]
+pub struct Timeouts {
+    /// A request's head.
+    pub header: Option<Duration>,
+    /// Between two pieces of a request body.
+    pub body_idle: Option<Duration>,
+    /// Between two requests.
+    pub idle: Option<Duration>,
+    /// Between two pieces of an answer.
+    pub send: Option<Duration>,
+    /// To connect to a server.
+    pub connect: Option<Duration>,
+    /// To the first byte of the answer.
+    pub first_byte: Option<Duration>,
+    /// For running requests at the end.
+    pub drain: Option<Duration>,
+}
+
+/// Where requests are logged.
+#[derive(Clone, Debug)]
+pub struct AccessLog {
+    /// Which requests.
+    pub requests: Logged,
+    /// The file; standard output when absent.
+    pub file: Option<PathBuf>,
+}
+
+/// A limit as it is written.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// What it is called.
+    pub name: At<Name>,
+    /// What it is counted by.
+    pub key: Vec<At<Identity>>,
+    /// How many in how long.
+    pub rates: Vec<At<Rate>>,
+    /// What happens above the rate.
+    pub throttle: Option<At<Throttle>>,
+    /// While what an elastic limit lends.
+    pub condition: Option<At<String>>,
+    /// How much an elastic limit lends.
+    pub at_most: Option<At<Rate>>,
+    /// `while` is there, right or wrong.
+    pub has_while: bool,
+    /// `at_most` is there, right or wrong.
+    pub has_at_most: bool,
+    /// `delay` is there, right or wrong.
+    pub has_delay: bool,
+    /// How use is remembered.
+    pub algorithm: Option<At<&'static str>>,
+    /// Units that may come at once.
+    pub burst: Option<At<u32>>,
+    /// The longest delay.
+    pub delay: Option<At<Nanos>>,
+    /// What uses it up.
+    pub count: Option<At<Count>>,
+    /// Whether plans multiply it.
+    pub plans: Option<At<bool>>,
+    /// Counts without refusing.
+    pub shadow: bool,
+    /// Whom it spares.
+    pub exempt: Vec<IpNet>,
+    /// What clients are told.
+    pub disclose: Disclose,
+    /// Each route counts for itself.
+    pub per_route: Option<Place>,
+    /// Only routes that list it have it.
+    pub listed: Option<Place>,
+}
+
+/// What happens above the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throttle {
+    /// Never above.
+    Hard,
+    /// This many per cent above.
+    Soft(u16),
+    /// As much above as the servers bear.
+    Elastic,
+}
+
+/// A policy file.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The file's name without `.yaml`.
+    pub name: String,
+    /// Which requests it is for.
+    pub pattern: Option<At<Pattern>>,
+    /// On which hosts.
+    pub host: Option<At<HostPattern>>,
+    /// Which upstream serves it.
+    pub upstream: Option<At<String>>,
+    /// Its limits.
+    pub limits: Vec<LimitUse>,
+    /// Identities without which a request gets 401.
+    pub require: Vec<At<Identity>>,
+    /// What is shed last.
+    pub priority: Priority,
+    /// Which rate-limit headers answers carry.
+    pub headers: Option<HeaderStyle>,
+}
+
+/// A limit of a policy.
+#[derive(Clone, Debug)]
+pub enum LimitUse {
+    /// Written here.
+    Own(Box<Limit>),
+    /// Written in the gateway file.
+    Shared(At<String>),
+}

@@ -1,0 +1,174 @@
+//! Where files come from: the disk, or a map in tests and fuzzing. Nothing is read that is not a
+//! plain file, and never more of it than was asked for.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Most policies of one folder.
+pub const MAX_POLICIES: usize = 20_000;
+
+/// Something that files are read from.
+pub trait Files {
+    /// The whole file, of at most `most` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be had, in words that follow "cannot read FILE:".
+    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String>;
+
+    /// The names of the plain files of a folder, sorted.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be had, in words that follow "cannot read the folder FOLDER:".
+    fn list(&self, folder: &Path) -> Result<Vec<String>, String>;
+}
+
+/// The machine's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
+        // Asked before it is opened: opening a pipe would wait for its other end.
+        let kind = fs::metadata(path).map_err(|error| reason(&error))?;
+        if kind.is_dir() {
+            return Err("it is a folder".into());
+        }
+        if !kind.is_file() {
+            return Err("it is not a plain file".into());
+        }
+        let file = File::open(path).map_err(|error| reason(&error))?;
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|error| reason(&error))?;
+        fits(bytes, most)
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder).map_err(|error| reason(&error))? {
+            let entry = entry.map_err(|error| reason(&error))?;
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            // Follows links: the files of a Kubernetes ConfigMap are links into `..data`.
+            if !name.starts_with('.') && fs::metadata(entry.path()).is_ok_and(|kind| !kind.is_dir())
+            {
+                names.push(name);
+            }
+            if names.len() > 2 * MAX_POLICIES {
+                return Err("it has too many files".into());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// The operating system's reason without its number.
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "it does not exist".into(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn fits(bytes: Vec<u8>, most: usize) -> Result<Vec<u8>, String> {
+    if bytes.len() > most {
+        return Err(format!("it is larger than {} KiB", most / 1024));
+    }
+    Ok(bytes)
+}
+
+/// Hashes everything that is read through it, and remembers from which folders.
+pub struct Recorder<'f> {
+    files: &'f dyn Files,
+    hash: RefCell<DefaultHasher>,
+    folders: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl<'f> Recorder<'f> {
+    /// Records what is read from `files`.
+    pub fn new(files: &'f dyn Files) -> Recorder<'f> {
+        Recorder {
+            files,
+            hash: RefCell::default(),
+            folders: RefCell::default(),
+        }
+    }
+
+    /// The hash and the folders of all that was read so far.
+    pub fn traces(&self) -> (u64, BTreeSet<PathBuf>) {
+        (self.hash.borrow().finish(), self.folders.borrow().clone())
+    }
+
+    fn note(&self, folder: &Path, what: impl Hash) {
+        what.hash(&mut *self.hash.borrow_mut());
+        // The empty path is the current folder.
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
+        if !self.folders.borrow().contains(folder) {
+            self.folders.borrow_mut().insert(folder.to_owned());
+        }
+    }
+}
+
+impl Files for Recorder<'_> {
+    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
+        let read = self.files.read(path, most);
+        self.note(path.parent().unwrap_or(Path::new("")), (path, &read));
+        read
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
+        let names = self.files.list(folder);
+        self.note(folder, (folder, &names));
+        names
+    }
+}
+
+/// Files that exist only in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(pub BTreeMap<PathBuf, Vec<u8>>);
+
+impl Memory {
+    /// Files by path and text.
+    pub fn new<'t>(files: impl IntoIterator<Item = (&'t str, &'t str)>) -> Memory {
+        let files = files.into_iter();
+        Memory(
+            files
+                .map(|(path, text)| (path.into(), text.as_bytes().to_vec()))
+                .collect(),
+        )
+    }
+}
+
+impl Files for Memory {
+    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
+        fits(self.0.get(path).cloned().ok_or("it does not exist")?, most)
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
+        let inside = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str())?;
+            (path.parent() == Some(folder) && !name.starts_with('.')).then(|| name.to_owned())
+        };
+        let names: Vec<String> = self.0.keys().filter_map(inside).collect();
+        if names.is_empty() {
+            Err("it does not exist".into())
+        } else {
+            Ok(names)
+        }
+    }
+}

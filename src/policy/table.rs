@@ -1,0 +1,261 @@
+//! What may be written where: tables of fields from which files are read and editors' schemas are
+//! made, so that the two cannot differ.
+
+use super::collect::Cx;
+use super::suggest::{listed, nearest};
+use super::tree::{Key, Node, Place, Value, repeated};
+
+/// A map with fixed fields.
+#[derive(Debug)]
+pub struct Table {
+    /// What it is called in messages: "a limit".
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub doc: &'static str,
+    /// Its fields.
+    pub fields: &'static [Field],
+}
+
+/// One field of a table.
+#[derive(Debug)]
+pub struct Field {
+    /// What is written before the colon.
+    pub name: &'static str,
+    /// What may be written behind it.
+    pub shape: Shape,
+    /// Whether it must be there.
+    pub required: bool,
+    /// What it is for, in one line.
+    pub doc: &'static str,
+    /// A right value, as YAML.
+    pub example: &'static str,
+}
+
+/// What may be written behind a colon.
+#[derive(Debug)]
+pub enum Shape {
+    /// Any text.
+    Text,
+    /// `true` or `false`.
+    Flag,
+    /// A whole number.
+    Whole(u64, u64),
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A text of a certain form.
+    Form(&'static Form),
+    /// Nothing: `~`.
+    Nothing,
+    /// A list.
+    List(&'static Shape),
+    /// One thing or a list of them.
+    Many(&'static Shape),
+    /// A map with names of the user's choice.
+    Named(&'static Shape),
+    /// A map with fixed fields.
+    Table(&'static Table),
+    /// One of several shapes.
+    Either(&'static [Shape]),
+}
+
+/// A form of text.
+#[derive(Debug)]
+pub struct Form {
+    /// What it is, for schemas: "duration".
+    pub name: &'static str,
+    /// A regular expression that its texts match.
+    pub pattern: &'static str,
+    /// What it is, in one line.
+    pub doc: &'static str,
+}
+
+/// A field, required.
+pub const fn must(
+    name: &'static str,
+    shape: Shape,
+    doc: &'static str,
+    example: &'static str,
+) -> Field {
+    Field {
+        name,
+        shape,
+        required: true,
+        doc,
+        example,
+    }
+}
+
+/// A field that may be left out.
+pub const fn may(
+    name: &'static str,
+    shape: Shape,
+    doc: &'static str,
+    example: &'static str,
+) -> Field {
+    Field {
+        name,
+        shape,
+        required: false,
+        doc,
+        example,
+    }
+}
+
+/// The fields of a map that was checked against its table.
+pub struct Fields<'n> {
+    table: &'static Table,
+    entries: &'n [(Key, Node)],
+    /// Where the map stands.
+    pub place: Place,
+}
+
+impl Table {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.fields.iter().map(|field| field.name)
+    }
+
+    /// The fields of `node`. Reports what is not a map, unknown and repeated fields, and those that
+    /// are missing.
+    pub fn open<'n>(&'static self, cx: &mut Cx, node: &'n Node) -> Option<Fields<'n>> {
+        self.open_at(cx, node, node.place)
+    }
+
+    /// The same for a map that stands under a name of the user's choice: what is missing is told
+    /// there.
+    pub fn open_as<'n>(
+        &'static self,
+        cx: &mut Cx,
+        node: &'n Node,
+        key: &Key,
+    ) -> Option<Fields<'n>> {
+        self.open_at(cx, node, key.place)
+    }
+
+    fn open_at<'n>(&'static self, cx: &mut Cx, node: &'n Node, place: Place) -> Option<Fields<'n>> {
+        let Value::Map(entries) = &node.value else {
+            let found = node.kind();
+            let message = format!("expected {}, a map of fields, found {found}", self.name);
+            cx.error(node.place, message, Some(self.example()));
+            return None;
+        };
+        cx.repeated(entries);
+        let mut meant = Vec::new();
+        for (key, _) in entries {
+            if !self.names().any(|name| name == key.text) {
+                meant.extend(self.unknown(cx, key));
+            }
+        }
+        let fields = Fields {
+            table: self,
+            entries,
+            place,
+        };
+        for field in self.fields.iter().filter(|field| field.required) {
+            if !fields.has(field.name) && !meant.contains(&field.name) && !fields.has("<<") {
+                let help = format!("for instance `{}: {}`", field.name, field.example);
+                let message = format!("{} needs the field `{}`", self.name, field.name);
+                cx.error(place, message, Some(help));
+            }
+        }
+        Some(fields)
+    }
+
+    /// How it is written, shown by what it must have.
+    fn example(&self) -> String {
+        let required = self.fields.iter().filter(|field| field.required);
+        let fields: Vec<String> = required
+            .map(|field| format!("{}: {}", field.name, field.example))
+            .collect();
+        match fields.as_slice() {
+            [] => format!("its fields are {}", listed(self.names())),
+            fields => format!("for instance `{{ {} }}`", fields.join(", ")),
+        }
+    }
+
+    /// Reports the unknown field and gives what was probably meant.
+    fn unknown(&self, cx: &mut Cx, key: &Key) -> Option<&'static str> {
+        if key.text == "<<" {
+            let help = "repeat the fields, or use an alias (`*name`) for a whole value";
+            cx.error(
+                key.place,
+                "merge keys (`<<`) are not supported",
+                Some(help.into()),
+            );
+            return None;
+        }
+        let meant = nearest(&key.text, self.names());
+        let help = match meant {
+            Some(word) => format!("did you mean `{word}`?"),
+            None => format!("the fields here are {}", listed(self.names())),
+        };
+        let message = format!("{} has no field `{}`", self.name, key.text);
+        cx.error(key.place, message, Some(help));
+        meant
+    }
+}
+
+impl<'n> Fields<'n> {
+    /// Whether the field is there, be its value right or wrong.
+    pub fn has(&self, name: &str) -> bool {
+        self.entries.iter().any(|(key, _)| key.text == name)
+    }
+
+    /// The field's value.
+    pub fn get(&self, name: &str) -> Option<&'n Node> {
+        debug_assert!(
+            self.table.names().any(|known| known == name),
+            "{name} is in the table"
+        );
+        self.entries
+            .iter()
+            .find(|(key, _)| key.text == name)
+            .map(|(_, node)| node)
+    }
+
+    /// Where the field's name stands, or the whole map if it is not there.
+    pub fn place_of(&self, name: &str) -> Place {
+        let key = self.entries.iter().find(|(key, _)| key.text == name);
+        key.map_or(self.place, |(key, _)| key.place)
+    }
+
+    /// Exactly one of these fields must be there; gives the first that is, and reports the others.
+    pub fn one_of(&self, cx: &mut Cx, names: &[&'static str]) -> Option<&'static str> {
+        let mut there = names.iter().copied().filter(|name| self.has(name));
+        let first = there.next();
+        for other in there {
+            let message = format!("`{other}` and `{}` exclude each other", first.unwrap_or(""));
+            cx.error(
+                self.place_of(other),
+                message,
+                Some("keep one of them".into()),
+            );
+        }
+        if first.is_none() {
+            let message = format!(
+                "{} needs one of {}",
+                self.table.name,
+                listed(names.iter().copied())
+            );
+            let field = self
+                .table
+                .fields
+                .iter()
+                .find(|field| names.contains(&field.name));
+            let help =
+                field.map(|field| format!("for instance `{}: {}`", field.name, field.example));
+            cx.error(self.place, message, help);
+        }
+        first
+    }
+}
+
+impl Cx {
+    /// Reports keys that stand twice in one map.
+    pub fn repeated(&mut self, entries: &[(Key, Node)]) {
+        for (first, key) in repeated(entries) {
+            let message = format!("`{}` stands here twice", key.text);
+            let help = format!("it is already on line {}; remove one of them", first.line);
+            self.error(key.place, message, Some(help));
+        }
+    }
+}

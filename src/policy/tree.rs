@@ -1,0 +1,468 @@
+//! A YAML text as a tree in which every value knows its place. Reading is bounded in bytes, depth,
+//! nodes and aliases, so that no file can hang the gateway or fill its memory; nothing is included,
+//! interpolated or guessed. What the values mean is not known here.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_yaml::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy};
+use serde_yaml::{Location, Options, Spanned};
+
+/// Most bytes of one file of configuration.
+pub const MAX_FILE: usize = 1024 * 1024;
+/// Deepest nesting of lists and maps.
+const MAX_DEPTH: usize = 48;
+/// Most values of one file, keys included.
+const MAX_NODES: usize = 50_000;
+
+/// A stretch of one line of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place {
+    /// Which file, by its place among the sources.
+    pub file: u32,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// How many characters are meant; at least 1.
+    pub width: u32,
+}
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where it stands.
+    pub place: Place,
+    /// What stands there.
+    pub value: Value,
+    /// How many characters stand before the text in the file: the opening quote. Absent where the
+    /// text is not written as it reads (escapes, several lines).
+    quote: Option<u32>,
+}
+
+/// What stands in a file.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Nothing, or `~`.
+    Null,
+    /// `true` or `false`.
+    Flag(bool),
+    /// A number, as it is written.
+    Number(String),
+    /// Any other scalar.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A map, in the order of the file. The same key may stand there twice.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key of a map.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Where it stands.
+    pub place: Place,
+    /// What it says.
+    pub text: String,
+}
+
+/// Why a text is no tree.
+#[derive(Clone, Debug)]
+pub struct SyntaxError {
+    /// Where reading stopped.
+    pub place: Place,
+    /// What is wrong there.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Node {
+    /// What kind of thing it is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::Null => "nothing",
+            Value::Flag(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::Text(_) => "a text",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a map",
+        }
+    }
+
+    /// The scalar as it is written; none for lists, maps and nothing.
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) | Value::Number(text) => Some(text),
+            Value::Flag(true) => Some("true"),
+            Value::Flag(false) => Some("false"),
+            Value::Null | Value::List(_) | Value::Map(_) => None,
+        }
+    }
+
+    /// The place of the rest of the text from a byte offset on, as far as it can be told.
+    pub fn place_at(&self, offset: usize) -> Place {
+        let (Some(quote), Some(text)) = (self.quote, self.text()) else {
+            return self.place;
+        };
+        let Some(before) = text.get(..offset) else {
+            return self.place;
+        };
+        let skipped = count(before) + quote;
+        let rest = text[offset..]
+            .chars()
+            .take_while(|c| !c.is_whitespace())
+            .count();
+        Place {
+            column: self.place.column.saturating_add(skipped),
+            width: u32::try_from(rest).unwrap_or(1).max(1),
+            ..self.place
+        }
+    }
+}
+
+fn count(text: &str) -> u32 {
+    u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
+}
+
+/// Reads `text`, the file numbered `file`. An empty text is [`Value::Null`].
+///
+/// # Errors
+///
+/// The first thing that is not YAML or costs too much: behind it nothing can be told.
+pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
+    let start = Place {
+        file,
+        line: 1,
+        column: 1,
+        width: 1,
+    };
+    let refuse = |message: &str, help: &str| SyntaxError {
+        place: start,
+        message: message.into(),
+        help: Some(help.into()),
+    };
+    if text.len() > MAX_FILE {
+        return Err(refuse("the file is larger than 1 MiB", "split it"));
+    }
+    let raw: Raw = serde_yaml::from_str_with_options(text, options())
+        .map_err(|error| syntax_error(file, text, &error))?;
+    Ok(Reader { file, text }.node(raw))
+}
+
+fn options() -> Options {
+    let budget = serde_yaml::budget! {
+        max_reader_input_bytes: Some(MAX_FILE),
+        flow_nesting_limit: MAX_DEPTH,
+        max_events: 2 * MAX_NODES,
+        max_aliases: 1_000,
+        max_anchors: 1_000,
+        max_recorded_anchor_events: 20_000,
+        max_recorded_anchor_bytes: MAX_FILE,
+        max_depth: MAX_DEPTH,
+        max_documents: 1,
+        max_nodes: MAX_NODES,
+        max_total_scalar_bytes: MAX_FILE,
+        max_merge_keys: 0,
+    };
+    let aliases = serde_yaml::alias_limits! {
+        max_total_replayed_events: 20_000,
+        max_replay_stack_depth: 16,
+        max_alias_expansions_per_anchor: 1_000,
+    };
+    serde_yaml::options! {
+        budget: budget,
+        // Both of a pair of equal keys are wanted, to say where they are.
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        alias_limits: aliases,
+        strict_booleans: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        with_snippet: false,
+    }
+}
+
+/// A value as the YAML reader hands it over.
+struct Raw(Spanned<RawValue>);
+
+enum RawValue {
+    Null,
+    Flag(bool),
+    Number,
+    Text(String),
+    List(Vec<Raw>),
+    Map(Vec<(Spanned<String>, Raw)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Raw, D::Error> {
+        Spanned::deserialize(deserializer).map(Raw)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawValue, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = RawValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<RawValue, E> {
+        Ok(RawValue::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<RawValue, E> {
+        Ok(RawValue::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<RawValue, D::Error> {
+        inner.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<RawValue, E> {
+        Ok(RawValue::Flag(flag))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<RawValue, E> {
+        Ok(RawValue::Number)
+    }
+
+    fn visit_i128<E>(self, _: i128) -> Result<RawValue, E> {
+        Ok(RawValue::Number)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<RawValue, E> {
+        Ok(RawValue::Number)
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<RawValue, E> {
+        Ok(RawValue::Number)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<RawValue, E> {
+        Ok(RawValue::Number)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<RawValue, E> {
+        Ok(RawValue::Text(text.into()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<RawValue, E> {
+        Ok(RawValue::Text(text))
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, _: &[u8]) -> Result<RawValue, E> {
+        Err(E::custom("binary values are not supported"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawValue, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            list.push(item);
+        }
+        Ok(RawValue::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawValue, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            if entries.len() >= MAX_NODES {
+                return Err(A::Error::custom("the map is too long"));
+            }
+            entries.push(entry);
+        }
+        Ok(RawValue::Map(entries))
+    }
+}
+
+/// Turns what the YAML reader found into nodes.
+struct Reader<'t> {
+    file: u32,
+    text: &'t str,
+}
+
+impl Reader<'_> {
+    fn node(&self, Raw(raw): Raw) -> Node {
+        let written = self.written(&raw.defined);
+        let place = self.place(&raw.defined, written);
+        let mut quote = None;
+        let value = match raw.value {
+            RawValue::Null => Value::Null,
+            RawValue::Flag(flag) => Value::Flag(flag),
+            RawValue::Number => Value::Number(written.trim().into()),
+            RawValue::Text(text) => {
+                let opening = written.len() - written.trim_start_matches(['"', '\'']).len();
+                let as_written = written
+                    .get(opening.min(1)..)
+                    .is_some_and(|w| w.starts_with(&*text));
+                quote = as_written.then_some(u32::from(opening > 0));
+                Value::Text(text)
+            }
+            RawValue::List(list) => {
+                Value::List(list.into_iter().map(|item| self.node(item)).collect())
+            }
+            RawValue::Map(entries) => Value::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, value)| (self.key(key), self.node(value)))
+                    .collect(),
+            ),
+        };
+        Node {
+            place,
+            value,
+            quote,
+        }
+    }
+
+    fn key(&self, key: Spanned<String>) -> Key {
+        let written = self.written(&key.defined);
+        Key {
+            place: self.place(&key.defined, written),
+            text: key.value,
+        }
+    }
+
+    fn written(&self, at: &Location) -> &str {
+        let span = at.span();
+        let (Some(from), Some(length)) = (span.byte_offset(), span.byte_len()) else {
+            return "";
+        };
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let to = from.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
+        self.text.get(from..to).unwrap_or("")
+    }
+
+    fn place(&self, at: &Location, written: &str) -> Place {
+        let first = written.lines().next().unwrap_or("").trim_end();
+        Place {
+            width: count(first).max(1),
+            ..place_of(self.file, at)
+        }
+    }
+}
+
+fn place_of(file: u32, at: &Location) -> Place {
+    let line = u32::try_from(at.line()).unwrap_or(u32::MAX).max(1);
+    let column = u32::try_from(at.column()).unwrap_or(u32::MAX).max(1);
+    Place {
+        file,
+        line,
+        column,
+        width: 1,
+    }
+}
+
+/// The entries that repeat an earlier key: place of the earlier one, and the later key.
+pub fn repeated(entries: &[(Key, Node)]) -> Vec<(Place, &Key)> {
+    let mut first: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
+    let mut again = Vec::new();
+    for (key, _) in entries {
+        match first.get(key.text.as_str()) {
+            Some(place) => again.push((*place, key)),
+            None => {
+                first.insert(&key.text, key.place);
+            }
+        }
+    }
+    again
+}
+
+/// What is wrong with a text that is no YAML, or costs too much.
+fn syntax_error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxError {
+    let start = Place {
+        file,
+        line: 1,
+        column: 1,
+        width: 1,
+    };
+    let place = error.location().map_or(start, |at| place_of(file, &at));
+    let full = error.to_string();
+    // The place is told already.
+    let said = full.split(" at line ").next().unwrap_or(&full);
+    let costs = |what: &str| {
+        Some((
+            "the file costs too much to read",
+            format!("{what}; split it"),
+        ))
+    };
+    let known = if said.contains("Documents") {
+        Some((
+            "a file holds one document",
+            String::from("put what stands behind `---` into a file of its own"),
+        ))
+    } else if said.contains("Depth") || said.contains("recursion limit") || said.contains("nest") {
+        costs("lists and maps are too deep inside each other")
+    } else if said.contains("Nodes")
+        || said.contains("Events") && !said.contains("Anchor")
+        || said.contains("too long")
+    {
+        costs("it has too many values")
+    } else if said.contains("Anchor")
+        || said.contains("Alias")
+        || said.contains("alias replay")
+        || said.contains("alias expansion")
+    {
+        costs("its aliases repeat too much")
+    } else if said.starts_with("budget breached") {
+        costs("it is too large")
+    } else if said.contains("recursive references") {
+        Some((
+            "an alias stands inside its own anchor",
+            String::from("write the value out"),
+        ))
+    } else if said.contains("expected string scalar") || said.contains("null into string") {
+        Some(("a key is a plain word", String::from("write `name: value`")))
+    } else {
+        None
+    };
+    if let Some((message, help)) = known {
+        return SyntaxError {
+            place,
+            message: message.into(),
+            help: Some(help),
+        };
+    }
+    let line = usize::try_from(place.line).unwrap_or(1).saturating_sub(1);
+    let line = text.lines().nth(line).unwrap_or("");
+    SyntaxError {
+        place,
+        message: format!("this is not YAML: {said}"),
+        help: cure(said, line),
+    }
+}
+
+/// What to do about the usual mistakes.
+fn cure(said: &str, line: &str) -> Option<String> {
+    let starts = |c: char| line.contains(&format!(": {c}")) || line.contains(&format!("- {c}"));
+    let help = if said.contains("tab") {
+        "indent with spaces"
+    } else if said.contains("unknown anchor") || starts('*') {
+        "put a value that begins with `*` into quotes"
+    } else if said.contains("unexpected character") && (starts('@') || starts('%') || starts('`')) {
+        "put a value that begins with this character into quotes"
+    } else if said.contains("quoted scalar") {
+        "a quote is not closed, or not on the line where it should be"
+    } else if said.contains("mapping values are not allowed") {
+        "a `: ` inside a value needs quotes; else look at the indentation of this line"
+    } else if said.contains("did not find expected") || said.contains("indent") {
+        "look at the indentation: fields of one map begin in the same column"
+    } else if said.contains("bracket") || said.contains("':' indicator") || said.contains("flow") {
+        "each `[` needs its `]`, and each `{` its `}`"
+    } else {
+        return None;
+    };
+    Some(help.into())
+}
+
+#[cfg(test)]
+mod tests;

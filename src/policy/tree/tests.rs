@@ -1,0 +1,141 @@
+use super::*;
+
+#[track_caller]
+fn error(text: &str, line: u32, column: u32, message: &str) {
+    let error = parse(0, text).expect_err("no tree");
+    let said = (error.place.line, error.place.column, error.message.as_str());
+    assert_eq!(said, (line, column, message));
+}
+
+fn places(node: &Node, out: &mut Vec<(String, u32, u32, u32)>) {
+    let Place {
+        line,
+        column,
+        width,
+        ..
+    } = node.place;
+    match &node.value {
+        Value::List(list) => list.iter().for_each(|item| places(item, out)),
+        Value::Map(entries) => {
+            for (key, value) in entries {
+                out.push((
+                    key.text.clone(),
+                    key.place.line,
+                    key.place.column,
+                    key.place.width,
+                ));
+                places(value, out);
+            }
+        }
+        _ => out.push((node.text().unwrap_or("~").into(), line, column, width)),
+    }
+}
+
+#[test]
+fn every_value_knows_its_place() {
+    let text = "a: 1\nb: [x, 'y z', 2.50, ~, yes]\nc:\n  é: \"q\"\n";
+    let node = parse(0, text).expect("a tree");
+    let mut found = Vec::new();
+    places(&node, &mut found);
+    let expected = [
+        ("a", 1, 1, 1),
+        ("1", 1, 4, 1),
+        ("b", 2, 1, 1),
+        ("x", 2, 5, 1),
+        ("y z", 2, 8, 5),
+        ("2.50", 2, 15, 4),
+        ("~", 2, 21, 1),
+        ("yes", 2, 24, 3),
+        ("c", 3, 1, 1),
+        ("é", 4, 3, 1),
+        ("q", 4, 6, 3),
+    ];
+    let expected: Vec<_> = expected
+        .map(|(t, l, c, w)| (String::from(t), l, c, w))
+        .into();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn offsets_inside_a_text() {
+    for (text, offset, column) in [
+        ("m: GET /a", 4, 8),
+        ("m: 'GET /a'", 4, 9),
+        ("m: \"\\x47ET /a\"", 4, 4),
+        ("m: 'GET /a'", 99, 4),
+        ("m: é/a", 2, 5),
+        ("m: é/a", 1, 4),
+    ] {
+        let node = parse(0, text).expect("a tree");
+        let Value::Map(entries) = &node.value else {
+            panic!("a map")
+        };
+        assert_eq!(
+            entries[0].1.place_at(offset).column,
+            column,
+            "{text} {offset}"
+        );
+    }
+}
+
+#[test]
+fn bounds() {
+    let deep = "lists and maps are too deep inside each other; split it";
+    let costs = "the file costs too much to read";
+    for text in [
+        "[".repeat(10_000),
+        "{a: ".repeat(10_000),
+        "- ".repeat(10_000),
+    ] {
+        let error = parse(0, &text).expect_err("too deep");
+        assert_eq!(
+            (error.message.as_str(), error.help.as_deref()),
+            (costs, Some(deep))
+        );
+    }
+    let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x]\n");
+    for i in 1..30 {
+        let inner = vec![format!("*a{}", i - 1); 9].join(",");
+        bomb.push_str(&format!("a{i}: &a{i} [{inner}]\n"));
+    }
+    let error = parse(0, &bomb).expect_err("a bomb");
+    assert_eq!(
+        error.help.as_deref(),
+        Some("its aliases repeat too much; split it")
+    );
+    let error = parse(0, &format!("[{}]", "a,".repeat(MAX_NODES + 1))).expect_err("too many");
+    assert_eq!(
+        error.help.as_deref(),
+        Some("it has too many values; split it")
+    );
+    error_of_size();
+}
+
+fn error_of_size() {
+    let error = parse(0, &" ".repeat(MAX_FILE + 1)).expect_err("too large");
+    assert_eq!(error.message, "the file is larger than 1 MiB");
+}
+
+#[test]
+fn odd_documents() {
+    error("a: 1\n---\nb: 2\n", 2, 1, "a file holds one document");
+    error("? [a, b]\n: c\n", 1, 3, "a key is a plain word");
+    error("~: x\n", 1, 1, "a key is a plain word");
+    error(
+        "a: &a [*a]\n",
+        1,
+        8,
+        "an alias stands inside its own anchor",
+    );
+    error(
+        "a: \0\n",
+        1,
+        4,
+        "this is not YAML: unexpected character: `\\u{0}'",
+    );
+    assert!(matches!(parse(0, "").map(|n| n.value), Ok(Value::Null)));
+    assert!(matches!(
+        parse(0, "\u{feff}a: 1\n").map(|n| n.value),
+        Ok(Value::Map(_))
+    ));
+}

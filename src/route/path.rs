@@ -1,0 +1,310 @@
+//! The normal form of a path, in which all spellings of it that servers treat alike are one.
+//!
+//! It is a copy for matching: what is forwarded stays as the client wrote it, so this is lenient
+//! where servers differ harmlessly and refuses where their reading decides which policy applies.
+//!
+//! - Escapes of characters that may stand in a path as they are (letters, digits, `-._~`,
+//!   `!$&'()*+,=:@`) are decoded: servers decode them before they look.
+//! - All other escapes stay and get upper-case digits; bytes that should have been escaped (spaces,
+//!   quotes, braces, anything that is not ASCII) are.
+//! - `%2F`, `\` and `%5C` are slashes; several slashes are one.
+//! - Dot segments are removed, however their dots are spelled; `/..` stays at the root.
+//! - A segment's `;parameters` are dropped: servlet containers do not see them when they choose a
+//!   handler.
+//! - A last slash stays, but [`crate::route::RouteTable`] does not look at it.
+//!
+//! Decoded once: `%252F` is the text `%2F` and stays `%252F`.
+
+use std::borrow::Cow;
+
+/// Why a path has no normal form. The answer to all of these is 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// The path does not begin with a slash.
+    #[error("the path does not begin with `/`")]
+    NotAbsolute,
+    /// A NUL, line end or other control byte, raw or escaped.
+    #[error("the path has a control character")]
+    Control,
+    /// A `%` that two hexadecimal digits do not follow.
+    #[error("the path has a `%` without two hexadecimal digits")]
+    Escape,
+    /// `..;` and the like: a step up to some servers, a name to others.
+    #[error("the path has a dot segment with parameters")]
+    Ambiguous,
+}
+
+/// What a byte means in a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Stands for itself, escaped or not.
+    Plain,
+    /// Ends a segment.
+    Slash,
+    /// Begins parameters.
+    Semicolon,
+    /// Begins an escape.
+    Percent,
+    /// Has no place in a path.
+    Control,
+    /// Is escaped in the normal form.
+    Escaped,
+}
+
+const CLASSES: [Class; 256] = {
+    let mut classes = [Class::Escaped; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => Class::Plain,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' => Class::Plain,
+            b':' | b'@' => Class::Plain,
+            b'/' | b'\\' => Class::Slash,
+            b';' => Class::Semicolon,
+            b'%' => Class::Percent,
+            0..=0x1f | 0x7f => Class::Control,
+            _ => Class::Escaped,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+/// The normal form of `path`, a request target's path without its query. One scan and no allocation
+/// when the path is normal already, one allocation otherwise; applying it twice changes nothing.
+///
+/// # Errors
+///
+/// See [`PathError`]; the request is to be refused with 400.
+pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
+    if is_plainly_normal(path.as_bytes()) {
+        return Ok(Cow::Borrowed(path));
+    }
+    let normal = rewrite(path.as_bytes())?;
+    Ok(if normal == path {
+        Cow::Borrowed(path)
+    } else {
+        Cow::Owned(normal)
+    })
+}
+
+/// True for most normal paths and no other; the rest are told by rewriting them.
+fn is_plainly_normal(path: &[u8]) -> bool {
+    if path.first() != Some(&b'/') {
+        return false;
+    }
+    let mut after_slash = false;
+    for &byte in path {
+        match CLASSES[usize::from(byte)] {
+            Class::Plain if after_slash && byte == b'.' => return false,
+            Class::Plain => after_slash = false,
+            Class::Slash if after_slash || byte == b'\\' => return false,
+            Class::Slash => after_slash = true,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The normal path as far as it is read.
+struct Rewriter {
+    out: Vec<u8>,
+    /// Where the unfinished segment begins in `out`.
+    start: usize,
+    /// The unfinished segment has parameters, and what comes now is part of them.
+    parameters: bool,
+}
+
+fn rewrite(path: &[u8]) -> Result<String, PathError> {
+    let Some((b'/', mut rest)) = path.split_first() else {
+        return Err(PathError::NotAbsolute);
+    };
+    let mut to = Rewriter {
+        out: Vec::with_capacity(path.len() + 8),
+        start: 1,
+        parameters: false,
+    };
+    to.out.push(b'/');
+    while let Some((&first, after)) = rest.split_first() {
+        let (byte, after) = if CLASSES[usize::from(first)] == Class::Percent {
+            let (&[high, low], after) = after.split_first_chunk().ok_or(PathError::Escape)?;
+            (hex(high)? << 4 | hex(low)?, after)
+        } else {
+            (first, after)
+        };
+        rest = after;
+        match CLASSES[usize::from(byte)] {
+            Class::Control => return Err(PathError::Control),
+            Class::Slash => to.end_segment(true)?,
+            Class::Semicolon => to.parameters = true,
+            _ if to.parameters => {}
+            Class::Plain => to.out.push(byte),
+            Class::Percent | Class::Escaped => to.escape(byte),
+        }
+    }
+    to.end_segment(false)?;
+    String::from_utf8(to.out).map_err(|_| PathError::Escape)
+}
+
+impl Rewriter {
+    fn escape(&mut self, byte: u8) {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        let digits = [
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ];
+        self.out.extend_from_slice(&[b'%', digits[0], digits[1]]);
+    }
+
+    fn end_segment(&mut self, slash_follows: bool) -> Result<(), PathError> {
+        match &self.out[self.start..] {
+            b"." | b".." if self.parameters => return Err(PathError::Ambiguous),
+            b"." => self.out.truncate(self.start),
+            b".." => {
+                // `out[..start]` ends with the slash before this segment; the one before that slash
+                // begins the segment to be taken back, and at the root there is none.
+                let above = self.out[..self.start - 1]
+                    .iter()
+                    .rposition(|&byte| byte == b'/');
+                self.out.truncate(above.map_or(1, |slash| slash + 1));
+            }
+            b"" => {}
+            _ if slash_follows => self.out.push(b'/'),
+            _ => {}
+        }
+        self.start = self.out.len();
+        self.parameters = false;
+        Ok(())
+    }
+}
+
+fn hex(digit: u8) -> Result<u8, PathError> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(PathError::Escape),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, expected: Result<&str, PathError>) {
+        let got = normalise(path);
+        assert_eq!(got.as_deref().map_err(|e| *e), expected, "{path:?}");
+        if let (Ok(normal), Ok(expected)) = (&got, expected) {
+            assert_eq!(normalise(normal).as_deref(), Ok(expected), "twice {path:?}");
+            assert_eq!(
+                matches!(normal, Cow::Borrowed(_)),
+                path == expected,
+                "borrows {path:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn normal_paths_are_borrowed() {
+        for path in [
+            "/",
+            "/a",
+            "/a/",
+            "/a/b.c",
+            "/.well-known/x",
+            "/...",
+            "/a/..b",
+            "/%C3%A9",
+            "/a%20b",
+            "/u/@me",
+            "/a:b",
+            "/%252F",
+        ] {
+            check(path, Ok(path));
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_path() {
+        for path in [
+            "//api/users",
+            "/api//users",
+            "/api/./users",
+            "/api/x/../users",
+            "/api/%75sers",
+            "/%61pi/users",
+            "/api%2Fusers",
+            "/api%2fusers",
+            "/api\\users",
+            "/api%5Cusers",
+            "/api/%2e/users",
+            "/api/x/%2E%2e/users",
+            "/api/x/.%2e/users",
+            "/../api/users",
+            "/api/../../api/users",
+            "/api;v=1/users",
+            "/api/users;jsessionid=1",
+            "/;x/api/users",
+            "/api/users%3Bx",
+            "/api/x/..%2Fusers",
+            "/api/x\\..\\users",
+        ] {
+            check(path, Ok("/api/users"));
+        }
+    }
+
+    #[test]
+    fn escapes() {
+        check("/%e9", Ok("/%E9"));
+        check("/é", Ok("/%C3%A9"));
+        check("/a b\"{}", Ok("/a%20b%22%7B%7D"));
+        check("/%40me", Ok("/@me"));
+        check("/%2525", Ok("/%2525"));
+        check("/%25%32%46", Ok("/%252F"));
+        check("/a?b", Ok("/a%3Fb"));
+        check("/a%3fb", Ok("/a%3Fb"));
+        check("/a/..", Ok("/"));
+        check("/a/b/..", Ok("/a/"));
+        check("/a/.", Ok("/a/"));
+        check("/a;x", Ok("/a"));
+    }
+
+    #[test]
+    fn refused() {
+        for path in ["", "a", "*", "%2Fa", "\\a"] {
+            check(path, Err(PathError::NotAbsolute));
+        }
+        for path in ["/%00", "/a%0d%0aX:", "/%7f", "/\u{1}", "/;%00", "/a\tb"] {
+            check(path, Err(PathError::Control));
+        }
+        for path in ["/%", "/%1", "/%g0", "/%0g", "/a%", "/%%41", "/%é", "/;%"] {
+            check(path, Err(PathError::Escape));
+        }
+        for path in [
+            "/a/..;/b",
+            "/..;x",
+            "/.;/b",
+            "/%2e.;x/b",
+            "/..%3Bx/b",
+            "/a/%2e%3b/b",
+        ] {
+            check(path, Err(PathError::Ambiguous));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn normal_form_is_stable(path in "/[a/.;%2eEfF5cC\\\\é \u{0}]{0,24}") {
+            if let Ok(once) = normalise(&path) {
+                prop_assert!(once.starts_with('/'));
+                prop_assert!(!once.contains("//") && !once.contains(';') && !once.contains('\\'));
+                prop_assert!(!once.split('/').any(|segment| segment == "." || segment == ".."));
+                let twice = normalise(&once);
+                prop_assert_eq!(twice.as_deref(), Ok(&*once));
+            }
+        }
+    }
+}

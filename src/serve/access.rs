@@ -1,0 +1,158 @@
+//! The access log: one JSON line for each request, naming the limit that decided. A worker collects
+//! lines and hands them to a thread that writes; a slow disk loses lines, counted, and never holds a
+//! request.
+//!
+//! Bounds: [`PIECE`] bytes collected by each worker, [`QUEUE`] pieces waiting for the writer.
+
+use std::cell::RefCell;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use metrics::Counter;
+use serde_json::{Map, Value, json};
+
+use super::generation::Outcome;
+use super::record::Note;
+use crate::clock::Nanos;
+use crate::limit::Standing;
+use crate::policy::{AccessLog, settings::Logged};
+use crate::telemetry::{Metric, Registry};
+
+/// Bytes that a worker collects before it hands them over.
+pub const PIECE: usize = 64 * 1024;
+
+/// Pieces that may wait for the writer.
+pub const QUEUE: usize = 64;
+
+/// The thread that writes; shared by all workers.
+#[derive(Clone)]
+pub struct Writer {
+    requests: Logged,
+    pieces: SyncSender<Vec<u8>>,
+    dropped: Counter,
+}
+
+impl Writer {
+    /// Opens the file and starts the thread.
+    pub fn start(settings: &AccessLog, registry: &Registry) -> io::Result<Writer> {
+        let mut out: Box<dyn Write + Send> = match &settings.file {
+            Some(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
+            None => Box::new(io::stdout()),
+        };
+        let (pieces, waiting): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
+        let dropped = registry.counter(Metric::LogDropped, &[]);
+        let lost = dropped.clone();
+        thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || {
+                for piece in waiting {
+                    if out.write_all(&piece).and_then(|()| out.flush()).is_err() {
+                        lost.increment(lines(&piece));
+                    }
+                }
+            })?;
+        Ok(Writer {
+            requests: settings.requests,
+            pieces,
+            dropped,
+        })
+    }
+}
+
+fn lines(piece: &[u8]) -> u64 {
+    piece.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// One worker's end of the log.
+pub struct Access {
+    writer: Writer,
+    piece: RefCell<Vec<u8>>,
+}
+
+impl Access {
+    /// Collects for `writer`.
+    pub fn new(writer: Writer) -> Access {
+        Access {
+            writer,
+            piece: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Whether any request may be logged, so that its target must be kept.
+    pub fn wants_targets(&self) -> bool {
+        self.writer.requests != Logged::Off
+    }
+
+    /// Logs a request that is over.
+    pub fn log(&self, note: &Note, now: Nanos) {
+        let notable = note.outcome() != Outcome::Admitted
+            || matches!(note.limit.get(), Some((_, Standing::Over)));
+        match self.writer.requests {
+            Logged::Off => return,
+            Logged::Refused if !notable => return,
+            Logged::Refused | Logged::All => {}
+        }
+        let mut piece = self.piece.borrow_mut();
+        // Writing to memory cannot fail.
+        let _ = serde_json::to_writer(&mut *piece, &line(note, now));
+        piece.push(b'\n');
+        if piece.len() >= PIECE {
+            let piece = std::mem::take(&mut *piece);
+            self.hand_over(piece);
+        }
+    }
+
+    /// Hands over what was collected.
+    pub fn flush(&self) {
+        let piece = std::mem::take(&mut *self.piece.borrow_mut());
+        if !piece.is_empty() {
+            self.hand_over(piece);
+        }
+    }
+
+    fn hand_over(&self, piece: Vec<u8>) {
+        let count = lines(&piece);
+        if self.writer.pieces.try_send(piece).is_err() {
+            self.writer.dropped.increment(count);
+        }
+    }
+}
+
+fn line(note: &Note, now: Nanos) -> Map<String, Value> {
+    let generation = note.generation();
+    let took = now.since(note.at);
+    let began = generation.clock.wall().saturating_sub(took.into());
+    let mut line = Map::new();
+    let mut set = |name: &str, value: Value| line.insert(name.to_owned(), value);
+    set("time", json!(began.as_millis() as f64 / 1000.0));
+    set("ip", json!(note.ip.get().to_string()));
+    if let Some(user) = &*note.user.borrow() {
+        set("user", json!(&**user));
+    }
+    set("method", json!(note.method.as_str()));
+    if let Some(uri) = &note.uri {
+        set("target", json!(uri.to_string()));
+    }
+    if let Some(route) = note.route.get() {
+        set("route", json!(&*generation.ruleset.routes[route].name));
+    }
+    set("status", json!(note.status()));
+    set("outcome", json!(note.outcome().as_str()));
+    if let Some((rule, standing)) = note.limit.get() {
+        let rule = &generation.ruleset.rules[rule];
+        set("limit", json!(rule.name.as_str()));
+        set("limit_at", json!(rule.origin));
+        set("standing", json!(standing.as_str()));
+    }
+    if let Some(reason) = note.reason.get() {
+        set("reason", json!(reason));
+    }
+    if let Some(server) = &*note.server.borrow() {
+        set("server", json!(server));
+    }
+    set("bytes", json!(note.sent()));
+    set("seconds", json!((took.0 / 1000) as f64 / 1e6));
+    line
+}

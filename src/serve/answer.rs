@@ -1,0 +1,269 @@
+//! Why a request is not served, and how that reads: one exhaustive match from cause to status.
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::json;
+
+use super::body::{self, ReplyBody, RequestBody};
+use super::generation::Outcome;
+use super::identify::Identified;
+use crate::limit::Identity;
+use crate::throttle::{Denied, Unsent, reject};
+use crate::upstream;
+
+/// Most bytes of a refused request's body that are read, so that the client gets the answer and
+/// the connection can go on.
+const MAX_DRAIN: usize = 256 * 1024;
+
+/// How long the rest of a refused request's body is read.
+const DRAIN_FOR: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Why a request is not served.
+#[derive(Debug)]
+pub enum Why {
+    /// It is not a request that can be served.
+    Bad(&'static str),
+    /// No policy matches.
+    NoRoute,
+    /// Policies match this path with other methods only.
+    WrongMethod,
+    /// The policy requires an identity that the request does not prove.
+    Unidentified(Identity),
+    /// A limit refuses it. The answer is ready.
+    Limited(Box<Response<Bytes>>),
+    /// The client stopped sending its body.
+    SlowBody,
+    /// The client's body broke off.
+    BrokenBody,
+    /// The upstream gave no answer.
+    Upstream(upstream::Error),
+}
+
+/// A request that is not served.
+#[derive(Debug)]
+pub struct Refusal {
+    why: Why,
+    rest: Option<RequestBody>,
+    grpc: bool,
+}
+
+impl Refusal {
+    /// Refuses a request whose body has not been read.
+    pub fn new(why: Why, head: &Parts, body: RequestBody) -> Refusal {
+        // A client that waits for 100 Continue has not sent its body and will not.
+        let waits = head.headers.contains_key(EXPECT);
+        let rest = (!waits && !body.is_empty()).then_some(body);
+        Refusal {
+            why,
+            rest,
+            grpc: reject::is_grpc(&head.headers),
+        }
+    }
+
+    /// Refuses a request whose body is gone.
+    pub fn without_body(why: Why, grpc: bool) -> Refusal {
+        Refusal {
+            why,
+            rest: None,
+            grpc,
+        }
+    }
+
+    /// For metrics and the log.
+    pub fn outcome(&self) -> Outcome {
+        match self.why {
+            Why::Limited(_) => Outcome::Refused,
+            Why::Upstream(_) => Outcome::Failed,
+            Why::BrokenBody => Outcome::Gone,
+            Why::Bad(_)
+            | Why::NoRoute
+            | Why::WrongMethod
+            | Why::Unidentified(_)
+            | Why::SlowBody => Outcome::Rejected,
+        }
+    }
+
+    /// For the log.
+    pub fn reason(&self) -> Option<&'static str> {
+        match &self.why {
+            Why::Limited(_) => None,
+            Why::Bad(detail) => Some(detail),
+            Why::NoRoute => Some("no route"),
+            Why::WrongMethod => Some("method not allowed"),
+            Why::Unidentified(_) => Some("identity required"),
+            Why::SlowBody => Some("request body too slow"),
+            Why::BrokenBody => Some("request body broke off"),
+            Why::Upstream(error) => Some(upstream_reason(error)),
+        }
+    }
+
+    /// The answer. Meanwhile the rest of the request's body is read for a while, so that a client
+    /// that is still sending gets to see the answer.
+    pub fn answer(self) -> Response<ReplyBody> {
+        if let Some(rest) = self.rest {
+            tokio::task::spawn_local(drain(rest));
+        }
+        if let Why::Limited(response) = self.why {
+            return response.map(|bytes| ReplyBody::Own(Some(bytes).filter(|b| !b.is_empty())));
+        }
+        let (status, detail) = describe(&self.why);
+        let mut response = if self.grpc {
+            grpc(status, &detail)
+        } else {
+            problem(status, &detail)
+        };
+        let headers = response.headers_mut();
+        match &self.why {
+            Why::Unidentified(_) => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Why::Bad(_) | Why::SlowBody | Why::BrokenBody => {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Why::NoRoute | Why::WrongMethod | Why::Limited(_) | Why::Upstream(_) => {}
+        }
+        response
+    }
+}
+
+fn describe(why: &Why) -> (StatusCode, String) {
+    match why {
+        Why::Bad(detail) => (
+            StatusCode::BAD_REQUEST,
+            format!("The request is refused: {detail}."),
+        ),
+        Why::NoRoute => (
+            StatusCode::NOT_FOUND,
+            "No policy matches this request.".into(),
+        ),
+        Why::WrongMethod => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Policies match this path with other methods only.".into(),
+        ),
+        Why::Unidentified(identity) => (
+            StatusCode::UNAUTHORIZED,
+            format!("This route requires a valid {}.", identity.as_str()),
+        ),
+        Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
+        Why::SlowBody => (
+            StatusCode::REQUEST_TIMEOUT,
+            "The request body did not arrive in time.".into(),
+        ),
+        Why::BrokenBody => (
+            StatusCode::BAD_REQUEST,
+            "The request body broke off.".into(),
+        ),
+        Why::Upstream(error) => match error {
+            upstream::Error::ConnectTimeout { .. } | upstream::Error::FirstByteTimeout { .. } => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "The upstream did not answer in time.".into(),
+            ),
+            upstream::Error::Connect { .. } => (
+                StatusCode::BAD_GATEWAY,
+                "The upstream cannot be reached.".into(),
+            ),
+            upstream::Error::Exchange { .. } => (
+                StatusCode::BAD_GATEWAY,
+                "The upstream broke off its answer.".into(),
+            ),
+        },
+    }
+}
+
+/// The word for metrics and the log.
+pub fn upstream_reason(error: &upstream::Error) -> &'static str {
+    match error {
+        upstream::Error::ConnectTimeout { .. } => "connect timeout",
+        upstream::Error::Connect { .. } => "connect failed",
+        upstream::Error::Exchange { .. } => "no answer",
+        upstream::Error::FirstByteTimeout { .. } => "first byte timeout",
+    }
+}
+
+fn problem(status: StatusCode, detail: &str) -> Response<ReplyBody> {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = json!({
+        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+    });
+    let mut response = Response::new(ReplyBody::Own(Some(body.to_string().into())));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, reject::PROBLEM_JSON);
+    response
+}
+
+/// The gRPC status that stands for an HTTP status: the gRPC project's mapping, and UNAVAILABLE for
+/// an upstream that cannot be reached.
+fn grpc(status: StatusCode, detail: &str) -> Response<ReplyBody> {
+    let code = match status.as_u16() {
+        400 => 13,
+        401 => 16,
+        404 | 405 => 12,
+        408 | 504 => 4,
+        _ => 14,
+    };
+    reject::grpc_answer(code, detail)
+        .map(|bytes| ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
+}
+
+/// Reads and forgets, for a while. What is left after that is read by the lingering close.
+async fn drain(mut body: RequestBody) {
+    let reading = async {
+        let mut drained = 0;
+        while let Some(Ok(frame)) = body.frame().await
+            && drained <= MAX_DRAIN
+        {
+            drained += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_FOR, reading).await;
+}
+
+impl Why {
+    /// What an exchange that failed means: the client's body may have been what broke.
+    pub fn from_exchange(server: String, cause: hyper::Error) -> Why {
+        let source = std::error::Error::source(&cause);
+        match source.and_then(|source| source.downcast_ref::<body::Error>()) {
+            Some(body::Error::Idle(_)) => Why::SlowBody,
+            Some(body::Error::Broken(_)) => Why::BrokenBody,
+            None => Why::Upstream(upstream::Error::Exchange { server, cause }),
+        }
+    }
+}
+
+impl From<body::Error> for Why {
+    fn from(error: body::Error) -> Why {
+        match error {
+            body::Error::Idle(_) => Why::SlowBody,
+            body::Error::Broken(_) => Why::BrokenBody,
+        }
+    }
+}
+
+impl From<Denied<Identified>> for Refusal {
+    fn from(denied: Denied<Identified>) -> Refusal {
+        let Denied { request, verdict } = denied;
+        let style = request.routed.route().headers;
+        let grpc = reject::is_grpc(&request.routed.arrival.head.headers);
+        let response = reject::response(&verdict, request.rules(), style, grpc);
+        let arrival = request.routed.arrival;
+        Refusal::new(
+            Why::Limited(Box::new(response)),
+            &arrival.head,
+            arrival.body,
+        )
+    }
+}
+
+impl Unsent for Refusal {
+    fn unsent(&self) -> bool {
+        matches!(
+            self.why,
+            Why::Upstream(upstream::Error::Connect { .. } | upstream::Error::ConnectTimeout { .. })
+        )
+    }
+}

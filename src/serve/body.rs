@@ -1,0 +1,244 @@
+//! Bodies on their way: what clients send, what upstreams answer, what the gateway says itself.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::guard::{Guard, Interrupted, Phase};
+use crate::clock::Nanos;
+use crate::throttle::Settling;
+use crate::upstream::Connection;
+
+/// Why a body broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The client stopped sending.
+    #[error("the client sent nothing for {0:?}")]
+    Idle(Duration),
+    /// The other side broke the connection or the framing.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+}
+
+/// What a client sends; streamed, with a deadline for each piece.
+#[derive(Debug)]
+pub struct RequestBody {
+    /// Read ahead to look for an email address.
+    ahead: Option<Bytes>,
+    rest: Option<Incoming>,
+    guard: Rc<Guard>,
+    idle: Duration,
+    waiting: Option<Interrupted>,
+}
+
+impl RequestBody {
+    /// A body of which nothing has been read.
+    pub fn new(incoming: Incoming, guard: Rc<Guard>, idle: Duration) -> RequestBody {
+        let rest = (!incoming.is_end_stream()).then_some(incoming);
+        RequestBody {
+            ahead: None,
+            rest,
+            guard,
+            idle,
+            waiting: None,
+        }
+    }
+
+    /// Puts back what was read from it.
+    pub fn put_back(&mut self, ahead: Bytes) {
+        self.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());
+    }
+
+    /// A body without content that stands in for this one when a request is sent again.
+    pub fn empty_copy(&self) -> RequestBody {
+        RequestBody {
+            ahead: None,
+            rest: None,
+            guard: self.guard.clone(),
+            idle: self.idle,
+            waiting: None,
+        }
+    }
+
+    /// Nothing is left to read.
+    pub fn is_empty(&self) -> bool {
+        self.ahead.is_none() && self.rest.is_none()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(before) = self.waiting.take() {
+            self.guard.resume(Phase::Body, before);
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(ahead) = self.ahead.take() {
+            return Poll::Ready(Some(Ok(Frame::data(ahead))));
+        }
+        let this = &mut *self;
+        let Some(rest) = &mut this.rest else {
+            return Poll::Ready(None);
+        };
+        match Pin::new(&mut *rest).poll_frame(cx) {
+            Poll::Pending if this.guard.phase_expired(Phase::Body) => {
+                Poll::Ready(Some(Err(Error::Idle(this.idle))))
+            }
+            Poll::Pending => {
+                if this.waiting.is_none() {
+                    this.waiting = Some(this.guard.interrupt(Phase::Body, this.idle));
+                }
+                Poll::Pending
+            }
+            Poll::Ready(frame) => {
+                if let Some(before) = this.waiting.take() {
+                    this.guard.resume(Phase::Body, before);
+                }
+                if frame.is_none() || rest.is_end_stream() {
+                    this.rest = None;
+                }
+                Poll::Ready(frame.map(|frame| frame.map(clean).map_err(Error::Broken)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let rest = self
+            .rest
+            .as_ref()
+            .map_or(SizeHint::with_exact(0), |rest| rest.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + ahead);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + ahead);
+        }
+        hint
+    }
+}
+
+/// Takes out of trailers what may not stand there: framing, routing and credentials.
+fn clean(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            super::hop::clean_trailers(&mut trailers);
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
+    }
+}
+
+/// What an upstream answers; gives the connection back to its pool at the end.
+pub struct Relay {
+    incoming: Incoming,
+    connection: Option<Connection<RequestBody>>,
+    coarse: Nanos,
+}
+
+impl Relay {
+    /// The body of an answer that came over `connection`.
+    pub fn new(incoming: Incoming, connection: Connection<RequestBody>, coarse: Nanos) -> Relay {
+        let mut relay = Relay {
+            incoming,
+            connection: Some(connection),
+            coarse,
+        };
+        relay.release_at_end();
+        relay
+    }
+
+    fn release_at_end(&mut self) {
+        if self.incoming.is_end_stream()
+            && let Some(connection) = self.connection.take()
+        {
+            connection.release(self.coarse);
+        }
+    }
+}
+
+impl Body for Relay {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        match &frame {
+            None => {
+                if let Some(connection) = self.connection.take() {
+                    connection.release(self.coarse);
+                }
+            }
+            Some(Ok(_)) => self.release_at_end(),
+            Some(Err(_)) => self.connection = None,
+        }
+        Poll::Ready(frame.map(|frame| frame.map(clean).map_err(Error::Broken)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+/// What a client is answered.
+pub enum ReplyBody {
+    /// By the gateway itself.
+    Own(Option<Bytes>),
+    /// By an upstream.
+    Relayed(Settling<Relay>),
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match &mut *self {
+            ReplyBody::Own(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            ReplyBody::Relayed(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ReplyBody::Own(bytes) => bytes.is_none(),
+            ReplyBody::Relayed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ReplyBody::Own(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            ReplyBody::Relayed(body) => body.size_hint(),
+        }
+    }
+}

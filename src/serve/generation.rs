@@ -1,0 +1,187 @@
+//! One worker's copy of the running policies. A reload makes a new one; requests under way finish
+//! with the one they began with.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use metrics::Counter;
+
+use super::body::RequestBody;
+use crate::admission::Admission;
+use crate::clock::Clock;
+use crate::identity::{Identifier, Keyer};
+use crate::policy::Ruleset;
+use crate::telemetry::{Label, Metric, Registry};
+use crate::upstream::Pool;
+
+/// What the workers are told to run by.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The compiled policies.
+    pub ruleset: Arc<Ruleset>,
+    /// Their limits, known to the store.
+    pub admission: Admission,
+    /// The process's key for everything that is stored.
+    pub keyer: Keyer,
+}
+
+/// One worker's copy of the running policies.
+pub struct Generation {
+    /// The compiled policies.
+    pub ruleset: Arc<Ruleset>,
+    /// Knows who asks.
+    pub identifier: Identifier,
+    /// Decides.
+    pub admission: Admission,
+    /// One pool for each upstream.
+    pub pools: Vec<Rc<Pool<RequestBody>>>,
+    /// Counters of requests, for each route and one more for requests without a route.
+    pub routes: Vec<RouteCounters>,
+    /// Counters of decisions, for each limit.
+    pub rules: Vec<RuleCounters>,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// How requests ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered by the upstream.
+    Admitted,
+    /// Refused by a limit.
+    Refused,
+    /// Not a request that can be served: bad, unknown, not allowed.
+    Rejected,
+    /// The upstream gave no answer.
+    Failed,
+    /// The client went away first.
+    Gone,
+}
+
+impl Outcome {
+    /// All of them, in the order of the counters.
+    pub const ALL: [Outcome; 5] = [
+        Outcome::Admitted,
+        Outcome::Refused,
+        Outcome::Rejected,
+        Outcome::Failed,
+        Outcome::Gone,
+    ];
+
+    /// As metrics and logs write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Admitted => "admitted",
+            Outcome::Refused => "refused",
+            Outcome::Rejected => "rejected",
+            Outcome::Failed => "failed",
+            Outcome::Gone => "gone",
+        }
+    }
+}
+
+/// Counters of one route.
+pub struct RouteCounters {
+    /// By [`Outcome`].
+    pub outcomes: [Counter; 5],
+    /// Nanoseconds from arrival to the end of the answer.
+    pub nanos: Counter,
+}
+
+/// Counters of one limit.
+pub struct RuleCounters {
+    /// Within the rate.
+    pub within: Counter,
+    /// Above the rate, admitted.
+    pub over: Counter,
+    /// Refused.
+    pub refused: Counter,
+    /// Would have been refused.
+    pub shadow_refused: Counter,
+}
+
+impl Generation {
+    /// Builds a worker's copy. Pools of upstreams that did not change go on.
+    pub fn new(
+        running: &Running,
+        before: Option<&Generation>,
+        worker: usize,
+        registry: &Registry,
+        clock: &Clock,
+    ) -> Generation {
+        let ruleset = running.ruleset.clone();
+        let mut kept: HashMap<&str, &Rc<Pool<RequestBody>>> = HashMap::new();
+        for pool in before.iter().flat_map(|before| &before.pools) {
+            kept.insert(&pool.settings().name, pool);
+        }
+        let pools =
+            ruleset
+                .upstreams
+                .iter()
+                .map(|settings| match kept.get(settings.name.as_str()) {
+                    Some(pool) if pool.settings() == settings => (*pool).clone(),
+                    _ => {
+                        let labels = [(Label::Upstream, settings.name.as_str())];
+                        let counter =
+                            registry.worker_counter(worker, Metric::UpstreamConnects, &labels);
+                        Pool::new(settings.clone(), clock.clone(), counter)
+                    }
+                });
+        let pools = pools.collect();
+        let names = ruleset
+            .routes
+            .iter()
+            .map(|route| &*route.name)
+            .chain(["none"]);
+        let routes = names
+            .map(|name| RouteCounters::new(registry, worker, name))
+            .collect();
+        let rules = ruleset.rules.iter();
+        let rules = rules.map(|rule| RuleCounters::new(registry, worker, rule.name.as_str()));
+        Generation {
+            identifier: Identifier::new(ruleset.identity.clone(), running.keyer.clone()),
+            admission: running.admission.clone(),
+            pools,
+            routes,
+            rules: rules.collect(),
+            ruleset,
+            clock: clock.clone(),
+        }
+    }
+
+    /// The counters of a route, or of requests without one.
+    pub fn route_counters(&self, route: Option<usize>) -> &RouteCounters {
+        let last = self.routes.len() - 1;
+        &self.routes[route.unwrap_or(last).min(last)]
+    }
+}
+
+impl RouteCounters {
+    fn new(registry: &Registry, worker: usize, route: &str) -> RouteCounters {
+        let counter = |outcome: Outcome| {
+            let labels = [(Label::Route, route), (Label::Outcome, outcome.as_str())];
+            registry.worker_counter(worker, Metric::Requests, &labels)
+        };
+        let labels = [(Label::Route, route)];
+        RouteCounters {
+            outcomes: Outcome::ALL.map(counter),
+            nanos: registry.worker_counter(worker, Metric::RequestSeconds, &labels),
+        }
+    }
+}
+
+impl RuleCounters {
+    fn new(registry: &Registry, worker: usize, limit: &str) -> RuleCounters {
+        let counter = |outcome| {
+            let labels = [(Label::Limit, limit), (Label::Outcome, outcome)];
+            registry.worker_counter(worker, Metric::LimitDecisions, &labels)
+        };
+        RuleCounters {
+            within: counter("within"),
+            over: counter("over"),
+            refused: counter("refused"),
+            shadow_refused: counter("shadow_refused"),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Says who asks. Reads ahead in a body only where a limit counts by an address in it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::{Either, Ready, err};
+use http::Response;
+use http::header::CONTENT_TYPE;
+use http_body_util::BodyExt;
+use tower::{Layer, Service};
+
+use super::answer::{Refusal, Why};
+use super::body::{self, ReplyBody, RequestBody};
+use super::forward::Admitted;
+use super::record::Arrival;
+use super::routing::Routed;
+use crate::admission::{Admission, Ask, Verdict};
+use crate::clock::Clock;
+use crate::identity::Who;
+use crate::limit::{Identity, Rule};
+use crate::route::HeaderStyle;
+use crate::throttle::{Candidate, over_header};
+
+/// A request, its route and who asks.
+pub struct Identified {
+    /// The request and its route.
+    pub routed: Routed,
+    /// Who asks.
+    pub who: Who,
+}
+
+impl Identified {
+    /// The limits of its route.
+    pub fn rules(&self) -> &[Arc<Rule>] {
+        &self.routed.route().rules
+    }
+}
+
+impl Candidate for Identified {
+    type Admitted = Admitted;
+
+    fn ask(&self) -> Ask<'_> {
+        let arrival = &self.routed.arrival;
+        Ask {
+            rules: self.rules(),
+            who: &self.who,
+            identifier: &arrival.generation.identifier,
+            now: arrival.note.at,
+        }
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.routed.arrival.generation.admission
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.routed.arrival.generation.clock
+    }
+
+    fn header_style(&self) -> HeaderStyle {
+        self.routed.route().headers
+    }
+
+    fn note(&self, verdict: &Verdict) {
+        self.routed.arrival.note.decided(verdict, self.rules());
+    }
+
+    fn admitted(self, verdict: &Verdict) -> Admitted {
+        let over = over_header(verdict, self.rules());
+        Admitted {
+            identified: self,
+            over,
+        }
+    }
+}
+
+/// Puts [`Identify`] around a service.
+#[derive(Clone, Copy, Debug)]
+pub struct IdentifyLayer;
+
+impl<S> Layer<S> for IdentifyLayer {
+    type Service = Identify<S>;
+
+    fn layer(&self, inner: S) -> Identify<S> {
+        Identify { inner }
+    }
+}
+
+/// See [`IdentifyLayer`].
+#[derive(Clone, Copy, Debug)]
+pub struct Identify<S> {
+    inner: S,
+}
+
+type Answer = Result<Response<ReplyBody>, Refusal>;
+type Boxed = Pin<Box<dyn Future<Output = Answer>>>;
+
+impl<S> Service<Routed> for Identify<S>
+where
+    S: Service<Identified, Response = Response<ReplyBody>, Error = Refusal> + Clone + 'static,
+{
+    type Response = Response<ReplyBody>;
+    type Error = Refusal;
+    type Future = Either<S::Future, Either<Boxed, Ready<Answer>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, routed: Routed) -> Self::Future {
+        let arrival = &routed.arrival;
+        let generation = &arrival.generation;
+        let wall = || generation.clock.wall();
+        let who = generation
+            .identifier
+            .identify(arrival.peer.ip, &arrival.head, wall);
+        arrival.note.ip.set(who.ip);
+        if who.user.is_some() {
+            arrival.note.user.borrow_mut().clone_from(&who.user);
+        }
+        let reads_ahead = routed.route().needs(Identity::Email)
+            && !arrival.body.is_empty()
+            && generation.identifier.wants_body(&arrival.head);
+        let identified = Identified { routed, who };
+        if reads_ahead {
+            return Either::Right(Either::Left(self.read_ahead(identified)));
+        }
+        match missing(&identified) {
+            None => Either::Left(self.inner.call(identified)),
+            Some(why) => Either::Right(Either::Right(err(refuse(why, identified)))),
+        }
+    }
+}
+
+impl<S> Identify<S>
+where
+    S: Service<Identified, Response = Response<ReplyBody>, Error = Refusal> + Clone + 'static,
+{
+    fn read_ahead(&self, mut identified: Identified) -> Boxed {
+        let mut inner = self.inner.clone();
+        Box::pin(async move {
+            let Identified { routed, who } = &mut identified;
+            let Arrival {
+                head,
+                body,
+                generation,
+                ..
+            } = &mut routed.arrival;
+            let most = generation
+                .ruleset
+                .identity
+                .email
+                .as_ref()
+                .map_or(0, |email| email.max_body);
+            match peek(body, most).await {
+                Ok((ahead, whole)) => {
+                    if whole {
+                        let content_type = head.headers.get(CONTENT_TYPE);
+                        generation.identifier.set_email(who, content_type, &ahead);
+                    }
+                    body.put_back(ahead);
+                }
+                Err(error) => return Err(refuse(Why::from(error), identified)),
+            }
+            match missing(&identified) {
+                None => inner.call(identified).await,
+                Some(why) => Err(refuse(why, identified)),
+            }
+        })
+    }
+}
+
+/// Reads at most about `most` bytes; says whether that was all.
+async fn peek(body: &mut RequestBody, most: usize) -> Result<(Bytes, bool), body::Error> {
+    let mut ahead = BytesMut::new();
+    while !body.is_empty() {
+        if ahead.len() > most {
+            return Ok((ahead.freeze(), false));
+        }
+        match body.frame().await {
+            Some(frame) => match frame?.into_data() {
+                Ok(data) => ahead.extend_from_slice(&data),
+                // Trailers end a body; they are not part of what is looked at.
+                Err(_) => break,
+            },
+            None => break,
+        }
+    }
+    Ok((ahead.freeze(), true))
+}
+
+fn missing(identified: &Identified) -> Option<Why> {
+    let required = &identified.routed.route().require;
+    let absent = required
+        .iter()
+        .find(|identity| !identified.who.has(**identity))?;
+    Some(Why::Unidentified(*absent))
+}
+
+fn refuse(why: Why, identified: Identified) -> Refusal {
+    let Arrival { head, body, .. } = identified.routed.arrival;
+    Refusal::new(why, &head, body)
+}

@@ -1,0 +1,95 @@
+//! Listening sockets: each worker has its own on every address, and hands a connection to the worker
+//! with the fewest when its own share has become too large.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Connections that may wait to be accepted, on each socket.
+const BACKLOG: i32 = 4096;
+
+/// How many connections more than the least loaded worker a worker keeps for itself.
+const SLACK: usize = 2;
+
+/// A connection on its way to another worker.
+pub type Handed = (std::net::TcpStream, SocketAddr);
+
+/// One socket for each worker, all on `address`. Port 0 becomes one free port for all of them.
+pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<std::net::TcpListener>> {
+    let mut sockets: Vec<std::net::TcpListener> = Vec::with_capacity(workers);
+    let mut address = address;
+    for _ in 0..workers {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let socket: std::net::TcpListener = socket.into();
+        address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+/// How many connections each worker has, and how to reach the others.
+#[derive(Clone)]
+pub struct Share {
+    loads: Arc<[AtomicUsize]>,
+    others: Arc<[UnboundedSender<Handed>]>,
+    mine: usize,
+}
+
+impl Share {
+    /// Worker number `mine`'s view.
+    pub fn new(
+        loads: Arc<[AtomicUsize]>,
+        others: Arc<[UnboundedSender<Handed>]>,
+        mine: usize,
+    ) -> Share {
+        Share {
+            loads,
+            others,
+            mine,
+        }
+    }
+
+    /// Counts a new connection. Gives it to another worker when that one has clearly fewer; else
+    /// gives it back.
+    pub fn place(&self, stream: tokio::net::TcpStream, from: SocketAddr) -> Option<Placed> {
+        let mine = self.loads[self.mine].load(Ordering::Relaxed);
+        let loads = self.loads.iter().map(|load| load.load(Ordering::Relaxed));
+        let (least, number) = loads.zip(0..).min().unwrap_or((mine, self.mine));
+        if number != self.mine && mine >= least + SLACK {
+            let std = stream.into_std().ok()?;
+            self.loads[number].fetch_add(1, Ordering::Relaxed);
+            if self.others[number].send((std, from)).is_err() {
+                self.loads[number].fetch_sub(1, Ordering::Relaxed);
+            }
+            return None;
+        }
+        self.loads[self.mine].fetch_add(1, Ordering::Relaxed);
+        Some(Placed { stream, from })
+    }
+
+    /// A connection of this worker is over.
+    pub fn over(&self) {
+        self.loads[self.mine].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that stays with the worker that accepted it.
+pub struct Placed {
+    /// The socket.
+    pub stream: tokio::net::TcpStream,
+    /// The other end.
+    pub from: SocketAddr,
+}

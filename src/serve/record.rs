@@ -1,0 +1,306 @@
+//! The outermost layer: stamps the time once, counts and logs every request whatever happens to it,
+//! and turns refusals into answers.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Request, Response, Uri};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+
+use super::access::Access;
+use super::answer::Refusal;
+use super::body::{self, ReplyBody, RequestBody};
+use super::connection::Peer;
+use super::generation::{Generation, Outcome};
+use crate::admission::Verdict;
+use crate::clock::Nanos;
+use crate::limit::Standing;
+
+/// A request as it came in.
+pub struct Arrival {
+    /// Its head.
+    pub head: Parts,
+    /// Its body.
+    pub body: RequestBody,
+    /// The connection it came over.
+    pub peer: Rc<Peer>,
+    /// The policies it is served by.
+    pub generation: Rc<Generation>,
+    /// What the record will say of it.
+    pub note: Rc<Note>,
+}
+
+/// What is known of one request so far. Shared by the layers, so that it is there even when the
+/// client hangs up in the middle.
+pub struct Note {
+    /// When the request arrived.
+    pub at: Nanos,
+    /// Its method.
+    pub method: Method,
+    /// Its target; only when it will be logged.
+    pub uri: Option<Uri>,
+    /// The client behind trusted proxies.
+    pub ip: Cell<IpAddr>,
+    /// The verified user.
+    pub user: RefCell<Option<Arc<str>>>,
+    /// Its route, by index.
+    pub route: Cell<Option<usize>>,
+    /// The limit that spoke, by index, and what it said.
+    pub limit: Cell<Option<(usize, Standing)>>,
+    /// The server it went to, and whether one was tried.
+    pub server: RefCell<Option<String>>,
+    /// Why it was not served.
+    pub reason: Cell<Option<&'static str>>,
+    status: Cell<u16>,
+    outcome: Cell<Outcome>,
+    sent: Cell<u64>,
+    generation: Rc<Generation>,
+    access: Rc<Access>,
+}
+
+impl Note {
+    /// Counts and remembers what admission decided.
+    pub fn decided(&self, verdict: &Verdict, rules: &[Arc<crate::limit::Rule>]) {
+        for finding in &verdict.findings {
+            let rule = &rules[finding.rule];
+            let counters = &self.generation.rules[rule.index];
+            match (finding.reading.standing, rule.shadow) {
+                (Standing::Within, _) => counters.within.increment(1),
+                (Standing::Over, _) => counters.over.increment(1),
+                (_, true) => counters.shadow_refused.increment(1),
+                (_, false) => counters.refused.increment(1),
+            }
+        }
+        if let Some((rule, finding)) = verdict.speaker(rules) {
+            self.limit.set(Some((rule.index, finding.reading.standing)));
+        }
+    }
+
+    /// The running policies it is served by.
+    pub fn generation(&self) -> &Generation {
+        &self.generation
+    }
+
+    /// Status of the answer; 0 when the client left before there was one.
+    pub fn status(&self) -> u16 {
+        self.status.get()
+    }
+
+    /// How it ended.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome.get()
+    }
+
+    /// Whether the log will name the server.
+    pub fn wants_server(&self) -> bool {
+        self.uri.is_some()
+    }
+
+    /// Bytes of the answer's body that were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    fn write(&self) {
+        let now = self.generation.clock.now();
+        let counters = self.generation.route_counters(self.route.get());
+        counters.outcomes[self.outcome.get() as usize].increment(1);
+        counters.nanos.increment(now.since(self.at).0);
+        self.access.log(self, now);
+    }
+}
+
+/// Writes the note when the last part of the request is gone.
+struct Recording(Rc<Note>);
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.0.write();
+    }
+}
+
+/// Puts [`Record`] around the stack.
+#[derive(Clone)]
+pub struct RecordLayer {
+    /// Where requests are logged.
+    pub access: Rc<Access>,
+}
+
+impl<S> Layer<S> for RecordLayer {
+    type Service = Record<S>;
+
+    fn layer(&self, inner: S) -> Record<S> {
+        Record {
+            inner,
+            access: self.access.clone(),
+        }
+    }
+}
+
+/// See [`RecordLayer`].
+#[derive(Clone)]
+pub struct Record<S> {
+    inner: S,
+    access: Rc<Access>,
+}
+
+/// A request before it is stamped.
+pub type Fresh = (Request<Incoming>, Rc<Peer>, Rc<Generation>);
+
+impl<S> Service<Fresh> for Record<S>
+where
+    S: Service<Arrival, Response = Response<ReplyBody>, Error = Refusal>,
+{
+    type Response = Response<Recorded>;
+    type Error = Infallible;
+    type Future = Recorder<S::Future>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, (request, peer, generation): Fresh) -> Self::Future {
+        peer.guard.busy();
+        let note = Rc::new(Note {
+            at: generation.clock.now(),
+            method: request.method().clone(),
+            uri: self.access.wants_targets().then(|| request.uri().clone()),
+            ip: Cell::new(peer.ip),
+            user: RefCell::new(None),
+            route: Cell::new(None),
+            limit: Cell::new(None),
+            server: RefCell::new(None),
+            reason: Cell::new(None),
+            status: Cell::new(0),
+            outcome: Cell::new(Outcome::Gone),
+            sent: Cell::new(0),
+            generation: generation.clone(),
+            access: self.access.clone(),
+        });
+        let idle = generation.ruleset.timeouts.body_idle;
+        let guard = peer.guard.clone();
+        let (head, body) = request.into_parts();
+        let body = RequestBody::new(body, guard, idle);
+        let recording = Some(Recording(note.clone()));
+        let connection = peer.clone();
+        let future = self.inner.call(Arrival {
+            head,
+            body,
+            peer,
+            generation,
+            note,
+        });
+        Recorder {
+            future,
+            recording,
+            peer: connection,
+        }
+    }
+}
+
+pin_project! {
+    /// The future of [`Record`].
+    pub struct Recorder<F> {
+        #[pin]
+        future: F,
+        recording: Option<Recording>,
+        peer: Rc<Peer>,
+    }
+}
+
+impl<F> Future for Recorder<F>
+where
+    F: Future<Output = Result<Response<ReplyBody>, Refusal>>,
+{
+    type Output = Result<Response<Recorded>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = ready!(this.future.poll(cx));
+        let recording = this.recording.take();
+        let note = recording.as_ref().map(|recording| &recording.0);
+        let response = match result {
+            Ok(response) => {
+                if let Some(note) = note {
+                    note.outcome.set(Outcome::Admitted);
+                }
+                response
+            }
+            Err(refusal) => {
+                if let Some(note) = note {
+                    note.outcome.set(refusal.outcome());
+                    note.reason.set(refusal.reason());
+                }
+                refusal.answer()
+            }
+        };
+        if let Some(note) = note {
+            note.status.set(response.status().as_u16());
+        }
+        this.peer.guard.busy();
+        let peer = this.peer.clone();
+        Poll::Ready(Ok(response.map(|inner| Recorded {
+            inner,
+            recording,
+            peer,
+        })))
+    }
+}
+
+/// The body of an answer; when it is gone the request is over.
+pub struct Recorded {
+    inner: ReplyBody,
+    recording: Option<Recording>,
+    peer: Rc<Peer>,
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.peer.answered();
+    }
+}
+
+impl Body for Recorded {
+    type Data = Bytes;
+    type Error = body::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, body::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        if let Some(Recording(note)) = &self.recording {
+            match &frame {
+                Some(Ok(frame)) => {
+                    let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                    note.sent.set(note.sent.get() + bytes);
+                }
+                Some(Err(_)) => {
+                    note.outcome.set(Outcome::Failed);
+                    note.reason.set(Some("answer broke off"));
+                }
+                None => {}
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,253 @@
+//! One worker: a thread with its own runtime, its own share of the connections, its own connections
+//! to upstreams and its own counters.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+
+use super::access::{Access, Writer};
+use super::connection;
+use super::gateway::{self, Stack};
+use super::generation::{Generation, Running};
+use super::guard::{Guards, TICK};
+use super::listen::{Handed, Placed, Share};
+use crate::clock::Clock;
+use crate::telemetry::{Metric, Registry};
+
+/// What a worker is told.
+pub enum Order {
+    /// Run by these policies from now on; says when it does.
+    Run(Running, oneshot::Sender<()>),
+    /// Accept nothing new, finish what runs within this time, then end.
+    Drain(Duration),
+}
+
+/// What a worker is made from.
+pub struct Start {
+    /// Its number, from 0.
+    pub number: usize,
+    /// Its sockets.
+    pub listeners: Vec<TcpListener>,
+    /// The policies it begins with.
+    pub running: Running,
+    /// Where it gets connections from other workers.
+    pub handed: UnboundedReceiver<Handed>,
+    /// What the workers know of each other.
+    pub share: Share,
+    /// Where requests are logged.
+    pub writer: Writer,
+    /// Counters.
+    pub registry: Registry,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// A worker's own state, shared by its tasks.
+pub struct Worker {
+    /// Its number.
+    pub number: usize,
+    /// Deadlines of its connections.
+    pub guards: Rc<Guards>,
+    /// Counters.
+    pub registry: Registry,
+    generation: RefCell<Rc<Generation>>,
+    draining: Cell<bool>,
+    share: Share,
+    accepted: metrics::Counter,
+    open: metrics::Gauge,
+}
+
+/// Another thread's end of a worker.
+pub struct Handle {
+    /// Takes orders.
+    pub orders: UnboundedSender<Order>,
+    /// Ends when the worker has drained.
+    pub thread: JoinHandle<()>,
+}
+
+impl Worker {
+    /// The policies that new requests are served by.
+    pub fn generation(&self) -> Rc<Generation> {
+        self.generation.borrow().clone()
+    }
+
+    /// Whether connections should end after the request they are serving.
+    pub fn draining(&self) -> bool {
+        self.draining.get()
+    }
+}
+
+/// Starts the thread.
+pub fn spawn(start: Start) -> io::Result<Handle> {
+    let (orders, inbox) = tokio::sync::mpsc::unbounded_channel();
+    let runtime = move || {
+        Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+    };
+    let name = format!("worker-{}", start.number);
+    let thread = thread::Builder::new()
+        .name(name)
+        .spawn(move || match runtime() {
+            Ok(runtime) => runtime.block_on(run(start, inbox)),
+            Err(error) => tracing::error!(%error, "a worker could not start"),
+        })?;
+    Ok(Handle { orders, thread })
+}
+
+async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
+    let Start {
+        number,
+        listeners,
+        running,
+        mut handed,
+        share,
+        writer,
+        registry,
+        clock,
+    } = start;
+    let generation = Generation::new(&running, None, number, &registry, &clock);
+    let access = Rc::new(Access::new(writer));
+    let worker = Rc::new(Worker {
+        number,
+        guards: Guards::new(clock.clone()),
+        generation: RefCell::new(Rc::new(generation)),
+        draining: Cell::new(false),
+        share,
+        accepted: registry.worker_counter(number, Metric::Connections, &[]),
+        open: registry.gauge(Metric::ConnectionsOpen, &[]),
+        registry,
+    });
+    let stack = gateway::stack(access.clone());
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|socket| tokio::task::spawn_local(accept(socket, worker.clone(), stack.clone())))
+        .collect();
+    let ticker = tokio::task::spawn_local(tick(worker.clone(), access.clone(), clock.clone()));
+    let drain = loop {
+        tokio::select! {
+            order = inbox.recv() => match order {
+                Some(Order::Run(running, done)) => {
+                    let before = worker.generation();
+                    let next =
+                        Generation::new(&running, Some(&before), number, &worker.registry, &clock);
+                    worker.generation.replace(Rc::new(next));
+                    let _ = done.send(());
+                }
+                Some(Order::Drain(span)) => break span,
+                None => break Duration::ZERO,
+            },
+            Some((stream, from)) = handed.recv() => {
+                if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
+                    serve(Placed { stream, from }, worker.clone(), stack.clone());
+                } else {
+                    worker.share.over();
+                }
+            }
+        }
+    };
+    for task in &accepting {
+        task.abort();
+    }
+    worker.draining.set(true);
+    worker.guards.wake_all();
+    let finished = async {
+        while worker.guards.open() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if tokio::time::timeout(drain, finished).await.is_err() {
+        tracing::warn!(
+            worker = number,
+            open = worker.guards.open(),
+            "drain deadline passed"
+        );
+    }
+    ticker.abort();
+    access.flush();
+}
+
+/// Takes connections until the task is aborted. Nothing that accepting can say ends it.
+async fn accept(socket: TcpListener, worker: Rc<Worker>, stack: Stack) {
+    let listener = match tokio::net::TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot listen"),
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                worker.accepted.increment(1);
+                if let Some(placed) = worker.share.place(stream, from) {
+                    serve(placed, worker.clone(), stack.clone());
+                }
+            }
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                // Out of descriptors or memory: those in use must be freed first.
+                tracing::warn!(%error, "cannot accept; trying again");
+                tokio::time::sleep(TICK).await;
+            }
+        }
+    }
+}
+
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
+    let Placed { stream, from } = placed;
+    if stream.set_nodelay(true).is_err() {
+        worker.share.over();
+        return;
+    }
+    tokio::task::spawn_local(async move {
+        worker.open.increment(1.0);
+        let _closed = Closed(worker.clone());
+        connection::serve(stream, from, worker, stack).await;
+    });
+}
+
+/// Counts a connection as closed, however it ends.
+struct Closed(Rc<Worker>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.open.decrement(1.0);
+        self.0.share.over();
+    }
+}
+
+/// Housekeeping, ten times a second and once a second.
+async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for count in 0_u64.. {
+        interval.tick().await;
+        worker.guards.tick();
+        access.flush();
+        if count.is_multiple_of(10) {
+            let generation = worker.generation();
+            for pool in &generation.pools {
+                pool.expire();
+            }
+            if worker.number == 0 {
+                generation.admission.store().sweep(clock.now(), SWEEP);
+            }
+        }
+    }
+}
+
+/// Buckets of the store that are looked at each second for cells that can be forgotten.
+const SWEEP: usize = 8_192;

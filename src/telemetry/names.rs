@@ -1,0 +1,127 @@
+//! Every metric and every label that the gateway has.
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Metric {
+    /// Answered requests.
+    Requests,
+    /// What each limit said.
+    LimitDecisions,
+    /// Seconds from a request's arrival to the end of its answer, summed.
+    RequestSeconds,
+    /// Failures to get an answer from an upstream.
+    UpstreamErrors,
+    /// Connections made to upstreams.
+    UpstreamConnects,
+    /// Connections taken from clients.
+    Connections,
+    /// Connections open now.
+    ConnectionsOpen,
+    /// Policy reloads.
+    Reloads,
+    /// Bytes of the memory store in use.
+    StoreBytes,
+    /// Most bytes the memory store may use.
+    StoreBudget,
+    /// Keys that the memory store holds.
+    StoreKeys,
+    /// Decisions made by the overflow sketch because no cell was free.
+    StoreSketched,
+    /// Access-log lines dropped because the disk was slower than the traffic.
+    LogDropped,
+}
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+impl Metric {
+    /// The name on `/metrics`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Requests => "tollgate_requests_total",
+            Metric::LimitDecisions => "tollgate_limit_decisions_total",
+            Metric::RequestSeconds => "tollgate_request_seconds_total",
+            Metric::UpstreamErrors => "tollgate_upstream_errors_total",
+            Metric::UpstreamConnects => "tollgate_upstream_connects_total",
+            Metric::Connections => "tollgate_connections_total",
+            Metric::ConnectionsOpen => "tollgate_connections_open",
+            Metric::Reloads => "tollgate_reloads_total",
+            Metric::StoreBytes => "tollgate_store_bytes",
+            Metric::StoreBudget => "tollgate_store_budget_bytes",
+            Metric::StoreKeys => "tollgate_store_keys",
+            Metric::StoreSketched => "tollgate_store_sketched_total",
+            Metric::LogDropped => "tollgate_log_dropped_total",
+        }
+    }
+
+    /// The sentence on `/metrics`.
+    pub fn help(self) -> &'static str {
+        match self {
+            Metric::Requests => "Requests answered, by route and outcome.",
+            Metric::LimitDecisions => {
+                "Decisions of each limit: within, over, refused, shadow_refused."
+            }
+            Metric::RequestSeconds => {
+                "Seconds from arrival to the end of the answer, summed by route."
+            }
+            Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
+            Metric::UpstreamConnects => "Connections made to upstreams.",
+            Metric::Connections => "Connections taken from clients.",
+            Metric::ConnectionsOpen => "Client connections open now.",
+            Metric::Reloads => "Policy reloads, by result.",
+            Metric::StoreBytes => "Bytes of the memory store in use.",
+            Metric::StoreBudget => "Bytes that the memory store may use.",
+            Metric::StoreKeys => "Keys that the memory store holds.",
+            Metric::StoreSketched => {
+                "Decisions of the overflow sketch, made when no cell was free."
+            }
+            Metric::LogDropped => "Access-log lines dropped because the output was too slow.",
+        }
+    }
+
+    /// Counter or gauge.
+    pub fn kind(self) -> Kind {
+        match self {
+            Metric::ConnectionsOpen
+            | Metric::StoreBytes
+            | Metric::StoreBudget
+            | Metric::StoreKeys => Kind::Gauge,
+            _ => Kind::Counter,
+        }
+    }
+}
+
+/// What a metric is split by. Values come from the configuration or from a closed list, never from
+/// a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Label {
+    /// A route's name.
+    Route,
+    /// How a request or a decision ended.
+    Outcome,
+    /// A limit's name.
+    Limit,
+    /// An upstream's name.
+    Upstream,
+    /// Why something failed.
+    Reason,
+}
+
+impl Label {
+    /// The name on `/metrics`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Label::Route => "route",
+            Label::Outcome => "outcome",
+            Label::Limit => "limit",
+            Label::Upstream => "upstream",
+            Label::Reason => "reason",
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What the tests share: a gateway in this process, upstreams that follow a script, and a client
+//! that sees every byte.
+#![allow(dead_code)]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tollgate::app::App;
+use tollgate::clock::Clock;
+
+/// Longest wait for anything that should happen at once.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// A gateway in this process.
+pub struct Gateway {
+    pub app: App,
+    pub address: SocketAddr,
+    pub folder: TempDir,
+}
+
+impl Gateway {
+    /// Starts a gateway. `gateway` is the gateway file without `version` and `listen`; each policy is
+    /// a name and a text. `{upstream}` stands for the upstream's address.
+    pub fn start(upstream: SocketAddr, gateway: &str, policies: &[(&str, &str)]) -> Gateway {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder, upstream, gateway, policies);
+        let config = folder.path().join("tollgate.yaml");
+        let (app, _) = App::start(&config, Clock::system()).unwrap_or_else(|e| panic!("{e}"));
+        let address = app.addresses()[0];
+        Gateway {
+            app,
+            address,
+            folder,
+        }
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+}
+
+/// Writes a configuration into a folder.
+pub fn write(folder: &TempDir, upstream: SocketAddr, gateway: &str, policies: &[(&str, &str)]) {
+    let dir = folder.path().join("policies");
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut text = String::from("version: 1\nlisten: 127.0.0.1:0\npolicies: policies\n");
+    if !gateway.contains("workers:") {
+        text.push_str("workers: 2\n");
+    }
+    if !gateway.contains("access_log:") {
+        text.push_str("access_log: off\n");
+    }
+    if !gateway.contains("upstreams:") {
+        text.push_str("upstreams: { up: [\"http://{upstream}\"] }\n");
+    }
+    text.push_str(gateway);
+    let filled = |text: &str| text.replace("{upstream}", &upstream.to_string());
+    std::fs::write(folder.path().join("tollgate.yaml"), filled(&text)).unwrap();
+    for (name, text) in policies {
+        std::fs::write(dir.join(format!("{name}.yaml")), filled(text)).unwrap();
+    }
+}
+
+/// A message as it was on the wire.
+#[derive(Debug, Clone, Default)]
+pub struct Message {
+    pub start: String,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
+}
+
+impl Message {
+    pub fn status(&self) -> u16 {
+        self.start
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(0)
+    }
+
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// Reads a start line and fields.
+pub fn read_head(from: &mut impl BufRead) -> io::Result<Message> {
+    let start = read_line(from)?;
+    if start.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Message {
+        start,
+        fields: read_fields(from)?,
+        ..Message::default()
+    })
+}
+
+fn read_line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Ok(String::new());
+    }
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn read_fields(from: &mut impl BufRead) -> io::Result<Vec<(String, String)>> {
+    let mut fields = Vec::new();
+    loop {
+        let line = read_line(from)?;
+        let Some((name, value)) = line.split_once(':') else {
+            return Ok(fields);
+        };
+        fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+}
+
+/// Reads a body as the fields of its head frame it.
+pub fn read_body(from: &mut impl BufRead, message: &mut Message) -> io::Result<()> {
+    if message.field("transfer-encoding").is_some() {
+        loop {
+            let size = usize::from_str_radix(read_line(from)?.trim(), 16);
+            let size = size.map_err(|_| io::Error::other("bad chunk size"))?;
+            if size == 0 {
+                message.trailers = read_fields(from)?;
+                return Ok(());
+            }
+            let mut chunk = vec![0; size];
+            from.read_exact(&mut chunk)?;
+            message.body.extend_from_slice(&chunk);
+            read_line(from)?;
+        }
+    }
+    let length = message
+        .field("content-length")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    message.body = vec![0; length];
+    from.read_exact(&mut message.body)
+}
+
+/// A client that sees every byte.
+pub struct Client {
+    pub reader: BufReader<TcpStream>,
+    pub stream: TcpStream,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.set_write_timeout(Some(SOON)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client {
+            reader: BufReader::new(stream.try_clone().unwrap()),
+            stream,
+        }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// The next answer's head, without interim answers.
+    pub fn head(&mut self) -> io::Result<Message> {
+        loop {
+            let head = read_head(&mut self.reader)?;
+            if head.status() != 100 {
+                return Ok(head);
+            }
+        }
+    }
+
+    /// The next answer.
+    pub fn answer(&mut self) -> Message {
+        let mut message = self.head().expect("an answer");
+        read_body(&mut self.reader, &mut message).expect("a whole body");
+        message
+    }
+
+    /// A GET and its answer.
+    pub fn get(&mut self, path: &str) -> Message {
+        self.send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"));
+        self.answer()
+    }
+
+    /// Waits until the other side has closed; what came before.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let _ = self.reader.read_to_end(&mut rest);
+        rest
+    }
+}
+
+/// One connection of an upstream.
+pub struct Served {
+    pub reader: BufReader<TcpStream>,
+    pub stream: TcpStream,
+}
+
+impl Served {
+    /// The next request, whole.
+    pub fn request(&mut self) -> io::Result<Message> {
+        let mut message = read_head(&mut self.reader)?;
+        read_body(&mut self.reader, &mut message)?;
+        Ok(message)
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.stream.write_all(bytes.as_ref());
+    }
+}
+
+/// An upstream that serves each connection by a script, on a thread of its own.
+pub struct Upstream {
+    pub address: SocketAddr,
+    /// Start lines of all requests, as scripts report them.
+    pub seen: Receiver<Message>,
+}
+
+impl Upstream {
+    /// The script gets each connection and a function that reports what it saw.
+    pub fn scripted(
+        script: impl Fn(Served, &dyn Fn(Message)) + Send + Sync + Clone + 'static,
+    ) -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (report, seen) = channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (script, report) = (script.clone(), report.clone());
+                thread::spawn(move || {
+                    stream.set_nodelay(true).unwrap();
+                    let reader = BufReader::new(stream.try_clone().unwrap());
+                    let report = move |message| {
+                        let _ = report.send(message);
+                    };
+                    script(Served { reader, stream }, &report);
+                });
+            }
+        });
+        Upstream { address, seen }
+    }
+
+    /// Answers every request with what `answer` makes of it.
+    pub fn answering(
+        answer: impl Fn(&Message) -> String + Send + Sync + Clone + 'static,
+    ) -> Upstream {
+        Upstream::scripted(move |mut served, report| {
+            while let Ok(request) = served.request() {
+                let text = answer(&request);
+                report(request);
+                served.send(text);
+            }
+        })
+    }
+
+    /// Answers 200 with a short body.
+    pub fn plain() -> Upstream {
+        Upstream::answering(|_| ok("fine"))
+    }
+
+    /// The next request that a script reported.
+    pub fn next(&self) -> Message {
+        self.seen
+            .recv_timeout(SOON)
+            .expect("a request at the upstream")
+    }
+
+    /// All requests reported so far.
+    pub fn drain(&self) -> Vec<Message> {
+        self.seen.try_iter().collect()
+    }
+}
+
+/// A 200 with a body.
+pub fn ok(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// An answer with a status and no body.
+pub fn status(code: u16) -> String {
+    format!("HTTP/1.1 {code} Status\r\ncontent-length: 0\r\n\r\n")
+}

@@ -1,0 +1,166 @@
+//! Files that were made to hurt: whatever they hold, loading ends soon, in little memory, with a
+//! message. A binary of its own, for it looks at the memory of the whole process.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::expect_used)]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tollgate::policy;
+
+const GATEWAY: &str = "listen: 127.0.0.1:8080\nupstreams:\n  shop: http://127.0.0.1:9001\n";
+const MIB: usize = 1024 * 1024;
+
+/// The most memory that the process had at any time, in bytes.
+fn peak() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap_or("0 kB");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<usize>()
+        .unwrap_or(0)
+        * 1024
+}
+
+/// Loads a configuration with this policy; it must end in a message, soon.
+#[allow(clippy::disallowed_methods)]
+fn check(what: &str, policy: &[u8]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("policies")).expect("a folder");
+    fs::write(folder.path().join("tollgate.yaml"), GATEWAY).expect("written");
+    fs::write(folder.path().join("policies/api.yaml"), policy).expect("written");
+    let start = std::time::Instant::now();
+    let loaded = policy::load(&folder.path().join("tollgate.yaml"));
+    let took = start.elapsed();
+    let said = loaded
+        .err()
+        .unwrap_or_else(|| panic!("{what} was loaded"))
+        .to_string();
+    assert!(said.len() < 64 * 1024, "{what}: {} bytes said", said.len());
+    assert!(
+        !said.chars().any(|c| c.is_control() && c != '\n'),
+        "{what}: {said}"
+    );
+    // Builds without optimisation are slow; what is meant is that nothing explodes.
+    assert!(took < Duration::from_secs(5), "{what} took {took:?}");
+    println!("{what}: {took:?}, {} MiB", peak() / MIB);
+    said
+}
+
+fn bomb() -> String {
+    let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x]\n");
+    for i in 1..40 {
+        let inner = vec![format!("*a{}", i - 1); 9].join(",");
+        text.push_str(&format!("a{i}: &a{i} [{inner}]\n"));
+    }
+    text
+}
+
+#[test]
+fn no_file_costs_much() {
+    let before = peak();
+    let utf16: Vec<u8> = std::iter::once(0xfeff)
+        .chain("match: /\n".encode_utf16())
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    check("utf-16", &utf16);
+    check("invalid utf-8", b"match: /\nupstream: \xff\xfe\n");
+    check("nul", b"match: /\0\n");
+    check("only nul", &[0; 4096]);
+    check("bom", "\u{feff}match: nothing\n".as_bytes());
+    check("tabs", b"\tmatch: /\n\tupstream: x\n");
+    check("carriage returns", b"match: /\rupstream: x\rfoo: bar\r");
+    check("alias bomb", bomb().as_bytes());
+    check("self", b"a: &a [*a]\n");
+    check(
+        "merge bomb",
+        b"a: &a {x: 1}\nb: &b {<<: [*a, *a, *a]}\nc: {<<: [*b, *b]}\n",
+    );
+    for (what, open) in [
+        ("lists", "["),
+        ("maps", "{a: "),
+        ("dashes", "- "),
+        ("keys", "? "),
+    ] {
+        check(what, open.repeat(10_000).as_bytes());
+    }
+    let steps: String = (0..1_000)
+        .map(|i| format!("{}a:\n", " ".repeat(i)))
+        .collect();
+    check("steps", steps.as_bytes());
+    let keys: String = (0..1_000_000).map(|i| format!("k{i}: {i}\n")).collect();
+    check("a million keys", keys.as_bytes());
+    check("as many keys as fit", &keys.as_bytes()[..MIB - 7]);
+    drop(keys);
+    check(
+        "many commas",
+        format!("limits: [{}]", "a,".repeat(MIB / 2 - 16)).as_bytes(),
+    );
+    check("many anchors", "- &a x\n".repeat(MIB / 8).as_bytes());
+    check("ten megabytes", " ".repeat(10 * MIB).as_bytes());
+    check(
+        "a long word",
+        format!("match: {}", "x".repeat(MIB - 16)).as_bytes(),
+    );
+    check(
+        "a long field",
+        format!("{}: x", "k".repeat(1000)).as_bytes(),
+    );
+    check("many lines of nothing", "\n".repeat(MIB).as_bytes());
+    check("comments", "# x\n".repeat(MIB / 4).as_bytes());
+    check("same field", "match: /\n".repeat(30_000).as_bytes());
+    check("quotes", "'".repeat(MIB).as_bytes());
+    check(
+        "block",
+        format!("match: |\n{}", "  x\n".repeat(200_000)).as_bytes(),
+    );
+    check("directives", "%YAML 1.2\n".repeat(10_000).as_bytes());
+    check("documents", "---\n".repeat(100_000).as_bytes());
+    check("tags", "- !!binary zzz\n".repeat(1000).as_bytes());
+    check("escapes", b"match: \"\\u001b[2J\"\nupstream: \"\\u202e\"\n");
+    let grown = peak().saturating_sub(before);
+    assert!(grown < 100 * MIB, "{} MiB", grown / MIB);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)]
+fn ten_thousand_routes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("policies")).expect("a folder");
+    let path = folder.path().join("tollgate.yaml");
+    let limits = "limits:\n  per-ip: { key: ip, rate: 10/s, per: route }\n";
+    fs::write(&path, format!("{GATEWAY}{limits}")).expect("written");
+    for i in 0..10_000 {
+        let text = format!(
+            "match: GET /r{i}/**\nupstream: shop\nlimits:\n  own: {{ key: ip, rate: 5/m }}\n"
+        );
+        fs::write(folder.path().join(format!("policies/r{i}.yaml")), text).expect("written");
+    }
+    let start = std::time::Instant::now();
+    let loaded = policy::load(&path).unwrap_or_else(|report| panic!("{report}"));
+    println!("10,000 routes: {:?}", start.elapsed());
+    assert_eq!(loaded.ruleset.routes.len(), 10_000);
+    assert_eq!(loaded.ruleset.rules.len(), 20_000);
+    assert!(!policy::describe(&loaded).is_empty());
+}
+
+#[test]
+fn places_that_are_no_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for path in [
+        "/dev/zero",
+        "/dev/null",
+        "/",
+        "/proc/self/mem",
+        "",
+        "/nonexistent/x",
+    ] {
+        assert!(policy::load(Path::new(path)).is_err(), "{path}");
+    }
+    assert!(policy::load(folder.path()).is_err());
+}

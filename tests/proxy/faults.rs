@@ -1,0 +1,191 @@
+//! Upstreams that fail and clients that are slow.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::{Gateway, Upstream, ok};
+
+const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
+
+#[test]
+fn an_upstream_that_cannot_be_reached_is_502() {
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let gateway = Gateway::start(closed, "", &[ALL]);
+    let answer = gateway.connect().get("/");
+    assert_eq!(answer.status(), 502);
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(body["detail"], "The upstream cannot be reached.");
+    assert!(
+        gateway
+            .app
+            .metrics()
+            .contains("reason=\"connect failed\"} 1")
+    );
+}
+
+#[test]
+fn an_upstream_that_says_nothing_is_504() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        while let Ok(request) = served.request() {
+            report(request);
+        }
+    });
+    let gateway = Gateway::start(
+        upstream.address,
+        "timeouts: { first_byte: 300ms }\n",
+        &[ALL],
+    );
+    let mut client = gateway.connect();
+    assert_eq!(client.get("/").status(), 504);
+}
+
+#[test]
+fn an_upstream_that_breaks_off_is_502_before_the_answer_and_never_whole_after() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        if let Ok(request) = served.request() {
+            if request.start.contains("/half") {
+                served.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
+            } else if request.start.contains("/chunks") {
+                served.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+            }
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "", &[ALL]);
+    let mut client = gateway.connect();
+    client.send("POST /none HTTP/1.1\r\nhost: t\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(client.answer().status(), 502);
+    for path in ["/half", "/chunks"] {
+        let mut client = gateway.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: t\r\n\r\n"));
+        assert_eq!(client.head().unwrap().status(), 200);
+        let rest = String::from_utf8_lossy(&client.rest()).into_owned();
+        assert!(
+            rest.contains("half") && !rest.ends_with("0\r\n\r\n"),
+            "{rest:?}"
+        );
+    }
+}
+
+#[test]
+fn a_connection_the_upstream_closed_costs_no_get() {
+    // Each connection serves one request, then is closed while the gateway believes it open.
+    let upstream = Upstream::scripted(|mut served, report| {
+        if let Ok(request) = served.request() {
+            report(request);
+            served.send(ok("one"));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[ALL]);
+    let mut client = gateway.connect();
+    for _ in 0..200 {
+        assert_eq!(client.get("/").status(), 200);
+    }
+}
+
+#[test]
+fn a_post_is_never_sent_twice() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let upstream = Upstream::scripted(move |mut served, _| {
+        let mut first = true;
+        while let Ok(request) = served.request() {
+            if request.start.starts_with("POST") {
+                counted.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            assert!(std::mem::take(&mut first), "one GET on each connection");
+            served.send(ok("warm"));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[ALL]);
+    let mut client = gateway.connect();
+    assert_eq!(client.get("/").status(), 200);
+    client.send("POST / HTTP/1.1\r\nhost: t\r\ncontent-length: 1\r\n\r\nx");
+    assert_eq!(client.answer().status(), 502);
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn servers_are_taken_in_turn_and_a_dead_one_is_passed_over() {
+    let (one, two) = (
+        Upstream::answering(|_| ok("one")),
+        Upstream::answering(|_| ok("two")),
+    );
+    let dead = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let servers = format!(
+        "workers: 1\nupstreams: {{ up: [\"http://{}\", \"http://{}\", \"http://{dead}\"] }}\n",
+        one.address, two.address
+    );
+    let gateway = Gateway::start(one.address, &servers, &[ALL]);
+    let mut client = gateway.connect();
+    let answers: Vec<_> = (0..30).map(|_| client.get("/").text()).collect();
+    assert!(
+        answers.iter().all(|text| text == "one" || text == "two"),
+        "{answers:?}"
+    );
+    assert!(
+        answers.iter().filter(|text| *text == "two").count() >= 10,
+        "{answers:?}"
+    );
+}
+
+#[test]
+fn slow_clients_are_let_go() {
+    let upstream = Upstream::plain();
+    let gateway = Gateway::start(
+        upstream.address,
+        "timeouts: { header: 300ms, idle: 300ms, body_idle: 300ms }\n",
+        &[ALL],
+    );
+    let mut silent = gateway.connect();
+    assert_eq!(silent.rest(), b"", "a silent connection is closed");
+    let mut slow = gateway.connect();
+    slow.send("GET / HTTP/1.1\r\nhost: t\r\nx-a: ");
+    assert!(
+        slow.head().is_err(),
+        "a head that does not end is not waited for"
+    );
+    let mut body = gateway.connect();
+    body.send("POST / HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\nabc");
+    assert_eq!(body.answer().status(), 408);
+    let mut idle = gateway.connect();
+    assert_eq!(idle.get("/").status(), 200);
+    assert_eq!(idle.rest(), b"", "an idle connection is closed");
+}
+
+#[test]
+fn a_drain_finishes_what_runs() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    let upstream = Upstream::scripted(move |mut served, report| {
+        while let Ok(request) = served.request() {
+            report(request);
+            wait.lock().unwrap().recv().unwrap();
+            served.send(ok("late"));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "timeouts: { drain: 10s }\n", &[ALL]);
+    let mut client = gateway.connect();
+    let mut idle = gateway.connect();
+    client.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n");
+    upstream.next();
+    let address = gateway.address;
+    let app = gateway.app;
+    let stopping = std::thread::spawn(move || app.shut_down());
+    assert_eq!(idle.rest(), b"", "an idle connection is closed at once");
+    go.send(()).unwrap();
+    assert_eq!(client.answer().text(), "late");
+    assert_eq!(client.rest(), b"");
+    stopping.join().unwrap();
+    assert!(
+        std::net::TcpStream::connect(address).is_err(),
+        "nothing listens any more"
+    );
+}

@@ -1,0 +1,154 @@
+//! The repository checks its own style: what a reader may rely on is held here, not remembered.
+//! Every check is a function from text to mistakes, with tests on text that has them.
+
+#[path = "tidy/code.rs"]
+mod code;
+#[path = "tidy/floors.rs"]
+mod floors;
+#[path = "tidy/pages.rs"]
+mod pages;
+#[path = "tidy/rules.rs"]
+mod rules;
+
+use std::fs;
+use std::path::Path;
+
+use floors::Floors;
+
+/// One file, its path relative to the repository and with `/`.
+#[derive(Clone)]
+struct File {
+    path: String,
+    text: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// All files below a folder whose names end in `end`; none when there is no such folder.
+fn files(folder: &str, end: &str) -> Vec<File> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(root().join(folder)) else {
+        return found;
+    };
+    for entry in entries {
+        let entry = entry.unwrap_or_else(|e| panic!("{folder}: {e}"));
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            found.extend(files(&path, end));
+        } else if path.ends_with(end) {
+            found.push(File {
+                text: read(&path),
+                path,
+            });
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+/// Every Rust file that people read.
+fn all_code() -> Vec<File> {
+    let folders = ["src", "tests", "benches", "examples", "fuzz/fuzz_targets"];
+    folders
+        .iter()
+        .flat_map(|folder| files(folder, ".rs"))
+        .collect()
+}
+
+fn none(mistakes: Vec<String>) {
+    assert!(mistakes.is_empty(), "\n{}\n", mistakes.join("\n"));
+}
+
+#[test]
+fn imports_go_downward() {
+    let floors = Floors::read(&read("src/lib.rs")).unwrap_or_else(|e| panic!("src/lib.rs: {e}"));
+    none(floors.mistakes(&files("src", ".rs")));
+}
+
+#[test]
+fn main_only_calls_the_library() {
+    none(rules::longer_than(20, &read("src/main.rs"), "src/main.rs"));
+}
+
+#[test]
+fn files_are_short() {
+    none(
+        all_code()
+            .iter()
+            .flat_map(|f| rules::longer_than(500, &f.text, &f.path))
+            .collect(),
+    );
+}
+
+#[test]
+fn modules_say_what_they_are() {
+    none(
+        all_code()
+            .iter()
+            .flat_map(|f| rules::no_module_doc(&f.text, &f.path))
+            .collect(),
+    );
+}
+
+#[test]
+fn only_the_clock_reads_time() {
+    let others = files("src", ".rs")
+        .into_iter()
+        .filter(|f| f.path != "src/clock.rs");
+    none(
+        others
+            .flat_map(|f| rules::reads_time(&f.text, &f.path))
+            .collect(),
+    );
+}
+
+#[test]
+fn only_telemetry_names_metrics() {
+    let others = files("src", ".rs")
+        .into_iter()
+        .filter(|f| !f.path.starts_with("src/telemetry"));
+    none(
+        others
+            .flat_map(|f| rules::raw_metrics(&f.text, &f.path))
+            .collect(),
+    );
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    none(
+        all_code()
+            .iter()
+            .flat_map(|f| rules::left_undone(&f.text, &f.path))
+            .collect(),
+    );
+}
+
+#[test]
+fn pages_name_every_policy_and_example() {
+    let shipped = [files("policies", ".yaml"), files("examples", "")].concat();
+    let paths: Vec<_> = shipped.iter().map(|file| file.path.as_str()).collect();
+    let beside = fs::read_to_string(root().join("policies/README.md")).unwrap_or_default();
+    none(pages::unnamed(&paths, &(read("README.md") + &beside)));
+}
+
+#[test]
+fn readme_begins_with_its_commands() {
+    let commands = ["cargo run --release -- demo", "make test"];
+    none(pages::first_block_lacks(&commands, &read("README.md")));
+}
+
+#[test]
+fn architecture_names_every_module() {
+    let floors = Floors::read(&read("src/lib.rs")).unwrap_or_else(|e| panic!("src/lib.rs: {e}"));
+    none(pages::modules_missing(
+        &floors.names(),
+        &read("ARCHITECTURE.md"),
+    ));
+}

@@ -316,7 +316,7 @@ mod tests {
         }
         assert!(arena.used() <= CLASSES.len() * PAGE, "pages come back");
         assert!(
-            arena.alloc((1 << 20) / 4 / 2).is_some(),
+            arena.alloc(3 * PAGE / 4).is_some(),
             "a run of freed pages"
         );
     }

@@ -1,1 +1,409 @@
-//! The store as a whole.
+//! The store as a whole: what it must never forgive, and what it must leave alone.
+
+use smallvec::SmallVec;
+
+use super::*;
+use crate::limit::{Algorithm, Standing, Throttle};
+use crate::store::Parent;
+
+const START: Nanos = Nanos::from_secs(100_000);
+
+fn limit(rates: &str, algorithm: Algorithm) -> Limit {
+    let windows = rates.split(',').map(|rate| rate.parse().unwrap()).collect();
+    Limit {
+        windows,
+        algorithm,
+        throttle: Throttle::Hard,
+        reserves: false,
+        max_multiply: 4,
+    }
+}
+
+fn log(rates: &str) -> Limit {
+    limit(rates, Algorithm::SlidingLog)
+}
+
+fn every() -> [Limit; 6] {
+    [
+        log("5/m"),
+        limit("5/m", Algorithm::SlidingWindow),
+        limit("5/m", Algorithm::MultiLevel),
+        limit("5/m", Algorithm::FixedWindow),
+        limit("5/m", Algorithm::Gcra { burst: None }),
+        limit(
+            "5/m",
+            Algorithm::LeakyBucket {
+                max_delay: Nanos::from_secs(48),
+            },
+        ),
+    ]
+}
+
+fn store(budget: usize) -> Memory {
+    Memory::new(Settings { budget }).unwrap()
+}
+
+fn key(n: u128) -> Fingerprint {
+    Fingerprint(
+        n.wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
+    )
+}
+
+fn item(limit: &Limit, slot: Slot, n: u128) -> Item<'_> {
+    Item {
+        limit,
+        slot,
+        key: key(n),
+        cost: 1,
+        multiply: 1,
+        shadow: false,
+        parents: &[],
+    }
+}
+
+fn take(memory: &Memory, items: &[Item<'_>], now: Nanos) -> (bool, SmallVec<[Reading; 4]>) {
+    let mut readings = SmallVec::new();
+    let admitted = memory.take(items, now, &mut readings);
+    assert_eq!(readings.len(), items.len());
+    (admitted, readings)
+}
+
+fn admitted(memory: &Memory, items: &[Item<'_>], now: Nanos, tries: u32) -> u32 {
+    (0..tries)
+        .map(|_| u32::from(take(memory, items, now).0))
+        .sum()
+}
+
+/// Fills the table with keys that stay.
+fn fill(memory: &Memory, now: Nanos) {
+    let stay = limit("5/w", Algorithm::FixedWindow);
+    let slot = memory.register("fill", &stay).unwrap();
+    for n in 0..u128::from(memory.cells.table.count()) * 16 {
+        take(memory, &[item(&stay, slot, n)], now);
+    }
+}
+
+#[test]
+fn counts_and_says_what_is_left() {
+    for limit in every() {
+        let memory = store(1 << 20);
+        let slot = memory.register("a", &limit).unwrap();
+        for left in (0..5).rev() {
+            let (passed, readings) = take(&memory, &[item(&limit, slot, 1)], START);
+            assert!(passed, "{limit:?}");
+            assert_eq!(readings[0].remaining, left, "{limit:?}");
+        }
+        let (passed, readings) = take(&memory, &[item(&limit, slot, 1)], START);
+        assert!(
+            !passed && readings[0].standing == Standing::Refused,
+            "{limit:?}"
+        );
+        let later = START.after(readings[0].wait);
+        let mut peeked = SmallVec::new();
+        assert!(!memory.peek(&[item(&limit, slot, 1)], Nanos(later.0 - 1), &mut peeked));
+        assert!(memory.peek(&[item(&limit, slot, 1)], later, &mut peeked));
+        assert!(take(&memory, &[item(&limit, slot, 1)], later).0);
+        assert!(
+            take(&memory, &[item(&limit, slot, 2)], START).0,
+            "other keys are apart"
+        );
+    }
+}
+
+#[test]
+fn all_or_none() {
+    let memory = store(1 << 20);
+    let (wide, narrow) = (log("10/m"), limit("3/m", Algorithm::Gcra { burst: None }));
+    let (a, b) = (
+        memory.register("a", &wide).unwrap(),
+        memory.register("b", &narrow).unwrap(),
+    );
+    let both = [item(&wide, a, 1), item(&narrow, b, 2)];
+    assert_eq!(admitted(&memory, &both, START, 20), 3);
+    assert_eq!(
+        admitted(&memory, &both[..1], START, 20),
+        7,
+        "refusals took nothing"
+    );
+    let unknown = [item(&wide, a, 9), item(&narrow, b, 2)];
+    let keys = memory.usage().keys;
+    assert!(!take(&memory, &unknown, START).0);
+    assert_eq!(memory.usage().keys, keys, "a refusal leaves no cell");
+}
+
+#[test]
+fn shadows_decide_for_themselves() {
+    let memory = store(1 << 20);
+    let (live, trial) = (log("4/m"), log("2/m"));
+    let (a, b) = (
+        memory.register("a", &live).unwrap(),
+        memory.register("b", &trial).unwrap(),
+    );
+    let shadow = Item {
+        shadow: true,
+        ..item(&trial, b, 1)
+    };
+    let items = [item(&live, a, 1), shadow];
+    let seen: Vec<(bool, bool)> = (0..5)
+        .map(|_| take(&memory, &items, START))
+        .map(|(passed, readings)| (passed, readings[1].standing.admits()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (true, true),
+            (true, true),
+            (true, false),
+            (true, false),
+            (false, false)
+        ]
+    );
+    let spare = Item {
+        key: key(7),
+        ..shadow
+    };
+    assert!(!take(&memory, &[items[0], spare], START).0);
+    assert_eq!(
+        admitted(&memory, &[item(&trial, b, 7)], START, 9),
+        1,
+        "it took for itself"
+    );
+}
+
+#[test]
+fn a_key_twice_sees_itself() {
+    for limit in every() {
+        let memory = store(1 << 20);
+        let slot = memory.register("a", &limit).unwrap();
+        let twice = [item(&limit, slot, 1), item(&limit, slot, 1)];
+        let (_, readings) = take(&memory, &twice, START);
+        assert_eq!(
+            (readings[0].remaining, readings[1].remaining),
+            (4, 3),
+            "{limit:?}"
+        );
+        assert_eq!(admitted(&memory, &twice, START, 9), 1, "{limit:?}");
+        assert_eq!(admitted(&memory, &twice[..1], START, 9), 1, "{limit:?}");
+    }
+}
+
+#[test]
+fn networks_have_budgets_too() {
+    let memory = store(1 << 20);
+    let limit = log("5/m");
+    let slot = memory.register("a", &limit).unwrap();
+    let parents = [
+        Parent {
+            key: key(900),
+            factor: 2,
+        },
+        Parent {
+            key: key(901),
+            factor: 3,
+        },
+    ];
+    let at = |n| Item {
+        parents: &parents,
+        ..item(&limit, slot, n)
+    };
+    assert_eq!(admitted(&memory, &[at(1)], START, 9), 5);
+    assert_eq!(admitted(&memory, &[at(2)], START, 9), 5);
+    let (passed, readings) = take(&memory, &[at(3)], START);
+    assert!(!passed && readings[0].standing == Standing::Refused);
+    let later = START.after(readings[0].wait);
+    assert_eq!(readings[0].wait, Nanos::from_secs(6), "a tenth of a minute");
+    assert!(!take(&memory, &[at(3)], Nanos(later.0 - 1)).0);
+    assert!(take(&memory, &[at(3)], later).0);
+    let far = Item {
+        parents: &parents[1..],
+        ..item(&limit, slot, 4)
+    };
+    assert_eq!(
+        admitted(&memory, &[far], START, 9),
+        4,
+        "refused requests charge no network"
+    );
+}
+
+#[test]
+fn edited_quotas_keep_counts() {
+    for before in every() {
+        let memory = store(1 << 20);
+        let slot = memory.register("a", &before).unwrap();
+        assert_eq!(admitted(&memory, &[item(&before, slot, 1)], START, 3), 3);
+        let after = Limit {
+            windows: vec!["4/m".parse().unwrap()],
+            ..before.clone()
+        };
+        assert_eq!(memory.register("a", &after).unwrap(), slot);
+        assert!(
+            admitted(&memory, &[item(&after, slot, 1)], START, 9) <= 1,
+            "{before:?}"
+        );
+    }
+}
+
+#[test]
+fn changed_shapes_never_refill() {
+    for before in every() {
+        for after in every().into_iter().chain([log("5/h"), log("2/s,5/m")]) {
+            if before.shape() == after.shape() {
+                continue;
+            }
+            let memory = store(1 << 20);
+            let old = memory.register("a", &before).unwrap();
+            assert_eq!(admitted(&memory, &[item(&before, old, 1)], START, 3), 3);
+            let new = memory.register("a", &after).unwrap();
+            assert_ne!(old, new);
+            assert_eq!(memory.register("a", &after).unwrap(), new);
+            let more = admitted(&memory, &[item(&after, new, 1)], START, 9);
+            assert!(more <= 2, "{before:?} to {after:?}: {more}");
+            assert_eq!(memory.usage().keys, 1);
+            assert!(take(&memory, &[item(&after, new, 2)], START).0);
+            let back = admitted(&memory, &[item(&before, old, 1)], START, 9);
+            assert!(back <= 2, "{after:?} back to {before:?}: {back}");
+        }
+    }
+}
+
+#[test]
+fn reservations_hold_until_settled() {
+    for base in every() {
+        let memory = store(1 << 20);
+        let limit = Limit {
+            reserves: true,
+            ..base
+        };
+        let slot = memory.register("a", &limit).unwrap();
+        let one = [item(&limit, slot, 1)];
+        assert_eq!(admitted(&memory, &one, START, 9), 5, "{limit:?}");
+        memory.settle(&limit, slot, key(1), 1, 0, START);
+        assert_eq!(admitted(&memory, &one, START, 9), 1, "{limit:?}");
+        for _ in 0..5 {
+            memory.settle(&limit, slot, key(1), 1, 1, START);
+        }
+        assert_eq!(admitted(&memory, &one, START, 9), 0, "{limit:?}");
+        let later = START.after(Nanos::from_secs(200));
+        assert_eq!(admitted(&memory, &one, later, 9), 5, "{limit:?}");
+    }
+}
+
+#[test]
+fn reset_forgets_one_key() {
+    let memory = store(1 << 20);
+    let limit = log("5/m");
+    let slot = memory.register("a", &limit).unwrap();
+    assert!(!memory.reset(slot, key(1)));
+    assert_eq!(admitted(&memory, &[item(&limit, slot, 1)], START, 9), 5);
+    assert_eq!(admitted(&memory, &[item(&limit, slot, 2)], START, 9), 5);
+    assert!(memory.reset(slot, key(1)));
+    assert_eq!(admitted(&memory, &[item(&limit, slot, 1)], START, 9), 5);
+    assert_eq!(admitted(&memory, &[item(&limit, slot, 2)], START, 9), 0);
+}
+
+#[test]
+fn eviction_never_frees_an_exhausted_key() {
+    for limit in every() {
+        let memory = store(1 << 20);
+        let slot = memory.register("a", &limit).unwrap();
+        for n in 0..50 {
+            assert_eq!(
+                admitted(&memory, &[item(&limit, slot, n)], START, 9),
+                5,
+                "{limit:?}"
+            );
+        }
+        fill(&memory, START);
+        assert!(memory.usage().sketched > 0);
+        memory.sweep(START, usize::MAX);
+        for n in 0..50 {
+            assert_eq!(
+                admitted(&memory, &[item(&limit, slot, n)], START, 9),
+                0,
+                "{limit:?}"
+            );
+        }
+        let usage = memory.usage();
+        assert!(usage.bytes <= usage.budget, "{usage:?}");
+    }
+}
+
+#[test]
+fn sketched_keys_are_held_to_their_limit() {
+    for limit in every() {
+        let memory = store(1 << 20);
+        let slot = memory.register("a", &limit).unwrap();
+        fill(&memory, START);
+        for n in 0..200 {
+            let most = admitted(&memory, &[item(&limit, slot, n)], START, 9);
+            assert!((1..=5).contains(&most), "{limit:?}: {most}");
+        }
+        // The table empties, the keys get cells: what the sketch counted still counts.
+        let soon = Nanos(START.0 + 1_000_000_000);
+        let held = memory.cells.keys.load(Relaxed);
+        assert!(memory.sweep(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX) <= held);
+        for n in 0..200 {
+            let more = admitted(&memory, &[item(&limit, slot, n)], soon, 9);
+            assert!(more <= 1, "{limit:?}: {more}");
+        }
+    }
+}
+
+#[test]
+fn exhausted_arena_forgives_nothing() {
+    let memory = store(1 << 20);
+    let big = log("1000/d");
+    let slot = memory.register("a", &big).unwrap();
+    let many = |n, cost| Item {
+        cost,
+        ..item(&big, slot, n)
+    };
+    let mut spent = Vec::new();
+    for n in 0..400 {
+        // Some cells exist when the arena runs dry, some never come to be.
+        spent.push(u32::from(take(&memory, &[many(n, 1)], START).0));
+    }
+    for (n, units) in spent.iter_mut().enumerate() {
+        for cost in [400, 300, 200, 100, 50] {
+            if take(&memory, &[many(n as u128, cost)], START).0 {
+                *units += cost;
+            }
+        }
+    }
+    assert!(spent.iter().all(|units| *units <= 1_000));
+    assert!(memory.usage().sketched > 0);
+    assert!(memory.usage().bytes <= memory.usage().budget);
+    let later = START.after(Nanos::from_secs(3 * 86_400));
+    assert!(take(&memory, &[many(7, 900)], later).0, "all of it passes");
+}
+
+#[test]
+fn sweeping_frees_what_is_fresh() {
+    let memory = store(1 << 20);
+    let limits = every();
+    for (number, limit) in limits.iter().enumerate() {
+        let slot = memory.register(&format!("s{number}"), limit).unwrap();
+        for n in 0..100 {
+            take(&memory, &[item(limit, slot, n)], START);
+        }
+    }
+    assert_eq!(memory.sweep(START, usize::MAX), 0);
+    assert_eq!(memory.usage().keys, 600);
+    assert_eq!(
+        memory.sweep(START.after(Nanos::from_secs(200)), usize::MAX),
+        600
+    );
+    assert_eq!(memory.usage().keys, 0);
+}
+
+#[test]
+fn unknown_slots_and_small_budgets() {
+    assert!(matches!(
+        Memory::new(Settings { budget: 1_000 }),
+        Err(Error::Budget)
+    ));
+    let memory = store(1 << 20);
+    let limit = log("5/m");
+    assert!(!take(&memory, &[item(&limit, Slot(77), 1)], START).0);
+}

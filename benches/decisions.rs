@@ -1,0 +1,240 @@
+//! Decisions a second and bytes a key, beside the governor crate in the same run: rounds are
+//! interleaved and medians taken, so that ratios hold where absolute figures do not travel.
+//!
+//! `cargo bench --bench decisions [-- --quick]`
+
+use std::num::NonZeroU32;
+use std::thread;
+use std::time::Duration;
+
+use governor::{Quota, RateLimiter};
+use smallvec::SmallVec;
+use tollgate::clock::{Clock, Nanos};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Throttle};
+use tollgate::store::{Item, Memory, Settings, Slot};
+
+const THREADS: u64 = 2;
+
+fn limit(rates: &str, algorithm: Algorithm) -> Limit {
+    let windows = rates
+        .split(',')
+        .filter_map(|rate| rate.parse().ok())
+        .collect();
+    Limit {
+        windows,
+        algorithm,
+        throttle: Throttle::Hard,
+        reserves: false,
+        max_multiply: 1,
+    }
+}
+
+fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
+}
+
+fn fingerprint(n: u64) -> Fingerprint {
+    Fingerprint(u128::from(mix(n)) << 64 | u128::from(mix(!n)))
+}
+
+/// Something that decides about a numbered key.
+trait Engine: Sync {
+    fn decide(&self, key: u64) -> bool;
+}
+
+struct Ours {
+    memory: Memory,
+    limit: Limit,
+    slot: Slot,
+    clock: Clock,
+}
+
+impl Ours {
+    fn new(budget: usize, limit: Limit) -> Result<Ours, tollgate::store::Error> {
+        let memory = Memory::new(Settings { budget })?;
+        let slot = memory.register("bench", &limit)?;
+        Ok(Ours {
+            memory,
+            limit,
+            slot,
+            clock: Clock::system(),
+        })
+    }
+
+    fn at(&self, key: u64, now: Nanos) -> bool {
+        let item = Item {
+            limit: &self.limit,
+            slot: self.slot,
+            key: fingerprint(key),
+            cost: 1,
+            multiply: 1,
+            shadow: false,
+            parents: &[],
+        };
+        self.memory.take(&[item], now, &mut SmallVec::new())
+    }
+}
+
+impl Engine for Ours {
+    fn decide(&self, key: u64) -> bool {
+        self.at(key, self.clock.now())
+    }
+}
+
+type Keyed = governor::DefaultKeyedRateLimiter<u64>;
+
+struct Governor(Keyed);
+
+impl Engine for Governor {
+    fn decide(&self, key: u64) -> bool {
+        self.0.check_key(&mix(key)).is_ok()
+    }
+}
+
+fn governor() -> Governor {
+    let hundred = NonZeroU32::MIN.saturating_add(99);
+    Governor(RateLimiter::dashmap(Quota::per_minute(hundred)))
+}
+
+/// Millions of decisions a second; `keys` gives each thread its keys.
+fn speed(engine: &dyn Engine, turns: u64, keys: &(dyn Fn(u64, u64) -> u64 + Sync)) -> f64 {
+    let clock = Clock::system();
+    let start = clock.now();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            scope.spawn(move || {
+                let passed = (0..turns).filter(|turn| engine.decide(keys(number, *turn)));
+                std::hint::black_box(passed.count());
+            });
+        }
+    });
+    let spent = Duration::from(clock.now().since(start));
+    (turns * THREADS) as f64 / spent.as_secs_f64() / 1e6
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 2]
+}
+
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4_096
+}
+
+fn windows() -> [(&'static str, Limit); 3] {
+    let four = "2/s,5/m,10/h,100/d";
+    [
+        ("sliding-log 100/m", limit("100/m", Algorithm::SlidingLog)),
+        (
+            "sliding-log, four windows",
+            limit(four, Algorithm::SlidingLog),
+        ),
+        (
+            "gcra 100/m",
+            limit("100/m", Algorithm::Gcra { burst: None }),
+        ),
+    ]
+}
+
+fn speeds(keys: u64, budget: usize, rounds: u64, turns: u64) -> Result<(), tollgate::store::Error> {
+    let mut engines: Vec<(&str, Box<dyn Engine>)> = vec![("governor", Box::new(governor()))];
+    for (name, limit) in windows() {
+        engines.push((name, Box::new(Ours::new(budget, limit)?)));
+    }
+    for (_, engine) in &engines {
+        for key in 0..keys {
+            engine.decide(key);
+        }
+    }
+    let mut found: Vec<Vec<f64>> = vec![Vec::new(); engines.len()];
+    for round in 0..rounds {
+        for (index, (_, engine)) in engines.iter().enumerate() {
+            let draw = move |number, turn| mix(turn ^ number << 40 ^ round << 48) % keys;
+            found[index].push(speed(engine.as_ref(), turns, &draw));
+        }
+    }
+    let medians: Vec<f64> = found.into_iter().map(median).collect();
+    for ((name, _), speed) in engines.iter().zip(&medians) {
+        println!(
+            "| {keys} | {name} | {speed:.1} | {:.2} |",
+            speed / medians[0]
+        );
+    }
+    Ok(())
+}
+
+fn contention(rounds: u64, turns: u64) -> Result<(), tollgate::store::Error> {
+    println!(
+        "\n| same 16 keys against distinct ones, 2 threads | M/s same | M/s distinct | ratio |"
+    );
+    println!("|---|---|---|---|");
+    for (name, limit) in windows() {
+        let ours = Ours::new(128 << 20, limit)?;
+        let (mut same, mut apart) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            same.push(speed(&ours, turns, &|_, turn| turn % 16));
+            apart.push(speed(&ours, turns, &|number, turn| {
+                1_000 * (1 + number) + turn % 16
+            }));
+        }
+        let (same, apart) = (median(same), median(apart));
+        println!("| {name} | {same:.1} | {apart:.1} | {:.2} |", same / apart);
+    }
+    Ok(())
+}
+
+fn sizes(users: u64) -> Result<(), tollgate::store::Error> {
+    println!("\n| {users} users, 128 MiB budget | requests each | MB resident | bytes a key |");
+    println!("|---|---|---|---|");
+    let cases = [
+        (
+            "four windows",
+            limit("2/s,5/m,10/h,100/d", Algorithm::SlidingLog),
+            10,
+        ),
+        (
+            "fixed-window 100/h",
+            limit("100/h", Algorithm::FixedWindow),
+            10,
+        ),
+        (
+            "gcra 100/h",
+            limit("100/h", Algorithm::Gcra { burst: None }),
+            10,
+        ),
+    ];
+    for (name, limit, requests) in cases {
+        let before = resident();
+        let ours = Ours::new(128 << 20, limit)?;
+        let mut passed = 0;
+        for turn in 0..requests {
+            // Six minutes apart, so that every window but the day admits.
+            let now = Nanos::from_secs(90_000 + 361 * turn);
+            passed += (0..users).filter(|key| ours.at(*key, now)).count();
+        }
+        let grown = resident().saturating_sub(before) as f64;
+        let usage = ours.memory.usage();
+        assert_eq!(passed as u64, users * requests);
+        let (mb, each) = (grown / 1e6, grown / users as f64);
+        println!("| {name} | {requests} | {mb:.1} | {each:.1} | <!-- {usage:?} -->");
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), tollgate::store::Error> {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let users = if quick { 100_000 } else { 1_000_000 };
+    sizes(users)?;
+    println!("\n| keys | engine, {THREADS} threads | M decisions/s | of governor |");
+    println!("|---|---|---|---|");
+    let (rounds, turns) = if quick { (3, 300_000) } else { (5, 1_500_000) };
+    speeds(users, 512 << 20, rounds, turns)?;
+    if !quick {
+        speeds(10_000_000, 1 << 30, 5, turns)?;
+    }
+    contention(rounds, turns)
+}

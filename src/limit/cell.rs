@@ -81,9 +81,7 @@ impl Limit {
                 .iter()
                 .map(|rate| sliding_window::ring(rate.window()).words())
                 .sum(),
-            Algorithm::MultiLevel => multi_level::rings(self)
-                .map(|(_, ring)| ring.words())
-                .sum(),
+            Algorithm::MultiLevel => multi_level::rings(self).map(|(_, ring)| ring.words()).sum(),
             Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS,
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 self.windows.len() * gcra::WORDS

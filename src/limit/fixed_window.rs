@@ -20,7 +20,11 @@ fn number(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u64 {
     let number = now.0.saturating_add(phase(key, window)) / window.0;
     let ahead = words[0].wrapping_sub(number as u32);
     let earlier = words[1] > 0 && ahead <= i32::MAX as u32;
-    if earlier { number + u64::from(ahead) } else { number }
+    if earlier {
+        number + u64::from(ahead)
+    } else {
+        number
+    }
 }
 
 /// Units in the window of `now`.

@@ -28,9 +28,9 @@ pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, Ring)> {
     // Windows come in growing order, so those of a level stand together, its longest last.
     let windows = limit.windows.iter().map(|rate| rate.window());
     let next = windows.clone().skip(1).map(Some).chain([None]);
-    let longest = windows.zip(next).filter(|(window, next)| {
-        next.is_none_or(|next| level(next) != level(*window))
-    });
+    let longest = windows
+        .zip(next)
+        .filter(|(window, next)| next.is_none_or(|next| level(next) != level(*window)));
     longest.scan(0, |end, (window, _)| {
         let ring = ring(window);
         let offset = *end;

@@ -15,11 +15,12 @@ use parking_lot::Mutex;
 use super::names::{Kind, Label, Metric};
 
 type Labels = Vec<(Label, String)>;
+type Series = BTreeMap<(Metric, Labels), Vec<Arc<Cell>>>;
 
 /// All series of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    series: Arc<Mutex<BTreeMap<(Metric, Labels), Vec<Arc<Cell>>>>>,
+    series: Arc<Mutex<Series>>,
 }
 
 /// One worker's part of one series: the bits of an `f64` for gauges and for sums of seconds.

@@ -38,7 +38,9 @@ fn take_all(subject: &mut Subject) -> u32 {
 /// The most units in any window of real time.
 fn worst(subject: &Subject, window: u64) -> u64 {
     let ends = subject.admitted.iter().map(|(time, _)| *time);
-    ends.map(|end| subject.counted_between(end, window)).max().unwrap_or(0)
+    ends.map(|end| subject.counted_between(end, window))
+        .max()
+        .unwrap_or(0)
 }
 
 const RATES: [&str; 6] = ["2/s", "5/m", "100/m", "7/90s", "1000/h", "100/d"];
@@ -92,7 +94,13 @@ fn bursts_timed_to_bucket_edges_gain_nothing() {
                 let mut subject = subject(draw, limit(rate, algorithm));
                 let rate = subject.limit.windows[0];
                 let window = rate.window().0;
-                for bucket in [SECOND, 60 * SECOND, 3_600 * SECOND, window.div_ceil(60), window] {
+                for bucket in [
+                    SECOND,
+                    60 * SECOND,
+                    3_600 * SECOND,
+                    window.div_ceil(60),
+                    window,
+                ] {
                     subject.now = (subject.now / bucket + 1) * bucket - draw.below(2);
                     take_all(&mut subject);
                     let back = draw.within(0, 2 * bucket).min(window);
@@ -113,7 +121,11 @@ fn greedy(subject: &mut Subject, cost: u32, end: u64) -> u64 {
             subject.now += reading.wait.0;
         }
     }
-    subject.admitted.iter().map(|(_, units)| u64::from(*units)).sum()
+    subject
+        .admitted
+        .iter()
+        .map(|(_, units)| u64::from(*units))
+        .sum()
 }
 
 /// How long a unit counts at most, as the sentence of the limit says.

@@ -45,7 +45,10 @@ fn conversion_forgives_nothing() {
         let mut limit = draw.limit(ALL[to]);
         limit.reserves = draw.once_in(4);
         let old = 0..subject.limit.windows.len();
-        let used = old.map(|index| subject.used(subject.now, index)).max().unwrap();
+        let used = old
+            .map(|index| subject.used(subject.now, index))
+            .max()
+            .unwrap();
         convert(&mut subject, limit);
         // Of more than all that it may use a key need not know.
         let known = match ALL[to] {
@@ -54,7 +57,10 @@ fn conversion_forgives_nothing() {
         };
         for index in 0..subject.limit.windows.len() {
             let now = subject.now;
-            assert!(subject.used(now, index) >= used.min(known), "{used} forgiven");
+            assert!(
+                subject.used(now, index) >= used.min(known),
+                "{used} forgiven"
+            );
         }
     });
 }

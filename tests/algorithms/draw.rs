@@ -112,7 +112,9 @@ impl Draw {
             },
             Algorithm::LeakyBucket { .. } => {
                 // Queues of more than 2^32 units are cut.
-                let intervals = windows.iter().map(|rate| rate.window().0 / u64::from(rate.quota()));
+                let intervals = windows
+                    .iter()
+                    .map(|rate| rate.window().0 / u64::from(rate.quota()));
                 let most = (intervals.min().unwrap_or(1) / 5).max(1) << 31;
                 Algorithm::LeakyBucket {
                     max_delay: Nanos(self.within(0, most.min(2 * windows[0].window().0))),

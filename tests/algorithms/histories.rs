@@ -33,13 +33,24 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             if !reading.standing.admits() {
                 assert_eq!(words, subject.words, "a refusal changes nothing");
             }
-            judge(&subject, &Asked { multiply, before, expected });
+            judge(
+                &subject,
+                &Asked {
+                    multiply,
+                    before,
+                    expected,
+                },
+            );
             check_reset(&mut subject, multiply, reading);
             if draw.once_in(4) {
                 compact(&mut subject, draw);
                 check_fresh(&mut subject);
             }
-            wait = if reading.wait.0 > 0 { reading.wait } else { reading.reset };
+            wait = if reading.wait.0 > 0 {
+                reading.wait
+            } else {
+                reading.reset
+            };
         }
     });
 }
@@ -64,9 +75,11 @@ fn expected(subject: &Subject, cost: u32, multiply: u32) -> Standing {
         } else {
             Standing::Within
         };
-        let rank = |standing| [Standing::Within, Standing::Over, Standing::Refused]
-            .iter()
-            .position(|each| *each == standing);
+        let rank = |standing| {
+            [Standing::Within, Standing::Over, Standing::Refused]
+                .iter()
+                .position(|each| *each == standing)
+        };
         if rank(here) > rank(standing) {
             standing = here;
         }
@@ -82,7 +95,11 @@ fn compact(subject: &mut Subject, draw: &mut Draw) {
     let len = draw.within(least as u64, most as u64) as usize;
     let before = subject.eval(subject.now, 1, 1);
     subject.relocate(if subject.limit.inline() { least } else { len });
-    assert_eq!(before, subject.eval(subject.now, 1, 1), "a move changes nothing");
+    assert_eq!(
+        before,
+        subject.eval(subject.now, 1, 1),
+        "a move changes nothing"
+    );
 }
 
 /// No window of real time ever holds more than its ceiling.
@@ -90,7 +107,10 @@ fn never_above(subject: &Subject, asked: &Asked) {
     for rate in &subject.limit.windows {
         let counted = subject.counted(subject.latest(), rate.window().0);
         let ceiling = subject.ceiling(rate, asked.multiply);
-        assert!(counted <= u64::from(ceiling), "{counted} of {ceiling} in {rate}");
+        assert!(
+            counted <= u64::from(ceiling),
+            "{counted} of {ceiling} in {rate}"
+        );
     }
 }
 
@@ -134,7 +154,10 @@ fn fixed_window_holds_in_each_of_its_windows() {
             let latest = subject.latest();
             let begun = latest.saturating_add(phase) % window + 1;
             let here = subject.counted(latest, begun);
-            assert!(here <= ceiling, "{here} of {ceiling} in the window that stands");
+            assert!(
+                here <= ceiling,
+                "{here} of {ceiling} in the window that stands"
+            );
             let some = subject.counted(latest, window);
             assert!(some <= 2 * ceiling, "{some} of {ceiling} in some {rate}");
         }
@@ -181,8 +204,15 @@ fn leaky_bucket_spaces_what_passes() {
             if draw.once_in(4) {
                 check_fresh(&mut subject);
             }
-            wait = if reading.wait.0 > 0 { reading.wait } else { reading.reset };
-            let turn = next.iter().map(|next| next.saturating_sub(subject.now)).max();
+            wait = if reading.wait.0 > 0 {
+                reading.wait
+            } else {
+                reading.reset
+            };
+            let turn = next
+                .iter()
+                .map(|next| next.saturating_sub(subject.now))
+                .max();
             let early = turn.unwrap_or(0);
             if reading.standing.admits() {
                 assert_eq!(reading.delay.0, early, "held back to its turn");

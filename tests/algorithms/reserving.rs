@@ -41,7 +41,11 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
             }
             judge(&mut subject, multiply);
             if !open.is_empty() {
-                assert_eq!(subject.cell().fresh_at().0, u64::MAX, "pending is not fresh");
+                assert_eq!(
+                    subject.cell().fresh_at().0,
+                    u64::MAX,
+                    "pending is not fresh"
+                );
             }
         }
         for reserved in open.drain(..) {
@@ -58,7 +62,10 @@ fn check_refusal(subject: &mut Subject, cost: u32, multiply: u32, wait: u64) {
     let then = subject.now + wait;
     if subject.eval(then, cost, multiply).standing.admits() {
         let before = subject.eval(then - 1, cost, multiply).standing;
-        assert!(before == Standing::Refused || wait == 1_000_000_000, "one tick early");
+        assert!(
+            before == Standing::Refused || wait == 1_000_000_000,
+            "one tick early"
+        );
     } else {
         assert!(subject.pending > 0, "only pending units may prolong a wait");
     }
@@ -101,7 +108,11 @@ fn debts_are_paid() {
                 let ceiling = u64::from(subject.ceiling(&rate, multiply).min(held));
                 if exact && counted >= ceiling {
                     let standing = subject.eval(subject.now, 1, multiply).standing;
-                    assert_eq!(standing, Standing::Refused, "{counted} of {ceiling} in {rate}");
+                    assert_eq!(
+                        standing,
+                        Standing::Refused,
+                        "{counted} of {ceiling} in {rate}"
+                    );
                 }
             }
         });

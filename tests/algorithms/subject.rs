@@ -126,8 +126,7 @@ impl Subject {
         let shift = self.log_shift();
         let (now, window) = (now >> shift, window.div_ceil(1 << shift));
         let newest_first = self.admitted.iter().rev();
-        let inside =
-            newest_first.take_while(|(time, _)| time.div_ceil(1 << shift) + window > now);
+        let inside = newest_first.take_while(|(time, _)| time.div_ceil(1 << shift) + window > now);
         inside.map(|(_, units)| u64::from(*units)).sum()
     }
 
@@ -146,7 +145,11 @@ impl Subject {
 
     /// The largest cost that a fresh cell admits.
     pub fn most(&self, multiply: u32) -> u32 {
-        let ceilings = self.limit.windows.iter().map(|rate| self.ceiling(rate, multiply));
+        let ceilings = self
+            .limit
+            .windows
+            .iter()
+            .map(|rate| self.ceiling(rate, multiply));
         let ceiling = ceilings.min().unwrap();
         match self.limit.algorithm {
             Algorithm::SlidingLog => return ceiling.min(65_535),

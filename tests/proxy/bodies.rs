@@ -135,7 +135,7 @@ fn a_piece_is_passed_on_before_the_next_one_comes() {
 #[test]
 fn a_body_of_200_mb_passes_each_way_in_little_memory() {
     const SIZE: usize = 200 * 1024 * 1024;
-    const PIECE: [u8; 65536] = [b'x'; 65536];
+    static PIECE: [u8; 65536] = [b'x'; 65536];
     let upstream = Upstream::scripted(|mut served, report| {
         let Ok(mut request) = read_head(&mut served.reader) else {
             return;

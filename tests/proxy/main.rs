@@ -1,5 +1,8 @@
 //! What passes through the gateway, on the wire.
 
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 #[path = "../common/mod.rs"]
 mod common;
 

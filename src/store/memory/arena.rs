@@ -288,7 +288,7 @@ mod tests {
         for round in 0..20_000u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let dice = (seed >> 33) as usize;
-            if dice % 3 != 0 || held.is_empty() {
+            if !dice.is_multiple_of(3) || held.is_empty() {
                 if let Some(block) = arena.alloc(1 + dice % 700) {
                     arena.words(&mut owner, block).fill(round);
                     held.push((block, round));
@@ -315,9 +315,6 @@ mod tests {
             arena.free(block);
         }
         assert!(arena.used() <= CLASSES.len() * PAGE, "pages come back");
-        assert!(
-            arena.alloc(3 * PAGE / 4).is_some(),
-            "a run of freed pages"
-        );
+        assert!(arena.alloc(3 * PAGE / 4).is_some(), "a run of freed pages");
     }
 }

@@ -343,16 +343,16 @@ impl<'a> Call<'a> {
     /// Removes what was created for a request that was refused after all.
     fn undo(&mut self, index: usize) {
         let part = &mut self.parts[index];
-        if std::mem::take(&mut part.created) {
-            if let Some(at) = part.at.take() {
-                self.cells.remove(&mut self.held, at);
-            }
+        if std::mem::take(&mut part.created)
+            && let Some(at) = part.at.take()
+        {
+            self.cells.remove(&mut self.held, at);
         }
         for net in &mut self.nets[part.nets.clone()] {
-            if std::mem::take(&mut net.created) {
-                if let Some(at) = net.at.take() {
-                    self.cells.remove(&mut self.held, at);
-                }
+            if std::mem::take(&mut net.created)
+                && let Some(at) = net.at.take()
+            {
+                self.cells.remove(&mut self.held, at);
             }
         }
     }

@@ -40,12 +40,18 @@ impl Map {
         })
     }
 
-    /// The whole as atomics of 64 bits.
-    pub(super) fn atomics(&self) -> &[AtomicU64] {
-        // SAFETY: base is page-aligned and words * 4 bytes long, zeroed, so valid as AtomicU64; a map
-        // that is used this way is never reached through `words`.
+    /// The 128 bytes number `bucket`, as atomics.
+    #[inline]
+    pub(super) fn bucket(&self, bucket: usize) -> &[AtomicU64; 16] {
+        assert!(bucket < self.words / 32);
+        // SAFETY: in bounds, and aligned because base is page-aligned; zeroed, so valid as AtomicU64.
+        // A map that is used this way is never reached through `words`.
         unsafe {
-            std::slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>(), self.words / 2)
+            &*self
+                .base
+                .as_ptr()
+                .add(bucket * 32)
+                .cast::<[AtomicU64; 16]>()
         }
     }
 

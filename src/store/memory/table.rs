@@ -134,9 +134,9 @@ impl Table {
         ((sum + u64::from(self.count) - u64::from(bucket)) % u64::from(self.count)) as u32
     }
 
-    fn words(&self, bucket: u32) -> &[AtomicU64] {
-        let start = bucket as usize * WORDS;
-        &self.map.atomics()[start..start + WORDS]
+    #[inline]
+    fn words(&self, bucket: u32) -> &[AtomicU64; WORDS] {
+        self.map.bucket(bucket as usize)
     }
 
     pub(super) fn prefetch(&self, spot: &Spot) {
@@ -239,7 +239,7 @@ impl Held<'_> {
         false
     }
 
-    fn words(&self, bucket: u32) -> &[AtomicU64] {
+    fn words(&self, bucket: u32) -> &[AtomicU64; WORDS] {
         debug_assert!(self.has(bucket));
         self.table.words(bucket)
     }
@@ -282,8 +282,16 @@ impl Held<'_> {
 
     /// An empty entry of `bucket`.
     pub(super) fn empty(&self, bucket: u32) -> Option<At> {
-        let all = (0..ENTRIES as u32).map(|entry| At { bucket, entry });
-        all.into_iter().find(|at| self.mark(*at).is_none())
+        let words = self.words(bucket);
+        for entry in 0..ENTRIES {
+            if words[2 + 2 * entry].load(Ordering::Relaxed) == 0 {
+                return Some(At {
+                    bucket,
+                    entry: entry as u32,
+                });
+            }
+        }
+        None
     }
 
     /// Marks an empty entry as this key's, with a state of zero.

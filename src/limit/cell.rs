@@ -3,6 +3,9 @@
 //!
 //! A state of all zeros is a fresh one. A limit whose state fits two words ([`Limit::inline`]) may be
 //! kept inside a table entry; the others grow with use, up to [`Limit::max_words`].
+//!
+//! Counts stop at `u32::MAX`, above every quota. Only units settled late, beyond what was reserved,
+//! get there, and a wait may then be told too short.
 
 use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Standing};
 use super::{buckets, fixed_window, gcra, multi_level, sliding_log, sliding_window};

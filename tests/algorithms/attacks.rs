@@ -192,9 +192,8 @@ fn the_largest_log_wraps_wherever_it_begins() {
         if subject.ask(cost, 1).standing.admits() {
             subject.settle(cost, cost, 1);
         }
-        let (now, window) = (subject.now, rate.window().0);
-        let used = u64::from(subject.used(now, 0));
-        assert_eq!(used, subject.logged(now, window));
+        let used = u64::from(subject.used(subject.now, 0));
+        assert_eq!(used, subject.logged(rate.window().0));
         subject.now += draw.below(SECOND);
     }
 }

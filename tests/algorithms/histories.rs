@@ -27,6 +27,7 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             let before = subject.eval(subject.now, cost, multiply);
             check_reading(&mut subject, cost, multiply, before);
             let words = subject.words.clone();
+            subject.room = draw.once_in(4).then(|| draw.below(1 << 20) as usize);
             let expected = expected(&subject, cost, multiply);
             let reading = subject.ask(cost, multiply);
             assert_eq!(reading.standing, before.standing);
@@ -43,7 +44,6 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             );
             check_reset(&mut subject, multiply, reading);
             if draw.once_in(4) {
-                compact(&mut subject, draw);
                 check_fresh(&mut subject);
             }
             wait = if reading.wait.0 > 0 {
@@ -65,7 +65,7 @@ struct Asked {
 fn expected(subject: &Subject, cost: u32, multiply: u32) -> Standing {
     let mut standing = Standing::Within;
     for rate in &subject.limit.windows {
-        let used = subject.logged(subject.now, rate.window().0) + u64::from(cost);
+        let used = subject.logged(rate.window().0) + u64::from(cost);
         let here = if cost > subject.ceiling(rate, multiply) {
             return Standing::Unsatisfiable;
         } else if used > u64::from(subject.ceiling(rate, multiply)) {
@@ -85,21 +85,6 @@ fn expected(subject: &Subject, cost: u32, multiply: u32) -> Standing {
         }
     }
     standing
-}
-
-/// Moves the state to another place in the middle of its history.
-fn compact(subject: &mut Subject, draw: &mut Draw) {
-    let now = tollgate::clock::Nanos(subject.now);
-    let least = subject.cell().needs_words(now, 0);
-    let most = subject.limit.max_words();
-    let len = draw.within(least as u64, most as u64) as usize;
-    let before = subject.eval(subject.now, 1, 1);
-    subject.relocate(if subject.limit.inline() { least } else { len });
-    assert_eq!(
-        before,
-        subject.eval(subject.now, 1, 1),
-        "a move changes nothing"
-    );
 }
 
 /// No window of real time ever holds more than its ceiling.

@@ -10,9 +10,13 @@ pub struct Subject {
     pub key: Fingerprint,
     pub words: Vec<u32>,
     pub now: u64,
+    /// When the state was last written: what had left its windows by then is forgotten.
+    pub written: u64,
     /// Units and when they were counted, never before an earlier one.
     pub admitted: Vec<(u64, u32)>,
     pub pending: u32,
+    /// When set, the state moves before it grows next, to a place so much larger than it needs.
+    pub room: Option<usize>,
 }
 
 impl Subject {
@@ -22,8 +26,10 @@ impl Subject {
             limit,
             key: Fingerprint(key),
             now,
+            written: 0,
             admitted: Vec::new(),
             pending: 0,
+            room: None,
         }
     }
 
@@ -63,12 +69,16 @@ impl Subject {
         self.words = place;
     }
 
+    /// As a store does before it writes.
     pub fn make_room(&mut self, cost: u32) {
-        let now = Nanos(self.now);
-        let needs = self.cell().needs_words(now, cost);
-        assert!(needs <= self.limit.max_words(), "room beyond the most");
-        if needs > self.words.len() {
-            self.relocate(needs);
+        let (now, most) = (self.now, self.limit.max_words());
+        let needs = self.cell().needs_words(Nanos(now), cost);
+        assert!(needs <= most, "room beyond the most");
+        let moves = self.room.take().filter(|_| cost > 0);
+        if moves.is_some() || needs > self.words.len() {
+            let before = self.eval(now, 1, 1);
+            self.relocate(needs + moves.unwrap_or(0) % (most - needs + 1));
+            assert_eq!(before, self.eval(now, 1, 1), "a move changes nothing");
         }
     }
 
@@ -88,6 +98,9 @@ impl Subject {
         let mut cell = self.cell();
         cell.apply(Nanos(now), cost, multiply);
         cell.taken(&mut reading, Nanos(now), cost, multiply);
+        if cost > 0 {
+            self.written = self.written.max(now);
+        }
         reading
     }
 
@@ -122,11 +135,17 @@ impl Subject {
     }
 
     /// Units that an exact log of ticks of `1 << shift` ns counts, as documented.
-    pub fn logged(&self, now: u64, window: u64) -> u64 {
+    pub fn logged(&self, window: u64) -> u64 {
         let shift = self.log_shift();
-        let (now, window) = (now >> shift, window.div_ceil(1 << shift));
+        let longest = self.limit.longest().0.div_ceil(1 << shift);
+        let (now, written) = (self.now >> shift, self.written >> shift);
+        let window = window.div_ceil(1 << shift);
+        let counts = |time: u64| {
+            let tick = time.div_ceil(1 << shift);
+            tick + window > now && tick + longest > written
+        };
         let newest_first = self.admitted.iter().rev();
-        let inside = newest_first.take_while(|(time, _)| time.div_ceil(1 << shift) + window > now);
+        let inside = newest_first.take_while(|(time, _)| counts(*time));
         inside.map(|(_, units)| u64::from(*units)).sum()
     }
 

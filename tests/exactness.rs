@@ -138,7 +138,7 @@ fn reservations_never_pass_the_limit() {
             if !fails {
                 open.fetch_sub(1, Relaxed);
             }
-            memory.settle(&limit, slot, one.key, 1, u32::from(fails), NOW);
+            memory.settle(&one, u32::from(fails), NOW);
             fails
         });
         assert_eq!(failed, 200, "{algorithm:?}");

@@ -26,6 +26,7 @@ struct Reservation {
     slot: Slot,
     key: Fingerprint,
     units: u32,
+    multiply: u32,
 }
 
 /// How an admitted request ended.
@@ -53,6 +54,7 @@ impl Ticket {
             slot: item.slot,
             key: item.key,
             units: item.cost,
+            multiply: item.multiply,
         });
     }
 
@@ -82,9 +84,16 @@ impl Ticket {
 
 impl Reservation {
     fn settle(&self, used: u32, now: Nanos) {
-        let limit = &self.rule.limit;
-        self.store
-            .settle(limit, self.slot, self.key, self.units, used, now);
+        let item = Item {
+            limit: &self.rule.limit,
+            slot: self.slot,
+            key: self.key,
+            cost: self.units,
+            multiply: self.multiply,
+            shadow: self.rule.shadow,
+            parents: &[],
+        };
+        self.store.settle(&item, used, now);
     }
 }
 

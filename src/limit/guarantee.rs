@@ -19,10 +19,10 @@ impl Algorithm {
         }
     }
 
-    /// The exact log where it stays small, else conservative buckets. `most` is the largest number of
-    /// units that any window admits, plans and throttle included.
-    pub fn default_for(most: u32) -> Algorithm {
-        if most <= super::LOG_DEFAULT_MAX {
+    /// The exact log where it stays small, else conservative buckets. `quota` is the largest as
+    /// written, `most` the largest that any plan and throttle make of it.
+    pub fn default_for(quota: u32, most: u32) -> Algorithm {
+        if quota <= super::LOG_DEFAULT_QUOTA && most <= super::LOG_DEFAULT_MOST {
             Algorithm::SlidingLog
         } else {
             Algorithm::SlidingWindow

@@ -17,8 +17,11 @@ pub use cell::{Cell, Shape};
 pub use rate::Rate;
 pub use rule::{Count, Disclose, Identity, Name, Rule};
 
-/// The largest quota for which the exact log of stamps is the default.
-pub const LOG_DEFAULT_MAX: u32 = 1_024;
+/// The largest quota, as written, for which the exact log of stamps is the default.
+pub const LOG_DEFAULT_QUOTA: u32 = 1_024;
+
+/// The most units that the largest plan may make of it: 64 KiB of stamps.
+pub const LOG_DEFAULT_MOST: u32 = 16_384;
 
 /// Most windows that one limit may have.
 pub const MAX_WINDOWS: usize = 8;

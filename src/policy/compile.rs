@@ -339,13 +339,10 @@ fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit 
         Some(model::Throttle::Hard | model::Throttle::Elastic) | None => Throttle::Hard,
     };
     let max_multiply = max_multiply(gateway, limit);
+    let quota = windows.iter().map(|rate| rate.quota()).max().unwrap_or(0);
     // Checked to fit: what plans and `soft` add is bounded.
-    let most = windows
-        .iter()
-        .map(|rate| throttle.ceiling(rate.quota()))
-        .max()
-        .unwrap_or(0);
-    let algorithm = algorithm(limit, most.saturating_mul(max_multiply));
+    let most = throttle.ceiling(quota).saturating_mul(max_multiply);
+    let algorithm = algorithm(limit, quota, most);
     Limit {
         windows,
         algorithm,
@@ -355,7 +352,7 @@ fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit 
     }
 }
 
-fn algorithm(limit: &model::Limit, most: u32) -> Algorithm {
+fn algorithm(limit: &model::Limit, quota: u32, most: u32) -> Algorithm {
     match limit.algorithm.map(|algorithm| algorithm.value) {
         Some("sliding-log") => Algorithm::SlidingLog,
         Some("sliding-window") => Algorithm::SlidingWindow,
@@ -367,7 +364,7 @@ fn algorithm(limit: &model::Limit, most: u32) -> Algorithm {
         Some("leaky-bucket") => Algorithm::LeakyBucket {
             max_delay: limit.delay.map(|at| at.value).unwrap_or_default(),
         },
-        _ => Algorithm::default_for(most),
+        _ => Algorithm::default_for(quota, most),
     }
 }
 

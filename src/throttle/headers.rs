@@ -56,14 +56,14 @@ impl Line {
             }
             line.push(POLICY, policies);
             let mut limit = Text::default();
-            let (name, r, t) = (name(speaker), left.remaining, left.reset.ceil_secs());
+            let (name, r, t) = (name(speaker), left.remaining, left.reset.header_secs());
             limit.add(format_args!("\"{name}\";r={r};t={t}"));
             line.push(LIMIT, limit);
         }
         if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
             line.push(X_LIMIT, Text::number(left.quota.into()));
             line.push(X_REMAINING, Text::number(left.remaining.into()));
-            line.push(X_RESET, Text::number(left.reset.ceil_secs()));
+            line.push(X_RESET, Text::number(left.reset.header_secs()));
         }
         line
     }

@@ -45,7 +45,7 @@ pub fn response(
     let names: Vec<&str> = told.map(|rule| rule.name.as_str()).collect();
     let wait = verdict
         .retry_after(rules)
-        .map(|wait| wait.ceil_secs().max(1));
+        .map(|wait| wait.header_secs().max(1));
     let detail = detail(&names, wait);
     let mut response = if grpc {
         grpc_answer(RESOURCE_EXHAUSTED, &detail)

@@ -2,7 +2,7 @@
 
 use tollgate::limit::{Algorithm, Reading, Standing};
 
-use crate::draw::{BUCKETS, Draw, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, SECOND, histories};
+use crate::draw::{BUCKETS, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, SECOND, histories};
 use crate::subject::{Subject, check_fresh, check_reading, check_reset};
 
 /// Drives histories of `algorithm`; `judge` sees each reading before it is taken and the subject

@@ -1,3 +1,5 @@
+//! Who asks, seen through whole requests.
+
 use std::sync::Arc;
 
 use http::Request;

@@ -1,3 +1,5 @@
+//! Addresses behind proxies, honest and forged.
+
 use super::*;
 
 fn trusted() -> Trusted {

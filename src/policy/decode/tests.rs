@@ -1,3 +1,5 @@
+//! What the words of a file become.
+
 use super::*;
 use crate::policy::table::{Field, Shape, Table};
 use crate::policy::tree;

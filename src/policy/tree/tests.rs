@@ -1,3 +1,5 @@
+//! Trees that YAML makes, and where their values stand.
+
 use super::*;
 
 #[track_caller]

@@ -1,3 +1,5 @@
+//! Files changed in every way that editors and mounts change them.
+
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc::channel;

@@ -1,3 +1,5 @@
+//! Patterns, good and bad.
+
 use http::Method;
 
 use super::*;

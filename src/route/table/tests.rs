@@ -1,3 +1,5 @@
+//! Which route wins.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -154,16 +154,16 @@ impl Memory {
         }
     }
 
-    /// Ends a reservation that [`Memory::take`] made: `used` units count from `now`.
-    pub fn settle(
-        &self,
-        limit: &Limit,
-        slot: Slot,
-        key: Fingerprint,
-        reserved: u32,
-        used: u32,
-        now: Nanos,
-    ) {
+    /// Ends a reservation that [`Memory::take`] made for `item`: `used` units count from `now`.
+    pub fn settle(&self, item: &Item<'_>, used: u32, now: Nanos) {
+        let Item {
+            limit,
+            slot,
+            key,
+            cost: reserved,
+            multiply,
+            ..
+        } = *item;
         let Some(info) = self.cells.slots.get(slot) else {
             return;
         };
@@ -186,16 +186,14 @@ impl Memory {
         if at.is_none() && used == 0 {
             return;
         }
-        // The plan is not known here. Without its multiplier gcra counts each unit longer, which
-        // forgives nothing; the other algorithms do not look at it.
         match self.cells.room(&mut held, at, &owner, now, used) {
             Some(at) => self.cells.change(&mut held, at, &owner, |cell| {
-                cell.settle(now, reserved, used, 1)
+                cell.settle(now, reserved, used, multiply)
             }),
             None => {
                 if let Some(at) = at {
                     self.cells.change(&mut held, at, &owner, |cell| {
-                        cell.settle(now, reserved, 0, 1)
+                        cell.settle(now, reserved, 0, multiply)
                     });
                 }
                 hedge::charge(&mut self.sketch.open(now), limit, spot.hash, used);

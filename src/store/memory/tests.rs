@@ -278,10 +278,10 @@ fn reservations_hold_until_settled() {
         let slot = memory.register("a", &limit).unwrap();
         let one = [item(&limit, slot, 1)];
         assert_eq!(admitted(&memory, &one, START, 9), 5, "{limit:?}");
-        memory.settle(&limit, slot, key(1), 1, 0, START);
+        memory.settle(&one[0], 0, START);
         assert_eq!(admitted(&memory, &one, START, 9), 1, "{limit:?}");
         for _ in 0..5 {
-            memory.settle(&limit, slot, key(1), 1, 1, START);
+            memory.settle(&one[0], 1, START);
         }
         assert_eq!(admitted(&memory, &one, START, 9), 0, "{limit:?}");
         let later = START.after(Nanos::from_secs(200));

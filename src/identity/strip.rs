@@ -64,6 +64,10 @@ impl Stripper {
     /// Who may set this header; empty when everybody may.
     fn lists(&self, name: &str) -> SmallVec<[List; 2]> {
         let mut lists = SmallVec::new();
+        let configured = self.user.is_some() || self.plan.is_some();
+        if !configured && !matches!(name.as_bytes().first(), Some(b'f' | b't' | b'x')) {
+            return lists;
+        }
         let configured = [(&self.user, List::User), (&self.plan, List::Plan)];
         for (header, list) in configured {
             if let Some(header) = header.as_ref().filter(|header| same(name, header.as_str())) {

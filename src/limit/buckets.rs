@@ -68,13 +68,19 @@ impl Ring {
     /// Until `units` of those in `window` no longer count.
     pub fn wait(self, words: &[u32], now: Nanos, window: Nanos, units: u32) -> Nanos {
         let span = window.0.div_ceil(self.length.0);
+        let (oldest, newest) = self.covered(words, now, window).into_inner();
         let mut left = units;
-        for number in self.covered(words, now, window) {
-            let count = words[self.slot(number)];
+        let mut slot = self.slot(oldest);
+        for number in oldest..=newest {
+            let count = words[slot];
             if count >= left {
                 return Nanos((number + span + 1).saturating_mul(self.length.0)).since(now);
             }
             left -= count;
+            slot += 1;
+            if slot == self.words() {
+                slot = HEAD;
+            }
         }
         Nanos::ZERO
     }

@@ -285,12 +285,12 @@ impl Cell<'_> {
                 reading.standing = Standing::Over;
             }
         }
-        reading.reset = self.reset(&reading, now, multiply);
         reading
     }
 
-    /// What is left to say once the units of `reading` have been applied.
-    pub fn taken(&self, reading: &mut Reading, now: Nanos, cost: u32, multiply: u32) {
+    /// What is left to say of a reading once it is known what was taken: `cost` units, which have been
+    /// applied, or none.
+    pub fn finish(&self, reading: &mut Reading, now: Nanos, cost: u32, multiply: u32) {
         reading.remaining = reading.remaining.saturating_sub(cost);
         reading.reset = self.reset(reading, now, multiply);
     }

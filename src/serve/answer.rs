@@ -206,7 +206,7 @@ fn grpc(status: StatusCode, detail: &str) -> Response<ReplyBody> {
         408 | 504 => 4,
         _ => 14,
     };
-    reject::grpc_answer(code, detail)
+    reject::grpc_answer(code, detail.as_bytes())
         .map(|bytes| ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
 }
 
@@ -250,7 +250,7 @@ impl From<Denied<Identified>> for Refusal {
         let style = request.routed.route().headers;
         let grpc = reject::is_grpc(&request.routed.arrival.head.headers);
         let response = reject::response(&verdict, request.rules(), style, grpc);
-        let arrival = request.routed.arrival;
+        let arrival = *request.routed.arrival;
         Refusal::new(
             Why::Limited(Box::new(response)),
             &arrival.head,

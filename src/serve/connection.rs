@@ -15,7 +15,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tower::Service;
 
 use super::gateway::Stack;
@@ -23,12 +22,10 @@ use super::guard::{Guard, Phase};
 use super::worker::Worker;
 use crate::clock::Nanos;
 use crate::telemetry::{Label, Metric};
+use crate::upstream::Socket;
 
 /// Most bytes of a request's head.
 const MAX_HEAD: usize = 64 * 1024;
-
-/// Most fields of a request's head.
-const MAX_FIELDS: usize = 100;
 
 /// How long a client may take to close after the gateway has.
 const LINGER: Duration = Duration::from_secs(2);
@@ -103,7 +100,7 @@ impl Peer {
 }
 
 /// Serves one connection to its end.
-pub async fn serve(stream: TcpStream, address: SocketAddr, worker: Rc<Worker>, stack: Stack) {
+pub async fn serve(stream: Socket, address: SocketAddr, worker: Rc<Worker>, stack: Stack) {
     let peer = Peer::new(address, &worker);
     let guard = peer.guard.clone();
     let send = worker.generation().ruleset.timeouts.send;
@@ -119,7 +116,6 @@ pub async fn serve(stream: TcpStream, address: SocketAddr, worker: Rc<Worker>, s
     });
     let connection = http1::Builder::new()
         .max_buf_size(MAX_HEAD)
-        .max_headers(MAX_FIELDS)
         .header_read_timeout(None)
         .serve_connection(io, service);
     let mut connection = pin!(connection);
@@ -141,7 +137,7 @@ pub async fn serve(stream: TcpStream, address: SocketAddr, worker: Rc<Worker>, s
 
 /// The client's socket, telling the guard what happens on it.
 struct Client {
-    stream: TcpStream,
+    stream: Socket,
     guard: Rc<Guard>,
     send: Duration,
     closing: bool,

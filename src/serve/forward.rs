@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use http::header::{HOST, HeaderName, VIA};
+use http::header::{Entry, HOST, HeaderName, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -66,7 +66,7 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
         peer,
         generation,
         note,
-    } = routed.arrival;
+    } = *routed.arrival;
     let pool = &generation.pools[upstream];
     let grpc = is_grpc(&head.headers);
 
@@ -135,32 +135,33 @@ impl Claims<'_> {
 fn announce(headers: &mut HeaderMap, peer: &Peer) {
     append(headers, X_FORWARDED_FOR, &peer.address);
     headers.append(VIA, HeaderValue::from_static("1.1 tollgate"));
-    if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
-    }
+    let proto = HeaderValue::from_static("http");
+    headers.entry(X_FORWARDED_PROTO).or_insert(proto);
     let Some(host) = headers.get(HOST).cloned() else {
         return;
     };
     let forwarded = peer.forwarded(&host);
     append(headers, FORWARDED, &forwarded);
-    if !headers.contains_key(X_FORWARDED_HOST) {
-        headers.insert(X_FORWARDED_HOST, host);
-    }
+    headers.entry(X_FORWARDED_HOST).or_insert(host);
 }
 
 /// Adds an element to a list that a trusted proxy may have begun.
 fn append(headers: &mut HeaderMap, name: HeaderName, element: &HeaderValue) {
-    if let Some(before) = headers.get(&name) {
-        let lines = headers.get_all(&name).iter().count();
-        if lines == 1 {
-            let list = [before.as_bytes(), b", ", element.as_bytes()].concat();
-            if let Ok(list) = HeaderValue::from_bytes(&list) {
-                headers.insert(name, list);
-            }
+    let mut before = match headers.entry(name) {
+        Entry::Vacant(entry) => {
+            entry.insert(element.clone());
             return;
         }
+        Entry::Occupied(entry) => entry,
+    };
+    if before.iter().nth(1).is_some() {
+        before.append(element.clone());
+        return;
     }
-    headers.append(name, element.clone());
+    let list = [before.get().as_bytes(), b", ", element.as_bytes()].concat();
+    if let Ok(list) = HeaderValue::from_bytes(&list) {
+        before.insert(list);
+    }
 }
 
 /// The target as an origin server reads it: what the client wrote, without scheme and host.

@@ -25,6 +25,10 @@ const KEPT: [HeaderName; 6] = [
 
 /// Removes the fields of one connection from a message, in either direction. `TE: trailers` stays.
 pub fn strip(headers: &mut HeaderMap) {
+    // Most messages have none of them.
+    if !headers.keys().any(of_connection) {
+        return;
+    }
     if headers.contains_key(CONNECTION) {
         strip_named(headers);
     }
@@ -38,6 +42,13 @@ pub fn strip(headers: &mut HeaderMap) {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
     }
+}
+
+fn of_connection(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" | "te"
+    )
 }
 
 fn strip_named(headers: &mut HeaderMap) {

@@ -148,7 +148,7 @@ where
                 body,
                 generation,
                 ..
-            } = &mut routed.arrival;
+            } = &mut *routed.arrival;
             let most = generation
                 .ruleset
                 .identity
@@ -201,6 +201,6 @@ fn missing(identified: &Identified) -> Option<Why> {
 }
 
 fn refuse(why: Why, identified: Identified) -> Refusal {
-    let Arrival { head, body, .. } = identified.routed.arrival;
+    let Arrival { head, body, .. } = *identified.routed.arrival;
     Refusal::new(why, &head, body)
 }

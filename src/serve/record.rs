@@ -27,7 +27,7 @@ use crate::admission::Verdict;
 use crate::clock::Nanos;
 use crate::limit::Standing;
 
-/// A request as it came in.
+/// A request as it came in; boxed, for every layer hands it on.
 pub struct Arrival {
     /// Its head.
     pub head: Parts,
@@ -160,7 +160,7 @@ pub type Fresh = (Request<Incoming>, Rc<Peer>, Rc<Generation>);
 
 impl<S> Service<Fresh> for Record<S>
 where
-    S: Service<Arrival, Response = Response<ReplyBody>, Error = Refusal>,
+    S: Service<Box<Arrival>, Response = Response<ReplyBody>, Error = Refusal>,
 {
     type Response = Response<Recorded>;
     type Error = Infallible;
@@ -194,13 +194,13 @@ where
         let body = RequestBody::new(body, guard, idle);
         let recording = Some(Recording(note.clone()));
         let connection = peer.clone();
-        let future = self.inner.call(Arrival {
+        let future = self.inner.call(Box::new(Arrival {
             head,
             body,
             peer,
             generation,
             note,
-        });
+        }));
         Recorder {
             future,
             recording,

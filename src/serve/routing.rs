@@ -16,7 +16,7 @@ use crate::route::{Found, Route, normalise};
 /// A request and the route it takes.
 pub struct Routed {
     /// The request.
-    pub arrival: Arrival,
+    pub arrival: Box<Arrival>,
     /// Its route's place among the running policies' routes.
     pub index: usize,
 }
@@ -46,7 +46,7 @@ pub struct Routing<S> {
     inner: S,
 }
 
-impl<S> Service<Arrival> for Routing<S>
+impl<S> Service<Box<Arrival>> for Routing<S>
 where
     S: Service<Routed, Response = Response<ReplyBody>, Error = Refusal>,
 {
@@ -58,7 +58,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut arrival: Arrival) -> Self::Future {
+    fn call(&mut self, mut arrival: Box<Arrival>) -> Self::Future {
         let found = framing(&arrival.head)
             .and_then(|()| settle_host(&mut arrival.head))
             .and_then(|()| find(&arrival));

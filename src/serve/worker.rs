@@ -20,6 +20,7 @@ use super::guard::{Guards, TICK};
 use super::listen::{Handed, Placed, Share};
 use crate::clock::Clock;
 use crate::telemetry::{Metric, Registry};
+use crate::upstream::Socket;
 
 /// What a worker is told.
 pub enum Order {
@@ -208,10 +209,10 @@ fn is_the_clients(error: &io::Error) -> bool {
 
 fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
     let Placed { stream, from } = placed;
-    if stream.set_nodelay(true).is_err() {
+    let Ok(stream) = Socket::new(stream) else {
         worker.share.over();
         return;
-    }
+    };
     tokio::task::spawn_local(async move {
         worker.open.increment(1.0);
         let _closed = Closed(worker.clone());

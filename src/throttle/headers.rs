@@ -1,9 +1,9 @@
 //! The rate-limit headers of an admitted or refused answer: draft-ietf-httpapi-ratelimit-headers-10
 //! and, by choice, the older `X-RateLimit-*`.
 
-use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
@@ -45,33 +45,36 @@ impl Line {
         };
         let left = speaker.reading;
         if matches!(style, HeaderStyle::Ietf | HeaderStyle::Both) {
-            let mut policies = Text::default();
+            let mut policies = Text::with_capacity(128);
             for (place, finding) in verdict.findings.iter().filter(open).enumerate() {
-                let comma = if place == 0 { "" } else { ", " };
-                let (name, quota) = (name(finding), finding.reading.quota);
-                policies.add(format_args!(
-                    "{comma}\"{name}\";q={quota};w={}",
-                    window(finding)
-                ));
+                policies.add(if place == 0 { "\"" } else { ", \"" });
+                policies.add(name(finding)).add("\";q=");
+                policies.number(finding.reading.quota).add(";w=");
+                policies.number(window(finding));
             }
             line.push(POLICY, policies);
-            let mut limit = Text::default();
-            let (name, r, t) = (name(speaker), left.remaining, left.reset.header_secs());
-            limit.add(format_args!("\"{name}\";r={r};t={t}"));
+            let mut limit = Text::with_capacity(64);
+            limit.add("\"").add(name(speaker)).add("\";r=");
+            limit.number(left.remaining).add(";t=");
+            limit.number(left.reset.header_secs());
             line.push(LIMIT, limit);
         }
         if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
-            line.push(X_LIMIT, Text::number(left.quota.into()));
-            line.push(X_REMAINING, Text::number(left.remaining.into()));
-            line.push(X_RESET, Text::number(left.reset.header_secs()));
+            line.number(X_LIMIT, left.quota.into());
+            line.number(X_REMAINING, left.remaining.into());
+            line.number(X_RESET, left.reset.header_secs());
         }
         line
     }
 
     fn push(&mut self, name: HeaderName, text: Text) {
-        if let Ok(value) = HeaderValue::from_bytes(&text.0) {
+        if let Ok(value) = HeaderValue::from_maybe_shared(text.finish()) {
             self.values.push((name, value));
         }
+    }
+
+    fn number(&mut self, name: HeaderName, number: u64) {
+        self.values.push((name, HeaderValue::from(number)));
     }
 
     /// Puts the values on an answer, over any that an upstream sent.
@@ -96,26 +99,24 @@ fn loudest(a: &&Finding, b: &&Finding) -> std::cmp::Ordering {
     weight(a).cmp(&weight(b))
 }
 
-/// A short text on the stack.
-#[derive(Default)]
-struct Text(SmallVec<[u8; 128]>);
+/// A text in the making; formatting machinery would cost as much as the decision.
+pub(super) struct Text(Vec<u8>);
 
 impl Text {
-    fn add(&mut self, text: fmt::Arguments<'_>) {
-        // Writing to memory cannot fail.
-        let _ = self.write_fmt(text);
+    pub(super) fn with_capacity(bytes: usize) -> Text {
+        Text(Vec::with_capacity(bytes))
     }
 
-    fn number(number: u64) -> Text {
-        let mut text = Text::default();
-        text.add(format_args!("{number}"));
-        text
-    }
-}
-
-impl fmt::Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
+    pub(super) fn add(&mut self, text: &str) -> &mut Text {
         self.0.extend_from_slice(text.as_bytes());
-        Ok(())
+        self
+    }
+
+    pub(super) fn number(&mut self, number: impl itoa::Integer) -> &mut Text {
+        self.add(itoa::Buffer::new().format(number))
+    }
+
+    pub(super) fn finish(self) -> Bytes {
+        self.0.into()
     }
 }

@@ -100,9 +100,8 @@ where
         let (verdict, ticket) = request.admission().decide(&request.ask());
         request.note(&verdict);
         if !verdict.admitted {
-            return Deciding::Denied {
-                denied: Some(Denied { request, verdict }),
-            };
+            let error = S::Error::from(Denied { request, verdict });
+            return Deciding::Denied { error: Some(error) };
         }
         let pass = Pass {
             headers: headers::Line::new(&verdict, request.ask().rules, request.header_style()),
@@ -135,7 +134,7 @@ pin_project! {
     #[project = DecidingProject]
     #[allow(missing_docs)]
     pub enum Deciding<R: Candidate, S: Service<R::Admitted>> {
-        Denied { denied: Option<Denied<R>> },
+        Denied { error: Option<S::Error> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<(R::Admitted, S, Pass)> },
         Running { #[pin] future: S::Future, pass: Option<Pass> },
     }
@@ -145,16 +144,15 @@ impl<R, S, B> Future for Deciding<R, S>
 where
     R: Candidate,
     S: Service<R::Admitted, Response = Response<B>>,
-    S::Error: From<Denied<R>> + Unsent,
+    S::Error: Unsent,
 {
     type Output = Result<Response<Settling<B>>, S::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match self.as_mut().project() {
-                DecidingProject::Denied { denied } => {
-                    let denied = denied.take().map(S::Error::from);
-                    return denied.map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
+                DecidingProject::Denied { error } => {
+                    return error.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e)));
                 }
                 DecidingProject::Delayed { sleep, next } => {
                     ready!(sleep.as_mut().poll(cx));

@@ -1,10 +1,12 @@
 //! The servers behind the gateway and the connections to them.
 
 pub mod pool;
+pub mod socket;
 
 use std::time::Duration;
 
 pub use pool::{Connection, Error, Pool};
+pub use socket::Socket;
 
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::{Server, Settings};
+use super::{Server, Settings, Socket};
 use crate::clock::{Clock, Nanos};
 
 /// Unused connections kept for each server.
@@ -181,7 +181,7 @@ where
                 after,
             })?
             .map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
+        let stream = Socket::new(stream).map_err(failed)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(MAX_HEAD)
             .handshake(TokioIo::new(stream))

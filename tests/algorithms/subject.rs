@@ -97,7 +97,7 @@ impl Subject {
         }
         let mut cell = self.cell();
         cell.apply(Nanos(now), cost, multiply);
-        cell.taken(&mut reading, Nanos(now), cost, multiply);
+        cell.finish(&mut reading, Nanos(now), cost, multiply);
         if cost > 0 {
             self.written = self.written.max(now);
         }

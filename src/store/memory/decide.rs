@@ -189,13 +189,15 @@ impl<'a> Call<'a> {
                 }
             }
         }
-        if self.consume {
-            for index in which {
-                if admitted {
-                    self.take(*index, &mut readings[*index]);
-                } else {
+        for index in which {
+            let reading = &mut readings[*index];
+            match (self.consume, admitted) {
+                (true, true) => self.take(*index, reading),
+                (true, false) => {
                     self.undo(*index);
+                    self.finish(*index, reading);
                 }
+                (false, _) => self.finish(*index, reading),
             }
         }
         admitted
@@ -328,7 +330,7 @@ impl<'a> Call<'a> {
         match part.at.filter(|_| part.room) {
             Some(at) => self.cells.change(&mut self.held, at, &part.owner, |cell| {
                 cell.apply(self.now, cost, multiply);
-                cell.taken(reading, self.now, total, multiply);
+                cell.finish(reading, self.now, total, multiply);
             }),
             None => reading.remaining = reading.remaining.saturating_sub(total),
         }
@@ -337,6 +339,20 @@ impl<'a> Call<'a> {
             let arrival = self.held.state(at);
             self.held
                 .set_state(at, net.budget.charge(arrival, self.now, cost));
+        }
+    }
+
+    /// Completes the reading of a cell of which nothing was taken.
+    fn finish(&mut self, index: usize, reading: &mut Reading) {
+        let part = &self.parts[index];
+        // A sketch that spoke has said when.
+        if let Some(at) = part
+            .at
+            .filter(|_| !part.stuck && reading.reset == Nanos::ZERO)
+        {
+            self.cells.look(&mut self.held, at, &part.owner, |cell| {
+                cell.finish(reading, self.now, 0, part.item.multiply);
+            });
         }
     }
 

@@ -223,23 +223,12 @@ async fn drain(mut body: RequestBody) {
     let _ = tokio::time::timeout(DRAIN_FOR, reading).await;
 }
 
-impl Why {
-    /// What an exchange that failed means: the client's body may have been what broke.
-    pub fn from_exchange(server: String, cause: hyper::Error) -> Why {
-        let source = std::error::Error::source(&cause);
-        match source.and_then(|source| source.downcast_ref::<body::Error>()) {
-            Some(body::Error::Idle(_)) => Why::SlowBody,
-            Some(body::Error::Broken(_)) => Why::BrokenBody,
-            None => Why::Upstream(upstream::Error::Exchange { server, cause }),
-        }
-    }
-}
-
 impl From<body::Error> for Why {
     fn from(error: body::Error) -> Why {
         match error {
             body::Error::Idle(_) => Why::SlowBody,
-            body::Error::Broken(_) => Why::BrokenBody,
+            // A request's body has no other.
+            body::Error::Broken(_) | body::Error::Upstream(_) => Why::BrokenBody,
         }
     }
 }

@@ -10,9 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::guard::{Guard, Interrupted, Phase};
-use crate::clock::Nanos;
 use crate::throttle::Settling;
-use crate::upstream::Connection;
+use crate::upstream::{AnswerBody, Cause, Failure};
 
 /// Why a body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +19,21 @@ pub enum Error {
     /// The client stopped sending.
     #[error("the client sent nothing for {0:?}")]
     Idle(Duration),
-    /// The other side broke the connection or the framing.
+    /// The client broke the connection or the framing.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
+    /// The upstream broke off its answer.
+    #[error("the upstream broke off its answer: {0}")]
+    Upstream(Cause),
+}
+
+impl From<Failure<Error>> for Error {
+    fn from(failure: Failure<Error>) -> Error {
+        match failure {
+            Failure::Request(error) => error,
+            Failure::Server(cause) => Error::Upstream(cause),
+        }
+    }
 }
 
 /// What a client sends; streamed, with a deadline for each piece.
@@ -146,33 +157,8 @@ fn clean(frame: Frame<Bytes>) -> Frame<Bytes> {
     }
 }
 
-/// What an upstream answers; gives the connection back to its pool at the end.
-pub struct Relay {
-    incoming: Incoming,
-    connection: Option<Connection<RequestBody>>,
-    coarse: Nanos,
-}
-
-impl Relay {
-    /// The body of an answer that came over `connection`.
-    pub fn new(incoming: Incoming, connection: Connection<RequestBody>, coarse: Nanos) -> Relay {
-        let mut relay = Relay {
-            incoming,
-            connection: Some(connection),
-            coarse,
-        };
-        relay.release_at_end();
-        relay
-    }
-
-    fn release_at_end(&mut self) {
-        if self.incoming.is_end_stream()
-            && let Some(connection) = self.connection.take()
-        {
-            connection.release(self.coarse);
-        }
-    }
-}
+/// What an upstream answers.
+pub struct Relay(pub Box<AnswerBody<RequestBody>>);
 
 impl Body for Relay {
     type Data = Bytes;
@@ -182,25 +168,16 @@ impl Body for Relay {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-        match &frame {
-            None => {
-                if let Some(connection) = self.connection.take() {
-                    connection.release(self.coarse);
-                }
-            }
-            Some(Ok(_)) => self.release_at_end(),
-            Some(Err(_)) => self.connection = None,
-        }
-        Poll::Ready(frame.map(|frame| frame.map(clean).map_err(Error::Broken)))
+        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map(clean).map_err(Error::from)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.0.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.0.size_hint()
     }
 }
 

@@ -1,13 +1,12 @@
 //! Sends an admitted request to its upstream and the answer back, streaming both ways.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::header::{Entry, HOST, HeaderName, VIA};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
-use hyper::body::Incoming;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, Version, response};
 use tower::Service;
 
 use super::answer::{Refusal, Why};
@@ -19,7 +18,7 @@ use super::identify::Identified;
 use super::record::{Arrival, Note};
 use crate::telemetry::Metric;
 use crate::throttle::reject::is_grpc;
-use crate::upstream::{self, Connection, Pool};
+use crate::upstream::{self, Exchange, Failure, Pool};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -83,22 +82,16 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
     generation.identifier.strip(peer.ip, &mut head.headers);
     claims.write(&mut head.headers);
     announce(&mut head.headers, &peer);
-    head.uri = origin_form(head.uri);
-    head.version = Version::HTTP_11;
-
-    let request = Request::from_parts(head, body);
-    let exchange = Exchange {
+    let attempt = Attempt {
         pool,
         peer: &peer,
         note: &note,
     };
-    match exchange.run(request).await {
-        Ok((response, connection)) => {
-            let (mut parts, incoming) = response.into_parts();
-            hop::strip(&mut parts.headers);
-            parts.version = Version::HTTP_11;
-            let relay = Relay::new(incoming, connection, peer.coarse());
-            Ok(Response::from_parts(parts, relay))
+    match attempt.run(&head, body).await {
+        Ok(mut response) => {
+            hop::strip(response.headers_mut());
+            *response.version_mut() = Version::HTTP_11;
+            Ok(response)
         }
         Err(why) => {
             if let Why::Upstream(error) = &why {
@@ -164,116 +157,71 @@ fn append(headers: &mut HeaderMap, name: HeaderName, element: &HeaderValue) {
     }
 }
 
-/// The target as an origin server reads it: what the client wrote, without scheme and host.
-fn origin_form(uri: Uri) -> Uri {
-    if uri.authority().is_none() {
-        return uri;
-    }
-    let path = uri.path_and_query().cloned();
-    Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")))
-}
-
-struct Exchange<'a> {
-    pool: &'a std::rc::Rc<Pool<RequestBody>>,
+struct Attempt<'a> {
+    pool: &'a std::rc::Rc<Pool>,
     peer: &'a Peer,
     note: &'a Note,
 }
 
-type Answered = (Response<Incoming>, Connection<RequestBody>);
-
-impl Exchange<'_> {
+impl Attempt<'_> {
     /// Sends the request once. Sends it again over a new connection only if it certainly did not
     /// reach the server, or if it may be repeated and the connection was one that the server may
     /// have closed in the meantime.
-    async fn run(&self, request: Request<RequestBody>) -> Result<Answered, Why> {
+    async fn run(&self, head: &Parts, body: RequestBody) -> Result<Response<Relay>, Why> {
         let connection = self.pool.checkout(false).await.map_err(Why::Upstream)?;
-        let spare = (connection.reused && repeatable(&request)).then(|| copy(&request));
-        let reused = connection.reused;
-        match self.send(connection, request).await {
-            Ok(answered) => Ok(answered),
-            Err((why, unsent)) => {
-                let again = match why {
-                    Why::Upstream(upstream::Error::Exchange { .. }) if reused => unsent.or(spare),
-                    _ => None,
-                };
-                let Some(request) = again else {
-                    return Err(why);
-                };
-                let connection = self.pool.checkout(true).await.map_err(Why::Upstream)?;
-                self.send(connection, request).await.map_err(|(why, _)| why)
+        let mut exchange = Exchange::new(connection, head, body);
+        loop {
+            match self.head(&mut exchange).await {
+                Ok(parts) => {
+                    let body = exchange.into_body(self.peer.coarse());
+                    let body = Relay(Box::new(body));
+                    return Ok(Response::from_parts(parts, body));
+                }
+                Err(Why::Upstream(upstream::Error::Exchange { .. })) if exchange.may_repeat() => {
+                    let connection = self.pool.checkout(true).await.map_err(Why::Upstream)?;
+                    exchange.repeat(connection);
+                }
+                Err(why) => return Err(why),
             }
         }
     }
 
-    async fn send(
-        &self,
-        mut connection: Connection<RequestBody>,
-        mut request: Request<RequestBody>,
-    ) -> Result<Answered, (Why, Option<Request<RequestBody>>)> {
+    async fn head(&self, exchange: &mut Exchange<RequestBody>) -> Result<response::Parts, Why> {
         if self.note.wants_server() {
-            self.note
-                .server
-                .replace(Some(connection.server().to_owned()));
-        }
-        if !request.headers().contains_key(HOST)
-            && let Ok(host) = HeaderValue::from_str(connection.server())
-        {
-            request.headers_mut().insert(HOST, host);
+            self.note.server.replace(Some(exchange.server().to_owned()));
         }
         let guard = &self.peer.guard;
         let after = self.pool.settings().first_byte;
-        let result = {
-            let mut sending = pin!(connection.send(request));
-            poll_fn(|cx| {
-                if let Poll::Ready(result) = sending.as_mut().poll(cx) {
-                    return Poll::Ready(Some(result));
-                }
-                // While the client sends its body, its own deadline runs.
-                match guard.phase() {
-                    Phase::Busy => guard.enter(Phase::FirstByte, after),
-                    phase if guard.phase_expired(phase) => return Poll::Ready(None),
-                    _ => {}
-                }
-                Poll::Pending
-            })
-            .await
-        };
+        let result = poll_fn(|cx| {
+            if let Poll::Ready(result) = exchange.poll_head(cx) {
+                return Poll::Ready(Some(result));
+            }
+            // While the client sends its body, its own deadline runs.
+            match guard.phase() {
+                Phase::Busy => guard.enter(Phase::FirstByte, after),
+                phase if guard.phase_expired(phase) => return Poll::Ready(None),
+                _ => {}
+            }
+            Poll::Pending
+        })
+        .await;
         let slow_body = guard.phase_expired(Phase::Body);
         guard.busy();
-        let server = || connection.server().to_owned();
-        match result {
-            Some(Ok(response)) => Ok((response, connection)),
-            Some(Err(_)) | None if slow_body => Err((Why::SlowBody, None)),
-            Some(Err((cause, unsent))) => {
-                let why = Why::from_exchange(server(), cause);
-                Err((why, unsent))
-            }
-            None => {
-                let error = upstream::Error::FirstByteTimeout {
-                    server: server(),
-                    after,
-                };
-                Err((Why::Upstream(error), None))
-            }
-        }
+        let server = || exchange.server().to_owned();
+        Err(match result {
+            Some(Ok(parts)) => return Ok(parts),
+            Some(Err(_)) | None if slow_body => Why::SlowBody,
+            Some(Err(Failure::Request(error))) => error.into(),
+            Some(Err(Failure::Server(cause))) => Why::Upstream(upstream::Error::Exchange {
+                server: server(),
+                cause,
+            }),
+            None => Why::Upstream(upstream::Error::FirstByteTimeout {
+                server: server(),
+                after,
+            }),
+        })
     }
-}
-
-/// Requests without a body and without an effect.
-fn repeatable(request: &Request<RequestBody>) -> bool {
-    let safe = matches!(
-        *request.method(),
-        Method::GET | Method::HEAD | Method::OPTIONS
-    );
-    safe && request.body().is_empty()
-}
-
-fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(request.body().empty_copy());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }
 
 impl Peer {

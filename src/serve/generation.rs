@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use metrics::Counter;
 
-use super::body::RequestBody;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::{Identifier, Keyer};
@@ -35,7 +34,7 @@ pub struct Generation {
     /// Decides.
     pub admission: Admission,
     /// One pool for each upstream.
-    pub pools: Vec<Rc<Pool<RequestBody>>>,
+    pub pools: Vec<Rc<Pool>>,
     /// Counters of requests, for each route and one more for requests without a route.
     pub routes: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
@@ -111,7 +110,7 @@ impl Generation {
         clock: &Clock,
     ) -> Generation {
         let ruleset = running.ruleset.clone();
-        let mut kept: HashMap<&str, &Rc<Pool<RequestBody>>> = HashMap::new();
+        let mut kept: HashMap<&str, &Rc<Pool>> = HashMap::new();
         for pool in before.iter().flat_map(|before| &before.pools) {
             kept.insert(&pool.settings().name, pool);
         }

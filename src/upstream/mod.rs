@@ -1,10 +1,27 @@
-//! The servers behind the gateway and the connections to them.
+//! The servers behind the gateway, the connections to them, and HTTP/1.1 spoken over these.
+//!
+//! The client of hyper runs each connection in a task of its own and hands requests over through
+//! channels; measured beside nginx that made a proxied request a sixth dearer. Here both directions of
+//! an exchange run in the request's own task.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `pool` | the unused connections of one worker |
+//! | `exchange` | one request and its answer |
+//! | `upload` | the request as bytes |
+//! | `answer`, `chunked` | bytes as the answer: its head, its body |
+//! | `socket` | a TCP stream |
 
+pub mod answer;
+pub mod chunked;
+pub mod exchange;
 pub mod pool;
 pub mod socket;
+pub mod upload;
 
 use std::time::Duration;
 
+pub use exchange::{AnswerBody, Cause, Exchange, Failure};
 pub use pool::{Connection, Error, Pool};
 pub use socket::Socket;
 

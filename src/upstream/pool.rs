@@ -4,25 +4,27 @@
 //! Bound: [`MAX_IDLE`] unused connections for each worker and server.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use bytes::BytesMut;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
+use super::exchange::Cause;
 use super::{Server, Settings, Socket};
 use crate::clock::{Clock, Nanos};
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;
 
-/// Most bytes of an answer's head.
-const MAX_HEAD: usize = 64 * 1024;
+/// Least and most bytes that are made room for before a read; more while an answer fills all of it.
+const LEAST_ROOM: usize = 4 * 1024;
+const MOST_ROOM: usize = 64 * 1024;
 
 /// Why an upstream gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +43,7 @@ pub enum Error {
         /// Which server.
         server: String,
         /// Why.
-        cause: std::io::Error,
+        cause: io::Error,
     },
     /// The connection broke or the answer was not HTTP.
     #[error("{server} gave no answer: {cause}")]
@@ -49,7 +51,7 @@ pub enum Error {
         /// Which server.
         server: String,
         /// Why.
-        cause: hyper::Error,
+        cause: Cause,
     },
     /// No first byte within the time allowed.
     #[error("{server} sent no answer within {after:?}")]
@@ -62,42 +64,42 @@ pub enum Error {
 }
 
 /// The connections of one worker to one upstream.
-pub struct Pool<B> {
+pub struct Pool {
     settings: Settings,
-    servers: Vec<ServerPool<B>>,
+    servers: Vec<ServerPool>,
     next: Cell<usize>,
     clock: Clock,
     connected: metrics::Counter,
 }
 
-struct ServerPool<B> {
+struct ServerPool {
     server: Server,
     name: String,
-    idle: RefCell<Vec<Idle<B>>>,
+    idle: RefCell<Vec<Idle>>,
 }
 
-struct Idle<B> {
-    sender: SendRequest<B>,
+struct Idle {
+    socket: Socket,
+    input: BytesMut,
     since: Nanos,
 }
 
 /// A connection checked out of a pool. Give it back with [`Connection::release`] once the answer
 /// has been read; dropping it closes it.
-pub struct Connection<B> {
-    pool: Rc<Pool<B>>,
+pub struct Connection {
+    pool: Rc<Pool>,
     server: usize,
-    sender: SendRequest<B>,
+    pub(super) socket: Socket,
+    /// What came in and was not looked at yet.
+    pub(super) input: BytesMut,
+    room: usize,
     /// It has carried a request before, so the server may have closed it unseen.
     pub reused: bool,
 }
 
-impl<B> Pool<B>
-where
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl Pool {
     /// No connection is made yet.
-    pub fn new(settings: Settings, clock: Clock, connected: metrics::Counter) -> Rc<Pool<B>> {
+    pub fn new(settings: Settings, clock: Clock, connected: metrics::Counter) -> Rc<Pool> {
         let servers = settings.servers.iter().map(|server| ServerPool {
             server: server.clone(),
             name: server.authority(),
@@ -120,22 +122,22 @@ where
 
     /// A connection to the server whose turn it is, an unused one if there is one. A server that
     /// cannot be reached is passed over once for each of the others.
-    pub async fn checkout(self: &Rc<Self>, fresh: bool) -> Result<Connection<B>, Error> {
+    pub async fn checkout(self: &Rc<Self>, fresh: bool) -> Result<Connection, Error> {
         let first = self.turn();
         let mut last = None;
         for step in 0..self.servers.len() {
             let server = (first + step) % self.servers.len();
-            if !fresh && let Some(sender) = self.idle(server) {
-                return Ok(self.connection(server, sender, true));
+            if !fresh && let Some(idle) = self.idle(server) {
+                return Ok(self.connection(server, idle.socket, idle.input, true));
             }
             match self.connect(server).await {
-                Ok(sender) => return Ok(self.connection(server, sender, false)),
+                Ok(socket) => return Ok(self.connection(server, socket, BytesMut::new(), false)),
                 Err(error) => last = Some(error),
             }
         }
         Err(last.unwrap_or_else(|| Error::Connect {
             server: self.settings.name.clone(),
-            cause: std::io::Error::other("the upstream has no servers"),
+            cause: io::Error::other("the upstream has no servers"),
         }))
     }
 
@@ -148,25 +150,31 @@ where
     fn connection(
         self: &Rc<Self>,
         server: usize,
-        sender: SendRequest<B>,
+        socket: Socket,
+        input: BytesMut,
         reused: bool,
-    ) -> Connection<B> {
+    ) -> Connection {
         Connection {
             pool: self.clone(),
             server,
-            sender,
+            socket,
+            input,
+            room: LEAST_ROOM,
             reused,
         }
     }
 
-    fn idle(&self, server: usize) -> Option<SendRequest<B>> {
+    fn idle(&self, server: usize) -> Option<Idle> {
         let mut idle = self.servers[server].idle.borrow_mut();
-        // One that is not ready yet is still finishing its last exchange.
-        let ready = idle.iter().rposition(|idle| idle.sender.is_ready())?;
-        Some(idle.remove(ready).sender)
+        loop {
+            let last = idle.pop()?;
+            if last.socket.is_quiet() {
+                return Some(last);
+            }
+        }
     }
 
-    async fn connect(self: &Rc<Self>, server: usize) -> Result<SendRequest<B>, Error> {
+    async fn connect(self: &Rc<Self>, server: usize) -> Result<Socket, Error> {
         let ServerPool { server, name, .. } = &self.servers[server];
         let failed = |cause| Error::Connect {
             server: name.clone(),
@@ -181,69 +189,45 @@ where
                 after,
             })?
             .map_err(failed)?;
-        let stream = Socket::new(stream).map_err(failed)?;
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(MAX_HEAD)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|cause| Error::Exchange {
-                server: name.clone(),
-                cause,
-            })?;
+        let socket = Socket::new(stream).map_err(failed)?;
         self.connected.increment(1);
-        tokio::task::spawn_local(async move {
-            // An error of the connection reaches the request that was on it.
-            let _ = connection.await;
-        });
-        Ok(sender)
+        Ok(socket)
     }
 
-    /// Closes connections that were not used for the time allowed.
+    /// Closes connections that were not used for the time allowed, or that the server has closed.
     pub fn expire(&self) {
-        let keep_since = Nanos(
-            self.clock
-                .now()
-                .0
-                .saturating_sub(Nanos::from(self.settings.idle).0),
-        );
+        let keep_since = self.clock.now().since(self.settings.idle.into());
         for server in &self.servers {
             let idle = &mut *server.idle.borrow_mut();
-            idle.retain(|idle| idle.since >= keep_since && !idle.sender.is_closed());
+            idle.retain(|idle| idle.since >= keep_since && idle.socket.is_quiet());
         }
     }
 }
 
-impl<B> Connection<B>
-where
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl Connection {
     /// The server at the other end.
     pub fn server(&self) -> &str {
         &self.pool.servers[self.server].name
     }
 
-    /// Sends a request; the answer's body must be read before the connection is released. When the
-    /// request was certainly not sent, it comes back with the error.
-    pub async fn send(
-        &mut self,
-        request: Request<B>,
-    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<B>>)> {
-        self.sender
-            .try_send_request(request)
-            .await
-            .map_err(|mut error| {
-                let unsent = error.take_message();
-                (error.into_error(), unsent)
-            })
+    /// Reads into `input`; 0 at the end.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.input.reserve(self.room);
+        let spare = self.input.capacity() - self.input.len();
+        let read = ready!(pin!(self.socket.read_buf(&mut self.input)).poll(cx))?;
+        if read == spare {
+            self.room = (self.room * 4).min(MOST_ROOM);
+        }
+        Poll::Ready(Ok(read))
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
     pub fn release(self, now: Nanos) {
         let mut idle = self.pool.servers[self.server].idle.borrow_mut();
-        if idle.len() < MAX_IDLE && !self.sender.is_closed() {
+        if idle.len() < MAX_IDLE {
             idle.push(Idle {
-                sender: self.sender,
+                socket: self.socket,
+                input: self.input,
                 since: now,
             });
         }

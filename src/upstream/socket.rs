@@ -21,6 +21,12 @@ impl Socket {
         stream.set_nodelay(true)?;
         Ok(Socket(stream))
     }
+
+    /// Nothing has come in, not even the end. Asks the kernel only when it said that something did.
+    pub fn is_quiet(&self) -> bool {
+        let nothing = self.0.try_read(&mut [0]);
+        nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
 }
 
 impl AsyncRead for Socket {

@@ -1,0 +1,208 @@
+//! The chunked coding of RFC 9112 section 7.1, read strictly: a size is hexadecimal digits and
+//! nothing else counts as one, lines end in CRLF, and neither lines nor trailers grow without bound.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::answer::Malformed;
+
+/// Longest line with a chunk's size, extensions included.
+const MAX_LINE: usize = 4 * 1024;
+
+/// Most bytes of trailers.
+const MAX_TRAILERS: usize = 16 * 1024;
+
+/// Most trailer fields.
+const MAX_FIELDS: usize = 64;
+
+/// Where in a chunked body a reader is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunked {
+    /// Before a line with a size.
+    Size,
+    /// Inside a chunk, so many bytes before its end.
+    Data(u64),
+    /// Before the line end that closes a chunk.
+    DataEnd,
+    /// After the last chunk.
+    Trailers,
+    /// After everything.
+    Done,
+}
+
+/// What the next bytes are.
+#[derive(Debug, PartialEq)]
+pub enum Piece {
+    /// Too few to tell.
+    More,
+    /// Content.
+    Data(Bytes),
+    /// The trailers; nothing follows.
+    Trailers(HeaderMap),
+    /// The end, without trailers.
+    End,
+}
+
+impl Chunked {
+    /// Takes the next piece off the front of `input`.
+    pub fn next(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
+        loop {
+            match *self {
+                Chunked::Size => match size(input)? {
+                    None => return Ok(Piece::More),
+                    Some(0) => *self = Chunked::Trailers,
+                    Some(size) => *self = Chunked::Data(size),
+                },
+                Chunked::Data(left) => {
+                    if input.is_empty() {
+                        return Ok(Piece::More);
+                    }
+                    let here = usize::try_from(left).map_or(input.len(), |l| l.min(input.len()));
+                    let left = left - here as u64;
+                    *self = if left == 0 {
+                        Chunked::DataEnd
+                    } else {
+                        Chunked::Data(left)
+                    };
+                    return Ok(Piece::Data(input.split_to(here).freeze()));
+                }
+                Chunked::DataEnd => {
+                    match (input.first(), input.get(1)) {
+                        (Some(b'\r'), Some(b'\n')) => input.advance(2),
+                        (None, _) | (Some(b'\r'), None) => return Ok(Piece::More),
+                        _ => return Err(Malformed("a chunk is longer than it says")),
+                    }
+                    *self = Chunked::Size;
+                }
+                Chunked::Trailers => return self.trailers(input),
+                Chunked::Done => return Ok(Piece::End),
+            }
+        }
+    }
+
+    fn trailers(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let (end, map) = match httparse::parse_headers(input, &mut fields) {
+            Ok(httparse::Status::Complete((end, fields))) => (end, map(fields)?),
+            Ok(httparse::Status::Partial) if input.len() <= MAX_TRAILERS => return Ok(Piece::More),
+            _ => return Err(Malformed("the trailers cannot be read")),
+        };
+        input.advance(end);
+        *self = Chunked::Done;
+        Ok(if map.is_empty() {
+            Piece::End
+        } else {
+            Piece::Trailers(map)
+        })
+    }
+}
+
+fn size(input: &mut BytesMut) -> Result<Option<u64>, Malformed> {
+    let wrong = Malformed("a chunk's size cannot be read");
+    let Some(end) = input.iter().take(MAX_LINE).position(|b| *b == b'\n') else {
+        return if input.len() < MAX_LINE {
+            Ok(None)
+        } else {
+            Err(wrong)
+        };
+    };
+    let line = input[..end].strip_suffix(b"\r").ok_or(wrong)?;
+    let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let extension = line[digits..].trim_ascii_start();
+    if digits == 0 || digits > 16 || !matches!(extension.first(), None | Some(b';')) {
+        return Err(wrong);
+    }
+    let value = |byte: u8| char::from(byte).to_digit(16).map_or(0, u64::from);
+    let size = line[..digits].iter().fold(0, |n, b| n << 4 | value(*b));
+    input.advance(end + 1);
+    Ok(Some(size))
+}
+
+fn map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
+    let mut map = HeaderMap::with_capacity(fields.len());
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let value = HeaderValue::from_bytes(field.value);
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(Malformed("the trailers cannot be read"));
+        };
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The content, the trailers and what is left of `text`, however it is cut.
+    fn read(text: &[u8], cut: usize) -> Result<(Vec<u8>, HeaderMap, usize), Malformed> {
+        let (mut chunked, mut input) = (Chunked::Size, BytesMut::new());
+        let (mut content, mut trailers) = (Vec::new(), HeaderMap::new());
+        let mut rest = text.chunks(cut);
+        loop {
+            match chunked.next(&mut input)? {
+                Piece::More => match rest.next() {
+                    Some(more) => input.extend_from_slice(more),
+                    None => return Err(Malformed("too short")),
+                },
+                Piece::Data(data) => content.extend_from_slice(&data),
+                Piece::Trailers(map) => trailers = map,
+                Piece::End => break,
+            }
+        }
+        let left = input.len() + rest.map(<[u8]>::len).sum::<usize>();
+        Ok((content, trailers, left))
+    }
+
+    #[test]
+    fn bodies() {
+        let cases: [(&[u8], &str, usize, usize); 5] = [
+            (b"0\r\n\r\n", "", 0, 0),
+            (b"3\r\nabc\r\n0\r\n\r\nHTTP/", "abc", 0, 5),
+            (
+                b"3;x=\"y\"\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\n",
+                "abc0123456789",
+                0,
+                0,
+            ),
+            (b"1 ; a\r\na\r\n000\r\nx-a: 1\r\nx-b: 2\r\n\r\n", "a", 2, 0),
+            (b"1\r\n\n\r\n0\r\n\r\n", "\n", 0, 0),
+        ];
+        for (text, content, trailers, left) in cases {
+            for cut in 1..=text.len() {
+                let read = read(text, cut).unwrap();
+                assert_eq!(read.0, content.as_bytes());
+                assert_eq!((read.1.len(), read.2), (trailers, left), "cut {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently() {
+        let cases: [&[u8]; 12] = [
+            b"\r\n",
+            b"3\nabc\r\n0\r\n\r\n",
+            b"+3\r\nabc\r\n0\r\n\r\n",
+            b"0x3\r\nabc\r\n0\r\n\r\n",
+            b"3 3\r\nabc\r\n0\r\n\r\n",
+            b" 3\r\nabc\r\n0\r\n\r\n",
+            b"-1\r\na\r\n",
+            b"3\r\nabcd\r\n0\r\n\r\n",
+            b"3\r\nabc\n0\r\n\r\n",
+            b"00000000000000003\r\nabc\r\n0\r\n\r\n",
+            b"g\r\n",
+            b"0\r\nx y: 1\r\n\r\n",
+        ];
+        for text in cases {
+            for cut in 1..=text.len() {
+                let result = read(text, cut);
+                assert!(result.is_err(), "{:?}", String::from_utf8_lossy(text));
+            }
+        }
+        let long = [b"1;".to_vec(), vec![b'a'; MAX_LINE]].concat();
+        assert!(read(&long, 1000).is_err());
+        let many = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(MAX_TRAILERS / 5)].concat();
+        assert!(read(&many, 1000).is_err());
+    }
+}

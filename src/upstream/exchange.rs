@@ -1,0 +1,267 @@
+//! One request over one connection and its answer: both directions run in the task of the request, so
+//! that nothing is handed from task to task.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, response};
+use http_body::{Body, Frame, SizeHint};
+
+use super::answer::{Framing, Malformed, Reader};
+use super::chunked::Piece;
+use super::pool::Connection;
+use super::upload::{Broken, Upload};
+use crate::clock::Nanos;
+
+/// Why an exchange came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The connection broke.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It ended too early.
+    #[error("the connection was closed")]
+    Closed,
+    /// What came back is not an answer.
+    #[error("what it sent is not an answer: {0}")]
+    Malformed(#[from] Malformed),
+}
+
+/// Which side an exchange failed on; `E` is what the request's body breaks with.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure<E> {
+    /// The request's body broke off.
+    #[error("the request broke off")]
+    Request(E),
+    /// The server did not answer, or broke off its answer.
+    #[error(transparent)]
+    Server(Cause),
+}
+
+impl<E> From<Cause> for Failure<E> {
+    fn from(cause: Cause) -> Failure<E> {
+        Failure::Server(cause)
+    }
+}
+
+impl<E> From<io::Error> for Failure<E> {
+    fn from(error: io::Error) -> Failure<E> {
+        Failure::Server(error.into())
+    }
+}
+
+impl<E> From<Malformed> for Failure<E> {
+    fn from(malformed: Malformed) -> Failure<E> {
+        Failure::Server(malformed.into())
+    }
+}
+
+/// See the module.
+pub struct Exchange<B> {
+    connection: Connection,
+    upload: Upload<B>,
+    reader: Reader,
+    /// All of the request has been sent, or no more of it will be.
+    sent: bool,
+    /// The server stopped taking the request.
+    failed: Option<io::Error>,
+    framing: Framing,
+    keep: bool,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
+    /// A request that has not been sent.
+    pub fn new(connection: Connection, head: &Parts, body: B) -> Exchange<B> {
+        Exchange {
+            upload: Upload::new(head, connection.server(), body),
+            connection,
+            reader: Reader {
+                bodiless: head.method == Method::HEAD,
+                interim: 0,
+            },
+            sent: false,
+            failed: None,
+            framing: Framing::Length(0),
+            keep: false,
+        }
+    }
+
+    /// The server that is asked.
+    pub fn server(&self) -> &str {
+        self.connection.server()
+    }
+
+    /// Whether the request, having failed, may be sent over another connection: the server may have
+    /// closed this one while it was unused, and nothing was answered.
+    pub fn may_repeat(&self) -> bool {
+        let silent = self.connection.input.is_empty() && self.reader.interim == 0;
+        self.connection.reused && silent && self.upload.may_repeat()
+    }
+
+    /// The same request over another connection.
+    pub fn repeat(&mut self, connection: Connection) {
+        self.connection = connection;
+        self.upload.repeat();
+        self.sent = false;
+        self.failed = None;
+    }
+
+    /// Sends, and reads the answer's head.
+    pub fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<response::Parts, Failure<B::Error>>> {
+        self.send(cx)?;
+        loop {
+            if let Some(head) = self.reader.next(&mut self.connection.input)? {
+                (self.framing, self.keep) = (head.framing, head.keep);
+                return Poll::Ready(Ok(head.parts));
+            }
+            let read = ready!(self.connection.poll_read(cx));
+            match (read, self.failed.take()) {
+                (Ok(1..), failed) => self.failed = failed,
+                // The write says more than the read that failed after it.
+                (_, Some(error)) | (Err(error), None) => return Poll::Ready(Err(error.into())),
+                (Ok(0), None) => return Poll::Ready(Err(Cause::Closed.into())),
+            }
+        }
+    }
+
+    /// A server may answer and stop reading, so a write that fails does not end the exchange.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Failure<B::Error>> {
+        if self.sent {
+            return Ok(());
+        }
+        match self.upload.poll_send(cx, &mut self.connection.socket) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => self.sent = true,
+            Poll::Ready(Err(Broken::Body(error))) => return Err(Failure::Request(error)),
+            Poll::Ready(Err(Broken::Server(error))) => {
+                self.sent = true;
+                self.failed = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The body, once the head is there. `now` may be coarse.
+    pub fn into_body(self, now: Nanos) -> AnswerBody<B> {
+        let mut body = AnswerBody {
+            exchange: Some(self),
+            failure: None,
+            now,
+        };
+        body.finish_if_over();
+        body
+    }
+}
+
+/// The body of an answer, streamed; at its end the connection goes back to its pool.
+pub struct AnswerBody<B: Body> {
+    exchange: Option<Exchange<B>>,
+    failure: Option<Failure<B::Error>>,
+    now: Nanos,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
+    fn finish_if_over(&mut self) {
+        let over = self.exchange.as_ref().map(|e| e.framing);
+        if over == Some(Framing::Length(0)) {
+            self.finish();
+        }
+    }
+
+    /// The answer is over. What was left unsent or unread ends the connection too.
+    fn finish(&mut self) {
+        let Some(exchange) = self.exchange.take() else {
+            return;
+        };
+        let whole = exchange.sent && exchange.failed.is_none();
+        if exchange.keep && whole && exchange.connection.input.is_empty() {
+            exchange.connection.release(self.now);
+        }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Failure<B::Error>>> {
+        let Some(exchange) = &mut self.exchange else {
+            return Poll::Ready(Ok(Piece::End));
+        };
+        exchange.send(cx)?;
+        loop {
+            let input = &mut exchange.connection.input;
+            let piece = match &mut exchange.framing {
+                Framing::Chunked(chunked) => chunked.next(input)?,
+                Framing::Length(0) => Piece::End,
+                _ if input.is_empty() => Piece::More,
+                Framing::Length(left) => {
+                    let here = usize::try_from(*left).map_or(input.len(), |l| l.min(input.len()));
+                    *left -= here as u64;
+                    Piece::Data(input.split_to(here).freeze())
+                }
+                Framing::Close => Piece::Data(input.split().freeze()),
+            };
+            if piece != Piece::More {
+                return Poll::Ready(Ok(piece));
+            }
+            if ready!(exchange.connection.poll_read(cx))? == 0 {
+                return Poll::Ready(match exchange.framing {
+                    Framing::Close => Ok(Piece::End),
+                    _ => Err(Cause::Closed.into()),
+                });
+            }
+        }
+    }
+}
+
+impl<B> Body for AnswerBody<B>
+where
+    B: Body<Data = Bytes, Error: Unpin> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Failure<B::Error>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+        if let Some(failure) = self.failure.take() {
+            self.exchange = None;
+            return Poll::Ready(Some(Err(failure)));
+        }
+        Poll::Ready(match ready!(self.poll_piece(cx)) {
+            Ok(Piece::Data(data)) => {
+                self.finish_if_over();
+                Some(Ok(Frame::data(data)))
+            }
+            Ok(Piece::Trailers(trailers)) => {
+                self.finish();
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Ok(Piece::End | Piece::More) => {
+                self.finish();
+                None
+            }
+            Err(failure) => {
+                // The next time, so that what came before it goes out first.
+                self.failure = Some(failure);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.exchange.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.exchange.as_ref().map(|exchange| exchange.framing) {
+            None => SizeHint::with_exact(0),
+            Some(Framing::Length(left)) => SizeHint::with_exact(left),
+            Some(Framing::Chunked(_) | Framing::Close) => SizeHint::default(),
+        }
+    }
+}

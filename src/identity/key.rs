@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use siphasher::sip128::SipHasher13;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::limit::Fingerprint;
 
@@ -59,17 +59,21 @@ impl Keyer {
 
     /// The fingerprint of `bytes` in `domain`.
     pub fn fingerprint(&self, domain: Domain, bytes: &[u8]) -> Fingerprint {
-        let mut hasher = self.0;
-        hasher.write(&[domain as u8]);
-        hasher.write(bytes);
-        finish(&hasher)
+        let mut text: SmallVec<[u8; 128]> = SmallVec::new();
+        text.push(domain as u8);
+        text.extend_from_slice(bytes);
+        self.hash(&text)
+    }
+
+    fn hash(&self, bytes: &[u8]) -> Fingerprint {
+        Fingerprint(self.0.hash(bytes).as_u128())
     }
 
     /// Begins the fingerprint of several parts.
     pub fn mix(&self) -> Mixer<'_> {
         Mixer {
             keyer: self,
-            bytes: SmallVec::new(),
+            bytes: smallvec![Domain::Key as u8],
         }
     }
 }
@@ -99,15 +103,9 @@ impl Mixer<'_> {
 
     /// The fingerprint of all parts, nothing when there is none.
     pub fn finish(self) -> Option<Fingerprint> {
-        let some = !self.bytes.is_empty();
-        some.then(|| self.keyer.fingerprint(Domain::Key, &self.bytes))
+        let some = self.bytes.len() > 1;
+        some.then(|| self.keyer.hash(&self.bytes))
     }
-}
-
-fn finish(hasher: &SipHasher13) -> Fingerprint {
-    use siphasher::sip128::Hasher128;
-
-    Fingerprint(hasher.finish128().as_u128())
 }
 
 #[cfg(test)]

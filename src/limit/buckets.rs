@@ -56,30 +56,35 @@ impl Ring {
         let Some(apart) = newest.checked_sub(oldest) else {
             return 0;
         };
-        // The covered counts lie side by side but for one turn of the ring.
+        let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
+        let [before, after] = self.counts(words, oldest, apart);
+        u32::try_from(sum(before) + sum(after)).unwrap_or(u32::MAX)
+    }
+
+    /// The counts from bucket `oldest` on: they lie side by side but for one turn of the ring.
+    fn counts(self, words: &[u32], oldest: u64, apart: u64) -> [&[u32]; 2] {
         let (first, many) = (self.slot(oldest), apart as usize + 1);
         let turn = self.words();
         let before = &words[first..turn.min(first + many)];
         let after = &words[HEAD..(first + many).max(turn) - turn + HEAD];
-        let counts = before.iter().chain(after).map(|count| u64::from(*count));
-        u32::try_from(counts.sum::<u64>()).unwrap_or(u32::MAX)
+        [before, after]
     }
 
     /// Until `units` of those in `window` no longer count.
     pub fn wait(self, words: &[u32], now: Nanos, window: Nanos, units: u32) -> Nanos {
         let span = window.0.div_ceil(self.length.0);
         let (oldest, newest) = self.covered(words, now, window).into_inner();
-        let mut left = units;
-        let mut slot = self.slot(oldest);
-        for number in oldest..=newest {
-            let count = words[slot];
-            if count >= left {
-                return Nanos((number + span + 1).saturating_mul(self.length.0)).since(now);
-            }
-            left -= count;
-            slot += 1;
-            if slot == self.words() {
-                slot = HEAD;
+        let Some(apart) = newest.checked_sub(oldest) else {
+            return Nanos::ZERO;
+        };
+        let (mut left, mut number) = (units, oldest);
+        for counts in self.counts(words, oldest, apart) {
+            for count in counts {
+                if *count >= left {
+                    return Nanos((number + span + 1).saturating_mul(self.length.0)).since(now);
+                }
+                left -= count;
+                number += 1;
             }
         }
         Nanos::ZERO

@@ -77,7 +77,7 @@ impl Limit {
                     .iter()
                     .map(|rate| self.bounds(rate, self.max_multiply).1);
                 let stamps = most.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
-                return size_class(2 + stamps as usize + self.pending_words());
+                return sliding_log::size_class(2 + stamps as usize + self.pending_words());
             }
             Algorithm::SlidingWindow => self
                 .windows
@@ -99,7 +99,7 @@ impl Limit {
 
     fn log_words(&self, state: &[u32], now: Nanos, cost: u32) -> usize {
         let words = sliding_log::needs_words(self, state, now, cost) + self.pending_words();
-        size_class(words).min(self.max_words())
+        sliding_log::size_class(words).min(self.max_words())
     }
 
     /// The most units that may count in a window, within the rate and with what the throttle lends.
@@ -128,17 +128,6 @@ impl Limit {
             }
             _ => (base, ceiling),
         }
-    }
-}
-
-/// Sizes in which logs grow, in words: powers of two and the halves between them.
-fn size_class(words: usize) -> usize {
-    let power = words.max(4).next_power_of_two();
-    let between = power / 4 * 3;
-    if between >= words && between >= 4 {
-        between
-    } else {
-        power
     }
 }
 
@@ -298,6 +287,14 @@ impl Cell<'_> {
     /// Until the window that speaks has one more unit than remains now.
     fn reset(&self, reading: &Reading, now: Nanos, multiply: u32) -> Nanos {
         let window = self.window(usize::from(reading.window), multiply);
+        let exact = matches!(
+            self.limit.algorithm,
+            Algorithm::SlidingLog | Algorithm::SlidingWindow | Algorithm::MultiLevel
+        );
+        if reading.remaining > 0 && exact && !self.limit.reserves {
+            // The oldest unit is what leaves next.
+            return window.wait(now, 1);
+        }
         let (base, _) = self.limit.bounds(&window.rate, multiply);
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());

@@ -120,6 +120,17 @@ pub(super) fn needs_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -
     HEAD + live.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
 }
 
+/// Sizes in which logs grow, in words: powers of two and the halves between them.
+pub(super) fn size_class(words: usize) -> usize {
+    let power = words.max(4).next_power_of_two();
+    let between = power / 4 * 3;
+    if between >= words && between >= 4 {
+        between
+    } else {
+        power
+    }
+}
+
 /// Copies what is inside the longest window to the start of a larger or smaller ring.
 pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u32]) {
     target.fill(0);

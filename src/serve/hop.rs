@@ -55,7 +55,10 @@ fn strip_named(headers: &mut HeaderMap) {
     let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
     for value in headers.get_all(CONNECTION) {
         for token in value.as_bytes().split(|byte| *byte == b',') {
-            if let Ok(name) = HeaderName::from_bytes(token.trim_ascii())
+            let token = token.trim_ascii();
+            let usual = [&b"keep-alive"[..], b"close"];
+            if !usual.contains(&token)
+                && let Ok(name) = HeaderName::from_bytes(token)
                 && name != TE
                 && !KEPT.contains(&name)
             {

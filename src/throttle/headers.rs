@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
@@ -44,19 +45,19 @@ impl Line {
         };
         let left = speaker.reading;
         if matches!(style, HeaderStyle::Ietf | HeaderStyle::Both) {
-            let mut policies = Text::default();
+            let mut policies = Text::with_capacity(128);
             for (place, finding) in verdict.findings.iter().filter(open).enumerate() {
                 policies.add(if place == 0 { "\"" } else { ", \"" });
                 policies.add(name(finding)).add("\";q=");
                 policies.number(finding.reading.quota).add(";w=");
                 policies.number(window(finding));
             }
-            line.push(POLICY, &policies);
-            let mut limit = Text::default();
+            line.push(POLICY, policies);
+            let mut limit = Text::with_capacity(64);
             limit.add("\"").add(name(speaker)).add("\";r=");
             limit.number(left.remaining).add(";t=");
             limit.number(left.reset.header_secs());
-            line.push(LIMIT, &limit);
+            line.push(LIMIT, limit);
         }
         if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
             line.number(X_LIMIT, left.quota.into());
@@ -66,8 +67,8 @@ impl Line {
         line
     }
 
-    fn push(&mut self, name: HeaderName, text: &Text) {
-        if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
+    fn push(&mut self, name: HeaderName, text: Text) {
+        if let Ok(value) = HeaderValue::from_maybe_shared(text.finish()) {
             self.values.push((name, value));
         }
     }
@@ -99,10 +100,13 @@ fn loudest(a: &&Finding, b: &&Finding) -> std::cmp::Ordering {
 }
 
 /// A text in the making; formatting machinery would cost as much as the decision.
-#[derive(Default)]
-pub(super) struct Text(SmallVec<[u8; 384]>);
+pub(super) struct Text(Vec<u8>);
 
 impl Text {
+    pub(super) fn with_capacity(bytes: usize) -> Text {
+        Text(Vec::with_capacity(bytes))
+    }
+
     pub(super) fn add(&mut self, text: &str) -> &mut Text {
         self.0.extend_from_slice(text.as_bytes());
         self
@@ -112,7 +116,7 @@ impl Text {
         self.add(itoa::Buffer::new().format(number))
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
+    pub(super) fn finish(self) -> Bytes {
+        self.0.into()
     }
 }

@@ -47,9 +47,9 @@ pub fn response(
         .retry_after(rules)
         .map(|wait| wait.header_secs().max(1));
     let mut response = if grpc {
-        let mut detail = Text::default();
+        let mut detail = Text::with_capacity(128);
         describe(&mut detail, &names, wait);
-        grpc_answer(RESOURCE_EXHAUSTED, detail.as_bytes())
+        grpc_answer(RESOURCE_EXHAUSTED, &detail.finish())
     } else {
         problem(&names, wait)
     };
@@ -87,7 +87,7 @@ fn list(text: &mut Text, names: &[&str], quote: &str) {
 
 /// Written by hand: nothing in it needs escaping, for limits are called by plain words.
 fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
-    let mut body = Text::default();
+    let mut body = Text::with_capacity(384);
     body.add("{\"type\":\"").add(QUOTA_EXCEEDED);
     body.add("\",\"title\":\"Request quota exceeded\",\"status\":429,\"detail\":\"");
     describe(&mut body, names, wait);
@@ -98,7 +98,7 @@ fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
         body.add("]");
     }
     body.add("}");
-    let mut response = Response::new(Bytes::copy_from_slice(body.as_bytes()));
+    let mut response = Response::new(body.finish());
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response

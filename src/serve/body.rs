@@ -10,8 +10,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::guard::{Guard, Interrupted, Phase};
+use crate::http1::Cause;
 use crate::throttle::Settling;
-use crate::upstream::{AnswerBody, Cause, Failure};
+use crate::upstream::{AnswerBody, Failure};
 
 /// Why a body broke off.
 #[derive(Debug, thiserror::Error)]

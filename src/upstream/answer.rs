@@ -1,41 +1,17 @@
-//! The head of an answer and what it says of the body: RFC 9112 sections 4 and 6.3, read strictly.
-//! What two readers could take for different messages is no answer.
+//! The head of an answer, read strictly.
 
 use std::mem::MaybeUninit;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode, Version};
+use http::{Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
-use smallvec::SmallVec;
 
-use super::chunked::Chunked;
-
-/// Most bytes of an answer's head.
-pub const MAX_HEAD: usize = 64 * 1024;
-
-/// Most fields of an answer's head.
-const MAX_FIELDS: usize = 100;
+use crate::http1::fields::range;
+use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Places};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
-
-/// Why bytes are not an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(pub &'static str);
-
-/// How far a body reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// So many bytes.
-    Length(u64),
-    /// To the last chunk.
-    Chunked(Chunked),
-    /// To the end of the connection.
-    Close,
-}
 
 /// The head of a final answer.
 #[derive(Debug)]
@@ -79,13 +55,12 @@ impl Reader {
     }
 }
 
-/// Where the parts of a head are, by offsets.
 struct Raw {
     end: usize,
-    version: Version,
+    newer: bool,
     status: StatusCode,
-    reason: (usize, usize),
-    fields: SmallVec<[[u32; 4]; 24]>,
+    reason: (u32, u32),
+    places: Places,
 }
 
 fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
@@ -99,78 +74,45 @@ fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(Malformed("it has too many fields")),
-        Err(_) => return Err(Malformed("it is not HTTP")),
+        Err(_) => return Err(Malformed("its head cannot be read")),
         Ok(_) => return Err(Malformed("its head is too long")),
     };
-    let start = input.as_ptr() as usize;
-    let place = |bytes: &[u8]| [(bytes.as_ptr() as usize - start) as u32, bytes.len() as u32];
-    let places = head.headers.iter().map(|field| {
-        let ([name, name_len], [value, value_len]) =
-            (place(field.name.as_bytes()), place(field.value));
-        [name, name_len, value, value_len]
-    });
+    let places = Places::new(input, head.headers);
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
-    // An empty one is no part of the input.
-    let reason = head.reason.filter(|reason| !reason.is_empty());
-    let [reason, length] = reason.map_or([0, 0], |reason| place(reason.as_bytes()));
     Ok(Some(Raw {
         end,
-        version: match head.version {
-            Some(0) => Version::HTTP_10,
-            _ => Version::HTTP_11,
-        },
+        newer: head.version == Some(1),
         status: status.ok_or(Malformed("its status is not one"))?,
-        reason: (reason as usize, length as usize),
-        fields: places.collect(),
+        reason: places.of(head.reason.unwrap_or_default()),
+        places,
     }))
 }
 
 impl Raw {
     fn head(self, input: &mut BytesMut, bodiless: bool) -> Result<Head, Malformed> {
         let bytes = input.split_to(self.end).freeze();
+        let (headers, said) = self.places.read(&bytes)?;
         let mut response = Response::new(());
         *response.status_mut() = self.status;
-        *response.version_mut() = self.version;
+        *response.headers_mut() = headers;
+        *response.version_mut() = Version::HTTP_11;
         self.keep_reason(&bytes, &mut response);
-        let mut said = Said {
-            keep: self.version == Version::HTTP_11,
-            ..Said::default()
-        };
-        let headers = response.headers_mut();
-        headers.reserve(self.fields.len() + 4);
-        for [name, name_len, value, value_len] in self.fields {
-            let piece = |start: u32, len: u32| start as usize..(start + len) as usize;
-            let name = HeaderName::from_bytes(&bytes[piece(name, name_len)]);
-            let value = HeaderValue::from_maybe_shared(bytes.slice(piece(value, value_len)));
-            let (Ok(name), Ok(value)) = (name, value) else {
-                return Err(Malformed("it has a field that is not one"));
-            };
-            said.note(&name, &value)?;
-            headers.append(name, value);
-        }
-        let status = self.status;
-        let bodiless = bodiless || matches!(status.as_u16(), 204 | 304);
-        let framing = match (said.chunked, said.length) {
-            _ if bodiless => Framing::Length(0),
-            (true, length) => {
-                if length.is_some() || self.version != Version::HTTP_11 {
-                    return Err(Malformed("it says its length in two ways"));
-                }
-                Framing::Chunked(Chunked::Size)
-            }
-            (false, Some(length)) => Framing::Length(length),
-            (false, None) => Framing::Close,
+        let bodiless = bodiless || matches!(self.status.as_u16(), 204 | 304);
+        let framing = if bodiless {
+            Framing::Length(0)
+        } else {
+            said.framing(self.newer, Framing::Close)?
         };
         Ok(Head {
             parts: response.into_parts().0,
             framing,
-            keep: said.keep && framing != Framing::Close,
+            keep: said.keeps(self.newer) && framing != Framing::Close,
         })
     }
 
     /// Keeps a reason phrase that is not the usual one.
     fn keep_reason(&self, bytes: &Bytes, response: &mut Response<()>) {
-        let reason = bytes.slice(self.reason.0..self.reason.0 + self.reason.1);
+        let reason = bytes.slice(range(self.reason.0, self.reason.1));
         let usual = self.status.canonical_reason().unwrap_or_default();
         if reason != usual.as_bytes()
             && let Ok(reason) = ReasonPhrase::try_from(reason)
@@ -180,48 +122,10 @@ impl Raw {
     }
 }
 
-/// What the fields say of framing.
-#[derive(Default)]
-struct Said {
-    length: Option<u64>,
-    chunked: bool,
-    keep: bool,
-}
-
-impl Said {
-    fn note(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<(), Malformed> {
-        if name == CONTENT_LENGTH {
-            let length = length(value).ok_or(Malformed("its length is not a number"))?;
-            if self.length.is_some() {
-                return Err(Malformed("it says its length twice"));
-            }
-            self.length = Some(length);
-        } else if name == TRANSFER_ENCODING {
-            if self.chunked || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
-                return Err(Malformed("its transfer coding is not `chunked`"));
-            }
-            self.chunked = true;
-        } else if name == CONNECTION {
-            let has = |word: &[u8]| {
-                let mut parts = value.as_bytes().split(|byte| *byte == b',');
-                parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(word))
-            };
-            self.keep = !has(b"close") && (self.keep || has(b"keep-alive"));
-        }
-        Ok(())
-    }
-}
-
-fn length(value: &HeaderValue) -> Option<u64> {
-    let digits = value.as_bytes();
-    let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    let text = value.to_str().ok().filter(|_| plain)?;
-    text.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http1::chunked::Chunked;
 
     fn read(text: &[u8], bodiless: bool, cut: usize) -> Result<Option<Head>, Malformed> {
         let mut reader = Reader {

@@ -10,25 +10,12 @@ use http::request::Parts;
 use http::{Method, response};
 use http_body::{Body, Frame, SizeHint};
 
-use super::answer::{Framing, Malformed, Reader};
-use super::chunked::Piece;
+use super::answer::Reader;
 use super::pool::Connection;
 use super::upload::{Broken, Upload};
 use crate::clock::Nanos;
-
-/// Why an exchange came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum Cause {
-    /// The connection broke.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// It ended too early.
-    #[error("the connection was closed")]
-    Closed,
-    /// What came back is not an answer.
-    #[error("what it sent is not an answer: {0}")]
-    Malformed(#[from] Malformed),
-}
+use crate::http1::chunked::Piece;
+use crate::http1::{Cause, Framing, Malformed};
 
 /// Which side an exchange failed on; `E` is what the request's body breaks with.
 #[derive(Debug, thiserror::Error)]
@@ -168,8 +155,7 @@ pub struct AnswerBody<B: Body> {
 
 impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     fn finish_if_over(&mut self) {
-        let over = self.exchange.as_ref().map(|e| e.framing);
-        if over == Some(Framing::Length(0)) {
+        if self.exchange.as_ref().is_some_and(|e| e.framing.is_over()) {
             self.finish();
         }
     }
@@ -191,18 +177,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         };
         exchange.send(cx)?;
         loop {
-            let input = &mut exchange.connection.input;
-            let piece = match &mut exchange.framing {
-                Framing::Chunked(chunked) => chunked.next(input)?,
-                Framing::Length(0) => Piece::End,
-                _ if input.is_empty() => Piece::More,
-                Framing::Length(left) => {
-                    let here = usize::try_from(*left).map_or(input.len(), |l| l.min(input.len()));
-                    *left -= here as u64;
-                    Piece::Data(input.split_to(here).freeze())
-                }
-                Framing::Close => Piece::Data(input.split().freeze()),
-            };
+            let piece = exchange.framing.next(&mut exchange.connection.input)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }

@@ -9,11 +9,10 @@
 //! | `pool` | the unused connections of one worker |
 //! | `exchange` | one request and its answer |
 //! | `upload` | the request as bytes |
-//! | `answer`, `chunked` | bytes as the answer: its head, its body |
+//! | `answer` | the head of the answer |
 //! | `socket` | a TCP stream |
 
 pub mod answer;
-pub mod chunked;
 pub mod exchange;
 pub mod pool;
 pub mod socket;
@@ -21,7 +20,7 @@ pub mod upload;
 
 use std::time::Duration;
 
-pub use exchange::{AnswerBody, Cause, Exchange, Failure};
+pub use exchange::{AnswerBody, Exchange, Failure};
 pub use pool::{Connection, Error, Pool};
 pub use socket::Socket;
 

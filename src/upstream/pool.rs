@@ -15,9 +15,9 @@ use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use super::exchange::Cause;
 use super::{Server, Settings, Socket};
 use crate::clock::{Clock, Nanos};
+use crate::http1::Cause;
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;

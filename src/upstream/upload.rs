@@ -1,22 +1,18 @@
 //! A request on its way to a server: its head as bytes, then its body piece by piece, so that no more
 //! of the body is held than the server has not taken yet.
 
-use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
+use http::Method;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
-use http::{HeaderMap, Method};
 use http_body::Body;
-use tokio::io::AsyncWrite;
 
 use super::Socket;
-
-/// Most pieces that are written at once.
-const GATHERED: usize = 8;
+use crate::http1::{Outbox, fields};
 
 /// Why a request could not be sent whole.
 #[derive(Debug)]
@@ -31,7 +27,7 @@ pub enum Broken<E> {
 #[derive(Debug)]
 pub struct Upload<B> {
     head: Bytes,
-    queue: VecDeque<Bytes>,
+    outbox: Outbox,
     body: Option<B>,
     chunked: bool,
     /// The server's kernel has taken some of it.
@@ -48,8 +44,10 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         let chunked = body.is_some() && exact.is_none();
         let safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let bytes = Bytes::from(encode(head, host, chunked, exact));
+        let mut outbox = Outbox::default();
+        outbox.push(bytes.clone());
         Upload {
-            queue: VecDeque::from([bytes.clone()]),
+            outbox,
             head: bytes,
             repeatable: safe && body.is_none(),
             body,
@@ -66,7 +64,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// From the start again.
     pub fn repeat(&mut self) {
         if self.begun {
-            self.queue = VecDeque::from([self.head.clone()]);
+            self.outbox.clear();
+            self.outbox.push(self.head.clone());
             self.begun = false;
         }
     }
@@ -79,13 +78,10 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     ) -> Poll<Result<(), Broken<B::Error>>> {
         loop {
             // What is there of the body goes with the head.
-            let more = if self.queue.len() < 2 {
-                self.poll_body(cx).map_err(Broken::Body)?
-            } else {
-                Poll::Ready(true)
-            };
-            while !self.queue.is_empty() {
-                ready!(self.poll_write(cx, socket)).map_err(Broken::Server)?;
+            let more = self.poll_body(cx).map_err(Broken::Body)?;
+            while !self.outbox.is_empty() {
+                ready!(self.outbox.poll_write(cx, socket)).map_err(Broken::Server)?;
+                self.begun = true;
             }
             match more {
                 Poll::Ready(true) => {}
@@ -100,54 +96,23 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         let Some(body) = &mut self.body else {
             return Poll::Ready(Ok(false));
         };
-        match ready!(Pin::new(body).poll_frame(cx)?) {
-            None => self.end(&HeaderMap::new()),
-            Some(frame) => match frame.into_data() {
-                Ok(data) if data.is_empty() => {}
-                Ok(data) if self.chunked => {
-                    let size = format!("{:x}\r\n", data.len());
-                    self.queue
-                        .extend([size.into(), data, Bytes::from_static(b"\r\n")]);
+        let frame = ready!(Pin::new(body).poll_frame(cx)?);
+        match frame.map(http_body::Frame::into_data) {
+            Some(Ok(data)) => self.outbox.push_data(data, self.chunked),
+            Some(Err(trailers)) => {
+                self.body = None;
+                if self.chunked {
+                    self.outbox.push_end(trailers.trailers_ref());
                 }
-                Ok(data) => self.queue.push_back(data),
-                Err(frame) => self.end(&frame.into_trailers().unwrap_or_default()),
-            },
+            }
+            None => {
+                self.body = None;
+                if self.chunked {
+                    self.outbox.push_end(None);
+                }
+            }
         }
         Poll::Ready(Ok(true))
-    }
-
-    fn end(&mut self, trailers: &HeaderMap) {
-        self.body = None;
-        if self.chunked {
-            let mut end = b"0\r\n".to_vec();
-            fields(&mut end, trailers);
-            end.extend_from_slice(b"\r\n");
-            self.queue.push_back(end.into());
-        }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, socket: &mut Socket) -> Poll<io::Result<()>> {
-        let mut slices = [IoSlice::new(&[]); GATHERED];
-        let mut filled = 0;
-        for (slice, piece) in slices.iter_mut().zip(&self.queue) {
-            *slice = IoSlice::new(piece);
-            filled += 1;
-        }
-        let socket = Pin::new(socket);
-        let mut written = ready!(socket.poll_write_vectored(cx, &slices[..filled]))?;
-        if written == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        self.begun = true;
-        while let Some(piece) = self.queue.front_mut() {
-            if piece.len() > written {
-                piece.advance(written);
-                break;
-            }
-            written -= piece.len();
-            self.queue.pop_front();
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -158,7 +123,7 @@ fn encode(head: &Parts, host: &str, chunked: bool, exact: Option<u64>) -> Vec<u8
     let target = head.uri.path_and_query();
     out.extend_from_slice(target.map_or("/", |target| target.as_str()).as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    fields(&mut out, &head.headers);
+    fields::write(&mut out, &head.headers);
     if !head.headers.contains_key(HOST) {
         for piece in ["host: ", host, "\r\n"] {
             out.extend_from_slice(piece.as_bytes());
@@ -172,13 +137,4 @@ fn encode(head: &Parts, host: &str, chunked: bool, exact: Option<u64>) -> Vec<u8
     }
     out.extend_from_slice(b"\r\n");
     out
-}
-
-fn fields(out: &mut Vec<u8>, fields: &HeaderMap) {
-    for (name, value) in fields {
-        out.extend_from_slice(name.as_str().as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value.as_bytes());
-        out.extend_from_slice(b"\r\n");
-    }
 }

@@ -4,7 +4,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::answer::Malformed;
+use super::Malformed;
 
 /// Longest line with a chunk's size, extensions included.
 const MAX_LINE: usize = 4 * 1024;

@@ -1,0 +1,101 @@
+//! How far a body reaches: RFC 9112 section 6.
+
+use bytes::BytesMut;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue};
+
+use super::Malformed;
+use super::chunked::{Chunked, Piece};
+
+/// What of a body is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// So many bytes.
+    Length(u64),
+    /// To the last chunk.
+    Chunked(Chunked),
+    /// To the end of the connection.
+    Close,
+}
+
+impl Framing {
+    /// Nothing is left.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Framing::Length(0) | Framing::Chunked(Chunked::Done))
+    }
+
+    /// Takes the next piece off the front of `input`.
+    pub fn next(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
+        Ok(match self {
+            Framing::Chunked(chunked) => return chunked.next(input),
+            Framing::Length(0) => Piece::End,
+            _ if input.is_empty() => Piece::More,
+            Framing::Length(left) => {
+                let here = usize::try_from(*left).map_or(input.len(), |l| l.min(input.len()));
+                *left -= here as u64;
+                Piece::Data(input.split_to(here).freeze())
+            }
+            Framing::Close => Piece::Data(input.split().freeze()),
+        })
+    }
+}
+
+/// What the fields of a head say of its body and its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said {
+    /// The body's length.
+    pub length: Option<u64>,
+    /// The body is chunked.
+    pub chunked: bool,
+    /// The connection ends with this message.
+    pub close: bool,
+    /// The connection goes on.
+    pub keep_alive: bool,
+}
+
+impl Said {
+    /// Takes note of one field.
+    pub(super) fn note(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<(), Malformed> {
+        if name == CONTENT_LENGTH {
+            let length = length(value).ok_or(Malformed("its length is not a number"))?;
+            if self.length.is_some() {
+                return Err(Malformed("it says its length twice"));
+            }
+            self.length = Some(length);
+        } else if name == TRANSFER_ENCODING {
+            if self.chunked || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                return Err(Malformed("its transfer coding is not `chunked`"));
+            }
+            self.chunked = true;
+        } else if name == CONNECTION {
+            let mut words = value.as_bytes().split(|byte| *byte == b',');
+            for word in words.by_ref().map(<[u8]>::trim_ascii) {
+                self.close |= word.eq_ignore_ascii_case(b"close");
+                self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the connection may carry another message after one of HTTP/1.1, or of HTTP/1.0.
+    pub fn keeps(&self, newer: bool) -> bool {
+        !self.close && (newer || self.keep_alive)
+    }
+
+    /// How far the body reaches; `otherwise` where no field says.
+    pub fn framing(&self, newer: bool, otherwise: Framing) -> Result<Framing, Malformed> {
+        match (self.chunked, self.length) {
+            (true, None) if newer => Ok(Framing::Chunked(Chunked::Size)),
+            (true, _) => Err(Malformed("it says its length in two ways")),
+            (false, Some(length)) => Ok(Framing::Length(length)),
+            (false, None) => Ok(otherwise),
+        }
+    }
+}
+
+fn length(value: &HeaderValue) -> Option<u64> {
+    let digits = value.as_bytes();
+    let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = value.to_str().ok().filter(|_| plain)?;
+    text.parse().ok()
+}

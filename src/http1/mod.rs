@@ -1,0 +1,38 @@
+//! What both sides of the gateway share of HTTP/1.1, RFC 9112: fields, framing, pieces on their way
+//! out. Read strictly: what two readers could take for different messages is no message.
+
+pub mod chunked;
+pub mod fields;
+pub mod framing;
+pub mod outbox;
+
+use std::io;
+
+pub use fields::Places;
+pub use framing::{Framing, Said};
+pub use outbox::Outbox;
+
+/// Most bytes of a message's head.
+pub const MAX_HEAD: usize = 64 * 1024;
+
+/// Most fields of a message's head.
+pub const MAX_FIELDS: usize = 100;
+
+/// Why bytes are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub &'static str);
+
+/// Why a message broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The connection broke.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It ended too early.
+    #[error("the connection was closed")]
+    Closed,
+    /// What came in is not HTTP.
+    #[error("what it sent is not HTTP: {0}")]
+    Malformed(#[from] Malformed),
+}

@@ -4,6 +4,7 @@
 pub mod chunked;
 pub mod fields;
 pub mod framing;
+pub mod inbox;
 pub mod outbox;
 
 use std::io;

@@ -1,31 +1,26 @@
 //! Why a request is not served, and how that reads: one exhaustive match from cause to status.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, WWW_AUTHENTICATE};
-use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode};
-use http_body_util::BodyExt;
+use http::header::{CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::json;
 
-use super::body::{self, ReplyBody, RequestBody};
+use super::body::{self, ReplyBody};
 use super::generation::Outcome;
 use super::identify::Identified;
 use crate::limit::Identity;
 use crate::throttle::{Denied, Unsent, reject};
 use crate::upstream;
 
-/// Most bytes of a refused request's body that are read, so that the client gets the answer and
-/// the connection can go on.
-const MAX_DRAIN: usize = 256 * 1024;
-
-/// How long the rest of a refused request's body is read.
-const DRAIN_FOR: std::time::Duration = std::time::Duration::from_millis(500);
-
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum Why {
     /// It is not a request that can be served.
     Bad(&'static str),
+    /// Its head is too large.
+    TooLarge,
+    /// It is of another version of HTTP.
+    Version,
     /// No policy matches.
     NoRoute,
     /// Policies match this path with other methods only.
@@ -46,30 +41,18 @@ pub enum Why {
 #[derive(Debug)]
 pub struct Refusal {
     why: Why,
-    rest: Option<RequestBody>,
     grpc: bool,
 }
 
 impl Refusal {
-    /// Refuses a request whose body has not been read.
-    pub fn new(why: Why, head: &Parts, body: RequestBody) -> Refusal {
-        // A client that waits for 100 Continue has not sent its body and will not.
-        let waits = head.headers.contains_key(EXPECT);
-        let rest = (!waits && !body.is_empty()).then_some(body);
-        Refusal {
-            why,
-            rest,
-            grpc: reject::is_grpc(&head.headers),
-        }
+    /// Refuses a request with these fields.
+    pub fn new(why: Why, headers: &HeaderMap) -> Refusal {
+        Refusal::told(why, reject::is_grpc(headers))
     }
 
-    /// Refuses a request whose body is gone.
-    pub fn without_body(why: Why, grpc: bool) -> Refusal {
-        Refusal {
-            why,
-            rest: None,
-            grpc,
-        }
+    /// Refuses a request; a gRPC call is told so in its own words.
+    pub fn told(why: Why, grpc: bool) -> Refusal {
+        Refusal { why, grpc }
     }
 
     /// For metrics and the log.
@@ -79,6 +62,8 @@ impl Refusal {
             Why::Upstream(_) => Outcome::Failed,
             Why::BrokenBody => Outcome::Gone,
             Why::Bad(_)
+            | Why::TooLarge
+            | Why::Version
             | Why::NoRoute
             | Why::WrongMethod
             | Why::Unidentified(_)
@@ -91,6 +76,8 @@ impl Refusal {
         match &self.why {
             Why::Limited(_) => None,
             Why::Bad(detail) => Some(detail),
+            Why::TooLarge => Some("head too large"),
+            Why::Version => Some("version not supported"),
             Why::NoRoute => Some("no route"),
             Why::WrongMethod => Some("method not allowed"),
             Why::Unidentified(_) => Some("identity required"),
@@ -100,12 +87,8 @@ impl Refusal {
         }
     }
 
-    /// The answer. Meanwhile the rest of the request's body is read for a while, so that a client
-    /// that is still sending gets to see the answer.
+    /// The answer.
     pub fn answer(self) -> Response<ReplyBody> {
-        if let Some(rest) = self.rest {
-            tokio::task::spawn_local(drain(rest));
-        }
         if let Why::Limited(response) = self.why {
             return response.map(|bytes| ReplyBody::Own(Some(bytes).filter(|b| !b.is_empty())));
         }
@@ -120,7 +103,7 @@ impl Refusal {
             Why::Unidentified(_) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            Why::Bad(_) | Why::SlowBody | Why::BrokenBody => {
+            Why::Bad(_) | Why::TooLarge | Why::Version | Why::SlowBody | Why::BrokenBody => {
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Why::NoRoute | Why::WrongMethod | Why::Limited(_) | Why::Upstream(_) => {}
@@ -134,6 +117,14 @@ fn describe(why: &Why) -> (StatusCode, String) {
         Why::Bad(detail) => (
             StatusCode::BAD_REQUEST,
             format!("The request is refused: {detail}."),
+        ),
+        Why::TooLarge => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "The head of the request is too large.".into(),
+        ),
+        Why::Version => (
+            StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            "Only HTTP/1.0 and HTTP/1.1 are served here.".into(),
         ),
         Why::NoRoute => (
             StatusCode::NOT_FOUND,
@@ -210,19 +201,6 @@ fn grpc(status: StatusCode, detail: &str) -> Response<ReplyBody> {
         .map(|bytes| ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
 }
 
-/// Reads and forgets, for a while. What is left after that is read by the lingering close.
-async fn drain(mut body: RequestBody) {
-    let reading = async {
-        let mut drained = 0;
-        while let Some(Ok(frame)) = body.frame().await
-            && drained <= MAX_DRAIN
-        {
-            drained += frame.data_ref().map_or(0, Bytes::len);
-        }
-    };
-    let _ = tokio::time::timeout(DRAIN_FOR, reading).await;
-}
-
 impl From<body::Error> for Why {
     fn from(error: body::Error) -> Why {
         match error {
@@ -239,12 +217,7 @@ impl From<Denied<Identified>> for Refusal {
         let style = request.routed.route().headers;
         let grpc = reject::is_grpc(&request.routed.arrival.head.headers);
         let response = reject::response(&verdict, request.rules(), style, grpc);
-        let arrival = *request.routed.arrival;
-        Refusal::new(
-            Why::Limited(Box::new(response)),
-            &arrival.head,
-            arrival.body,
-        )
+        Refusal::told(Why::Limited(Box::new(response)), grpc)
     }
 }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::guard::{Guard, Interrupted, Phase};
+use super::wire::Wire;
 use crate::http1::Cause;
+use crate::http1::chunked::Piece;
 use crate::throttle::Settling;
 use crate::upstream::{AnswerBody, Failure};
 
@@ -22,7 +23,7 @@ pub enum Error {
     Idle(Duration),
     /// The client broke the connection or the framing.
     #[error(transparent)]
-    Broken(#[from] hyper::Error),
+    Broken(#[from] Cause),
     /// The upstream broke off its answer.
     #[error("the upstream broke off its answer: {0}")]
     Upstream(Cause),
@@ -38,23 +39,21 @@ impl From<Failure<Error>> for Error {
 }
 
 /// What a client sends; streamed, with a deadline for each piece.
-#[derive(Debug)]
 pub struct RequestBody {
     /// Read ahead to look for an email address.
     ahead: Option<Bytes>,
-    rest: Option<Incoming>,
+    rest: Option<Rc<Wire>>,
     guard: Rc<Guard>,
     idle: Duration,
     waiting: Option<Interrupted>,
 }
 
 impl RequestBody {
-    /// A body of which nothing has been read.
-    pub fn new(incoming: Incoming, guard: Rc<Guard>, idle: Duration) -> RequestBody {
-        let rest = (!incoming.is_end_stream()).then_some(incoming);
+    /// The body of the request that `wire` is at.
+    pub fn new(wire: &Rc<Wire>, guard: Rc<Guard>, idle: Duration) -> RequestBody {
         RequestBody {
             ahead: None,
-            rest,
+            rest: (!wire.body_is_over()).then(|| wire.clone()),
             guard,
             idle,
             waiting: None,
@@ -64,17 +63,6 @@ impl RequestBody {
     /// Puts back what was read from it.
     pub fn put_back(&mut self, ahead: Bytes) {
         self.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());
-    }
-
-    /// A body without content that stands in for this one when a request is sent again.
-    pub fn empty_copy(&self) -> RequestBody {
-        RequestBody {
-            ahead: None,
-            rest: None,
-            guard: self.guard.clone(),
-            idle: self.idle,
-            waiting: None,
-        }
     }
 
     /// Nothing is left to read.
@@ -103,29 +91,33 @@ impl Body for RequestBody {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
         let this = &mut *self;
-        let Some(rest) = &mut this.rest else {
+        let Some(wire) = &this.rest else {
             return Poll::Ready(None);
         };
-        match Pin::new(&mut *rest).poll_frame(cx) {
+        let piece = match wire.poll_body(cx) {
             Poll::Pending if this.guard.phase_expired(Phase::Body) => {
-                Poll::Ready(Some(Err(Error::Idle(this.idle))))
+                return Poll::Ready(Some(Err(Error::Idle(this.idle))));
             }
             Poll::Pending => {
                 if this.waiting.is_none() {
                     this.waiting = Some(this.guard.interrupt(Phase::Body, this.idle));
                 }
-                Poll::Pending
+                return Poll::Pending;
             }
-            Poll::Ready(frame) => {
-                if let Some(before) = this.waiting.take() {
-                    this.guard.resume(Phase::Body, before);
-                }
-                if frame.is_none() || rest.is_end_stream() {
-                    this.rest = None;
-                }
-                Poll::Ready(frame.map(|frame| frame.map(clean).map_err(Error::Broken)))
-            }
+            Poll::Ready(piece) => piece,
+        };
+        if let Some(before) = this.waiting.take() {
+            this.guard.resume(Phase::Body, before);
         }
+        if piece.is_err() || wire.body_is_over() {
+            this.rest = None;
+        }
+        Poll::Ready(match piece {
+            Ok(Piece::Data(data)) => Some(Ok(Frame::data(data))),
+            Ok(Piece::Trailers(trailers)) => Some(Ok(clean(Frame::trailers(trailers)))),
+            Ok(Piece::End | Piece::More) => None,
+            Err(cause) => Some(Err(cause.into())),
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -137,7 +129,7 @@ impl Body for RequestBody {
         let rest = self
             .rest
             .as_ref()
-            .map_or(SizeHint::with_exact(0), |rest| rest.size_hint());
+            .map_or(SizeHint::with_exact(0), |wire| wire.body_left());
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower() + ahead);
         if let Some(upper) = rest.upper() {

@@ -10,22 +10,25 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::HeaderValue;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use http::{HeaderValue, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
 
+use super::answer::{Refusal, Why};
 use super::gateway::Stack;
+use super::generation::Outcome;
 use super::guard::{Guard, Phase};
+use super::record::{Fresh, Recorded};
+use super::reply;
+use super::request::{Bad, Wants};
+use super::wire::Wire;
 use super::worker::Worker;
 use crate::clock::Nanos;
 use crate::telemetry::{Label, Metric};
 use crate::upstream::Socket;
 
-/// Most bytes of a request's head.
-const MAX_HEAD: usize = 64 * 1024;
+/// How long the rest of a refused request's body is read.
+const DRAIN_FOR: Duration = Duration::from_millis(500);
 
 /// How long a client may take to close after the gateway has.
 const LINGER: Duration = Duration::from_secs(2);
@@ -103,42 +106,109 @@ impl Peer {
 pub async fn serve(stream: Socket, address: SocketAddr, worker: Rc<Worker>, stack: Stack) {
     let peer = Peer::new(address, &worker);
     let guard = peer.guard.clone();
-    let send = worker.generation().ruleset.timeouts.send;
-    let io = TokioIo::new(Client {
+    let wire = Wire::new(Client {
         stream,
         guard: guard.clone(),
-        send,
+        send: worker.generation().ruleset.timeouts.send,
         closing: false,
     });
-    let service = service_fn(|request| {
-        let mut stack = stack.clone();
-        stack.call((request, peer.clone(), worker.generation()))
-    });
-    let connection = http1::Builder::new()
-        .max_buf_size(MAX_HEAD)
-        .header_read_timeout(None)
-        .serve_connection(io, service);
-    let mut connection = pin!(connection);
-    let mut told = false;
+    let mut exchanges = pin!(exchanges(&wire, &peer, stack));
     poll_fn(|cx| {
-        if worker.draining() && !told {
-            told = true;
-            connection.as_mut().graceful_shutdown();
-        }
         if guard.must_close(cx) {
             return Poll::Ready(());
         }
-        // An error here is the client's: it broke off, or it does not speak HTTP and hyper has
-        // answered 400.
-        connection.as_mut().poll(cx).map(|_| ())
+        exchanges.as_mut().poll(cx)
     })
     .await;
 }
 
+/// One request after the other, until one side has had enough.
+async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
+    let worker = &peer.worker;
+    loop {
+        let next = poll_fn(|cx| {
+            if worker.draining() && wire.is_idle() {
+                return Poll::Ready(Ok(None));
+            }
+            wire.poll_head(cx)
+        });
+        let (response, wants) = match next.await {
+            Ok(None) => break,
+            Ok(Some(head)) => {
+                let future = stack.call(Fresh {
+                    head: head.parts,
+                    wire: wire.clone(),
+                    peer: peer.clone(),
+                    generation: worker.generation(),
+                });
+                match unless_gone(wire, future).await {
+                    Some(Ok(response)) => (response, head.wants),
+                    None => return,
+                }
+            }
+            Err(bad) => (refuse(bad, peer), LAST),
+        };
+        let (date, close) = (worker.date(), worker.draining());
+        let sent = reply::send(wire, wants, response, &date, close);
+        match sent.await {
+            Ok(true) if wire.body_is_over() || drained(wire).await => peer.answered(),
+            Ok(_) => break,
+            // The client must not take what it got for a whole answer.
+            Err(_) => return,
+        }
+    }
+    let _ = poll_fn(|cx| wire.poll_shutdown(cx)).await;
+}
+
+/// What is promised to a client whose request cannot be read.
+const LAST: Wants = Wants {
+    head_only: false,
+    newer: true,
+    keep: false,
+    trailers: false,
+};
+
+fn refuse(bad: Bad, peer: &Rc<Peer>) -> Response<Recorded> {
+    let generation = peer.worker.generation();
+    let counters = generation.route_counters(None);
+    counters.outcomes[Outcome::Rejected as usize].increment(1);
+    let why = match bad {
+        Bad::Malformed(why) => Why::Bad(why),
+        Bad::TooLarge => Why::TooLarge,
+        Bad::Version => Why::Version,
+    };
+    peer.guard.busy();
+    let answer = Refusal::told(why, false).answer();
+    answer.map(|body| Recorded::unrecorded(body, peer.clone()))
+}
+
+/// What `future` comes to; nothing when the client goes away first.
+async fn unless_gone<F: Future>(wire: &Wire, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        wire.poll_gone(cx).map(|()| None)
+    })
+    .await
+}
+
+/// Reads the rest of a body that nobody wanted, for a while, so that a client that is still sending
+/// gets to see the answer; says whether the connection may go on.
+async fn drained(wire: &Wire) -> bool {
+    let mut bytes = 0;
+    let draining = poll_fn(|cx| wire.poll_drain(cx, &mut bytes));
+    tokio::time::timeout(DRAIN_FOR, draining)
+        .await
+        .unwrap_or(false)
+}
+
 /// The client's socket, telling the guard what happens on it.
-struct Client {
+pub struct Client {
     stream: Socket,
-    guard: Rc<Guard>,
+    /// The connection's deadlines.
+    pub guard: Rc<Guard>,
     send: Duration,
     closing: bool,
 }

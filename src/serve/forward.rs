@@ -98,7 +98,7 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
                 peer.count_failure(&pool.settings().name, error);
                 tracing::warn!(upstream = %pool.settings().name, %error, "no answer");
             }
-            Err(Refusal::without_body(why, grpc))
+            Err(Refusal::told(why, grpc))
         }
     }
 }

@@ -72,7 +72,8 @@ fn strip_named(headers: &mut HeaderMap) {
     }
 }
 
-fn accepts_trailers(value: &HeaderValue) -> bool {
+/// Whether a `TE` field says that trailers are understood.
+pub fn accepts_trailers(value: &HeaderValue) -> bool {
     let mut parts = value.as_bytes().split(|byte| *byte == b',');
     parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }

@@ -130,7 +130,7 @@ where
         }
         match missing(&identified) {
             None => Either::Left(self.inner.call(identified)),
-            Some(why) => Either::Right(Either::Right(err(refuse(why, identified)))),
+            Some(why) => Either::Right(Either::Right(err(refuse(why, &identified)))),
         }
     }
 }
@@ -163,11 +163,11 @@ where
                     }
                     body.put_back(ahead);
                 }
-                Err(error) => return Err(refuse(Why::from(error), identified)),
+                Err(error) => return Err(refuse(Why::from(error), &identified)),
             }
             match missing(&identified) {
                 None => inner.call(identified).await,
-                Some(why) => Err(refuse(why, identified)),
+                Some(why) => Err(refuse(why, &identified)),
             }
         })
     }
@@ -200,7 +200,6 @@ fn missing(identified: &Identified) -> Option<Why> {
     Some(Why::Unidentified(*absent))
 }
 
-fn refuse(why: Why, identified: Identified) -> Refusal {
-    let Arrival { head, body, .. } = *identified.routed.arrival;
-    Refusal::new(why, &head, body)
+fn refuse(why: Why, identified: &Identified) -> Refusal {
+    Refusal::new(why, &identified.routed.arrival.head.headers)
 }

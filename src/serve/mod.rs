@@ -14,5 +14,8 @@ pub mod hop;
 pub mod identify;
 pub mod listen;
 pub mod record;
+pub mod reply;
+pub mod request;
 pub mod routing;
+pub mod wire;
 pub mod worker;

@@ -12,9 +12,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
@@ -23,6 +22,7 @@ use super::answer::Refusal;
 use super::body::{self, ReplyBody, RequestBody};
 use super::connection::Peer;
 use super::generation::{Generation, Outcome};
+use super::wire::Wire;
 use crate::admission::Verdict;
 use crate::clock::Nanos;
 use crate::limit::Standing;
@@ -156,7 +156,16 @@ pub struct Record<S> {
 }
 
 /// A request before it is stamped.
-pub type Fresh = (Request<Incoming>, Rc<Peer>, Rc<Generation>);
+pub struct Fresh {
+    /// Its head.
+    pub head: Parts,
+    /// The connection as bytes, at the start of its body.
+    pub wire: Rc<Wire>,
+    /// The connection it came over.
+    pub peer: Rc<Peer>,
+    /// The policies it is served by.
+    pub generation: Rc<Generation>,
+}
 
 impl<S> Service<Fresh> for Record<S>
 where
@@ -170,12 +179,18 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, (request, peer, generation): Fresh) -> Self::Future {
+    fn call(&mut self, fresh: Fresh) -> Self::Future {
+        let Fresh {
+            head,
+            wire,
+            peer,
+            generation,
+        } = fresh;
         peer.guard.busy();
         let note = Rc::new(Note {
             at: generation.clock.now(),
-            method: request.method().clone(),
-            uri: self.access.wants_targets().then(|| request.uri().clone()),
+            method: head.method.clone(),
+            uri: self.access.wants_targets().then(|| head.uri.clone()),
             ip: Cell::new(peer.ip),
             user: RefCell::new(None),
             route: Cell::new(None),
@@ -189,9 +204,7 @@ where
             access: self.access.clone(),
         });
         let idle = generation.ruleset.timeouts.body_idle;
-        let guard = peer.guard.clone();
-        let (head, body) = request.into_parts();
-        let body = RequestBody::new(body, guard, idle);
+        let body = RequestBody::new(&wire, peer.guard.clone(), idle);
         let recording = Some(Recording(note.clone()));
         let connection = peer.clone();
         let future = self.inner.call(Box::new(Arrival {
@@ -263,6 +276,17 @@ pub struct Recorded {
     inner: ReplyBody,
     recording: Option<Recording>,
     peer: Rc<Peer>,
+}
+
+impl Recorded {
+    /// The answer to what was no request.
+    pub fn unrecorded(inner: ReplyBody, peer: Rc<Peer>) -> Recorded {
+        Recorded {
+            inner,
+            recording: None,
+            peer,
+        }
+    }
 }
 
 impl Drop for Recorded {

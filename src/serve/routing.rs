@@ -67,7 +67,7 @@ where
                 arrival.note.route.set(Some(index));
                 Either::Left(self.inner.call(Routed { arrival, index }))
             }
-            Err(why) => Either::Right(err(Refusal::new(why, &arrival.head, arrival.body))),
+            Err(why) => Either::Right(err(Refusal::new(why, &arrival.head.headers))),
         }
     }
 }

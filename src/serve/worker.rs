@@ -60,6 +60,7 @@ pub struct Worker {
     pub registry: Registry,
     generation: RefCell<Rc<Generation>>,
     draining: Cell<bool>,
+    date: RefCell<Rc<str>>,
     share: Share,
     accepted: metrics::Counter,
     open: metrics::Gauge,
@@ -77,6 +78,11 @@ impl Worker {
     /// The policies that new requests are served by.
     pub fn generation(&self) -> Rc<Generation> {
         self.generation.borrow().clone()
+    }
+
+    /// The date for answers that have none, to the second.
+    pub fn date(&self) -> Rc<str> {
+        self.date.borrow().clone()
     }
 
     /// Whether connections should end after the request they are serving.
@@ -121,6 +127,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         guards: Guards::new(clock.clone()),
         generation: RefCell::new(Rc::new(generation)),
         draining: Cell::new(false),
+        date: RefCell::new(date(&clock)),
         share,
         accepted: registry.worker_counter(number, Metric::Connections, &[]),
         open: registry.gauge(Metric::ConnectionsOpen, &[]),
@@ -239,6 +246,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
         worker.guards.tick();
         access.flush();
         if count.is_multiple_of(10) {
+            worker.date.replace(date(&clock));
             let generation = worker.generation();
             for pool in &generation.pools {
                 pool.expire();
@@ -248,6 +256,10 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
             }
         }
     }
+}
+
+fn date(clock: &Clock) -> Rc<str> {
+    httpdate::fmt_http_date(std::time::UNIX_EPOCH + clock.wall()).into()
 }
 
 /// Buckets of the store that are looked at each second for cells that can be forgotten.

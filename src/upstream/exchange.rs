@@ -84,7 +84,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Whether the request, having failed, may be sent over another connection: the server may have
     /// closed this one while it was unused, and nothing was answered.
     pub fn may_repeat(&self) -> bool {
-        let silent = self.connection.input.is_empty() && self.reader.interim == 0;
+        let silent = self.connection.inbox.bytes.is_empty() && self.reader.interim == 0;
         self.connection.reused && silent && self.upload.may_repeat()
     }
 
@@ -103,7 +103,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     ) -> Poll<Result<response::Parts, Failure<B::Error>>> {
         self.send(cx)?;
         loop {
-            if let Some(head) = self.reader.next(&mut self.connection.input)? {
+            if let Some(head) = self.reader.next(&mut self.connection.inbox.bytes)? {
                 (self.framing, self.keep) = (head.framing, head.keep);
                 return Poll::Ready(Ok(head.parts));
             }
@@ -166,7 +166,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
             return;
         };
         let whole = exchange.sent && exchange.failed.is_none();
-        if exchange.keep && whole && exchange.connection.input.is_empty() {
+        if exchange.keep && whole && exchange.connection.inbox.bytes.is_empty() {
             exchange.connection.release(self.now);
         }
     }
@@ -177,7 +177,9 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         };
         exchange.send(cx)?;
         loop {
-            let piece = exchange.framing.next(&mut exchange.connection.input)?;
+            let piece = exchange
+                .framing
+                .next(&mut exchange.connection.inbox.bytes)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }

@@ -4,27 +4,20 @@
 //! Bound: [`MAX_IDLE`] unused connections for each worker and server.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::{Server, Settings, Socket};
 use crate::clock::{Clock, Nanos};
 use crate::http1::Cause;
+use crate::http1::inbox::Inbox;
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;
-
-/// Least and most bytes that are made room for before a read; more while an answer fills all of it.
-const LEAST_ROOM: usize = 4 * 1024;
-const MOST_ROOM: usize = 64 * 1024;
 
 /// Why an upstream gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +73,7 @@ struct ServerPool {
 
 struct Idle {
     socket: Socket,
-    input: BytesMut,
+    inbox: Inbox,
     since: Nanos,
 }
 
@@ -90,9 +83,7 @@ pub struct Connection {
     pool: Rc<Pool>,
     server: usize,
     pub(super) socket: Socket,
-    /// What came in and was not looked at yet.
-    pub(super) input: BytesMut,
-    room: usize,
+    pub(super) inbox: Inbox,
     /// It has carried a request before, so the server may have closed it unseen.
     pub reused: bool,
 }
@@ -128,10 +119,10 @@ impl Pool {
         for step in 0..self.servers.len() {
             let server = (first + step) % self.servers.len();
             if !fresh && let Some(idle) = self.idle(server) {
-                return Ok(self.connection(server, idle.socket, idle.input, true));
+                return Ok(self.connection(server, idle.socket, idle.inbox, true));
             }
             match self.connect(server).await {
-                Ok(socket) => return Ok(self.connection(server, socket, BytesMut::new(), false)),
+                Ok(socket) => return Ok(self.connection(server, socket, Inbox::default(), false)),
                 Err(error) => last = Some(error),
             }
         }
@@ -151,15 +142,15 @@ impl Pool {
         self: &Rc<Self>,
         server: usize,
         socket: Socket,
-        input: BytesMut,
+        mut inbox: Inbox,
         reused: bool,
     ) -> Connection {
+        inbox.begin();
         Connection {
             pool: self.clone(),
             server,
             socket,
-            input,
-            room: LEAST_ROOM,
+            inbox,
             reused,
         }
     }
@@ -210,15 +201,9 @@ impl Connection {
         &self.pool.servers[self.server].name
     }
 
-    /// Reads into `input`; 0 at the end.
+    /// Reads more; 0 at the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.input.reserve(self.room);
-        let spare = self.input.capacity() - self.input.len();
-        let read = ready!(pin!(self.socket.read_buf(&mut self.input)).poll(cx))?;
-        if read == spare {
-            self.room = (self.room * 4).min(MOST_ROOM);
-        }
-        Poll::Ready(Ok(read))
+        self.inbox.poll_read(cx, &mut self.socket)
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
@@ -227,7 +212,7 @@ impl Connection {
         if idle.len() < MAX_IDLE {
             idle.push(Idle {
                 socket: self.socket,
-                input: self.input,
+                inbox: self.inbox,
                 since: now,
             });
         }

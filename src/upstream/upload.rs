@@ -77,6 +77,9 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         socket: &mut Socket,
     ) -> Poll<Result<(), Broken<B::Error>>> {
         loop {
+            if self.begun {
+                ready!(self.outbox.poll_empty(cx, socket)).map_err(Broken::Server)?;
+            }
             // What is there of the body goes with the head.
             let more = self.poll_body(cx).map_err(Broken::Body)?;
             while !self.outbox.is_empty() {

@@ -1,6 +1,7 @@
 //! Bodies and the messages that have none pass unchanged.
 
 use std::io::{BufRead, Read, Write};
+use std::time::Duration;
 
 use crate::common::{Client, Gateway, Message, Upstream, ok, read_body, read_head};
 
@@ -183,4 +184,63 @@ fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
+}
+
+#[test]
+fn who_reads_slowly_slows_the_sender() {
+    const PIECES: usize = 1024;
+    static PIECE: [u8; 65536] = [b'x'; 65536];
+    let (count, sent) = std::sync::mpsc::channel();
+    let upstream = Upstream::scripted(move |mut served, _| {
+        let _ = read_head(&mut served.reader);
+        served.send(format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+            PIECES * PIECE.len()
+        ));
+        for _ in 0..PIECES {
+            served.send(PIECE);
+            let _ = count.send(());
+        }
+    });
+    let gateway = gateway(&upstream);
+    let mut client = gateway.connect();
+    client.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n");
+    assert_eq!(client.head().unwrap().status(), 200);
+    std::thread::sleep(Duration::from_millis(700));
+    let before = sent.try_iter().count();
+    // What the kernel's buffers hold on both legs, and a little.
+    assert!(
+        before < PIECES / 2,
+        "{before} of {PIECES} pieces were taken"
+    );
+    let mut rest = PIECES * PIECE.len();
+    let mut sink = vec![0; 65536];
+    while rest > 0 {
+        let most = sink.len().min(rest);
+        let read = client.reader.read(&mut sink[..most]).unwrap();
+        assert!(read > 0, "cut off with {rest} bytes to go");
+        rest -= read;
+    }
+
+    // The other way: an upstream that does not read.
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+    let upstream = Upstream::scripted(move |mut served, _| {
+        let _ = read_head(&mut served.reader);
+        let _ = wait.lock().unwrap().recv();
+        served.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    });
+    let gateway = self::gateway(&upstream);
+    let mut client = gateway.connect();
+    client.send("POST /up HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n");
+    client
+        .stream
+        .set_write_timeout(Some(Duration::from_millis(700)))
+        .unwrap();
+    let chunk = [b"10000\r\n".as_slice(), &PIECE, b"\r\n"].concat();
+    let taken = (0..PIECES).take_while(|_| client.stream.write_all(&chunk).is_ok());
+    let taken = taken.count();
+    assert!(taken < PIECES / 2, "{taken} of {PIECES} chunks were taken");
+    drop(go);
+    assert_eq!(client.head().unwrap().status(), 200);
 }

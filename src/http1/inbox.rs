@@ -1,0 +1,69 @@
+//! Bytes that came in and were not looked at yet.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::MAX_HEAD;
+
+/// Least and most bytes that are made room for before a read; more while a message fills all of it.
+const LEAST_ROOM: usize = 4 * 1024;
+const MOST_ROOM: usize = 64 * 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Inbox {
+    /// The bytes.
+    pub bytes: BytesMut,
+    room: usize,
+    /// So many of the bytes hold no end of a head.
+    looked: usize,
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox {
+            bytes: BytesMut::new(),
+            room: LEAST_ROOM,
+            looked: 0,
+        }
+    }
+}
+
+impl Inbox {
+    /// A new message begins.
+    pub fn begin(&mut self) {
+        self.room = LEAST_ROOM;
+        self.looked = 0;
+    }
+
+    /// Whether a head is worth parsing: at first, where it may turn out to be none, and when it seems to
+    /// be whole. One that comes in byte by byte must not be parsed for each of them.
+    pub fn seems_whole(&mut self) -> bool {
+        let new = &self.bytes[self.looked.saturating_sub(3)..];
+        let ends =
+            |from: usize| new[from..].starts_with(b"\n\r\n") || new[from..].starts_with(b"\n\n");
+        let whole = (0..new.len()).any(ends);
+        let first = self.looked == 0;
+        self.looked = self.bytes.len();
+        first || whole || self.looked > MAX_HEAD
+    }
+
+    /// Reads more; 0 at the end.
+    pub fn poll_read<R>(&mut self, cx: &mut Context<'_>, from: &mut R) -> Poll<io::Result<usize>>
+    where
+        R: AsyncRead + Unpin,
+    {
+        self.bytes.reserve(self.room);
+        let spare = self.bytes.capacity() - self.bytes.len();
+        let read = ready!(pin!(from.read_buf(&mut self.bytes)).poll(cx))?;
+        if read == spare {
+            self.room = (self.room * 4).min(MOST_ROOM);
+        }
+        Poll::Ready(Ok(read))
+    }
+}

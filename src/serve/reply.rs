@@ -1,0 +1,164 @@
+//! An answer on its way to the client: its head as bytes, then its body as it comes.
+
+use std::future::poll_fn;
+use std::io::Write as _;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use http::Response;
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
+use http::response::Parts;
+use http_body::Body;
+use hyper::ext::ReasonPhrase;
+
+use super::body;
+use super::record::Recorded;
+use super::request::Wants;
+use super::wire::Wire;
+use crate::http1::{Cause, fields};
+
+/// How the body of an answer is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Not at all.
+    Nothing,
+    /// As it is.
+    Plain,
+    /// In chunks.
+    Chunked,
+}
+
+/// Sends an answer; says whether the connection may go on.
+pub async fn send(
+    wire: &Wire,
+    wants: Wants,
+    response: Response<Recorded>,
+    date: &str,
+    close: bool,
+) -> Result<bool, body::Error> {
+    let (mut parts, body) = response.into_parts();
+    let status = parts.status.as_u16();
+    let exact = body.size_hint().exact();
+    let shape = if wants.head_only || matches!(status, 204 | 304) {
+        Shape::Nothing
+    } else if exact.is_some() || !wants.newer {
+        Shape::Plain
+    } else {
+        Shape::Chunked
+    };
+    let endless = shape == Shape::Plain && exact.is_none();
+    let keep = wants.keep && !close && !endless && parts.headers.remove(CONNECTION).is_none();
+    let length = match shape {
+        Shape::Plain => exact,
+        // What a GET would have been answered; unless nobody knows.
+        Shape::Nothing => exact.filter(|length| wants.head_only && *length > 0),
+        Shape::Chunked => None,
+    };
+    let head = encode(&parts, wants, keep, shape, length, date);
+    wire.push(|outbox| outbox.push(head.into()));
+    let mut sending = Sending {
+        wire,
+        body: pin!(body),
+        shape,
+        trailers: wants.trailers,
+        begun: false,
+        over: false,
+    };
+    poll_fn(|cx| sending.poll(cx)).await?;
+    Ok(keep)
+}
+
+struct Sending<'a> {
+    wire: &'a Wire,
+    body: Pin<&'a mut Recorded>,
+    shape: Shape,
+    trailers: bool,
+    begun: bool,
+    over: bool,
+}
+
+impl Sending<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
+        loop {
+            if std::mem::replace(&mut self.begun, true) {
+                ready!(self.wire.poll_flush(cx)).map_err(Cause::from)?;
+            }
+            // What is there of the body goes with the head.
+            let next = self.poll_next(cx);
+            let flushed = self.wire.poll_flush(cx).map_err(Cause::from)?;
+            ready!(next)?;
+            ready!(flushed);
+            if self.over {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Queues the next piece.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
+        if self.over || self.shape == Shape::Nothing || self.body.is_end_stream() {
+            self.end(None);
+            return Poll::Ready(Ok(()));
+        }
+        let Poll::Ready(frame) = self.body.as_mut().poll_frame(cx) else {
+            // Nothing comes for a while: has the client gone meanwhile?
+            ready!(self.wire.poll_gone(cx));
+            return Poll::Ready(Err(Cause::Closed.into()));
+        };
+        let chunked = self.shape == Shape::Chunked;
+        match frame.transpose()?.map(http_body::Frame::into_data) {
+            Some(Ok(data)) => self.wire.push(|outbox| outbox.push_data(data, chunked)),
+            Some(Err(trailers)) => self.end(trailers.trailers_ref()),
+            None => self.end(None),
+        }
+        if self.body.is_end_stream() {
+            self.end(None);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn end(&mut self, trailers: Option<&http::HeaderMap>) {
+        if !std::mem::replace(&mut self.over, true) && self.shape == Shape::Chunked {
+            let trailers = trailers.filter(|_| self.trailers);
+            self.wire.push(|outbox| outbox.push_end(trailers));
+        }
+    }
+}
+
+fn encode(
+    parts: &Parts,
+    wants: Wants,
+    keep: bool,
+    shape: Shape,
+    length: Option<u64>,
+    date: &str,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(parts.status.as_str().as_bytes());
+    out.push(b' ');
+    let usual = parts.status.canonical_reason().unwrap_or_default();
+    let reason = parts.extensions.get::<ReasonPhrase>();
+    out.extend_from_slice(reason.map_or(usual.as_bytes(), |reason| reason.as_bytes()));
+    out.extend_from_slice(b"\r\n");
+    fields::write(&mut out, &parts.headers);
+    if let Some(length) = length.filter(|_| !parts.headers.contains_key(CONTENT_LENGTH)) {
+        // Writing to memory cannot fail.
+        let _ = write!(out, "content-length: {length}\r\n");
+    }
+    if shape == Shape::Chunked {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+    }
+    if !keep {
+        out.extend_from_slice(b"connection: close\r\n");
+    } else if !wants.newer {
+        out.extend_from_slice(b"connection: keep-alive\r\n");
+    }
+    if !parts.headers.contains_key(DATE) {
+        for piece in ["date: ", date, "\r\n"] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}

@@ -1,0 +1,168 @@
+//! A client's connection as bytes, shared by the loop that serves it and the body of the request under
+//! way: both belong to one task, so that nothing is handed from task to task.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::SizeHint;
+use tokio::io::AsyncWrite;
+
+use super::connection::Client;
+use super::request::{self, Bad, Head};
+use crate::http1::chunked::Piece;
+use crate::http1::inbox::Inbox;
+use crate::http1::{Cause, Framing, MAX_HEAD, Outbox};
+
+/// Most bytes of an unwanted body that are read so that the connection can go on.
+const MAX_DRAIN: usize = 256 * 1024;
+
+/// See the module.
+pub struct Wire {
+    inner: RefCell<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// What of the request's body is left.
+    body: Framing,
+    /// The client waits to be told to go on.
+    waits: bool,
+}
+
+impl Wire {
+    /// Nothing has been read.
+    pub fn new(client: Client) -> Rc<Wire> {
+        Rc::new(Wire {
+            inner: RefCell::new(Inner {
+                client,
+                inbox: Inbox::default(),
+                outbox: Outbox::default(),
+                body: Framing::Length(0),
+                waits: false,
+            }),
+        })
+    }
+
+    /// The next request's head; nothing at the end of the connection.
+    pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Head>, Bad>> {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.inbox.begin();
+        loop {
+            if !inner.inbox.bytes.is_empty() {
+                inner.client.guard.received();
+                if inner.inbox.seems_whole()
+                    && let Some(head) = request::next(&mut inner.inbox.bytes)?
+                {
+                    inner.body = head.framing;
+                    inner.waits = head.waits && inner.inbox.bytes.is_empty();
+                    return Poll::Ready(Ok(Some(head)));
+                }
+            }
+            match ready!(inner.poll_read(cx)) {
+                Ok(1..) => {}
+                // Nobody is there to be told.
+                Ok(0) | Err(_) => return Poll::Ready(Ok(None)),
+            }
+        }
+    }
+
+    /// No part of another request has come in.
+    pub fn is_idle(&self) -> bool {
+        self.inner.borrow().inbox.bytes.is_empty()
+    }
+
+    /// The next piece of the request's body. A client that waits is told to go on.
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
+        let inner = &mut *self.inner.borrow_mut();
+        loop {
+            let piece = inner.body.next(&mut inner.inbox.bytes)?;
+            if piece != Piece::More {
+                return Poll::Ready(Ok(piece));
+            }
+            if std::mem::take(&mut inner.waits) {
+                let go_on = Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n");
+                inner.outbox.push(go_on);
+            }
+            if let Poll::Ready(result) = inner.outbox.poll_empty(cx, &mut inner.client) {
+                result?;
+            }
+            if ready!(inner.poll_read(cx))? == 0 {
+                return Poll::Ready(Err(Cause::Closed));
+            }
+        }
+    }
+
+    /// What of the request's body is left.
+    pub fn body_left(&self) -> SizeHint {
+        match self.inner.borrow().body {
+            Framing::Length(left) => SizeHint::with_exact(left),
+            Framing::Chunked(_) | Framing::Close => SizeHint::default(),
+        }
+    }
+
+    /// All of the request's body has been read.
+    pub fn body_is_over(&self) -> bool {
+        self.inner.borrow().body.is_over()
+    }
+
+    /// Ready when the client has gone, as far as it can be seen: nothing is read while a body waits
+    /// to be read by the request.
+    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let inner = &mut *self.inner.borrow_mut();
+        while inner.body.is_over() && inner.inbox.bytes.len() < MAX_HEAD {
+            match ready!(inner.poll_read(cx)) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Adds to what is to be sent.
+    pub fn push(&self, fill: impl FnOnce(&mut Outbox)) {
+        fill(&mut self.inner.borrow_mut().outbox);
+    }
+
+    /// Sends all of it.
+    pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.outbox.poll_empty(cx, &mut inner.client)
+    }
+
+    /// Reads what is left of an unwanted body; says whether another request may follow.
+    pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<bool> {
+        let inner = &mut *self.inner.borrow_mut();
+        loop {
+            // A client that was never told to go on may send its body or not.
+            if inner.waits || *drained > MAX_DRAIN {
+                return Poll::Ready(false);
+            }
+            match inner.body.next(&mut inner.inbox.bytes) {
+                Ok(Piece::Data(data)) => *drained += data.len(),
+                Ok(Piece::Trailers(_) | Piece::End) => return Poll::Ready(true),
+                Ok(Piece::More) => match ready!(inner.poll_read(cx)) {
+                    Ok(1..) => {}
+                    Ok(0) | Err(_) => return Poll::Ready(false),
+                },
+                Err(_) => return Poll::Ready(false),
+            }
+        }
+    }
+
+    /// Closes so that the client can read what was sent; see [`Client`].
+    pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let inner = &mut *self.inner.borrow_mut();
+        std::pin::Pin::new(&mut inner.client).poll_shutdown(cx)
+    }
+}
+
+impl Inner {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.inbox.poll_read(cx, &mut self.client)
+    }
+}

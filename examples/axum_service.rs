@@ -31,11 +31,10 @@ struct Options {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = Arc::new(Limits::new()?);
     let routes = Router::new()
         .route("/items", get(|| async { "three items\n" }))
         // What is below this line is not limited.
-        .route_layer(from_fn_with_state(limits, throttle))
+        .route_layer(from_fn_with_state(Arc::new(Limits::new()?), throttle))
         .route("/healthz", get(|| async { "ok\n" }));
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, Options::parse().port)).await?;
@@ -88,10 +87,9 @@ async fn throttle(
     next: Next,
 ) -> Response {
     let (head, body) = request.into_parts();
+    let wall = || limits.clock.wall();
     let asked = Asked {
-        who: limits
-            .identifier
-            .identify(peer.ip(), &head, || limits.clock.wall()),
+        who: limits.identifier.identify(peer.ip(), &head, wall),
         at: limits.clock.now(),
         request: Request::from_parts(head, body),
         limits,

@@ -1,5 +1,6 @@
 # docker build -t tollgate .
 # docker run -p 8080:8080 -v "$PWD/gateway:/etc/tollgate:ro" tollgate
+# In a container the gateway file must say `listen: 0.0.0.0:8080`.
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /build
 
@@ -12,7 +13,7 @@ RUN mkdir src \
  && rm -r src
 
 COPY src src
-# The stand-ins above are newer than what was copied.
+# What was copied may be older than the stand-ins above.
 RUN touch src/main.rs src/lib.rs \
  && cargo build --locked --release --bin tollgate \
  && strip target/release/tollgate

@@ -134,7 +134,7 @@ fn nothing_is_left_undone() {
 fn pages_name_every_policy_and_example() {
     let shipped = [files("policies", ".yaml"), files("examples", "")].concat();
     let paths: Vec<_> = shipped.iter().map(|file| file.path.as_str()).collect();
-    let beside = fs::read_to_string(root().join("policies/README.md")).unwrap_or_default();
+    let beside = read("policies/README.md") + &read("examples/README.md");
     none(pages::unnamed(&paths, &(read("README.md") + &beside)));
 }
 

@@ -44,13 +44,12 @@ impl Inbox {
     /// Whether a head is worth parsing: at first, where it may turn out to be none, and when it seems to
     /// be whole. One that comes in byte by byte must not be parsed for each of them.
     pub fn seems_whole(&mut self) -> bool {
-        let new = &self.bytes[self.looked.saturating_sub(3)..];
-        let ends =
-            |from: usize| new[from..].starts_with(b"\n\r\n") || new[from..].starts_with(b"\n\n");
-        let whole = (0..new.len()).any(ends);
-        let first = self.looked == 0;
-        self.looked = self.bytes.len();
-        first || whole || self.looked > MAX_HEAD
+        let before = std::mem::replace(&mut self.looked, self.bytes.len());
+        if before == 0 || self.looked > MAX_HEAD {
+            return true;
+        }
+        let new = &self.bytes[before.saturating_sub(3)..];
+        new.windows(3).any(|end| end == b"\n\r\n" || end[1..] == *b"\n\n")
     }
 
     /// Reads more; 0 at the end.

@@ -1,12 +1,12 @@
 //! One worker's view of who asks: the settings, made ready, and what is remembered of tokens.
 
-use std::cell::RefCell;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{HeaderValue, Method};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::form::Found;
@@ -25,7 +25,8 @@ const REMEMBERED: usize = 1_024;
 /// ones makes no honest one be verified again.
 const REMEMBERED_BAD: usize = 1_024;
 
-/// Finds out who asks. Every worker has its own; it is not for sharing.
+/// Finds out who asks. Every worker has its own, so that nobody waits for the locks around what it
+/// remembers; a service that runs on several threads may share one.
 #[derive(Debug)]
 pub struct Identifier {
     settings: Settings,
@@ -34,8 +35,8 @@ pub struct Identifier {
     user_from: Trusted,
     plan_from: Trusted,
     stripper: Stripper,
-    verified: RefCell<Cache<Verified>>,
-    refused: RefCell<Cache<()>>,
+    verified: Mutex<Cache<Verified>>,
+    refused: Mutex<Cache<()>>,
 }
 
 #[derive(Clone, Debug)]
@@ -71,8 +72,8 @@ impl Identifier {
         Identifier {
             trusted: from(&settings.ip.trusted_proxies),
             stripper: Stripper::new(&settings),
-            verified: RefCell::new(Cache::new(REMEMBERED)),
-            refused: RefCell::new(Cache::new(REMEMBERED_BAD)),
+            verified: Mutex::new(Cache::new(REMEMBERED)),
+            refused: Mutex::new(Cache::new(REMEMBERED_BAD)),
             user_from,
             plan_from,
             settings,
@@ -90,14 +91,8 @@ impl Identifier {
     /// [`Identifier::strip`].
     pub fn identify(&self, peer: IpAddr, head: &Parts, wall: impl FnOnce() -> Duration) -> Who {
         let peer = peer.to_canonical();
-        let mut who = Who {
-            ip: ip::client(&self.trusted, peer, &head.headers),
-            user: None,
-            unverified: false,
-            token: None,
-            email: None,
-            plan: self.settings.plan.default,
-        };
+        let mut who = Who::new(ip::client(&self.trusted, peer, &head.headers));
+        who.plan = self.settings.plan.default;
         let given = match &self.settings.token {
             Some(source) => token::find(source, head),
             None => Found::Absent,
@@ -201,10 +196,10 @@ impl Identifier {
     /// What a token says, verified now or before, whether its time is right or not.
     fn verified(&self, settings: &jwt::Settings, text: &[u8]) -> Option<Verified> {
         let key = self.keyer.fingerprint(Domain::Verdict, text);
-        if let Some(known) = self.verified.borrow_mut().get(key) {
+        if let Some(known) = self.verified.lock().get(key) {
             return Some(known.clone());
         }
-        if self.refused.borrow_mut().get(key).is_some() {
+        if self.refused.lock().get(key).is_some() {
             return None;
         }
         let claim = match &self.settings.plan.source {
@@ -213,14 +208,14 @@ impl Identifier {
         };
         match jwt::verify(settings, claim, text) {
             None => {
-                self.refused.borrow_mut().put(key, ());
+                self.refused.lock().put(key, ());
                 None
             }
             Some(mut claims) => {
                 let named = claims.plan.take();
                 let plan = named.and_then(|plan| self.settings.plan.named(&plan));
                 let known = Verified { claims, plan };
-                self.verified.borrow_mut().put(key, known.clone());
+                self.verified.lock().put(key, known.clone());
                 Some(known)
             }
         }

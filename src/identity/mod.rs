@@ -55,6 +55,18 @@ pub struct Who {
 }
 
 impl Who {
+    /// A request of which nothing but its address is known.
+    pub fn new(ip: IpAddr) -> Who {
+        Who {
+            ip,
+            user: None,
+            unverified: false,
+            token: None,
+            email: None,
+            plan: None,
+        }
+    }
+
     /// Whether this identity is known.
     pub fn has(&self, identity: Identity) -> bool {
         match identity {

@@ -41,6 +41,19 @@ pub struct Limit {
     pub max_multiply: u32,
 }
 
+impl Limit {
+    /// Never more than `rate`, remembered as policies do where they do not say how.
+    pub fn hard(rate: Rate) -> Limit {
+        Limit {
+            windows: vec![rate],
+            algorithm: Algorithm::default_for(rate.quota(), rate.quota()),
+            throttle: Throttle::Hard,
+            reserves: false,
+            max_multiply: 1,
+        }
+    }
+}
+
 /// How a store remembers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {

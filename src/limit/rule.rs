@@ -140,3 +140,23 @@ pub struct Rule {
     /// What clients are told.
     pub disclose: Disclose,
 }
+
+impl Rule {
+    /// A rule that no file wrote: every request counts, clients are told, nobody is spared. `index`
+    /// is its place in the list that admission is made with.
+    pub fn new(name: Name, index: usize, key: &[Identity], limit: Limit) -> Rule {
+        Rule {
+            index,
+            origin: String::new(),
+            scope: name.as_str().to_owned(),
+            name,
+            key: key.to_vec(),
+            limit,
+            count: Count::All,
+            plans: false,
+            shadow: false,
+            exempt: Vec::new(),
+            disclose: Disclose::All,
+        }
+    }
+}

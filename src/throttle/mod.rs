@@ -39,10 +39,12 @@ pub trait Candidate: Sized {
     fn clock(&self) -> &Clock;
 
     /// Which rate-limit headers the answer carries.
-    fn header_style(&self) -> HeaderStyle;
+    fn header_style(&self) -> HeaderStyle {
+        HeaderStyle::default()
+    }
 
     /// Sees what was decided, admitted or not: for the record.
-    fn note(&self, verdict: &Verdict);
+    fn note(&self, _verdict: &Verdict) {}
 
     /// The request as the inner service gets it, told which soft limits it exceeds.
     fn admitted(self, verdict: &Verdict) -> Self::Admitted;
@@ -60,7 +62,9 @@ pub struct Denied<R> {
 /// An error that may mean that the request never reached whom it was meant for.
 pub trait Unsent {
     /// Whether it certainly did not.
-    fn unsent(&self) -> bool;
+    fn unsent(&self) -> bool {
+        false
+    }
 }
 
 /// Puts [`Throttle`] around a service.

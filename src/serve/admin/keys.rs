@@ -112,14 +112,8 @@ fn parse(
     counted_by: &[Identity],
     identifier: &Identifier,
 ) -> Result<(Who, Vec<Identity>), String> {
-    let mut who = Who {
-        ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        user: None,
-        unverified: false,
-        token: None,
-        email: None,
-        plan: identifier.settings().plan.default,
-    };
+    let mut who = Who::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    who.plan = identifier.settings().plan.default;
     let mut parts = Vec::new();
     for part in text.split(',') {
         let (name, value) = part

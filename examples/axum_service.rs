@@ -1,0 +1,149 @@
+//! The throttle layer inside an axum service, without a gateway or files: two limits, one by address
+//! and one by API key. `cargo run --example axum_service -- --port 3001`
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::get;
+use clap::Parser;
+use tokio::net::TcpListener;
+use tollgate::admission::{Admission, Ask, Verdict};
+use tollgate::clock::{Clock, Nanos};
+use tollgate::identity::{self, Identifier, Keyer, Who, token};
+use tollgate::limit::{Identity, Limit, Name, Rule};
+use tollgate::store::{Memory, Settings};
+use tollgate::throttle::{Candidate, Denied, ThrottleLayer, Unsent, reject};
+use tower::{Layer, ServiceExt};
+
+#[derive(Parser)]
+struct Options {
+    /// Where to listen; 0 takes any free port.
+    #[arg(long, default_value_t = 3001)]
+    port: u16,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let routes = Router::new()
+        .route("/items", get(|| async { "three items\n" }))
+        // What is below this line is not limited.
+        .route_layer(from_fn_with_state(Arc::new(Limits::new()?), throttle))
+        .route("/healthz", get(|| async { "ok\n" }));
+
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, Options::parse().port)).await?;
+    let address = listener.local_addr()?;
+    println!("listening on http://{address}");
+    println!("try: for i in 1 2 3 4; do curl -i -H 'x-api-key: abc' http://{address}/items; done");
+    let service = routes.into_make_service_with_connect_info::<SocketAddr>();
+    Ok(axum::serve(listener, service).await?)
+}
+
+/// What all requests are decided by.
+struct Limits {
+    rules: [Arc<Rule>; 2],
+    admission: Admission,
+    identifier: Identifier,
+    clock: Clock,
+}
+
+impl Limits {
+    fn new() -> Result<Limits, Box<dyn Error>> {
+        // The number is the rule's place in the list.
+        let rule = |index, name: &str, key, rate: &str| -> Result<_, Box<dyn Error>> {
+            let limit = Limit::hard(rate.parse()?);
+            Ok(Arc::new(Rule::new(Name::new(name)?, index, &[key], limit)))
+        };
+        let per_ip = rule(0, "per-ip", Identity::Ip, "100/m")?;
+        let per_key = rule(1, "per-key", Identity::Token, "3/m")?;
+        let rules = [per_ip, per_key];
+        let clock = Clock::system();
+        let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
+        let token = Some(token::Source::Header("x-api-key".parse()?));
+        let sources = identity::Settings {
+            token,
+            ..identity::Settings::default()
+        };
+        Ok(Limits {
+            admission: Admission::new(&rules, store, clock.clone())?,
+            identifier: Identifier::new(sources, Keyer::random()),
+            rules,
+            clock,
+        })
+    }
+}
+
+/// The middleware: says who asks, and puts the layer around the rest of the service.
+async fn throttle(
+    State(limits): State<Arc<Limits>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let wall = || limits.clock.wall();
+    let asked = Asked {
+        who: limits.identifier.identify(peer.ip(), &head, wall),
+        at: limits.clock.now(),
+        request: Request::from_parts(head, body),
+        limits,
+    };
+    let inner = next.map_err(|never: Infallible| match never {});
+    match ThrottleLayer.layer(inner).oneshot(asked).await {
+        Ok(response) => response.map(Body::new),
+        Err(Refused(response)) => response.map(Body::from),
+    }
+}
+
+/// A request with all that the layer wants to know of it.
+struct Asked {
+    request: Request,
+    who: Who,
+    at: Nanos,
+    limits: Arc<Limits>,
+}
+
+impl Candidate for Asked {
+    type Admitted = Request;
+
+    fn ask(&self) -> Ask<'_> {
+        Ask {
+            rules: &self.limits.rules,
+            who: &self.who,
+            identifier: &self.limits.identifier,
+            now: self.at,
+        }
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.limits.admission
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.limits.clock
+    }
+
+    fn admitted(self, _: &Verdict) -> Request {
+        self.request
+    }
+}
+
+/// The answer to a request that a limit refused.
+struct Refused(axum::http::Response<Bytes>);
+
+impl From<Denied<Asked>> for Refused {
+    fn from(denied: Denied<Asked>) -> Refused {
+        let rules = &denied.request.limits.rules;
+        let style = denied.request.header_style();
+        Refused(reject::response(&denied.verdict, rules, style, false))
+    }
+}
+
+/// There is no upstream that a request could fail to reach.
+impl Unsent for Refused {}

@@ -1,0 +1,114 @@
+//! Counts by an identity that the gateway does not know: the tenant, named by the first segment of
+//! the path. `cargo run --example custom_identity -- --port 3002`
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::Parser;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tollgate::admission::{Admission, Ask};
+use tollgate::clock::Clock;
+use tollgate::identity::key::Domain;
+use tollgate::identity::{self, Identifier, Keyer, Who};
+use tollgate::limit::{Identity, Limit, Name, Rule};
+use tollgate::route::{HeaderStyle, normalise};
+use tollgate::store::{Memory, Settings};
+use tollgate::throttle::{headers, reject};
+
+#[derive(Parser)]
+struct Options {
+    /// Where to listen; 0 takes any free port.
+    #[arg(long, default_value_t = 3002)]
+    port: u16,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let tenants = Arc::new(Tenants::new()?);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, Options::parse().port)).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    loop {
+        let (stream, peer) = listener.accept().await?;
+        let tenants = tenants.clone();
+        tokio::spawn(async move {
+            let answer = service_fn(|request| {
+                let answer = tenants.answer(peer.ip(), &request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let stream = TokioIo::new(stream);
+            if let Err(failure) = http1::Builder::new().serve_connection(stream, answer).await {
+                eprintln!("custom_identity: {failure}");
+            }
+        });
+    }
+}
+
+/// What requests are decided by: one limit, three a minute for each tenant.
+struct Tenants {
+    rules: [Arc<Rule>; 1],
+    admission: Admission,
+    identifier: Identifier,
+    keyer: Keyer,
+    clock: Clock,
+}
+
+impl Tenants {
+    fn new() -> Result<Tenants, Box<dyn Error>> {
+        // Limits count by what `Who` holds. Its token may be the fingerprint of anything: here of the
+        // tenant, and so this limit by token is one by tenant.
+        let limit = Limit::hard("3/m".parse()?);
+        let rules = [Arc::new(Rule::new(
+            Name::new("per-tenant")?,
+            0,
+            &[Identity::Token],
+            limit,
+        ))];
+        let clock = Clock::system();
+        let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
+        let keyer = Keyer::random();
+        Ok(Tenants {
+            admission: Admission::new(&rules, store, clock.clone())?,
+            identifier: Identifier::new(identity::Settings::default(), keyer.clone()),
+            rules,
+            keyer,
+            clock,
+        })
+    }
+
+    fn answer(&self, peer: IpAddr, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        // Normalised, so that no other spelling of a tenant has a counter of its own. What has no
+        // safe reading, and the root, belong to the tenant without a name.
+        let path = normalise(request.uri().path()).unwrap_or_default();
+        let tenant = path.split('/').nth(1).unwrap_or_default();
+
+        // The key: what is counted and stored is a keyed hash of the name, not the name.
+        let mut who = Who::new(peer);
+        who.token = Some(self.keyer.fingerprint(Domain::Token, tenant.as_bytes()));
+
+        let ask = Ask {
+            rules: &self.rules,
+            who: &who,
+            identifier: &self.identifier,
+            now: self.clock.now(),
+        };
+        let (verdict, ticket) = self.admission.decide(&ask);
+        // Empty: only limits that count answers leave something to settle.
+        drop(ticket);
+        if !verdict.admitted {
+            return reject::response(&verdict, &self.rules, HeaderStyle::Ietf, false)
+                .map(Full::new);
+        }
+        let mut response = Response::new(Full::from(format!("tenant `{tenant}`\n")));
+        headers::Line::new(&verdict, &self.rules, HeaderStyle::Ietf).write(response.headers_mut());
+        response
+    }
+}

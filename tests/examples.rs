@@ -1,0 +1,144 @@
+//! The examples run as people run them: each as a process of its own, asked over a plain connection.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use common::{Client, Gateway, Message};
+
+/// An example that runs until this is dropped.
+struct Example {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Example {
+    /// Starts an example on a free port, which it tells in its first line.
+    fn start(name: &str) -> Example {
+        let process = Command::new(built(name))
+            .args(["--port", "0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        // Made before its output is read, so that a panic there ends the process too.
+        let mut example = Example {
+            process,
+            address: SocketAddr::from(([0, 0, 0, 0], 0)),
+        };
+        // The pipe stays open in `process`: an example that prints more must not break.
+        let output = example.process.stdout.as_mut().unwrap();
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on http://");
+        example.address = address.and_then(|a| a.parse().ok()).expect(&line);
+        example
+    }
+
+    /// One request on a connection of its own.
+    fn get(&self, path: &str, fields: &str) -> Message {
+        get(self.address, path, fields)
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Where cargo puts an example: beside the folder of the test binaries.
+fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(|deps| deps.parent()).unwrap();
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    profile.join("examples").join(file)
+}
+
+fn get(address: SocketAddr, path: &str, fields: &str) -> Message {
+    let mut client = Client::connect(address);
+    client.send(format!(
+        "GET {path} HTTP/1.1\r\nhost: test\r\n{fields}connection: close\r\n\r\n"
+    ));
+    client.answer()
+}
+
+#[track_caller]
+fn admitted(answer: &Message, body: &str, remaining: u32, limit: &str) {
+    assert_eq!(answer.status(), 200, "{answer:?}");
+    assert!(answer.text().contains(body), "{answer:?}");
+    let left = answer.field("ratelimit").expect("a RateLimit field");
+    assert!(
+        left.starts_with(&format!("\"{limit}\";r={remaining};t=")),
+        "{left}"
+    );
+}
+
+#[track_caller]
+fn refused(answer: &Message, limit: &str) {
+    assert_eq!(answer.status(), 429, "{answer:?}");
+    assert_eq!(
+        answer.field("content-type"),
+        Some("application/problem+json")
+    );
+    let wait: u64 = answer.field("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    let policy = answer.field("ratelimit-policy").unwrap();
+    assert!(
+        policy.contains(&format!("\"{limit}\";q=3;w=60")),
+        "{policy}"
+    );
+    let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(problem["status"], 429);
+    assert_eq!(problem["violated-policies"][0], limit);
+}
+
+#[test]
+fn axum_service() {
+    let service = Example::start("axum_service");
+    let ask = |key: &str| service.get("/items", &format!("x-api-key: {key}\r\n"));
+    for remaining in [2, 1, 0] {
+        admitted(&ask("abc"), "three items", remaining, "per-key");
+    }
+    refused(&ask("abc"), "per-key");
+    admitted(&ask("other"), "three items", 2, "per-key");
+    let open = service.get("/healthz", "x-api-key: abc\r\n");
+    assert_eq!((open.status(), open.field("ratelimit")), (200, None));
+}
+
+#[test]
+fn custom_identity() {
+    let service = Example::start("custom_identity");
+    // The third is the same tenant in another spelling.
+    for (path, remaining) in [("/acme/a", 2), ("/acme/b", 1), ("//%61cme/c", 0)] {
+        admitted(&service.get(path, ""), "`acme`", remaining, "per-tenant");
+    }
+    refused(&service.get("/acme/d", ""), "per-tenant");
+    admitted(&service.get("/globex/a", ""), "`globex`", 2, "per-tenant");
+}
+
+/// The upstream refuses nothing itself: the gateway before it does.
+#[test]
+fn upstream() {
+    let upstream = Example::start("upstream");
+    let policy = "match: /**\nupstream: up\nlimits: { per-ip: { key: ip, rate: 3/m } }\n";
+    let gateway = Gateway::start(upstream.address, "admin: off\n", &[("all", policy)]);
+    let ask = || get(gateway.address, "/a?b=c", "x-mine: 1\r\n");
+    for remaining in [2, 1, 0] {
+        let answer = ask();
+        admitted(&answer, "\"x-mine\": \"1\"", remaining, "per-ip");
+        let seen: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(seen["path"], "/a?b=c");
+    }
+    refused(&ask(), "per-ip");
+    let alone = upstream.get("/a", "");
+    assert_eq!((alone.status(), alone.field("ratelimit")), (200, None));
+}

@@ -72,7 +72,13 @@ fn check_tells_what_limits_guarantee() {
         ],
     );
     let per_key = ended.out.lines().find(|line| line.contains("per-key:"));
-    says(per_key.unwrap(), &["6 in any 60 s", "120 in any 86400 s"]);
+    says(
+        per_key.unwrap(),
+        &[
+            "never more than 5 in any 60 s and never more than 100 in any 86400 s",
+            "up to 20 % more admitted and marked",
+        ],
+    );
     let shown = json(&run(&folder, &["check", "--json"], 0).out);
     assert_eq!(shown["runs"], true);
     let limits = &shown["configuration"]["limits"];
@@ -85,6 +91,9 @@ fn check_tells_what_is_not_built_yet() {
     let policies = [("api", "match: /api/**\nupstream: up\n")];
     let gateway = "admin: off\nlisten: { address: 127.0.0.1:0, tls: { cert: a, key: b } }\n";
     let folder = folder("", &policies);
+    for name in ["a", "b"] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
     let file = folder.path().join("tollgate.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", gateway)).unwrap();
@@ -116,7 +125,7 @@ fn check_tells_every_mistake() {
     let ended = run(&folder, &["check"], 2);
     for (place, line, marks, help) in [
         (
-            "tollgate.yaml:7:1: ",
+            "tollgate.yaml:8:1: ",
             "timeout: { idle: 5s }",
             "^^^^^^^",
             "timeouts",

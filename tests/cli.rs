@@ -99,13 +99,14 @@ fn check_tells_what_is_not_built_yet() {
     std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", gateway)).unwrap();
     let ended = run(&folder, &["check"], 1);
     says(
-        &ended.err,
-        &["tollgate.yaml:3:33: note: TLS listeners are not built yet"],
-    );
-    says(
         &ended.out,
-        &["a run refuses this configuration: 1 of its settings"],
+        &[
+            "tollgate.yaml:3:33: note: TLS listeners are not built yet",
+            "a run refuses this configuration: 1 of its settings",
+        ],
     );
+    let all = ended.out + &ended.err;
+    assert_eq!(all.matches("tollgate.yaml:3:33").count(), 1, "{all}");
     let shown = json(&run(&folder, &["check", "--json"], 1).out);
     assert_eq!(shown["runs"], false);
     assert_eq!(shown["notes"][0]["severity"], "unbuilt");

@@ -5,13 +5,13 @@
 
 mod common;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use common::child::{self, Ended, Server, line_with};
-use common::{Upstream, ok, write};
+use common::child::{self, Ended, Guard, Server, line_with};
+use common::{Client, Upstream, ok, write};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -348,6 +348,42 @@ fn sigterm_drains() {
         "admitted",
         "the last line is not lost"
     );
+}
+
+/// The output may be slower than the requests: what it has not taken yet is written at the end.
+#[test]
+fn the_access_log_is_written_to_its_end() {
+    let folder = folder(
+        "admin: off\naccess_log: stdout\n",
+        &[("a", "match: /a\nupstream: up\n")],
+    );
+    let mut command = child::command(folder.path(), &["run"]);
+    let mut child = Guard(command.spawn().unwrap());
+    let err = child::lines(child.0.stderr.take().unwrap());
+    let said = line_with(&err, "listening on http://");
+    let address: SocketAddr = said.rsplit('/').next().unwrap().parse().unwrap();
+    let mut client = Client::connect(address);
+    // More than a pipe holds, in lines of a kilobyte.
+    for number in 0..400 {
+        let path = format!("/{number}?{}", "x".repeat(1000));
+        assert_eq!(client.get(&path).status(), 404);
+    }
+    drop(client);
+    thread::sleep(Duration::from_millis(300));
+    child.signal(Signal::TERM);
+    line_with(&err, "draining");
+    thread::sleep(Duration::from_millis(300));
+    let mut log = String::new();
+    let mut out = child.0.stdout.take().unwrap();
+    out.read_to_string(&mut log).unwrap();
+    let targets: Vec<Value> = log
+        .lines()
+        .map(|line| json(line)["target"].clone())
+        .collect();
+    assert_eq!(targets.len(), 400);
+    let last = targets[399].as_str().unwrap();
+    assert!(last.starts_with("/399?x"), "{last}");
+    assert_eq!(child.ended().code(), Some(0));
 }
 
 #[test]

@@ -54,11 +54,16 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Ended {
 }
 
 /// Kills the child when it is dropped.
-struct Guard(Child);
+pub struct Guard(pub Child);
 
 impl Guard {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
     /// Waits for its end, but not forever.
-    fn ended(&mut self) -> ExitStatus {
+    pub fn ended(&mut self) -> ExitStatus {
         let step = Duration::from_millis(10);
         for _ in 0..SOON.as_millis() / step.as_millis() {
             if let Some(status) = self.0.try_wait().unwrap() {
@@ -138,7 +143,7 @@ impl Server {
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child.0), signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Waits for its end; the exit code.
@@ -147,7 +152,8 @@ impl Server {
     }
 }
 
-fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+/// The lines of a stream, as they come.
+pub fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, lines) = channel();
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {

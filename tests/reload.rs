@@ -144,7 +144,18 @@ fn route(path: &str) -> String {
 }
 
 fn timeouts(turn: usize) -> String {
-    format!("timeouts: {{ first_byte: {}s }}\n", 50 + turn)
+    format!("timeouts: {{ idle: 1h, first_byte: {}s }}\n", 50 + turn)
+}
+
+/// Writes one policy of a folder anew, or removes it. Writing into the file that is there would wait
+/// for the disk each time.
+fn anew(folder: &TempDir, name: &str, text: Option<&str>) {
+    let path = folder.path().join("policies").join(format!("{name}.yaml"));
+    // It may not be there yet.
+    let _ = std::fs::remove_file(path);
+    if text.is_some() {
+        policy(folder, name, text);
+    }
 }
 
 /// Writes one policy of a folder, or removes it.
@@ -170,7 +181,7 @@ fn a_hundred_reloads_under_load() {
         load.goes_on(20);
         if turn % 10 == 0 {
             // A mistake: what runs stays as it is, and answers as before.
-            policy(&gateway.folder, "edited", Some("mtach: GET /edited\n"));
+            anew(&gateway.folder, "edited", Some("mtach: GET /edited\n"));
             assert!(matches!(reload(&gateway), Err(Error::Policy(_))));
             refused += 1;
             let status = client.get("/added").status();
@@ -180,17 +191,18 @@ fn a_hundred_reloads_under_load() {
         // Up and down by turns, from 10 to 309; the one beside now and then refuses all.
         let quota = (turn as u64 * 137) % 300 + 10;
         highest = highest.max(quota);
-        policy(&gateway.folder, "edited", Some(&edited(quota)));
+        anew(&gateway.folder, "edited", Some(&edited(quota)));
         let beside = if turn % 3 == 0 { 1 } else { 800 + quota };
-        policy(&gateway.folder, "steady", Some(&steady(beside)));
+        anew(&gateway.folder, "steady", Some(&steady(beside)));
         if turn % 2 == 0 {
-            policy(&gateway.folder, "added", Some(&route("/added")));
+            anew(&gateway.folder, "added", Some(&route("/added")));
             there = true;
         } else if there {
-            policy(&gateway.folder, "added", None);
+            anew(&gateway.folder, "added", None);
             there = false;
         }
         if turn % 7 == 0 {
+            std::fs::remove_file(gateway.folder.path().join("tollgate.yaml")).unwrap();
             write(&gateway.folder, upstream.address, &timeouts(turn), &[]);
         }
         let reloaded = reload(&gateway).unwrap_or_else(|e| panic!("reload {turn}: {e}"));
@@ -201,8 +213,8 @@ fn a_hundred_reloads_under_load() {
         assert!(read(&counts.edited) <= highest, "reload {turn}");
     }
     assert_eq!(refused, RELOADS / 10);
-    policy(&gateway.folder, "steady", Some(&steady(1000)));
-    policy(&gateway.folder, "edited", Some(&edited(highest)));
+    anew(&gateway.folder, "steady", Some(&steady(1000)));
+    anew(&gateway.folder, "edited", Some(&edited(highest)));
     reload(&gateway).unwrap();
     soon("all are used up", || read(&counts.steady) >= STEADY);
     soon("all are used up", || read(&counts.edited) >= highest);
@@ -222,10 +234,10 @@ fn a_hundred_reloads_under_load() {
 fn a_lowered_quota_admits_nothing_more_and_a_raised_one_the_rest() {
     let counts = Counts::default();
     let upstream = counts.upstream();
-    let gateway = Gateway::start(upstream.address, "", &[("edited", &edited(20))]);
+    let gateway = Gateway::start(upstream.address, &timeouts(0), &[("edited", &edited(20))]);
     let load = Load::start(gateway.address, &["/edited"]);
     let set = |quota| {
-        policy(&gateway.folder, "edited", Some(&edited(quota)));
+        anew(&gateway.folder, "edited", Some(&edited(quota)));
         reload(&gateway).unwrap();
     };
     let mut most = 20;
@@ -273,7 +285,12 @@ fn requests_under_way_finish_by_what_they_began_with() {
 
 /// A child with the edited limit at 5, all of it used up, and load on it.
 fn child(counts: &Counts, upstream: SocketAddr, folder: &TempDir) -> (Server, Load) {
-    write(folder, upstream, "admin: off\n", &[("edited", &edited(5))]);
+    write(
+        folder,
+        upstream,
+        "admin: off\ntimeouts: { idle: 1h }\n",
+        &[("edited", &edited(5))],
+    );
     let server = Server::start(folder.path(), false);
     let load = Load::start(server.address, &["/edited"]);
     soon("all are used up", || read(&counts.edited) == 5);
@@ -296,14 +313,14 @@ fn sighup_reloads() {
     let mut client = server.connect();
     assert_eq!(client.get("/added").status(), 404);
 
-    policy(&folder, "added", Some(&route("/added")));
-    policy(&folder, "edited", Some(&edited(8)));
+    anew(&folder, "added", Some(&route("/added")));
+    anew(&folder, "edited", Some(&edited(8)));
     server.signal(Signal::HUP);
     line_with(&server.err, "policies reloaded cause=\"SIGHUP\"");
     assert_eq!(client.get("/added").status(), 200);
     soon("the rest are admitted", || read(&counts.edited) == 8);
 
-    policy(
+    anew(
         &folder,
         "edited",
         Some("match: GET /edited\nupstream: pu\n"),
@@ -315,8 +332,8 @@ fn sighup_reloads() {
     line_with(&server.err, "help: did you mean `up`?");
     assert_eq!(client.get("/added").status(), 200, "what ran runs");
 
-    policy(&folder, "edited", Some(&edited(8)));
-    policy(&folder, "added", None);
+    anew(&folder, "edited", Some(&edited(8)));
+    anew(&folder, "added", None);
     server.signal(Signal::HUP);
     line_with(&server.err, "policies reloaded cause=\"SIGHUP\"");
     assert_eq!(client.get("/added").status(), 404);

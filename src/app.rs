@@ -18,7 +18,7 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
 use crate::policy::{self, Diagnostic, Process, Ruleset};
-use crate::serve::access::Writer;
+use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
 use crate::serve::listen::{self, Share};
@@ -73,6 +73,8 @@ pub struct App {
     /// One reload at a time.
     reloading: Mutex<()>,
     workers: Mutex<Vec<Handle>>,
+    /// The end of the access log.
+    written: Mutex<Option<Written>>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -105,6 +107,7 @@ impl App {
             running: RwLock::new(running),
             reloading: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
+            written: Mutex::new(None),
             addresses: Vec::new(),
         };
         app.spawn_workers()?;
@@ -126,7 +129,8 @@ impl App {
             }
         }
         let writer = Writer::start(&self.process.access_log, &self.registry);
-        let writer = writer.map_err(Error::AccessLog)?;
+        let (writer, written) = writer.map_err(Error::AccessLog)?;
+        self.written = Mutex::new(Some(written));
         let loads: Arc<[AtomicUsize]> = (0..count).map(|_| AtomicUsize::new(0)).collect();
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| unbounded_channel()).unzip();
@@ -199,8 +203,8 @@ impl App {
         Ok(reloaded)
     }
 
-    /// Stops accepting, lets running requests finish within the drain deadline, and ends the
-    /// workers.
+    /// Stops accepting, lets running requests finish within the drain deadline, ends the workers, and
+    /// waits for the access log to be written.
     pub fn shut_down(&self) {
         let drain = self.running.read().ruleset.timeouts.drain;
         self.shut_down_within(drain);
@@ -215,6 +219,10 @@ impl App {
             if worker.thread.join().is_err() {
                 tracing::error!("a worker panicked");
             }
+        }
+        let written = self.written.lock().take();
+        if written.is_some_and(|written| !written.wait()) {
+            tracing::warn!("the access log is slow; its last lines are lost");
         }
     }
 

@@ -45,9 +45,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             json!({ "runs": unbuilt == 0, "notes": notes, "configuration": described })
         );
     } else {
-        for note in &loaded.notes {
-            eprintln!("{note}");
-        }
         print!("{}", policy::describe(&loaded));
         if unbuilt > 0 {
             println!(

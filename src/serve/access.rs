@@ -2,13 +2,15 @@
 //! lines and hands them to a thread that writes; a slow disk loses lines, counted, and never holds a
 //! request.
 //!
-//! Bounds: [`PIECE`] bytes collected by each worker, [`QUEUE`] pieces waiting for the writer.
+//! Bounds: [`PIECE`] bytes collected by each worker, [`QUEUE`] pieces waiting for the writer, and
+//! [`LAST`] for all of them when the gateway ends.
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use metrics::Counter;
 use serde_json::{Map, Value, json};
@@ -26,6 +28,9 @@ pub const PIECE: usize = 64 * 1024;
 /// Pieces that may wait for the writer.
 pub const QUEUE: usize = 64;
 
+/// Longest wait for what is still to be written at the end.
+pub const LAST: Duration = Duration::from_secs(2);
+
 /// The thread that writes; shared by all workers.
 #[derive(Clone)]
 pub struct Writer {
@@ -34,9 +39,21 @@ pub struct Writer {
     dropped: Counter,
 }
 
+/// Tells when the thread that writes has ended.
+#[derive(Debug)]
+pub struct Written(Receiver<()>);
+
+impl Written {
+    /// Waits until everything is written, at most [`LAST`]; false when that was not enough. Comes to
+    /// an end only once every [`Writer`] is gone.
+    pub fn wait(self) -> bool {
+        self.0.recv_timeout(LAST) == Err(RecvTimeoutError::Disconnected)
+    }
+}
+
 impl Writer {
     /// Opens the file and starts the thread.
-    pub fn start(settings: &AccessLog, registry: &Registry) -> io::Result<Writer> {
+    pub fn start(settings: &AccessLog, registry: &Registry) -> io::Result<(Writer, Written)> {
         let mut out: Box<dyn Write + Send> = match &settings.file {
             Some(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
             None => Box::new(io::stdout()),
@@ -44,20 +61,23 @@ impl Writer {
         let (pieces, waiting): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
         let dropped = registry.counter(Metric::LogDropped, &[]);
         let lost = dropped.clone();
+        let (end, written) = sync_channel(0);
         thread::Builder::new()
             .name("access-log".into())
             .spawn(move || {
+                let _end: SyncSender<()> = end;
                 for piece in waiting {
                     if out.write_all(&piece).and_then(|()| out.flush()).is_err() {
                         lost.increment(lines(&piece));
                     }
                 }
             })?;
-        Ok(Writer {
+        let writer = Writer {
             requests: settings.requests,
             pieces,
             dropped,
-        })
+        };
+        Ok((writer, Written(written)))
     }
 }
 

@@ -6,13 +6,17 @@ pub mod registry;
 pub use names::{Label, Metric};
 pub use registry::Registry;
 
+use std::io::{IsTerminal as _, stderr};
+
 use tracing_subscriber::EnvFilter;
 
-/// Sends the process's own log to standard error. `TOLLGATE_LOG` sets the level, `info` by default.
+/// Sends the process's own log to standard error, in colour only where that is a terminal.
+/// `TOLLGATE_LOG` sets the level, `info` by default.
 pub fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("TOLLGATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr)
         .try_init();
 }

@@ -2,6 +2,8 @@
 //! that sees every byte.
 #![allow(dead_code)]
 
+pub mod child;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};

@@ -1,0 +1,121 @@
+//! Whom the admin listener lets in: whoever has the token, or this machine; never a page of others.
+
+use std::net::SocketAddr;
+
+use crate::common::{Upstream, child, write};
+use crate::{ADMIN, FREE, problem, start, start_with};
+
+#[test]
+fn an_open_address_needs_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    for open in [
+        "0.0.0.0:0",
+        "\"[::]:0\"",
+        "192.0.2.1:0",
+        "{ address: 0.0.0.0:0 }",
+    ] {
+        write(
+            &folder,
+            nobody,
+            &format!("admin: {open}\n"),
+            &[("free", FREE)],
+        );
+        let ended = child::run(folder.path(), &["run"]);
+        assert_eq!(ended.code, Some(2), "{open}");
+        assert!(ended.err.contains("is not loopback"), "{}", ended.err);
+        assert!(
+            ended.err.contains("token_file: admin.token"),
+            "{}",
+            ended.err
+        );
+        assert!(!ended.err.contains("listening on"), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_token_lets_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = "correct-horse-battery-staple-0123456789";
+    std::fs::write(folder.path().join("admin.token"), format!("{token}\n")).unwrap();
+    let gateway = "admin: { address: 127.0.0.1:0, token_file: admin.token }\n\
+                   identity: { token: { header: x-api-key } }\n";
+    let setup = start_with(Upstream::plain(), folder, gateway);
+    let with = |method, path, fields: &str| setup.server.ask_with(method, path, fields, "");
+    assert_eq!(
+        setup.get("/healthz").status(),
+        200,
+        "anyone may ask for life"
+    );
+    let doors = [
+        ("GET", "/"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+        ("GET", "/v1/policies"),
+        ("GET", "/v1/limits"),
+        ("GET", "/v1/limits/per-ip/keys/ip=127.0.0.1"),
+        ("DELETE", "/v1/limits/per-ip/keys/ip=127.0.0.1"),
+        ("POST", "/v1/reload"),
+    ];
+    let right = format!("authorization: Bearer {token}\r\n");
+    for (method, path) in doors {
+        let wrong = [
+            String::new(),
+            "authorization: Bearer\r\n".into(),
+            format!("authorization: Bearer {token}0\r\n"),
+            format!("authorization: Bearer {}\r\n", &token[1..]),
+            format!("authorization: Basic {token}\r\n"),
+        ];
+        for fields in wrong {
+            problem(&with(method, path, &fields), 401, "Authorization: Bearer");
+        }
+        assert_eq!(with(method, path, &right).status(), 200, "{method} {path}");
+    }
+    let named = format!("host: gateway.example\r\n{right}");
+    let answer = with("GET", "/v1/limits", &named);
+    assert_eq!(answer.status(), 200, "with a token any name will do");
+    problem(&with("GET", "/nowhere", ""), 401, "Authorization: Bearer");
+}
+
+#[test]
+fn pages_of_others_get_nothing() {
+    let setup = start(ADMIN);
+    let port = setup.server.admin.unwrap().port();
+    let with = |method, path, fields: &str| setup.server.ask_with(method, path, fields, "");
+    // A name that its owner has pointed at 127.0.0.1.
+    for host in [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+    ] {
+        for path in ["/v1/limits", "/metrics", "/", "/v1/policies"] {
+            let answer = with("GET", path, &format!("host: {host}:{port}\r\n"));
+            problem(&answer, 403, "does not name this machine");
+        }
+        let answer = with("POST", "/v1/reload", &format!("host: {host}\r\n"));
+        problem(&answer, 403, "does not name this machine");
+    }
+    for host in ["localhost", "127.0.0.1", "[::1]", "LocalHost"] {
+        let answer = with("GET", "/v1/limits", &format!("host: {host}:{port}\r\n"));
+        assert_eq!(answer.status(), 200, "{host}");
+    }
+    let others = [
+        "origin: http://evil.example\r\n",
+        "origin: null\r\n",
+        "origin: http://127.0.0.1:1\r\n",
+        "sec-fetch-site: cross-site\r\n",
+        "sec-fetch-site: same-site\r\n",
+    ];
+    let key = "/v1/limits/per-ip/keys/ip=127.0.0.1";
+    assert_eq!(setup.requests(4).last(), Some(&429));
+    for fields in others {
+        for (method, path) in [("POST", "/v1/reload"), ("DELETE", key)] {
+            problem(&with(method, path, fields), 403, "other sites");
+        }
+    }
+    assert_eq!(setup.requests(1), [429], "nothing was forgotten");
+    let own = format!("origin: http://127.0.0.1:{port}\r\nsec-fetch-site: same-origin\r\n");
+    assert_eq!(with("DELETE", key, &own).status(), 200);
+    assert_eq!(setup.requests(1), [200]);
+}

@@ -1,0 +1,461 @@
+//! The binary as people call it: what it prints, where, and with which exit code.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use common::child::{self, Ended, Guard, Server, line_with};
+use common::{Client, Upstream, ok, write};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const IDENTITY: &str = "admin: off\nidentity: { token: { header: x-api-key } }\n";
+const API: &str = "\
+match: GET /api/**
+upstream: up
+limits:
+  per-ip: { key: ip, rate: 10/m }
+  per-key: { key: token, rate: [5/m, 100/d], throttle: soft 20% }
+";
+
+/// A folder with a configuration whose upstream nobody asks.
+fn folder(gateway: &str, policies: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    write(&folder, nobody, gateway, policies);
+    folder
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` in:\n{text}");
+    }
+}
+
+#[track_caller]
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// Runs to the end and checks the exit code.
+#[track_caller]
+fn run(folder: &TempDir, arguments: &[&str], code: i32) -> Ended {
+    let ended = child::run(folder.path(), arguments);
+    assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:#?}");
+    ended
+}
+
+#[test]
+fn check_tells_what_limits_guarantee() {
+    let folder = folder(
+        &format!("{IDENTITY}store: {{ memory: 64MiB }}\n"),
+        &[("api", API)],
+    );
+    let ended = run(&folder, &["check"], 0);
+    says(
+        &ended.out,
+        &[
+            "api: GET /api/** to up",
+            "  per-ip: never more than 10 in any 60 s",
+            "  per-key: ",
+            "by token, 5/m and 100/d, soft 20%",
+            "B a key, the store holds about ",
+            "Counts take at most 64MiB of memory.",
+        ],
+    );
+    let per_key = ended.out.lines().find(|line| line.contains("per-key:"));
+    says(
+        per_key.unwrap(),
+        &[
+            "never more than 5 in any 60 s and never more than 100 in any 86400 s",
+            "up to 20 % more admitted and marked",
+        ],
+    );
+    let shown = json(&run(&folder, &["check", "--json"], 0).out);
+    assert_eq!(shown["runs"], true);
+    let limits = &shown["configuration"]["limits"];
+    assert_eq!(limits[0]["guarantee"], "never more than 10 in any 60 s");
+    assert_eq!(shown["configuration"]["store_budget"], 64 << 20);
+}
+
+#[test]
+fn check_tells_what_is_not_built_yet() {
+    let policies = [("api", "match: /api/**\nupstream: up\n")];
+    let gateway = "admin: off\nlisten: { address: 127.0.0.1:0, tls: { cert: a, key: b } }\n";
+    let folder = folder("", &policies);
+    for name in ["a", "b"] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
+    let file = folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", gateway)).unwrap();
+    let ended = run(&folder, &["check"], 1);
+    says(
+        &ended.out,
+        &[
+            "tollgate.yaml:3:33: note: TLS listeners are not built yet",
+            "a run refuses this configuration: 1 of its settings",
+        ],
+    );
+    let all = ended.out + &ended.err;
+    assert_eq!(all.matches("tollgate.yaml:3:33").count(), 1, "{all}");
+    let shown = json(&run(&folder, &["check", "--json"], 1).out);
+    assert_eq!(shown["runs"], false);
+    assert_eq!(shown["notes"][0]["severity"], "unbuilt");
+    let refused = run(&folder, &["run"], 2);
+    says(&refused.err, &["TLS listeners are not built yet"]);
+    assert!(!refused.err.contains("listening on"), "{}", refused.err);
+}
+
+#[test]
+fn check_tells_every_mistake() {
+    let wrong = "mtach: /api/**\nupstream: pu\nlimits:\n  a: { key: ipp, rate: 5/m }\n";
+    let policies = [
+        ("api", wrong),
+        ("b", "match: /b\nupstream: up\npriorty: low\n"),
+    ];
+    let folder = folder("admin: off\ntimeout: { idle: 5s }\n", &policies);
+    let ended = run(&folder, &["check"], 2);
+    for (place, line, marks, help) in [
+        (
+            "tollgate.yaml:8:1: ",
+            "timeout: { idle: 5s }",
+            "^^^^^^^",
+            "timeouts",
+        ),
+        (
+            "policies/api.yaml:1:1: ",
+            "mtach: /api/**",
+            "^^^^^",
+            "match",
+        ),
+        ("policies/api.yaml:2:11: ", "upstream: pu", "^^", "up"),
+        (
+            "policies/api.yaml:4:13: ",
+            "  a: { key: ipp, rate: 5/m }",
+            "^^^",
+            "ip",
+        ),
+        (
+            "policies/b.yaml:3:1: ",
+            "priorty: low",
+            "^^^^^^^",
+            "priority",
+        ),
+    ] {
+        let at = ended
+            .err
+            .find(place)
+            .unwrap_or_else(|| panic!("{place} in:\n{}", ended.err));
+        let told: Vec<&str> = ended.err[at..].lines().take(4).collect();
+        let number = place.split(':').nth(1).unwrap();
+        assert_eq!(told[1], format!(" {number} | {line}"));
+        assert_eq!(told[2].trim_start_matches([' ', '|']), marks);
+        assert_eq!(told[3], format!("   help: did you mean `{help}`?"));
+    }
+    says(&ended.err, &["mistakes\n"]);
+    assert_eq!(ended.out, "");
+    let shown = json(&run(&folder, &["check", "--json"], 2).out);
+    assert_eq!(shown["ok"], false);
+    assert_eq!(
+        shown["diagnostics"].as_array().unwrap().len(),
+        5,
+        "{shown:#}"
+    );
+    assert_eq!(
+        run(&folder, &["run"], 2).err,
+        ended.err,
+        "a run says the same"
+    );
+}
+
+#[test]
+fn explain_names_every_limit() {
+    let folder = folder(IDENTITY, &[("api", API)]);
+    let question = ["explain", "get", "/api/items?page=2", "--ip", "1.2.3.4"];
+    let with_key = [&question[..], &["-H", "x-api-key: a"]].concat();
+    let ended = run(&folder, &with_key, 0);
+    says(
+        &ended.out,
+        &[
+            "200 admitted\n",
+            "route api (GET /api/**) to up\n",
+            "from ip 1.2.3.4\n",
+            "  per-ip (policies/api.yaml:4): within for ip 1.2.3.4; 10 of 10 left in 60 s",
+            "* per-key (policies/api.yaml:5): within for token (hashed); 5 of 5 left in 60 s",
+            "* decides\n",
+            "nothing has been counted",
+        ],
+    );
+    let without = run(&folder, &question, 0);
+    says(
+        &without.out,
+        &[
+            "* per-ip (",
+            "per-key (policies/api.yaml:5): does not apply, none of its keys is known",
+        ],
+    );
+    let shown = json(&run(&folder, &[&with_key[..], &["--json"]].concat(), 0).out);
+    assert_eq!(shown["status"], 200);
+    assert_eq!(shown["limits"][1]["limit"], "per-key");
+    assert_eq!(shown["limits"][1]["decides"], true);
+}
+
+#[test]
+fn explain_tells_what_matches_nothing() {
+    let folder = folder(IDENTITY, &[("api", API)]);
+    let ended = run(&folder, &["explain", "GET", "/other"], 0);
+    assert!(
+        ended
+            .out
+            .starts_with("404 not served: no policy matches this request\n"),
+        "{}",
+        ended.out
+    );
+    let ended = run(&folder, &["explain", "POST", "/api/items"], 0);
+    says(&ended.out, &["405 not served: ", "other methods"]);
+    let ended = run(&folder, &["explain", "GET", "/api/x", "-H", "no colon"], 2);
+    says(&ended.err, &["`no colon` is not written `name: value`"]);
+}
+
+#[test]
+fn explain_asks_a_running_gateway() {
+    let (upstream, folder) = (Upstream::plain(), tempfile::tempdir().unwrap());
+    let gateway = IDENTITY.replace("admin: off", "admin: 127.0.0.1:0");
+    write(&folder, upstream.address, &gateway, &[("api", API)]);
+    let server = Server::start(folder.path(), true);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert_eq!(client.get("/api/x").status(), 200);
+    }
+    let admin = server.admin.unwrap().to_string();
+    let ended = run(&folder, &["explain", "GET", "/api/x", "--admin", &admin], 0);
+    says(
+        &ended.out,
+        &["* per-ip (policies/api.yaml:4): within for ip 127.0.0.1; 7 of 10 left"],
+    );
+    drop(server);
+    let ended = run(&folder, &["explain", "GET", "/api/x", "--admin", &admin], 1);
+    says(&ended.err, &["no answer from", &admin]);
+}
+
+#[test]
+fn schemas() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = |arguments: &[&str]| json(&run(&folder, arguments, 0).out);
+    let policy = schema(&["schema"]);
+    let gateway = schema(&["schema", "gateway"]);
+    for schema in [&policy, &gateway] {
+        let version = schema["$schema"].as_str().unwrap();
+        assert!(
+            version.starts_with("https://json-schema.org/draft/"),
+            "{version}"
+        );
+    }
+    assert!(policy["properties"]["match"].is_object(), "{policy:#}");
+    assert!(gateway["properties"]["listen"].is_object(), "{gateway:#}");
+    assert_eq!(schema(&["schema", "policy"]), policy);
+    run(&folder, &["schema", "polciy"], 2);
+}
+
+#[test]
+fn run_without_a_file_or_a_free_address() {
+    let folder = folder(
+        "admin: off\n",
+        &[("api", API.split("limits").next().unwrap())],
+    );
+    for verb in ["run", "check"] {
+        let ended = run(&folder, &[verb, "--config", "no-such.yaml"], 2);
+        says(&ended.err, &["no-such.yaml", "does not exist"]);
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let file = folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("127.0.0.1:0", &address)).unwrap();
+    let ended = run(&folder, &["run"], 1);
+    says(&ended.err, &[&format!("cannot listen on {address}: ")]);
+}
+
+#[test]
+fn unknown_verbs_and_arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = run(&folder, &["chekc"], 2);
+    says(&ended.err, &["chekc", "check", "Usage: tollgate"]);
+    let ended = run(&folder, &[], 2);
+    says(
+        &ended.err,
+        &[
+            "Usage: tollgate",
+            "run",
+            "check",
+            "explain",
+            "demo",
+            "schema",
+        ],
+    );
+    let ended = run(&folder, &["run", "--confg", "a"], 2);
+    says(&ended.err, &["--confg", "--config"]);
+    let ended = run(&folder, &["--version"], 0);
+    assert_eq!(
+        ended.out,
+        concat!("tollgate ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+/// Serves what is under way, and nothing new, when it is told to stop.
+#[test]
+fn sigterm_drains() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        while let Ok(request) = served.request() {
+            report(request);
+            thread::sleep(Duration::from_millis(1200));
+            served.send(ok("whole"));
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let policies = [("api", "match: /api/**\nupstream: up\n")];
+    let gateway = "admin: off\naccess_log: stdout\n";
+    write(&folder, upstream.address, gateway, &policies);
+    let mut server = Server::start(folder.path(), false);
+    let mut client = server.connect();
+    let mut idle = server.connect();
+    assert_eq!(idle.get("/other").status(), 404);
+    client.send("GET /api/slow HTTP/1.1\r\nhost: t\r\n\r\n");
+    upstream.next();
+    server.signal(Signal::TERM);
+    line_with(&server.err, "draining");
+    assert_eq!(idle.rest(), b"", "an idle connection ends at once");
+    thread::sleep(Duration::from_millis(100));
+    let refused = TcpStream::connect(server.address).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let answer = client.answer();
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "whole"));
+    assert_eq!(answer.field("connection"), Some("close"));
+    drop(client);
+    assert_eq!(server.ended(), Some(0));
+    let line = line_with(&server.out, "/api/slow");
+    assert_eq!(
+        json(&line)["outcome"],
+        "admitted",
+        "the last line is not lost"
+    );
+}
+
+/// The output may be slower than the requests: what it has not taken yet is written at the end.
+#[test]
+fn the_access_log_is_written_to_its_end() {
+    let folder = folder(
+        "admin: off\naccess_log: stdout\n",
+        &[("a", "match: /a\nupstream: up\n")],
+    );
+    let mut command = child::command(folder.path(), &["run"]);
+    let mut child = Guard(command.spawn().unwrap());
+    let err = child::lines(child.0.stderr.take().unwrap());
+    let said = line_with(&err, "listening on http://");
+    let address: SocketAddr = said.rsplit('/').next().unwrap().parse().unwrap();
+    let mut client = Client::connect(address);
+    // More than a pipe holds, in lines of a kilobyte.
+    for number in 0..400 {
+        let path = format!("/{number}?{}", "x".repeat(1000));
+        assert_eq!(client.get(&path).status(), 404);
+    }
+    drop(client);
+    thread::sleep(Duration::from_millis(300));
+    child.signal(Signal::TERM);
+    line_with(&err, "draining");
+    thread::sleep(Duration::from_millis(300));
+    let mut log = String::new();
+    let mut out = child.0.stdout.take().unwrap();
+    out.read_to_string(&mut log).unwrap();
+    let targets: Vec<Value> = log
+        .lines()
+        .map(|line| json(line)["target"].clone())
+        .collect();
+    assert_eq!(targets.len(), 400);
+    let last = targets[399].as_str().unwrap();
+    assert!(last.starts_with("/399?x"), "{last}");
+    assert_eq!(child.ended().code(), Some(0));
+}
+
+#[test]
+fn access_log_lines_name_the_limit() {
+    let (upstream, folder) = (Upstream::plain(), tempfile::tempdir().unwrap());
+    let gateway = IDENTITY.to_owned() + "access_log: stdout\n";
+    let api = API.replace("10/m", "7/h").replace("[5/m, 100/d]", "5/h");
+    write(&folder, upstream.address, &gateway, &[("api", &api)]);
+    let server = Server::start(folder.path(), false);
+    let mut client = server.connect();
+    let mut ask = |path: &str| {
+        client.send(format!(
+            "GET {path} HTTP/1.1\r\nhost: t\r\nx-api-key: sesame\r\n\r\n"
+        ));
+        let status = client.answer().status();
+        let text = server.out.recv_timeout(common::SOON).unwrap();
+        assert!(!text.contains("sesame"), "{text}");
+        let line = json(&text);
+        assert_eq!(
+            (&line["status"], &line["target"]),
+            (&status.into(), &path.into())
+        );
+        assert_eq!(
+            (&line["method"], &line["ip"]),
+            (&"GET".into(), &"127.0.0.1".into())
+        );
+        assert!(line["seconds"].as_f64().is_some_and(|s| s < 20.0), "{line}");
+        assert!(line["time"].as_f64().is_some_and(|t| t > 1.7e9), "{line}");
+        line
+    };
+    let decided = |line: &Value| {
+        let text = |name: &str| line[name].as_str().unwrap_or("-").to_owned();
+        [text("outcome"), text("limit"), text("standing")].join(" ")
+    };
+    for _ in 0..5 {
+        let line = ask("/api/a?b=c");
+        assert_eq!(decided(&line), "admitted per-key within");
+        assert_eq!(line["route"], "api");
+        assert_eq!(line["server"], upstream.address.to_string(), "{line}");
+        assert_eq!(line["bytes"], 4);
+    }
+    assert_eq!(decided(&ask("/api/a")), "admitted per-key over");
+    let refused = ask("/api/a");
+    assert_eq!(decided(&refused), "refused per-key refused");
+    assert_eq!(refused["limit_at"], "policies/api.yaml:5");
+    assert_eq!(decided(&ask("/nowhere")), "rejected - -");
+}
+
+#[test]
+fn the_demo_shows_an_admission_and_a_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let listen = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let ended = run(&folder, &[&["demo", "--for", "3"], &listen[..]].concat(), 0);
+    says(
+        &ended.out,
+        &[
+            "HTTP/1.1 200 OK",
+            "upstream saw: GET /api/hello",
+            "HTTP/1.1 429 Too Many Requests",
+            "\"violated-policies\":[\"per-ip\"]",
+            "3. Try it yourself",
+            "curl -i http://127.0.0.1:",
+            "tollgate explain GET /api/hello",
+        ],
+    );
+    assert!(!ended.out.contains("127.0.0.1:0 "), "{}", ended.out);
+    let seconds = ended.out.lines().filter(|line| line.contains("so far ("));
+    assert_eq!(seconds.count(), 3, "{}", ended.out);
+    let left = ended
+        .out
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("policy"));
+    let left = std::path::Path::new(left.unwrap().trim());
+    assert!(left.is_absolute() && !left.exists(), "{}", left.display());
+}

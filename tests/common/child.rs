@@ -1,0 +1,182 @@
+//! The binary as a child process: runs to its end, or serves until it is told to stop.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Client, Message, SOON};
+
+/// The binary with these arguments, in a folder of its own, saying nothing but plain text.
+pub fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("TOLLGATE_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// How a child ended and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// Runs the binary to its end; kills it when it does not come.
+pub fn run(folder: &Path, arguments: &[&str]) -> Ended {
+    let mut child = Guard(command(folder, arguments).spawn().unwrap());
+    let read = |mut from: Box<dyn Read + Send>| {
+        thread::spawn(move || {
+            let mut text = String::new();
+            from.read_to_string(&mut text).unwrap();
+            text
+        })
+    };
+    let out = read(Box::new(child.0.stdout.take().unwrap()));
+    let err = read(Box::new(child.0.stderr.take().unwrap()));
+    let code = child.ended().code();
+    Ended {
+        code,
+        out: out.join().unwrap(),
+        err: err.join().unwrap(),
+    }
+}
+
+/// Kills the child when it is dropped.
+pub struct Guard(pub Child);
+
+impl Guard {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Waits for its end, but not forever.
+    pub fn ended(&mut self) -> ExitStatus {
+        let step = Duration::from_millis(10);
+        for _ in 0..SOON.as_millis() / step.as_millis() {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status;
+            }
+            thread::sleep(step);
+        }
+        panic!("the child did not end");
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `tollgate run` in a process of its own.
+pub struct Server {
+    child: Guard,
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where operators connect.
+    pub admin: Option<SocketAddr>,
+    /// Lines of standard output.
+    pub out: Receiver<String>,
+    /// Lines of standard error after those that say where it listens.
+    pub err: Receiver<String>,
+}
+
+impl Server {
+    /// Runs `tollgate.yaml` of a folder; returns when it listens for clients, and for operators
+    /// when `admin` says so.
+    pub fn start(folder: &Path, admin: bool) -> Server {
+        let spawned = command(folder, &["run", "--config", "tollgate.yaml"]).spawn();
+        let mut child = Guard(spawned.unwrap());
+        let out = lines(child.0.stdout.take().unwrap());
+        let err = lines(child.0.stderr.take().unwrap());
+        let address = address(&line_with(&err, "listening on http://"));
+        let admin = admin.then(|| self::address(&line_with(&err, "admin on http://")));
+        Server {
+            child,
+            address,
+            admin,
+            out,
+            err,
+        }
+    }
+
+    /// A connection of a client.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Asks the admin listener over a connection of its own.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> Message {
+        self.ask_with(method, path, "", body)
+    }
+
+    /// [`Server::ask`] with more fields, each ended by CRLF. One of them may be `host`.
+    pub fn ask_with(&self, method: &str, path: &str, fields: &str, body: &str) -> Message {
+        let admin = self.admin.unwrap();
+        let host = if fields.contains("host:") {
+            String::new()
+        } else {
+            format!("host: {admin}\r\n")
+        };
+        let length = body.len();
+        let mut client = Client::connect(admin);
+        client.send(format!(
+            "{method} {path} HTTP/1.1\r\n{host}{fields}content-length: {length}\r\n\r\n{body}"
+        ));
+        client.answer()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.child.signal(signal);
+    }
+
+    /// Waits for its end; the exit code.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.child.ended().code()
+    }
+}
+
+/// The lines of a stream, as they come.
+pub fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            // What nobody reads any more is still taken, so that the child never waits.
+            let _ = send.send(line);
+        }
+    });
+    lines
+}
+
+/// The next line that contains a text; those before it are skipped.
+#[track_caller]
+pub fn line_with(lines: &Receiver<String>, text: &str) -> String {
+    let mut skipped = Vec::new();
+    loop {
+        match lines.recv_timeout(SOON) {
+            Ok(line) if line.contains(text) => return line,
+            Ok(line) => skipped.push(line),
+            Err(_) => panic!("no line with `{text}` among {skipped:#?}"),
+        }
+    }
+}
+
+fn address(line: &str) -> SocketAddr {
+    line.rsplit("http://").next().unwrap().parse().unwrap()
+}

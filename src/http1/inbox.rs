@@ -49,7 +49,8 @@ impl Inbox {
             return true;
         }
         let new = &self.bytes[before.saturating_sub(3)..];
-        new.windows(3).any(|end| end == b"\n\r\n" || end[1..] == *b"\n\n")
+        new.windows(3)
+            .any(|end| end == b"\n\r\n" || end[1..] == *b"\n\n")
     }
 
     /// Reads more; 0 at the end.

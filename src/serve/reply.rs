@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::Write as _;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::Response;
@@ -58,11 +58,10 @@ pub async fn send(
     wire.push(|outbox| outbox.push(head.into()));
     let mut sending = Sending {
         wire,
-        body: pin!(body),
+        body: Some(body),
         shape,
         trailers: wants.trailers,
         begun: false,
-        over: false,
     };
     poll_fn(|cx| sending.poll(cx)).await?;
     Ok(keep)
@@ -70,11 +69,11 @@ pub async fn send(
 
 struct Sending<'a> {
     wire: &'a Wire,
-    body: Pin<&'a mut Recorded>,
+    /// Gone when it is over: then the request is on record before the client sees its end.
+    body: Option<Recorded>,
     shape: Shape,
     trailers: bool,
     begun: bool,
-    over: bool,
 }
 
 impl Sending<'_> {
@@ -88,7 +87,7 @@ impl Sending<'_> {
             let flushed = self.wire.poll_flush(cx).map_err(Cause::from)?;
             ready!(next)?;
             ready!(flushed);
-            if self.over {
+            if self.body.is_none() {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -96,11 +95,14 @@ impl Sending<'_> {
 
     /// Queues the next piece.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
-        if self.over || self.shape == Shape::Nothing || self.body.is_end_stream() {
+        let Some(body) = self.body.as_mut() else {
+            return Poll::Ready(Ok(()));
+        };
+        if self.shape == Shape::Nothing || body.is_end_stream() {
             self.end(None);
             return Poll::Ready(Ok(()));
         }
-        let Poll::Ready(frame) = self.body.as_mut().poll_frame(cx) else {
+        let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
             // Nothing comes for a while: has the client gone meanwhile?
             ready!(self.wire.poll_gone(cx));
             return Poll::Ready(Err(Cause::Closed.into()));
@@ -111,14 +113,14 @@ impl Sending<'_> {
             Some(Err(trailers)) => self.end(trailers.trailers_ref()),
             None => self.end(None),
         }
-        if self.body.is_end_stream() {
+        if self.body.as_ref().is_some_and(Body::is_end_stream) {
             self.end(None);
         }
         Poll::Ready(Ok(()))
     }
 
     fn end(&mut self, trailers: Option<&http::HeaderMap>) {
-        if !std::mem::replace(&mut self.over, true) && self.shape == Shape::Chunked {
+        if self.body.take().is_some() && self.shape == Shape::Chunked {
             let trailers = trailers.filter(|_| self.trailers);
             self.wire.push(|outbox| outbox.push_end(trailers));
         }

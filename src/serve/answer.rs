@@ -1,7 +1,7 @@
 //! Why a request is not served, and how that reads: one exhaustive match from cause to status.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::json;
 
@@ -23,8 +23,8 @@ pub enum Why {
     Version,
     /// No policy matches.
     NoRoute,
-    /// Policies match this path with other methods only.
-    WrongMethod,
+    /// Policies match this path with these methods only.
+    WrongMethod(String),
     /// The policy requires an identity that the request does not prove.
     Unidentified(Identity),
     /// A limit refuses it. The answer is ready.
@@ -65,7 +65,7 @@ impl Refusal {
             | Why::TooLarge
             | Why::Version
             | Why::NoRoute
-            | Why::WrongMethod
+            | Why::WrongMethod(_)
             | Why::Unidentified(_)
             | Why::SlowBody => Outcome::Rejected,
         }
@@ -79,7 +79,7 @@ impl Refusal {
             Why::TooLarge => Some("head too large"),
             Why::Version => Some("version not supported"),
             Why::NoRoute => Some("no route"),
-            Why::WrongMethod => Some("method not allowed"),
+            Why::WrongMethod(_) => Some("method not allowed"),
             Why::Unidentified(_) => Some("identity required"),
             Why::SlowBody => Some("request body too slow"),
             Why::BrokenBody => Some("request body broke off"),
@@ -106,7 +106,12 @@ impl Refusal {
             Why::Bad(_) | Why::TooLarge | Why::Version | Why::SlowBody | Why::BrokenBody => {
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Why::NoRoute | Why::WrongMethod | Why::Limited(_) | Why::Upstream(_) => {}
+            Why::WrongMethod(allow) => {
+                if let Ok(allow) = HeaderValue::from_str(allow) {
+                    headers.insert(ALLOW, allow);
+                }
+            }
+            Why::NoRoute | Why::Limited(_) | Why::Upstream(_) => {}
         }
         response
     }
@@ -130,7 +135,7 @@ fn describe(why: &Why) -> (StatusCode, String) {
             StatusCode::NOT_FOUND,
             "No policy matches this request.".into(),
         ),
-        Why::WrongMethod => (
+        Why::WrongMethod(_) => (
             StatusCode::METHOD_NOT_ALLOWED,
             "Policies match this path with other methods only.".into(),
         ),

@@ -77,14 +77,10 @@ fn find(arrival: &Arrival) -> Result<usize, Why> {
     let path = normalise(head.uri.path())
         .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-    match arrival
-        .generation
-        .ruleset
-        .table
-        .find(host, &head.method, &path)
-    {
+    let table = &arrival.generation.ruleset.table;
+    match table.find(host, &head.method, &path) {
         Found::Route(index) => Ok(index),
-        Found::OtherMethod => Err(Why::WrongMethod),
+        Found::OtherMethod => Err(Why::WrongMethod(table.allow(host, &path))),
         Found::None => Err(Why::NoRoute),
     }
 }

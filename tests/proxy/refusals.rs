@@ -221,3 +221,60 @@ fn a_client_that_hangs_up_frees_its_upstream_and_its_reservation() {
     let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
     assert!(wait > 3000, "counted, not still pending: {wait}");
 }
+
+#[test]
+fn what_no_policy_serves() {
+    let upstream = Upstream::plain();
+    let policies = [
+        ("read", "match: GET /a\nupstream: up\n"),
+        ("write", "match: PUT,POST /a\nupstream: up\n"),
+    ];
+    let gateway = Gateway::start(upstream.address, "", &policies);
+    let mut client = gateway.connect();
+    assert_eq!(client.get("/nowhere").status(), 404);
+    client.send("DELETE /a HTTP/1.1\r\nhost: t\r\n\r\n");
+    let answer = client.answer();
+    assert_eq!(answer.status(), 405);
+    let mut allowed: Vec<_> = answer.field("allow").unwrap().split(", ").collect();
+    allowed.sort_unstable();
+    assert_eq!(allowed, ["GET", "HEAD", "POST", "PUT"]);
+    assert!(upstream.drain().is_empty());
+}
+
+#[test]
+fn what_is_no_request() {
+    let upstream = Upstream::plain();
+    let gateway = Gateway::start(
+        upstream.address,
+        "",
+        &[("all", "match: /**\nupstream: up\n")],
+    );
+    let long = format!(
+        "GET / HTTP/1.1\r\nhost: t\r\nx: {}\r\n\r\n",
+        "y".repeat(70_000)
+    );
+    let many = format!(
+        "GET / HTTP/1.1\r\nhost: t\r\n{}\r\n",
+        "x: y\r\n".repeat(101)
+    );
+    let cases = [
+        ("GET / HTTP/2.0\r\nhost: t\r\n\r\n", 505),
+        ("GET  / HTTP/1.1\r\nhost: t\r\n\r\n", 400),
+        ("G\u{7f}T / HTTP/1.1\r\nhost: t\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nhost: t\r\n folded: 1\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nhost : t\r\n\r\n", 400),
+        ("\u{16}\u{3}\u{1} hello\r\n\r\n", 400),
+        (long.as_str(), 431),
+        (many.as_str(), 431),
+    ];
+    for (request, status) in cases {
+        let mut client = gateway.connect();
+        client.send(request);
+        let answer = client.answer();
+        let start = &request[..request.len().min(40)];
+        assert_eq!(answer.status(), status, "{start:?}");
+        assert_eq!(answer.field("connection"), Some("close"), "{start:?}");
+        assert_eq!(client.rest(), b"", "{start:?}");
+    }
+    assert!(upstream.drain().is_empty());
+}

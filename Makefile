@@ -6,7 +6,7 @@ TEST_TOOLS := cc=build-essential
 BENCH_TOOLS := $(TEST_TOOLS) /usr/sbin/nginx=nginx-light h2load=nghttp2-client valgrind=valgrind
 
 # Seconds that each fuzz target runs.
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 300
 
 CARGO ?= cargo
 SHELL := bash
@@ -67,11 +67,12 @@ bench-instructions: bench-tools
 	@$(CARGO) build --locked --release
 	benches/instructions.sh
 
-# Every target in fuzz/ in turn. libFuzzer needs unstable compiler flags.
+# Every target in fuzz/ in turn, or those in TARGETS. libFuzzer needs unstable compiler flags.
 fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: tools
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
-	targets=$$($(CARGO) fuzz list)
-	for target in $$targets; do
-		$(CARGO) fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS)
+	for target in $${TARGETS:-$$($(CARGO) fuzz list)}; do
+		mkdir -p "fuzz/corpus/$$target"
+		$(CARGO) fuzz run "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=2048
 	done

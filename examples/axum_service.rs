@@ -16,6 +16,7 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tollgate::admission::{Admission, Ask, Verdict};
 use tollgate::clock::{Clock, Nanos};
+use tollgate::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
 use tollgate::limit::{Identity, Limit, Name, Rule};
 use tollgate::store::{Memory, Settings};
@@ -89,7 +90,9 @@ async fn throttle(
     let (head, body) = request.into_parts();
     let wall = || limits.clock.wall();
     let asked = Asked {
-        who: limits.identifier.identify(peer.ip(), &head, wall),
+        who: limits
+            .identifier
+            .identify(peer.ip(), &Head::from(&head), wall),
         at: limits.clock.now(),
         request: Request::from_parts(head, body),
         limits,
@@ -141,7 +144,7 @@ impl From<Denied<Asked>> for Refused {
     fn from(denied: Denied<Asked>) -> Refused {
         let rules = &denied.request.limits.rules;
         let style = denied.request.header_style();
-        Refused(reject::response(&denied.verdict, rules, style, false))
+        Refused(reject::answer(&denied.verdict, rules, style, false).into())
     }
 }
 

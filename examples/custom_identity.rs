@@ -22,7 +22,7 @@ use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{Identity, Limit, Name, Rule};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::{headers, reject};
+use tollgate::throttle::{Settle, headers, reject};
 
 #[derive(Parser)]
 struct Options {
@@ -104,11 +104,13 @@ impl Tenants {
         // Empty: only limits that count answers leave something to settle.
         drop(ticket);
         if !verdict.admitted {
-            return reject::response(&verdict, &self.rules, HeaderStyle::Ietf, false)
-                .map(Full::new);
+            let answer = reject::answer(&verdict, &self.rules, HeaderStyle::Ietf, false);
+            return answer.map(Full::new).into();
         }
         let mut response = Response::new(Full::from(format!("tenant `{tenant}`\n")));
-        headers::Line::new(&verdict, &self.rules, HeaderStyle::Ietf).write(response.headers_mut());
+        for (name, value) in headers::Line::new(&verdict, &self.rules, HeaderStyle::Ietf).iter() {
+            response.set(name, value);
+        }
         response
     }
 }

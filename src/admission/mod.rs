@@ -9,6 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::{Clock, Nanos};
+use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
 use crate::limit::{Count, Fingerprint, Identity, Reading, Rule, Standing};
 use crate::store::{self, Item, Memory, Parent, Slot};
@@ -258,12 +259,13 @@ impl Verdict {
 }
 
 /// Units a response uses of a limit that `count` describes, when the head tells.
-pub fn used(count: &Count, status: u16, headers: &http::HeaderMap) -> Option<u32> {
+pub fn used(count: &Count, status: u16, fields: &dyn Lookup) -> Option<u32> {
     match count {
         Count::All => Some(1),
         Count::Status { from, to } => Some(u32::from((*from..=*to).contains(&status))),
         Count::CostHeader(name) => {
-            let text = headers.get(name).and_then(|value| value.to_str().ok());
+            let value = fields.lookup(name.as_str());
+            let text = value.and_then(|value| std::str::from_utf8(value).ok());
             Some(text.and_then(|text| text.trim().parse().ok()).unwrap_or(1))
         }
         Count::CostJson(_) => None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::{Clock, Nanos};
+use crate::head::Lookup;
 use crate::limit::{Count, Fingerprint, Rule};
 use crate::store::{Item, Memory, Slot};
 
@@ -30,7 +31,7 @@ struct Reservation {
 }
 
 /// How an admitted request ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Outcome<'a> {
     /// It never reached an upstream: nothing was used.
     Unsent,
@@ -38,8 +39,8 @@ pub enum Outcome<'a> {
     Answered {
         /// Status of the answer.
         status: u16,
-        /// Its headers.
-        headers: &'a http::HeaderMap,
+        /// Its fields.
+        fields: &'a dyn Lookup,
     },
     /// The body of the answer is there: the JSON document, when it was whole and small enough.
     Body(Option<&'a serde_json::Value>),
@@ -68,7 +69,7 @@ impl Ticket {
         self.reservations.retain(|held| {
             let units = match outcome {
                 Outcome::Unsent => Some(0),
-                Outcome::Answered { status, headers } => used(&held.rule.count, status, headers),
+                Outcome::Answered { status, fields } => used(&held.rule.count, status, fields),
                 Outcome::Body(document) => Some(cost(&held.rule.count, document)),
             };
             match units {

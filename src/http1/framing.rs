@@ -1,8 +1,6 @@
 //! How far a body reaches: RFC 9112 section 6.
 
 use bytes::BytesMut;
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderName, HeaderValue};
 
 use super::Malformed;
 use super::chunked::{Chunked, Piece};
@@ -55,20 +53,21 @@ pub struct Said {
 
 impl Said {
     /// Takes note of one field.
-    pub(super) fn note(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<(), Malformed> {
-        if name == CONTENT_LENGTH {
+    pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        if is(b"content-length") {
             let length = length(value).ok_or(Malformed("its length is not a number"))?;
             if self.length.is_some() {
                 return Err(Malformed("it says its length twice"));
             }
             self.length = Some(length);
-        } else if name == TRANSFER_ENCODING {
-            if self.chunked || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        } else if is(b"transfer-encoding") {
+            if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Malformed("its transfer coding is not `chunked`"));
             }
             self.chunked = true;
-        } else if name == CONNECTION {
-            let mut words = value.as_bytes().split(|byte| *byte == b',');
+        } else if is(b"connection") {
+            let mut words = value.split(|byte| *byte == b',');
             for word in words.by_ref().map(<[u8]>::trim_ascii) {
                 self.close |= word.eq_ignore_ascii_case(b"close");
                 self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
@@ -93,9 +92,9 @@ impl Said {
     }
 }
 
-fn length(value: &HeaderValue) -> Option<u64> {
-    let digits = value.as_bytes();
-    let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    let text = value.to_str().ok().filter(|_| plain)?;
+fn length(digits: &[u8]) -> Option<u64> {
+    // `parse` would take a sign.
+    let plain = digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| plain)?;
     text.parse().ok()
 }

@@ -9,7 +9,6 @@ pub mod outbox;
 
 use std::io;
 
-pub use fields::Places;
 pub use framing::{Framing, Said};
 pub use outbox::Outbox;
 

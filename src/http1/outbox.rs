@@ -1,4 +1,6 @@
-//! Pieces on their way out, written together.
+//! What is on its way out: small pieces gathered in one buffer that the connection keeps, large ones as
+//! they came. A plain write of one buffer is cheaper for the kernel than a gathering one of several, by
+//! about a tenth of a short exchange.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,26 +16,44 @@ use super::fields;
 /// Most pieces that are written at once.
 const GATHERED: usize = 8;
 
-/// A queue of bytes. Who fills it waits until it is empty, so that it stays short.
+/// Most bytes of a piece that is copied.
+const SMALL: usize = 2048;
+
+/// Most room that is kept when nothing waits.
+const KEPT: usize = 4096;
+
+/// Bytes to be written. Who adds to it waits until it is empty, so that it stays short.
 #[derive(Debug, Default)]
 pub struct Outbox {
+    /// Comes before the queue.
+    buffer: Vec<u8>,
+    /// So much of the buffer has been written.
+    written: usize,
     queue: VecDeque<Bytes>,
 }
 
 impl Outbox {
     /// Nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.buffer.is_empty() && self.queue.is_empty()
     }
 
-    /// Forgets what waits.
-    pub fn clear(&mut self) {
-        self.queue.clear();
+    /// Adds what `write` appends.
+    pub fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.queue.is_empty() {
+            write(&mut self.buffer);
+        } else {
+            let mut text = Vec::new();
+            write(&mut text);
+            self.queue.push_back(text.into());
+        }
     }
 
     /// Adds bytes as they are.
     pub fn push(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
+        if self.queue.is_empty() && bytes.len() <= SMALL {
+            self.buffer.extend_from_slice(&bytes);
+        } else if !bytes.is_empty() {
             self.queue.push_back(bytes);
         }
     }
@@ -42,9 +62,9 @@ impl Outbox {
     pub fn push_data(&mut self, data: Bytes, chunked: bool) {
         if chunked && !data.is_empty() {
             let size = format!("{:x}\r\n", data.len());
-            self.queue.push_back(size.into());
-            self.queue.push_back(data);
-            self.queue.push_back(Bytes::from_static(b"\r\n"));
+            self.text(|out| out.extend_from_slice(size.as_bytes()));
+            self.push(data);
+            self.push(Bytes::from_static(b"\r\n"));
         } else {
             self.push(data);
         }
@@ -55,10 +75,11 @@ impl Outbox {
         let Some(trailers) = trailers else {
             return self.push(Bytes::from_static(b"0\r\n\r\n"));
         };
-        let mut end = b"0\r\n".to_vec();
-        fields::write(&mut end, trailers);
-        end.extend_from_slice(b"\r\n");
-        self.push(end.into());
+        self.text(|out| {
+            out.extend_from_slice(b"0\r\n");
+            fields::write_map(out, trailers);
+            out.extend_from_slice(b"\r\n");
+        });
     }
 
     /// Writes some of what waits; ready when something was taken or nothing waits.
@@ -66,19 +87,40 @@ impl Outbox {
     where
         W: AsyncWrite + Unpin,
     {
-        if self.queue.is_empty() {
+        if self.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let mut slices = [IoSlice::new(&[]); GATHERED];
-        let mut filled = 0;
-        for (slice, piece) in slices.iter_mut().zip(&self.queue) {
-            *slice = IoSlice::new(piece);
-            filled += 1;
-        }
-        let mut written = ready!(Pin::new(to).poll_write_vectored(cx, &slices[..filled]))?;
+        let text = &self.buffer[self.written..];
+        let written = if self.queue.is_empty() {
+            ready!(Pin::new(to).poll_write(cx, text))?
+        } else {
+            let mut slices = [IoSlice::new(&[]); GATHERED];
+            let mut filled = 0;
+            let pieces = self.queue.iter().map(|piece| &piece[..]);
+            let all = std::iter::once(text).filter(|text| !text.is_empty());
+            for (slice, piece) in slices.iter_mut().zip(all.chain(pieces)) {
+                *slice = IoSlice::new(piece);
+                filled += 1;
+            }
+            ready!(Pin::new(to).poll_write_vectored(cx, &slices[..filled]))?
+        };
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
+        self.advance(written);
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        let text = self.buffer.len() - self.written;
+        if written < text {
+            self.written += written;
+            return;
+        }
+        written -= text;
+        self.written = 0;
+        self.buffer.clear();
+        self.buffer.shrink_to(KEPT);
         while let Some(piece) = self.queue.front_mut() {
             if piece.len() > written {
                 piece.advance(written);
@@ -87,7 +129,6 @@ impl Outbox {
             written -= piece.len();
             self.queue.pop_front();
         }
-        Poll::Ready(Ok(()))
     }
 
     /// Writes all of what waits.
@@ -95,9 +136,61 @@ impl Outbox {
     where
         W: AsyncWrite + Unpin,
     {
-        while !self.queue.is_empty() {
+        while !self.is_empty() {
             ready!(self.poll_write(cx, to))?;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many bytes at a time.
+    struct Slow(usize, Vec<u8>);
+
+    impl AsyncWrite for Slow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let taken = bytes.len().min(self.0);
+            self.1.extend_from_slice(&bytes[..taken]);
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn order_is_kept_however_much_is_taken_at_once() {
+        let large = Bytes::from(vec![b'x'; SMALL + 1]);
+        for step in [1, 3, 2000, 1 << 20] {
+            let mut outbox = Outbox::default();
+            let mut to = Slow(step, Vec::new());
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            for round in 0..2 {
+                outbox.text(|out| out.extend_from_slice(b"head"));
+                outbox.push_data(Bytes::from_static(b"small"), true);
+                outbox.push_data(large.clone(), true);
+                outbox.push_data(Bytes::from_static(b"tail"), true);
+                outbox.push_end(None);
+                let done = outbox.poll_empty(&mut cx, &mut to);
+                assert!(matches!(done, Poll::Ready(Ok(()))) && outbox.is_empty());
+                let mut whole = b"head5\r\nsmall\r\n801\r\n".to_vec();
+                whole.extend_from_slice(&large);
+                whole.extend_from_slice(b"\r\n4\r\ntail\r\n0\r\n\r\n");
+                assert_eq!(to.1, whole, "{step} at once, round {round}");
+                to.1.clear();
+            }
+        }
     }
 }

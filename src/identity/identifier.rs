@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
-use http::request::Parts;
-use http::{HeaderValue, Method};
+use http::Method;
+use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -15,6 +14,7 @@ use super::key::{Domain, Keyer};
 use super::strip::Stripper;
 use super::verdict::Cache;
 use super::{Settings, Who, email, ip, jwt, plan, token, user};
+use crate::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
 use crate::store::Parent;
 
@@ -89,9 +89,9 @@ impl Identifier {
     /// Who the request is from, as far as its head tells. `peer` is the other end of the connection;
     /// `wall` is asked for the time since the epoch only if a token has one. Call it before
     /// [`Identifier::strip`].
-    pub fn identify(&self, peer: IpAddr, head: &Parts, wall: impl FnOnce() -> Duration) -> Who {
+    pub fn identify(&self, peer: IpAddr, head: &Head, wall: impl FnOnce() -> Duration) -> Who {
         let peer = peer.to_canonical();
-        let mut who = Who::new(ip::client(&self.trusted, peer, &head.headers));
+        let mut who = Who::new(ip::client(&self.trusted, peer, &head.fields));
         who.plan = self.settings.plan.default;
         let given = match &self.settings.token {
             Some(source) => token::find(source, head),
@@ -99,19 +99,19 @@ impl Identifier {
         };
         let proof = match &self.settings.user {
             None => Proof::default(),
-            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, &head.headers, wall),
+            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, &head.fields, wall),
             Some(user::Settings::ApiKeys(keys)) => {
                 let bearer;
                 let credential = if self.settings.token.is_some() {
                     &given
                 } else {
-                    bearer = token::bearer(&head.headers);
+                    bearer = token::bearer(&head.fields);
                     &bearer
                 };
                 self.by_key(keys, credential)
             }
             Some(user::Settings::Header { name, .. }) => {
-                let given = token::header(&head.headers, name);
+                let given = token::header(&head.fields, name.as_str());
                 by_header(given, self.user_from.contains(peer))
             }
         };
@@ -127,7 +127,7 @@ impl Identifier {
         who.unverified |= proof.failed;
         let plan = match &self.settings.plan.source {
             Some(plan::Source::Header { name, .. }) if self.plan_from.contains(peer) => {
-                self.plan_by_header(token::header(&head.headers, name))
+                self.plan_by_header(token::header(&head.fields, name.as_str()))
             }
             Some(plan::Source::Claim(_) | plan::Source::ApiKeys) => proof.plan,
             _ => None,
@@ -140,7 +140,7 @@ impl Identifier {
     fn by_jwt(
         &self,
         settings: &jwt::Settings,
-        headers: &HeaderMap,
+        fields: &Fields,
         wall: impl FnOnce() -> Duration,
     ) -> Proof {
         // The signed part stands for the token: the signature of an ECDSA token can be rewritten
@@ -151,7 +151,7 @@ impl Identifier {
             _ => false,
         };
         let judged = |token| judges.then_some(token);
-        let text = match token::bearer(headers) {
+        let text = match token::bearer(fields) {
             Found::Absent => {
                 return Proof {
                     token: judged(None),
@@ -257,7 +257,7 @@ impl Identifier {
 
     /// Whether the request's body is worth holding back to look for an address: at most
     /// [`email::Settings::max_body`] bytes, as far as its head tells, of a kind that is read.
-    pub fn wants_body(&self, head: &Parts) -> bool {
+    pub fn wants_body(&self, head: &Head) -> bool {
         let Some(settings) = &self.settings.email else {
             return false;
         };
@@ -267,18 +267,16 @@ impl Identifier {
         ) {
             return false;
         }
-        let length = head
-            .headers
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok());
+        let fields = &head.fields;
+        let length = fields.text("content-length");
         let fits = length.and_then(|text| text.parse::<usize>().ok());
         fits.is_none_or(|length| length > 0 && length <= settings.max_body)
-            && !head.headers.contains_key(CONTENT_ENCODING)
-            && email::Media::of(head.headers.get(CONTENT_TYPE)) != email::Media::Multipart
+            && !fields.contains("content-encoding")
+            && email::Media::of(fields.first("content-type")) != email::Media::Multipart
     }
 
     /// Looks for an address in the complete body.
-    pub fn set_email(&self, who: &mut Who, content_type: Option<&HeaderValue>, body: &[u8]) {
+    pub fn set_email(&self, who: &mut Who, content_type: Option<&[u8]>, body: &[u8]) {
         let Some(settings) = &self.settings.email else {
             return;
         };
@@ -361,9 +359,9 @@ impl Identifier {
     }
 
     /// Removes what a client may not say of itself; see [`super::strip`].
-    pub fn strip(&self, peer: IpAddr, headers: &mut HeaderMap) {
+    pub fn strip(&self, peer: IpAddr, fields: &mut Fields) {
         let peer = peer.to_canonical();
-        self.stripper.strip(headers, |list| match list {
+        self.stripper.strip(fields, |list| match list {
             super::strip::List::Nobody => false,
             super::strip::List::Proxies => self.trusted.contains(peer),
             super::strip::List::User => self.user_from.contains(peer),

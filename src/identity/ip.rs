@@ -13,11 +13,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::header::{FORWARDED, GetAll, HeaderMap, HeaderName, HeaderValue};
 use ipnet::{IpNet, Ipv4Net};
 
+use crate::head::Fields;
+
 /// `X-Forwarded-For`.
-pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub const X_FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// `Forwarded`.
+pub const FORWARDED: &str = "forwarded";
 
 /// Most hops that are walked; a longer chain ends at the last of these.
 const MAX_HOPS: usize = 64;
@@ -106,28 +110,28 @@ fn fold(net: IpNet) -> IpNet {
 }
 
 /// The client behind `peer`. Looks at no header unless the peer is trusted, and allocates nothing.
-pub fn client(trusted: &Trusted, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+pub fn client(trusted: &Trusted, peer: IpAddr, fields: &Fields) -> IpAddr {
     let peer = peer.to_canonical();
     if !trusted.contains(peer) {
         return peer;
     }
-    let (list, forwarded) = (headers.get_all(X_FORWARDED_FOR), headers.get_all(FORWARDED));
+    let (list, forwarded) = (fields.all(X_FORWARDED_FOR), fields.all(FORWARDED));
     let by_list = || {
-        let lines = list.iter().rev();
+        let lines = list.clone().rev();
         let hops = lines
-            .flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','))
+            .flat_map(|line| line.rsplit(|byte| *byte == b','))
             .map(node);
         walk(trusted, peer, hops)
     };
     let by_forwarded = || {
-        let lines = forwarded.iter().rev();
+        let lines = forwarded.clone().rev();
         let hops = lines
-            .flat_map(|line| Elements::of(line.as_bytes(), b','))
+            .flat_map(|line| Elements::of(line, b','))
             .map(forwarded_for);
         walk(trusted, peer, hops)
     };
-    let given = |lines: &GetAll<'_, HeaderValue>| lines.iter().next().is_some();
-    match (given(&list), given(&forwarded)) {
+    let given = |name| fields.contains(name);
+    match (given(X_FORWARDED_FOR), given(FORWARDED)) {
         (false, false) => peer,
         (true, false) => by_list(),
         (false, true) => by_forwarded(),

@@ -8,10 +8,11 @@
 //! one of these only in `_` for `-` is removed whoever sends it: a trusted proxy that does not know
 //! better passes on what the client wrote.
 
-use http::header::{HeaderMap, HeaderName};
+use http::HeaderName;
 use smallvec::SmallVec;
 
 use super::{Settings, plan, user};
+use crate::head::Fields;
 
 /// Who may set a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,36 +47,26 @@ impl Stripper {
         Stripper { user, plan }
     }
 
-    /// Removes every header that has lists, none of which `may` says yes to. Allocates only where
-    /// many are removed.
-    pub(super) fn strip(&self, headers: &mut HeaderMap, may: impl Fn(List) -> bool) {
-        let mut gone: SmallVec<[HeaderName; 4]> = SmallVec::new();
-        for name in headers.keys() {
-            let lists = self.lists(name.as_str());
-            if !lists.is_empty() && !lists.iter().any(|list| may(*list)) {
-                gone.push(name.clone());
-            }
-        }
-        for name in gone {
-            headers.remove(name);
-        }
+    /// Removes every header that has lists, none of which `may` says yes to.
+    pub(super) fn strip(&self, fields: &mut Fields, may: impl Fn(List) -> bool) {
+        fields.retain(|name| {
+            let lists = self.lists(name);
+            lists.is_empty() || lists.iter().any(|list| may(*list))
+        });
     }
 
     /// Who may set this header; empty when everybody may.
-    fn lists(&self, name: &str) -> SmallVec<[List; 2]> {
+    fn lists(&self, name: &[u8]) -> SmallVec<[List; 2]> {
         let mut lists = SmallVec::new();
         let configured = self.user.is_some() || self.plan.is_some();
-        if !configured && !matches!(name.as_bytes().first(), Some(b'f' | b't' | b'x')) {
+        if !configured && !matches!(name.first(), Some(b'f' | b't' | b'x' | b'F' | b'T' | b'X')) {
             return lists;
         }
         let configured = [(&self.user, List::User), (&self.plan, List::Plan)];
         for (header, list) in configured {
             if let Some(header) = header.as_ref().filter(|header| same(name, header.as_str())) {
-                lists.push(if name == header.as_str() {
-                    list
-                } else {
-                    List::Nobody
-                });
+                let exact = name.eq_ignore_ascii_case(header.as_str().as_bytes());
+                lists.push(if exact { list } else { List::Nobody });
             }
         }
         // A configured header is for its own list only, even if it is called X-Forwarded-User.
@@ -83,7 +74,7 @@ impl Stripper {
             let ours = begins(name, "tollgate-");
             let forwarding =
                 begins(name, "x-forwarded-") || same(name, "forwarded") || same(name, "x-real-ip");
-            if ours || (forwarding && name.contains('_')) {
+            if ours || (forwarding && name.contains(&b'_')) {
                 lists.push(List::Nobody);
             } else if forwarding {
                 lists.push(List::Proxies);
@@ -93,17 +84,20 @@ impl Stripper {
     }
 }
 
-/// Whether a header's name, which is in lower case, begins with `prefix`.
-fn begins(name: &str, prefix: &str) -> bool {
+/// Whether a header's name begins with `prefix`.
+fn begins(name: &[u8], prefix: &str) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| same(start, prefix))
 }
 
-fn same(name: &str, wanted: &str) -> bool {
-    let dash = |byte| if byte == b'_' { b'-' } else { byte };
+fn same(name: &[u8], wanted: &str) -> bool {
+    let folded = |byte: u8| match byte {
+        b'_' => b'-',
+        byte => byte.to_ascii_lowercase(),
+    };
     name.len() == wanted.len()
         && name
-            .bytes()
+            .iter()
             .zip(wanted.bytes())
-            .all(|(a, b)| dash(a) == dash(b))
+            .all(|(a, b)| folded(*a) == folded(b))
 }

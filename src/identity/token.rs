@@ -3,11 +3,10 @@
 //! A credential that is there twice, or longer than [`MAX_TOKEN`], is no credential: the gateway and
 //! the upstream might read different ones. Such a request counts as bringing one that does not verify.
 
-use http::HeaderMap;
-use http::header::{AUTHORIZATION, COOKIE, HeaderName};
-use http::request::Parts;
+use http::HeaderName;
 
 use super::form::{self, Found};
+use crate::head::{Fields, Head};
 
 /// Longest credential that is looked at, in bytes.
 pub const MAX_TOKEN: usize = 8 * 1024;
@@ -26,31 +25,31 @@ pub enum Source {
 }
 
 /// The credential of a request.
-pub fn find<'r>(source: &Source, head: &'r Parts) -> Found<'r> {
+pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
     match source {
-        Source::Header(name) => header(&head.headers, name),
-        Source::Bearer => bearer(&head.headers),
+        Source::Header(name) => header(&head.fields, name.as_str()),
+        Source::Bearer => bearer(&head.fields),
         Source::Query(name) => {
             let query = head.uri.query().unwrap_or_default();
             form::field(query.as_bytes(), |given| given == name.as_bytes())
         }
-        Source::Cookie(name) => cookie(&head.headers, name.as_bytes()),
+        Source::Cookie(name) => cookie(&head.fields, name.as_bytes()),
     }
     .within(MAX_TOKEN)
 }
 
 /// The one value of a header.
-pub(super) fn header<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Found<'r> {
+pub(super) fn header<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
     let mut found = Found::Absent;
-    for value in headers.get_all(name) {
-        found.add(value.as_bytes().trim_ascii());
+    for value in fields.all(name) {
+        found.add(value.trim_ascii());
     }
     found.within(MAX_TOKEN)
 }
 
 /// The token of `Authorization: Bearer`; other schemes are no credential.
-pub(super) fn bearer(headers: &HeaderMap) -> Found<'_> {
-    match header(headers, &AUTHORIZATION) {
+pub(super) fn bearer(fields: &Fields) -> Found<'_> {
+    match header(fields, "authorization") {
         Found::One(value) => {
             let std::borrow::Cow::Borrowed(value) = value else {
                 return Found::Ambiguous;
@@ -66,10 +65,10 @@ pub(super) fn bearer(headers: &HeaderMap) -> Found<'_> {
     }
 }
 
-fn cookie<'r>(headers: &'r HeaderMap, name: &[u8]) -> Found<'r> {
+fn cookie<'r>(fields: &'r Fields, name: &[u8]) -> Found<'r> {
     let mut found = Found::Absent;
-    let lines = headers.get_all(COOKIE).iter();
-    for pair in lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')) {
+    let lines = fields.all("cookie");
+    for pair in lines.flat_map(|line| line.split(|byte| *byte == b';')) {
         let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
             continue;
         };
@@ -102,7 +101,7 @@ mod tests {
             Some(text) => Found::One(text.as_bytes().into()),
         };
         assert_eq!(
-            find(source, &head),
+            find(source, &Head::from(&head)),
             expected,
             "{source:?} {uri} {headers:?}"
         );

@@ -1,13 +1,13 @@
 //! Why a request is not served, and how that reads: one exhaustive match from cause to status.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::StatusCode;
 use serde_json::json;
 
-use super::body::{self, ReplyBody};
+use super::body;
 use super::generation::Outcome;
 use super::identify::Identified;
+use crate::head::{Answer, AnswerHead, Fields};
 use crate::limit::Identity;
 use crate::throttle::{Denied, Unsent, reject};
 use crate::upstream;
@@ -28,7 +28,7 @@ pub enum Why {
     /// The policy requires an identity that the request does not prove.
     Unidentified(Identity),
     /// A limit refuses it. The answer is ready.
-    Limited(Box<Response<Bytes>>),
+    Limited(Box<Answer<Bytes>>),
     /// The client stopped sending its body.
     SlowBody,
     /// The client's body broke off.
@@ -46,8 +46,8 @@ pub struct Refusal {
 
 impl Refusal {
     /// Refuses a request with these fields.
-    pub fn new(why: Why, headers: &HeaderMap) -> Refusal {
-        Refusal::told(why, reject::is_grpc(headers))
+    pub fn new(why: Why, fields: &Fields) -> Refusal {
+        Refusal::told(why, reject::is_grpc(fields))
     }
 
     /// Refuses a request; a gRPC call is told so in its own words.
@@ -88,32 +88,26 @@ impl Refusal {
     }
 
     /// The answer.
-    pub fn answer(self) -> Response<ReplyBody> {
-        if let Why::Limited(response) = self.why {
-            return response.map(|bytes| ReplyBody::Own(Some(bytes).filter(|b| !b.is_empty())));
+    pub fn answer(self) -> Answer<Bytes> {
+        if let Why::Limited(answer) = self.why {
+            return *answer;
         }
         let (status, detail) = describe(&self.why);
-        let mut response = if self.grpc {
+        let mut answer = if self.grpc {
             grpc(status, &detail)
         } else {
             problem(status, &detail)
         };
-        let headers = response.headers_mut();
+        let fields = &mut answer.head.fields;
         match &self.why {
-            Why::Unidentified(_) => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
+            Why::Unidentified(_) => fields.add("www-authenticate", b"Bearer"),
             Why::Bad(_) | Why::TooLarge | Why::Version | Why::SlowBody | Why::BrokenBody => {
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+                fields.add("connection", b"close");
             }
-            Why::WrongMethod(allow) => {
-                if let Ok(allow) = HeaderValue::from_str(allow) {
-                    headers.insert(ALLOW, allow);
-                }
-            }
+            Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             Why::NoRoute | Why::Limited(_) | Why::Upstream(_) => {}
         }
-        response
+        answer
     }
 }
 
@@ -179,22 +173,25 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
     }
 }
 
-fn problem(status: StatusCode, detail: &str) -> Response<ReplyBody> {
+fn problem(status: StatusCode, detail: &str) -> Answer<Bytes> {
     let title = status.canonical_reason().unwrap_or_default();
     let body = json!({
         "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
     });
-    let mut response = Response::new(ReplyBody::Own(Some(body.to_string().into())));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, reject::PROBLEM_JSON);
-    response
+    let mut head = AnswerHead {
+        status,
+        ..AnswerHead::default()
+    };
+    head.fields.add("content-type", reject::PROBLEM_JSON);
+    Answer {
+        head,
+        body: body.to_string().into(),
+    }
 }
 
 /// The gRPC status that stands for an HTTP status: the gRPC project's mapping, and UNAVAILABLE for
 /// an upstream that cannot be reached.
-fn grpc(status: StatusCode, detail: &str) -> Response<ReplyBody> {
+fn grpc(status: StatusCode, detail: &str) -> Answer<Bytes> {
     let code = match status.as_u16() {
         400 => 13,
         401 => 16,
@@ -203,7 +200,6 @@ fn grpc(status: StatusCode, detail: &str) -> Response<ReplyBody> {
         _ => 14,
     };
     reject::grpc_answer(code, detail.as_bytes())
-        .map(|bytes| ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
 }
 
 impl From<body::Error> for Why {
@@ -220,9 +216,9 @@ impl From<Denied<Identified>> for Refusal {
     fn from(denied: Denied<Identified>) -> Refusal {
         let Denied { request, verdict } = denied;
         let style = request.routed.route().headers;
-        let grpc = reject::is_grpc(&request.routed.arrival.head.headers);
-        let response = reject::response(&verdict, request.rules(), style, grpc);
-        Refusal::told(Why::Limited(Box::new(response)), grpc)
+        let grpc = reject::is_grpc(&request.routed.arrival.head.fields);
+        let answer = reject::answer(&verdict, request.rules(), style, grpc);
+        Refusal::told(Why::Limited(Box::new(answer)), grpc)
     }
 }
 

@@ -182,6 +182,13 @@ pub enum ReplyBody {
     Relayed(Settling<Relay>),
 }
 
+impl ReplyBody {
+    /// What the gateway says itself.
+    pub fn own(bytes: Bytes) -> ReplyBody {
+        ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+}
+
 impl Body for ReplyBody {
     type Data = Bytes;
     type Error = Error;

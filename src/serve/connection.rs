@@ -10,11 +10,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
 
 use super::answer::{Refusal, Why};
+use super::body::ReplyBody;
 use super::gateway::Stack;
 use super::generation::Outcome;
 use super::guard::{Guard, Phase};
@@ -24,6 +24,7 @@ use super::request::{Bad, Wants};
 use super::wire::Wire;
 use super::worker::Worker;
 use crate::clock::Nanos;
+use crate::head::Answer;
 use crate::telemetry::{Label, Metric};
 use crate::upstream::Socket;
 
@@ -37,11 +38,11 @@ const LINGER: Duration = Duration::from_secs(2);
 pub struct Peer {
     /// The other end's address, IPv4-mapped IPv6 folded.
     pub ip: IpAddr,
-    /// The same as a header value.
-    pub address: HeaderValue,
+    /// The same as text.
+    pub address: String,
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
-    forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
+    forwarded: RefCell<(Vec<u8>, Vec<u8>)>,
     idle: Cell<Duration>,
     worker: Rc<Worker>,
 }
@@ -52,35 +53,35 @@ impl Peer {
         let timeouts = worker.generation().ruleset.timeouts.clone();
         let guard = worker.guards.watch(timeouts.idle);
         guard.allow_header(timeouts.header);
-        // An address has no characters that a header value may not have.
-        let text = HeaderValue::from_str(&ip.to_string());
         Rc::new(Peer {
             ip,
-            address: text.unwrap_or(HeaderValue::from_static("unknown")),
+            address: ip.to_string(),
             guard,
-            forwarded: RefCell::new(None),
+            forwarded: RefCell::default(),
             idle: Cell::new(timeouts.idle),
             worker: worker.clone(),
         })
     }
 
-    /// This hop's element of `Forwarded`, kept while the connection asks for the same host.
-    pub fn forwarded(&self, host: &HeaderValue) -> HeaderValue {
-        let mut kept = self.forwarded.borrow_mut();
-        if let Some((known, value)) = &*kept
-            && known == host
-        {
-            return value.clone();
+    /// Gives `to` this hop's element of `Forwarded`, kept while the connection asks for the same host.
+    pub fn forwarded<T>(&self, host: &[u8], to: impl FnOnce(&[u8]) -> T) -> T {
+        let (known, element) = &mut *self.forwarded.borrow_mut();
+        if element.is_empty() || known != host {
+            let node = match self.ip {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("\"[{ip}]\""),
+            };
+            *element = [
+                b"for=",
+                node.as_bytes(),
+                b";host=\"",
+                host,
+                b"\";proto=http",
+            ]
+            .concat();
+            *known = host.to_vec();
         }
-        let node = match self.ip {
-            IpAddr::V4(ip) => ip.to_string(),
-            IpAddr::V6(ip) => format!("\"[{ip}]\""),
-        };
-        let host_text = host.to_str().unwrap_or_default();
-        let text = format!("for={node};host=\"{host_text}\";proto=http");
-        let value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("for=unknown"));
-        *kept = Some((host.clone(), value.clone()));
-        value
+        to(element)
     }
 
     /// An answer is over: the client has until the idle deadline for its next request.
@@ -132,24 +133,24 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
             }
             wire.poll_head(cx)
         });
-        let (response, wants) = match next.await {
+        let (answer, wants) = match next.await {
             Ok(None) => break,
-            Ok(Some(head)) => {
+            Ok(Some(request)) => {
                 let future = stack.call(Fresh {
-                    head: head.parts,
+                    head: request.head,
                     wire: wire.clone(),
                     peer: peer.clone(),
                     generation: worker.generation(),
                 });
                 match unless_gone(wire, future).await {
-                    Some(Ok(response)) => (response, head.wants),
+                    Some(Ok(answer)) => (answer, request.wants),
                     None => return,
                 }
             }
             Err(bad) => (refuse(bad, peer), LAST),
         };
         let (date, close) = (worker.date(), worker.draining());
-        let sent = reply::send(wire, wants, response, &date, close);
+        let sent = reply::send(wire, wants, answer, &date, close);
         match sent.await {
             Ok(true) if wire.body_is_over() || drained(wire).await => peer.answered(),
             Ok(_) => break,
@@ -168,7 +169,7 @@ const LAST: Wants = Wants {
     trailers: false,
 };
 
-fn refuse(bad: Bad, peer: &Rc<Peer>) -> Response<Recorded> {
+fn refuse(bad: Bad, peer: &Rc<Peer>) -> Answer<Recorded> {
     let generation = peer.worker.generation();
     let counters = generation.route_counters(None);
     counters.outcomes[Outcome::Rejected as usize].increment(1);
@@ -179,7 +180,7 @@ fn refuse(bad: Bad, peer: &Rc<Peer>) -> Response<Recorded> {
     };
     peer.guard.busy();
     let answer = Refusal::told(why, false).answer();
-    answer.map(|body| Recorded::unrecorded(body, peer.clone()))
+    answer.map(|body| Recorded::unrecorded(ReplyBody::own(body), peer.clone()))
 }
 
 /// What `future` comes to; nothing when the client goes away first.

@@ -5,15 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HOST};
-use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Method, Uri};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::generation::Running;
 use crate::admission::{Ask, Finding};
 use crate::clock::Clock;
+use crate::head::{Fields, Head};
 use crate::identity::{Identifier, Who};
 use crate::limit::{Identity, Rule};
 use crate::route::{Found, Route, normalise};
@@ -46,29 +45,28 @@ pub struct Question {
 pub struct Unclear(String);
 
 impl Question {
-    fn head(&self) -> Result<Parts, Unclear> {
-        let mut request = Request::builder()
-            .method(self.method.as_str())
-            .uri(self.path.as_str());
+    fn head(&self) -> Result<Head, Unclear> {
+        let unclear = |text: &str, what: &str| Unclear(format!("`{text}` is not {what}"));
+        let mut fields = Fields::default();
         for (name, value) in &self.headers {
-            let name = HeaderName::try_from(name.as_str())
-                .map_err(|_| Unclear(format!("`{name}` is not a field name")))?;
-            let value = HeaderValue::try_from(value.as_str())
+            HeaderName::try_from(name.as_str()).map_err(|_| unclear(name, "a field name"))?;
+            HeaderValue::try_from(value.as_str())
                 .map_err(|_| Unclear(format!("the value of `{name}` is not one")))?;
-            request = request.header(name, value);
+            fields.add(name, value.as_bytes());
         }
-        let request = request
-            .body(())
-            .map_err(|error| Unclear(error.to_string()))?;
-        let (mut head, ()) = request.into_parts();
-        if let Some(host) = self.host.as_deref().or(Some("localhost"))
-            && !head.headers.contains_key(HOST)
-        {
-            let host = HeaderValue::try_from(host)
-                .map_err(|_| Unclear(format!("`{host}` is not a host")))?;
-            head.headers.insert(HOST, host);
+        if !fields.contains("host") {
+            let host = self.host.as_deref().unwrap_or("localhost");
+            HeaderValue::try_from(host).map_err(|_| unclear(host, "a host"))?;
+            fields.add("host", host.as_bytes());
         }
-        Ok(head)
+        let method = Method::try_from(self.method.as_str());
+        let uri = Uri::try_from(self.path.as_str());
+        Ok(Head {
+            method: method.map_err(|_| unclear(&self.method, "a method"))?,
+            uri: uri.map_err(|_| unclear(&self.path, "a path"))?,
+            newer: true,
+            fields,
+        })
     }
 }
 
@@ -80,7 +78,7 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
     let Ok(path) = normalise(head.uri.path()) else {
         return Ok(nowhere(400, "the path cannot be read in one way only"));
     };
-    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = head.fields.text("host");
     let route = match ruleset.table.find(host, &head.method, &path) {
         Found::Route(index) => &ruleset.routes[index],
         Found::OtherMethod => {
@@ -95,7 +93,7 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
     let peer = question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut who = identifier.identify(peer, &head, || clock.wall());
     if identifier.wants_body(&head) {
-        let content_type = head.headers.get(CONTENT_TYPE);
+        let content_type = head.fields.first("content-type");
         identifier.set_email(&mut who, content_type, question.body.as_bytes());
     }
     let ask = Ask {

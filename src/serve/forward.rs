@@ -4,9 +4,6 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::header::{Entry, HOST, HeaderName, VIA};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, Version, response};
 use tower::Service;
 
 use super::answer::{Refusal, Why};
@@ -16,24 +13,17 @@ use super::guard::Phase;
 use super::hop;
 use super::identify::Identified;
 use super::record::{Arrival, Note};
+use crate::head::{Answer, AnswerHead, Fields, Head};
 use crate::telemetry::Metric;
 use crate::throttle::reject::is_grpc;
 use crate::upstream::{self, Exchange, Failure, Pool};
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
-const TOLLGATE_OVER: HeaderName = HeaderName::from_static("tollgate-over");
-const TOLLGATE_USER: HeaderName = HeaderName::from_static("tollgate-user");
-const TOLLGATE_PLAN: HeaderName = HeaderName::from_static("tollgate-plan");
 
 /// A request that all its limits admit.
 pub struct Admitted {
     /// The request, its route and who asks.
     pub identified: Identified,
     /// The soft limits it exceeds.
-    pub over: Option<HeaderValue>,
+    pub over: Option<String>,
 }
 
 /// The innermost service.
@@ -41,9 +31,9 @@ pub struct Admitted {
 pub struct Forward;
 
 impl Service<Admitted> for Forward {
-    type Response = Response<Relay>;
+    type Response = Answer<Relay>;
     type Error = Refusal;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Relay>, Refusal>>>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer<Relay>, Refusal>>>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -54,7 +44,7 @@ impl Service<Admitted> for Forward {
     }
 }
 
-async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
+async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let route = admitted.identified.routed.route();
     let upstream = route.upstream;
     let Admitted { identified, over } = admitted;
@@ -67,7 +57,7 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
         note,
     } = *routed.arrival;
     let pool = &generation.pools[upstream];
-    let grpc = is_grpc(&head.headers);
+    let grpc = is_grpc(&head.fields);
 
     let claims = Claims {
         user: who.user.as_deref(),
@@ -78,20 +68,19 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
     };
     // What the client lists in Connection goes before the gateway adds fields of its own, so that
     // it cannot list those.
-    hop::strip(&mut head.headers);
-    generation.identifier.strip(peer.ip, &mut head.headers);
-    claims.write(&mut head.headers);
-    announce(&mut head.headers, &peer);
+    hop::strip(&mut head.fields);
+    generation.identifier.strip(peer.ip, &mut head.fields);
+    claims.write(&mut head.fields);
+    announce(&mut head.fields, &peer);
     let attempt = Attempt {
         pool,
         peer: &peer,
         note: &note,
     };
     match attempt.run(&head, body).await {
-        Ok(mut response) => {
-            hop::strip(response.headers_mut());
-            *response.version_mut() = Version::HTTP_11;
-            Ok(response)
+        Ok(mut answer) => {
+            hop::strip(&mut answer.head.fields);
+            Ok(answer)
         }
         Err(why) => {
             if let Why::Upstream(error) = &why {
@@ -107,53 +96,54 @@ async fn forward(admitted: Admitted) -> Result<Response<Relay>, Refusal> {
 struct Claims<'a> {
     user: Option<&'a str>,
     plan: Option<&'a str>,
-    over: Option<HeaderValue>,
+    over: Option<String>,
 }
 
 impl Claims<'_> {
-    fn write(self, headers: &mut HeaderMap) {
-        let texts = [(TOLLGATE_USER, self.user), (TOLLGATE_PLAN, self.plan)];
-        for (name, text) in texts {
-            if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
-                headers.insert(name, value);
+    fn write(&self, fields: &mut Fields) {
+        let claims = [
+            ("tollgate-user", self.user),
+            ("tollgate-plan", self.plan),
+            ("tollgate-over", self.over.as_deref()),
+        ];
+        for (name, value) in claims {
+            if let Some(value) = value.filter(|value| is_field_value(value)) {
+                fields.add(name, value.as_bytes());
             }
         }
-        if let Some(over) = self.over {
-            headers.insert(TOLLGATE_OVER, over);
-        }
     }
+}
+
+fn is_field_value(text: &str) -> bool {
+    !text.bytes().any(|byte| byte.is_ascii_control())
 }
 
 /// Adds what a proxy must say of the client's connection.
-fn announce(headers: &mut HeaderMap, peer: &Peer) {
-    append(headers, X_FORWARDED_FOR, &peer.address);
-    headers.append(VIA, HeaderValue::from_static("1.1 tollgate"));
-    let proto = HeaderValue::from_static("http");
-    headers.entry(X_FORWARDED_PROTO).or_insert(proto);
-    let Some(host) = headers.get(HOST).cloned() else {
+fn announce(fields: &mut Fields, peer: &Peer) {
+    append(fields, "x-forwarded-for", peer.address.as_bytes());
+    fields.add("via", b"1.1 tollgate");
+    if !fields.contains("x-forwarded-proto") {
+        fields.add("x-forwarded-proto", b"http");
+    }
+    let Some(host) = fields.first("host").map(<[u8]>::to_vec) else {
         return;
     };
-    let forwarded = peer.forwarded(&host);
-    append(headers, FORWARDED, &forwarded);
-    headers.entry(X_FORWARDED_HOST).or_insert(host);
+    peer.forwarded(&host, |element| append(fields, "forwarded", element));
+    if !fields.contains("x-forwarded-host") {
+        fields.add("x-forwarded-host", &host);
+    }
 }
 
 /// Adds an element to a list that a trusted proxy may have begun.
-fn append(headers: &mut HeaderMap, name: HeaderName, element: &HeaderValue) {
-    let mut before = match headers.entry(name) {
-        Entry::Vacant(entry) => {
-            entry.insert(element.clone());
-            return;
-        }
-        Entry::Occupied(entry) => entry,
+fn append(fields: &mut Fields, name: &str, element: &[u8]) {
+    let longer = {
+        let mut before = fields.all(name);
+        let only = before.next().filter(|_| before.next().is_none());
+        only.map(|list| [list, b", ", element].concat())
     };
-    if before.iter().nth(1).is_some() {
-        before.append(element.clone());
-        return;
-    }
-    let list = [before.get().as_bytes(), b", ", element.as_bytes()].concat();
-    if let Ok(list) = HeaderValue::from_bytes(&list) {
-        before.insert(list);
+    match longer {
+        Some(list) => fields.set(name, &list),
+        None => fields.add(name, element),
     }
 }
 
@@ -167,26 +157,26 @@ impl Attempt<'_> {
     /// Sends the request once. Sends it again over a new connection only if it certainly did not
     /// reach the server, or if it may be repeated and the connection was one that the server may
     /// have closed in the meantime.
-    async fn run(&self, head: &Parts, body: RequestBody) -> Result<Response<Relay>, Why> {
+    async fn run(&self, head: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
         let connection = self.pool.checkout(false).await.map_err(Why::Upstream)?;
         let mut exchange = Exchange::new(connection, head, body);
         loop {
             match self.head(&mut exchange).await {
-                Ok(parts) => {
+                Ok(head) => {
                     let body = exchange.into_body(self.peer.coarse());
                     let body = Relay(Box::new(body));
-                    return Ok(Response::from_parts(parts, body));
+                    return Ok(Answer { head, body });
                 }
                 Err(Why::Upstream(upstream::Error::Exchange { .. })) if exchange.may_repeat() => {
                     let connection = self.pool.checkout(true).await.map_err(Why::Upstream)?;
-                    exchange.repeat(connection);
+                    exchange.repeat(head, connection);
                 }
                 Err(why) => return Err(why),
             }
         }
     }
 
-    async fn head(&self, exchange: &mut Exchange<RequestBody>) -> Result<response::Parts, Why> {
+    async fn head(&self, exchange: &mut Exchange<RequestBody>) -> Result<AnswerHead, Why> {
         if self.note.wants_server() {
             self.note.server.replace(Some(exchange.server().to_owned()));
         }
@@ -209,7 +199,7 @@ impl Attempt<'_> {
         guard.busy();
         let server = || exchange.server().to_owned();
         Err(match result {
-            Some(Ok(parts)) => return Ok(parts),
+            Some(Ok(head)) => return Ok(head),
             Some(Err(_)) | None if slow_body => Why::SlowBody,
             Some(Err(Failure::Request(error))) => error.into(),
             Some(Err(Failure::Server(cause))) => Why::Upstream(upstream::Error::Exchange {

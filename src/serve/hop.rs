@@ -1,11 +1,13 @@
 //! What belongs to one connection and not to the message: RFC 9110 section 7.6.
 
+use http::HeaderMap;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    COOKIE, HOST, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    COOKIE, HOST, HeaderName, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
+
+use crate::head::Fields;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -14,67 +16,53 @@ const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 
 /// Fields that `Connection` may not name away, because the message means something else without
 /// them.
-const KEPT: [HeaderName; 6] = [
-    HOST,
-    CONTENT_LENGTH,
-    AUTHORIZATION,
-    COOKIE,
-    SET_COOKIE,
-    CONTENT_TYPE,
+const KEPT: [&str; 6] = [
+    "host",
+    "content-length",
+    "authorization",
+    "cookie",
+    "set-cookie",
+    "content-type",
 ];
 
 /// Removes the fields of one connection from a message, in either direction. `TE: trailers` stays.
-pub fn strip(headers: &mut HeaderMap) {
+pub fn strip(fields: &mut Fields) {
     // Most messages have none of them.
-    if !headers.keys().any(of_connection) {
+    if !fields.iter().any(|(name, _)| of_connection(name)) {
         return;
     }
-    if headers.contains_key(CONNECTION) {
-        strip_named(headers);
-    }
-    for name in [KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
-        headers.remove(name);
-    }
-    if headers.contains_key(TE) {
-        let trailers = headers.get_all(TE).iter().any(accepts_trailers);
-        headers.remove(TE);
-        if trailers {
-            headers.insert(TE, HeaderValue::from_static("trailers"));
-        }
+    let trailers = fields.all("te").any(accepts_trailers);
+    let listed: SmallVec<[Vec<u8>; 2]> = fields.all("connection").map(<[u8]>::to_vec).collect();
+    let named = |name: &[u8]| {
+        let mut tokens = listed
+            .iter()
+            .flat_map(|list| list.split(|byte| *byte == b','));
+        tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(name))
+            && !KEPT
+                .iter()
+                .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
+    };
+    fields.retain(|name| !of_connection(name) && !named(name));
+    if trailers {
+        fields.add("te", b"trailers");
     }
 }
 
-fn of_connection(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade" | "te"
-    )
-}
-
-fn strip_named(headers: &mut HeaderMap) {
-    let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
-    for value in headers.get_all(CONNECTION) {
-        for token in value.as_bytes().split(|byte| *byte == b',') {
-            let token = token.trim_ascii();
-            let usual = [&b"keep-alive"[..], b"close"];
-            if !usual.contains(&token)
-                && let Ok(name) = HeaderName::from_bytes(token)
-                && name != TE
-                && !KEPT.contains(&name)
-            {
-                named.push(name);
-            }
-        }
-    }
-    headers.remove(CONNECTION);
-    for name in named {
-        headers.remove(name);
+fn of_connection(name: &[u8]) -> bool {
+    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    match name.len() {
+        2 => is("te"),
+        7 => is("upgrade"),
+        10 => is("connection") || is("keep-alive"),
+        16 => is("proxy-connection"),
+        17 => is("transfer-encoding"),
+        _ => false,
     }
 }
 
 /// Whether a `TE` field says that trailers are understood.
-pub fn accepts_trailers(value: &HeaderValue) -> bool {
-    let mut parts = value.as_bytes().split(|byte| *byte == b',');
+pub fn accepts_trailers(value: &[u8]) -> bool {
+    let mut parts = value.split(|byte| *byte == b',');
     parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
@@ -120,15 +108,13 @@ mod tests {
 
     #[track_caller]
     fn check(before: &[(&str, &str)], after: &[(&str, &str)]) {
-        let mut headers = HeaderMap::new();
+        let mut fields = Fields::default();
         for (name, value) in before {
-            headers.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+            fields.add(name, value.as_bytes());
         }
-        strip(&mut headers);
-        let left: Vec<_> = headers
-            .iter()
-            .map(|(n, v)| (n.as_str(), v.to_str().unwrap()))
-            .collect();
+        strip(&mut fields);
+        let text = |bytes| std::str::from_utf8(bytes).unwrap();
+        let left: Vec<_> = fields.iter().map(|(n, v)| (text(n), text(v))).collect();
         assert_eq!(left, after);
     }
 

@@ -7,13 +7,11 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, Ready, err};
-use http::Response;
-use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
-use super::body::{self, ReplyBody, RequestBody};
+use super::body::{self, RequestBody};
 use super::forward::Admitted;
 use super::record::Arrival;
 use super::routing::Routed;
@@ -95,16 +93,16 @@ pub struct Identify<S> {
     inner: S,
 }
 
-type Answer = Result<Response<ReplyBody>, Refusal>;
-type Boxed = Pin<Box<dyn Future<Output = Answer>>>;
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
 
 impl<S> Service<Routed> for Identify<S>
 where
-    S: Service<Identified, Response = Response<ReplyBody>, Error = Refusal> + Clone + 'static,
+    S: Service<Identified, Error = Refusal> + Clone + 'static,
 {
-    type Response = Response<ReplyBody>;
+    type Response = S::Response;
     type Error = Refusal;
-    type Future = Either<S::Future, Either<Boxed, Ready<Answer>>>;
+    type Future =
+        Either<S::Future, Either<Boxed<S::Response>, Ready<Result<S::Response, Refusal>>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         self.inner.poll_ready(cx)
@@ -137,9 +135,9 @@ where
 
 impl<S> Identify<S>
 where
-    S: Service<Identified, Response = Response<ReplyBody>, Error = Refusal> + Clone + 'static,
+    S: Service<Identified, Error = Refusal> + Clone + 'static,
 {
-    fn read_ahead(&self, mut identified: Identified) -> Boxed {
+    fn read_ahead(&self, mut identified: Identified) -> Boxed<S::Response> {
         let mut inner = self.inner.clone();
         Box::pin(async move {
             let Identified { routed, who } = &mut identified;
@@ -158,7 +156,7 @@ where
             match peek(body, most).await {
                 Ok((ahead, whole)) => {
                     if whole {
-                        let content_type = head.headers.get(CONTENT_TYPE);
+                        let content_type = head.fields.first("content-type");
                         generation.identifier.set_email(who, content_type, &ahead);
                     }
                     body.put_back(ahead);
@@ -201,5 +199,5 @@ fn missing(identified: &Identified) -> Option<Why> {
 }
 
 fn refuse(why: Why, identified: &Identified) -> Refusal {
-    Refusal::new(why, &identified.routed.arrival.head.headers)
+    Refusal::new(why, &identified.routed.arrival.head.fields)
 }

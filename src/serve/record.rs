@@ -11,26 +11,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{Method, Response, Uri};
+use http::{Method, Uri};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::access::Access;
 use super::answer::Refusal;
-use super::body::{self, ReplyBody, RequestBody};
+use super::body::{self, Relay, ReplyBody, RequestBody};
 use super::connection::Peer;
 use super::generation::{Generation, Outcome};
 use super::wire::Wire;
 use crate::admission::Verdict;
 use crate::clock::Nanos;
+use crate::head::{Answer, Head};
 use crate::limit::Standing;
+use crate::throttle::Settling;
 
 /// A request as it came in; boxed, for every layer hands it on.
 pub struct Arrival {
     /// Its head.
-    pub head: Parts,
+    pub head: Head,
     /// Its body.
     pub body: RequestBody,
     /// The connection it came over.
@@ -158,7 +159,7 @@ pub struct Record<S> {
 /// A request before it is stamped.
 pub struct Fresh {
     /// Its head.
-    pub head: Parts,
+    pub head: Head,
     /// The connection as bytes, at the start of its body.
     pub wire: Rc<Wire>,
     /// The connection it came over.
@@ -169,9 +170,9 @@ pub struct Fresh {
 
 impl<S> Service<Fresh> for Record<S>
 where
-    S: Service<Box<Arrival>, Response = Response<ReplyBody>, Error = Refusal>,
+    S: Service<Box<Arrival>, Response = Answer<Settling<Relay>>, Error = Refusal>,
 {
-    type Response = Response<Recorded>;
+    type Response = Answer<Recorded>;
     type Error = Infallible;
     type Future = Recorder<S::Future>;
 
@@ -234,36 +235,36 @@ pin_project! {
 
 impl<F> Future for Recorder<F>
 where
-    F: Future<Output = Result<Response<ReplyBody>, Refusal>>,
+    F: Future<Output = Result<Answer<Settling<Relay>>, Refusal>>,
 {
-    type Output = Result<Response<Recorded>, Infallible>;
+    type Output = Result<Answer<Recorded>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let result = ready!(this.future.poll(cx));
         let recording = this.recording.take();
         let note = recording.as_ref().map(|recording| &recording.0);
-        let response = match result {
-            Ok(response) => {
+        let answer = match result {
+            Ok(answer) => {
                 if let Some(note) = note {
                     note.outcome.set(Outcome::Admitted);
                 }
-                response
+                answer.map(ReplyBody::Relayed)
             }
             Err(refusal) => {
                 if let Some(note) = note {
                     note.outcome.set(refusal.outcome());
                     note.reason.set(refusal.reason());
                 }
-                refusal.answer()
+                refusal.answer().map(ReplyBody::own)
             }
         };
         if let Some(note) = note {
-            note.status.set(response.status().as_u16());
+            note.status.set(answer.head.status.as_u16());
         }
         this.peer.guard.busy();
         let peer = this.peer.clone();
-        Poll::Ready(Ok(response.map(|inner| Recorded {
+        Poll::Ready(Ok(answer.map(|inner| Recorded {
             inner,
             recording,
             peer,

@@ -1,20 +1,16 @@
 //! An answer on its way to the client: its head as bytes, then its body as it comes.
 
 use std::future::poll_fn;
-use std::io::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use http::Response;
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
-use http::response::Parts;
 use http_body::Body;
-use hyper::ext::ReasonPhrase;
 
 use super::body;
 use super::record::Recorded;
 use super::request::Wants;
 use super::wire::Wire;
+use crate::head::{Answer, AnswerHead};
 use crate::http1::{Cause, fields};
 
 /// How the body of an answer is sent.
@@ -32,12 +28,12 @@ enum Shape {
 pub async fn send(
     wire: &Wire,
     wants: Wants,
-    response: Response<Recorded>,
+    answer: Answer<Recorded>,
     date: &str,
     close: bool,
 ) -> Result<bool, body::Error> {
-    let (mut parts, body) = response.into_parts();
-    let status = parts.status.as_u16();
+    let Answer { mut head, body } = answer;
+    let status = head.status.as_u16();
     let exact = body.size_hint().exact();
     let shape = if wants.head_only || matches!(status, 204 | 304) {
         Shape::Nothing
@@ -47,15 +43,19 @@ pub async fn send(
         Shape::Chunked
     };
     let endless = shape == Shape::Plain && exact.is_none();
-    let keep = wants.keep && !close && !endless && parts.headers.remove(CONNECTION).is_none();
+    // Only the gateway's own answers have one: those after which nothing can follow.
+    let last = head.fields.contains("connection");
+    if last {
+        head.fields.remove("connection");
+    }
+    let keep = wants.keep && !close && !endless && !last;
     let length = match shape {
         Shape::Plain => exact,
         // What a GET would have been answered; unless nobody knows.
         Shape::Nothing => exact.filter(|length| wants.head_only && *length > 0),
         Shape::Chunked => None,
     };
-    let head = encode(&parts, wants, keep, shape, length, date);
-    wire.push(|outbox| outbox.push(head.into()));
+    wire.push(|outbox| outbox.text(|out| encode(out, &head, wants, keep, shape, length, date)));
     let mut sending = Sending {
         wire,
         body: Some(body),
@@ -128,25 +128,25 @@ impl Sending<'_> {
 }
 
 fn encode(
-    parts: &Parts,
+    out: &mut Vec<u8>,
+    head: &AnswerHead,
     wants: Wants,
     keep: bool,
     shape: Shape,
     length: Option<u64>,
     date: &str,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024);
+) {
     out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(parts.status.as_str().as_bytes());
+    out.extend_from_slice(head.status.as_str().as_bytes());
     out.push(b' ');
-    let usual = parts.status.canonical_reason().unwrap_or_default();
-    let reason = parts.extensions.get::<ReasonPhrase>();
-    out.extend_from_slice(reason.map_or(usual.as_bytes(), |reason| reason.as_bytes()));
+    let usual = head.status.canonical_reason().unwrap_or_default();
+    out.extend_from_slice(head.reason.as_deref().unwrap_or(usual.as_bytes()));
     out.extend_from_slice(b"\r\n");
-    fields::write(&mut out, &parts.headers);
-    if let Some(length) = length.filter(|_| !parts.headers.contains_key(CONTENT_LENGTH)) {
-        // Writing to memory cannot fail.
-        let _ = write!(out, "content-length: {length}\r\n");
+    for (name, value) in head.fields.iter() {
+        fields::write(out, name, value);
+    }
+    if let Some(length) = length.filter(|_| !head.fields.contains("content-length")) {
+        fields::write_number(out, b"content-length", length);
     }
     if shape == Shape::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
@@ -156,11 +156,8 @@ fn encode(
     } else if !wants.newer {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
-    if !parts.headers.contains_key(DATE) {
-        for piece in ["date: ", date, "\r\n"] {
-            out.extend_from_slice(piece.as_bytes());
-        }
+    if !head.fields.contains("date") {
+        fields::write(out, b"date", date.as_bytes());
     }
     out.extend_from_slice(b"\r\n");
-    out
 }

@@ -3,18 +3,16 @@
 use std::mem::MaybeUninit;
 
 use bytes::BytesMut;
-use http::header::{EXPECT, TE};
-use http::request::Parts;
-use http::{Method, Request, Uri, Version};
+use http::{Method, Uri};
 
 use super::hop;
-use crate::http1::fields::range;
-use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Places};
+use crate::head::Head;
+use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, fields};
 
-/// A request without its body.
-pub struct Head {
+/// A request that begins.
+pub struct Request {
     /// Method, target and fields.
-    pub parts: Parts,
+    pub head: Head,
     /// How far the body reaches.
     pub framing: Framing,
     /// What the client expects of the answer.
@@ -54,10 +52,10 @@ impl From<Malformed> for Bad {
 }
 
 /// Takes a head off the front of `input`, when all of it is there.
-pub fn next(input: &mut BytesMut) -> Result<Option<Head>, Bad> {
-    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
+    let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Request::new(&mut []);
-    let end = match head.parse_with_uninit_headers(input, &mut fields) {
+    let end = match head.parse_with_uninit_headers(input, &mut parsed) {
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Bad::TooLarge),
@@ -68,31 +66,28 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Head>, Bad> {
     let method = head.method.unwrap_or_default();
     let method = Method::from_bytes(method.as_bytes());
     let method = method.map_err(|_| Bad::Malformed("its method is not one"))?;
-    let places = Places::new(input, head.headers);
-    let (target, length) = places.of(head.path.unwrap_or_default());
+    let target = head.path.unwrap_or_default();
+    let target = (fields::offset(input, target.as_bytes()), target.len());
+    let (mut fields, said) = fields::read(input, head.headers)?;
     let bytes = input.split_to(end).freeze();
-    let target = Uri::from_maybe_shared(bytes.slice(range(target, length)));
-    let (headers, said) = places.read(&bytes)?;
+    let target = Uri::from_maybe_shared(bytes.slice(target.0..target.0 + target.1));
+    fields.settle(bytes);
     let framing = said.framing(newer, Framing::Length(0))?;
-    let expects = headers.get(EXPECT);
-    let waits = expects.is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let expects = fields.first("expect");
+    let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
     let wants = Wants {
         head_only: method == Method::HEAD,
         newer,
         keep: said.keeps(newer),
-        trailers: headers.get_all(TE).iter().any(hop::accepts_trailers),
+        trailers: fields.all("te").any(hop::accepts_trailers),
     };
-    let mut request = Request::new(());
-    *request.method_mut() = method;
-    *request.uri_mut() = target.map_err(|_| Bad::Malformed("its target is not one"))?;
-    *request.headers_mut() = headers;
-    *request.version_mut() = if newer {
-        Version::HTTP_11
-    } else {
-        Version::HTTP_10
-    };
-    Ok(Some(Head {
-        parts: request.into_parts().0,
+    Ok(Some(Request {
+        head: Head {
+            method,
+            uri: target.map_err(|_| Bad::Malformed("its target is not one"))?,
+            newer,
+            fields,
+        },
         framing,
         wants,
         waits: waits && newer && !framing.is_over(),

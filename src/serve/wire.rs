@@ -11,7 +11,7 @@ use http_body::SizeHint;
 use tokio::io::AsyncWrite;
 
 use super::connection::Client;
-use super::request::{self, Bad, Head};
+use super::request::{self, Bad, Request};
 use crate::http1::chunked::Piece;
 use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Framing, MAX_HEAD, Outbox};
@@ -49,18 +49,18 @@ impl Wire {
     }
 
     /// The next request's head; nothing at the end of the connection.
-    pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Head>, Bad>> {
+    pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Request>, Bad>> {
         let inner = &mut *self.inner.borrow_mut();
         inner.inbox.begin();
         loop {
             if !inner.inbox.bytes.is_empty() {
                 inner.client.guard.received();
                 if inner.inbox.seems_whole()
-                    && let Some(head) = request::next(&mut inner.inbox.bytes)?
+                    && let Some(request) = request::next(&mut inner.inbox.bytes)?
                 {
-                    inner.body = head.framing;
-                    inner.waits = head.waits && inner.inbox.bytes.is_empty();
-                    return Poll::Ready(Ok(Some(head)));
+                    inner.body = request.framing;
+                    inner.waits = request.waits && inner.inbox.bytes.is_empty();
+                    return Poll::Ready(Ok(Some(request)));
                 }
             }
             match ready!(inner.poll_read(cx)) {

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::admission::{Finding, Verdict};
@@ -17,17 +16,22 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Header values, ready to be put on an answer.
+/// Names and values, ready to be put on an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    values: SmallVec<[(HeaderName, HeaderValue); 2]>,
+    text: Text,
+    /// Each name, and where in the text its value ends.
+    ends: SmallVec<[(HeaderName, usize); 2]>,
 }
 
 impl Line {
     /// What `verdict` says to the client: every disclosed limit that applied in `RateLimit-Policy`,
     /// the one that speaks in `RateLimit`.
     pub fn new(verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) -> Line {
-        let mut line = Line::default();
+        let mut line = Line {
+            text: Text::with_capacity(192),
+            ends: SmallVec::new(),
+        };
         let open = |finding: &&Finding| {
             let rule = &rules[finding.rule];
             !rule.shadow && rule.disclose == Disclose::All
@@ -45,19 +49,19 @@ impl Line {
         };
         let left = speaker.reading;
         if matches!(style, HeaderStyle::Ietf | HeaderStyle::Both) {
-            let mut policies = Text::with_capacity(128);
+            let policies = &mut line.text;
             for (place, finding) in verdict.findings.iter().filter(open).enumerate() {
                 policies.add(if place == 0 { "\"" } else { ", \"" });
                 policies.add(name(finding)).add("\";q=");
                 policies.number(finding.reading.quota).add(";w=");
                 policies.number(window(finding));
             }
-            line.push(POLICY, policies);
-            let mut limit = Text::with_capacity(64);
+            line.end(POLICY);
+            let limit = &mut line.text;
             limit.add("\"").add(name(speaker)).add("\";r=");
             limit.number(left.remaining).add(";t=");
             limit.number(left.reset.header_secs());
-            line.push(LIMIT, limit);
+            line.end(LIMIT);
         }
         if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
             line.number(X_LIMIT, left.quota.into());
@@ -67,21 +71,23 @@ impl Line {
         line
     }
 
-    fn push(&mut self, name: HeaderName, text: Text) {
-        if let Ok(value) = HeaderValue::from_maybe_shared(text.finish()) {
-            self.values.push((name, value));
-        }
+    fn end(&mut self, name: HeaderName) {
+        self.ends.push((name, self.text.0.len()));
     }
 
     fn number(&mut self, name: HeaderName, number: u64) {
-        self.values.push((name, HeaderValue::from(number)));
+        self.text.number(number);
+        self.end(name);
     }
 
-    /// Puts the values on an answer, over any that an upstream sent.
-    pub fn write(self, headers: &mut HeaderMap) {
-        for (name, value) in self.values {
-            headers.insert(name, value);
-        }
+    /// Each field's name and value.
+    pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |(name, end)| {
+            let value = &self.text.0[start..*end];
+            start = *end;
+            (name, value)
+        })
     }
 }
 
@@ -100,6 +106,7 @@ fn loudest(a: &&Finding, b: &&Finding) -> std::cmp::Ordering {
 }
 
 /// A text in the making; formatting machinery would cost as much as the decision.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Text(Vec<u8>);
 
 impl Text {
@@ -116,7 +123,7 @@ impl Text {
         self.add(itoa::Buffer::new().format(number))
     }
 
-    pub(super) fn finish(self) -> Bytes {
-        self.0.into()
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.0
     }
 }

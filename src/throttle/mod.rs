@@ -12,7 +12,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use http::Response;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
@@ -22,7 +21,7 @@ use crate::limit::Rule;
 use crate::route::HeaderStyle;
 use std::sync::Arc;
 
-pub use settle::Settling;
+pub use settle::{Settle, Settling};
 
 /// A request that limits can be asked about.
 pub trait Candidate: Sized {
@@ -86,13 +85,13 @@ pub struct Throttle<S> {
     inner: S,
 }
 
-impl<R, S, B> Service<R> for Throttle<S>
+impl<R, S> Service<R> for Throttle<S>
 where
     R: Candidate,
-    S: Service<R::Admitted, Response = Response<B>> + Clone,
+    S: Service<R::Admitted, Response: Settle> + Clone,
     S::Error: From<Denied<R>> + Unsent,
 {
-    type Response = Response<Settling<B>>;
+    type Response = <S::Response as Settle>::Settling;
     type Error = S::Error;
     type Future = Deciding<R, S>;
 
@@ -144,13 +143,13 @@ pin_project! {
     }
 }
 
-impl<R, S, B> Future for Deciding<R, S>
+impl<R, S> Future for Deciding<R, S>
 where
     R: Candidate,
-    S: Service<R::Admitted, Response = Response<B>>,
+    S: Service<R::Admitted, Response: Settle>,
     S::Error: Unsent,
 {
-    type Output = Result<Response<Settling<B>>, S::Error>;
+    type Output = Result<<S::Response as Settle>::Settling, S::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
@@ -182,41 +181,32 @@ where
 }
 
 impl Pass {
-    fn finish<B, E: Unsent>(
-        mut self,
-        result: Result<Response<B>, E>,
-    ) -> Result<Response<Settling<B>>, E> {
-        if self.ticket.is_empty() {
-            return result.map(|mut response| {
-                self.headers.write(response.headers_mut());
-                response.map(Settling::plain)
-            });
-        }
-        let now = self.clock.now();
-        match result {
-            Ok(mut response) => {
-                let status = response.status().as_u16();
-                let headers = response.headers();
-                self.ticket
-                    .settle(Outcome::Answered { status, headers }, now);
-                self.headers.write(response.headers_mut());
-                let (ticket, clock) = (self.ticket, self.clock);
-                Ok(response.map(|body| Settling::new(body, ticket, clock)))
-            }
+    fn finish<A: Settle, E: Unsent>(mut self, result: Result<A, E>) -> Result<A::Settling, E> {
+        let mut answer = match result {
+            Ok(answer) => answer,
             Err(error) => {
-                if error.unsent() {
-                    self.ticket.settle(Outcome::Unsent, now);
+                if error.unsent() && !self.ticket.is_empty() {
+                    self.ticket.settle(Outcome::Unsent, self.clock.now());
                 }
-                Err(error)
+                return Err(error);
             }
+        };
+        let left = (!self.ticket.is_empty()).then(|| {
+            let (status, fields) = (answer.status(), answer.fields());
+            let outcome = Outcome::Answered { status, fields };
+            self.ticket.settle(outcome, self.clock.now());
+            (self.ticket, self.clock)
+        });
+        for (name, value) in self.headers.iter() {
+            answer.set(name, value);
         }
+        Ok(answer.settling(left))
     }
 }
 
-/// The names of the soft limits that an admitted request exceeds, as one header value.
-pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<http::HeaderValue> {
+/// The names of the soft limits that an admitted request exceeds, as one list.
+pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<String> {
     let mut names = verdict.over(rules).map(|rule| rule.name.as_str());
     let first = names.next()?;
-    let list = names.fold(first.to_owned(), |list, name| list + ", " + name);
-    http::HeaderValue::from_str(&list).ok()
+    Some(names.fold(first.to_owned(), |list, name| list + ", " + name))
 }

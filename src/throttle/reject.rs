@@ -4,26 +4,26 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::StatusCode;
 use smallvec::SmallVec;
 
 use crate::admission::Verdict;
+use crate::head::{Answer, AnswerHead, Fields, Lookup};
 use crate::limit::{Disclose, Rule};
 use crate::route::HeaderStyle;
 
 use super::headers::{Line, Text};
 
 /// The media type of problem details.
-pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 
 const RESOURCE_EXHAUSTED: u16 = 8;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// Whether a request is a gRPC call, by its content type.
-pub fn is_grpc(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+pub fn is_grpc(fields: &impl Lookup) -> bool {
+    let value = fields.lookup("content-type");
     value.is_some_and(|value| {
         value
             .strip_prefix(b"application/grpc")
@@ -32,12 +32,12 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// The answer to a refused request.
-pub fn response(
+pub fn answer(
     verdict: &Verdict,
     rules: &[Arc<Rule>],
     style: HeaderStyle,
     grpc: bool,
-) -> Response<Bytes> {
+) -> Answer<Bytes> {
     let refusing = verdict.refusing(rules);
     let told = refusing
         .iter()
@@ -46,19 +46,22 @@ pub fn response(
     let wait = verdict
         .retry_after(rules)
         .map(|wait| wait.header_secs().max(1));
-    let mut response = if grpc {
+    let mut answer = if grpc {
         let mut detail = Text::with_capacity(128);
         describe(&mut detail, &names, wait);
         grpc_answer(RESOURCE_EXHAUSTED, &detail.finish())
     } else {
         problem(&names, wait)
     };
-    let headers = response.headers_mut();
+    let fields = &mut answer.head.fields;
     if let Some(seconds) = wait {
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        let mut digits = itoa::Buffer::new();
+        fields.add("retry-after", digits.format(seconds).as_bytes());
     }
-    Line::new(verdict, rules, style).write(headers);
-    response
+    for (name, value) in Line::new(verdict, rules, style).iter() {
+        fields.add(name.as_str(), value);
+    }
+    answer
 }
 
 fn describe(text: &mut Text, names: &[&str], wait: Option<u64>) {
@@ -86,7 +89,7 @@ fn list(text: &mut Text, names: &[&str], quote: &str) {
 }
 
 /// Written by hand: nothing in it needs escaping, for limits are called by plain words.
-fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
+fn problem(names: &[&str], wait: Option<u64>) -> Answer<Bytes> {
     let mut body = Text::with_capacity(384);
     body.add("{\"type\":\"").add(QUOTA_EXCEEDED);
     body.add("\",\"title\":\"Request quota exceeded\",\"status\":429,\"detail\":\"");
@@ -98,22 +101,30 @@ fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
         body.add("]");
     }
     body.add("}");
-    let mut response = Response::new(body.finish());
-    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
-    response
+    let mut fields = Fields::with_capacity(5);
+    fields.add("content-type", PROBLEM_JSON);
+    Answer {
+        head: AnswerHead {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            reason: None,
+            fields,
+        },
+        body: body.finish().into(),
+    }
 }
 
 /// gRPC reads the status from headers when there is no body; the HTTP status is always 200.
-pub fn grpc_answer(code: u16, detail: &[u8]) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    headers.insert("grpc-status", HeaderValue::from(code));
+pub fn grpc_answer(code: u16, detail: &[u8]) -> Answer<Bytes> {
+    let mut head = AnswerHead::default();
+    let mut digits = itoa::Buffer::new();
+    head.fields.add("content-type", b"application/grpc");
+    head.fields.add("content-length", b"0");
+    let code = digits.format(code);
+    head.fields.add("grpc-status", code.as_bytes());
     // Nothing that the gateway says has a character that would need percent-encoding.
-    if let Ok(message) = HeaderValue::from_bytes(detail) {
-        headers.insert("grpc-message", message);
+    head.fields.add("grpc-message", detail);
+    Answer {
+        head,
+        body: Bytes::new(),
     }
-    response
 }

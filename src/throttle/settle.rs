@@ -4,15 +4,77 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderName, HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::admission::{Outcome, Ticket};
 use crate::clock::Clock;
+use crate::head::{Answer, Lookup};
 
 /// Most bytes of a JSON answer that are kept to find its cost; of a longer one the reservation
 /// counts.
 pub const MAX_JSON: usize = 1024 * 1024;
+
+/// An answer that limits can be settled by and told in.
+pub trait Settle {
+    /// The same answer, its body settling what is left to settle.
+    type Settling;
+
+    /// Its status.
+    fn status(&self) -> u16;
+
+    /// Its fields.
+    fn fields(&self) -> &dyn Lookup;
+
+    /// Makes `value` the one value of a field.
+    fn set(&mut self, name: &HeaderName, value: &[u8]);
+
+    /// Wraps the body.
+    fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
+}
+
+impl<B> Settle for Response<B> {
+    type Settling = Response<Settling<B>>;
+
+    fn status(&self) -> u16 {
+        self.status().as_u16()
+    }
+
+    fn fields(&self) -> &dyn Lookup {
+        self.headers()
+    }
+
+    fn set(&mut self, name: &HeaderName, value: &[u8]) {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            self.headers_mut().insert(name, value);
+        }
+    }
+
+    fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
+        self.map(|body| Settling::new(body, left))
+    }
+}
+
+impl<B> Settle for Answer<B> {
+    type Settling = Answer<Settling<B>>;
+
+    fn status(&self) -> u16 {
+        self.head.status.as_u16()
+    }
+
+    fn fields(&self) -> &dyn Lookup {
+        &self.head.fields
+    }
+
+    fn set(&mut self, name: &HeaderName, value: &[u8]) {
+        self.head.fields.set(name.as_str(), value);
+    }
+
+    fn settling(self, left: Option<(Ticket, Clock)>) -> Answer<Settling<B>> {
+        self.map(|body| Settling::new(body, left))
+    }
+}
 
 pin_project! {
     /// The inner body; beside it the open ticket, when the cost stands in the body.
@@ -53,21 +115,17 @@ impl Open {
 }
 
 impl<B> Settling<B> {
-    /// A body with nothing to settle.
-    pub fn plain(inner: B) -> Settling<B> {
-        Settling { inner, open: None }
-    }
-
-    /// A body whose end settles what is left on `ticket`.
-    pub fn new(inner: B, ticket: Ticket, clock: Clock) -> Settling<B> {
-        let open = Open {
-            ticket,
-            clock,
-            copy: Some(BytesMut::new()),
-        };
+    fn new(inner: B, left: Option<(Ticket, Clock)>) -> Settling<B> {
+        let open = left.filter(|(ticket, _)| !ticket.is_empty());
         Settling {
             inner,
-            open: (!open.ticket.is_empty()).then(|| Box::new(open)),
+            open: open.map(|(ticket, clock)| {
+                Box::new(Open {
+                    ticket,
+                    clock,
+                    copy: Some(BytesMut::new()),
+                })
+            }),
         }
     }
 }

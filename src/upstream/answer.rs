@@ -1,14 +1,13 @@
 //! The head of an answer, read strictly.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use bytes::{Buf, Bytes, BytesMut};
-use http::response::Parts;
-use http::{Response, StatusCode, Version};
-use hyper::ext::ReasonPhrase;
+use bytes::{Buf, BytesMut};
+use http::StatusCode;
 
-use crate::http1::fields::range;
-use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Places};
+use crate::head::{AnswerHead, Fields};
+use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -17,7 +16,7 @@ const MAX_INTERIM: u32 = 16;
 #[derive(Debug)]
 pub struct Head {
     /// Status and fields.
-    pub parts: Parts,
+    pub answer: AnswerHead,
     /// How far the body reaches.
     pub framing: Framing,
     /// The connection may carry another request.
@@ -59,66 +58,60 @@ struct Raw {
     end: usize,
     newer: bool,
     status: StatusCode,
-    reason: (u32, u32),
-    places: Places,
+    reason: Range<usize>,
+    fields: Fields,
+    said: Said,
 }
 
 fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
     if input.is_empty() {
         return Ok(None);
     }
-    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
-    let end = match config.parse_response_with_uninit_headers(&mut head, input, &mut fields) {
+    let end = match config.parse_response_with_uninit_headers(&mut head, input, &mut parsed) {
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(Malformed("it has too many fields")),
         Err(_) => return Err(Malformed("its head cannot be read")),
         Ok(_) => return Err(Malformed("its head is too long")),
     };
-    let places = Places::new(input, head.headers);
+    let reason = head.reason.unwrap_or_default().as_bytes();
+    let start = fields::offset(input, reason);
+    let (fields, said) = fields::read(input, head.headers)?;
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     Ok(Some(Raw {
         end,
         newer: head.version == Some(1),
         status: status.ok_or(Malformed("its status is not one"))?,
-        reason: places.of(head.reason.unwrap_or_default()),
-        places,
+        reason: start..start + reason.len(),
+        fields,
+        said,
     }))
 }
 
 impl Raw {
-    fn head(self, input: &mut BytesMut, bodiless: bool) -> Result<Head, Malformed> {
+    fn head(mut self, input: &mut BytesMut, bodiless: bool) -> Result<Head, Malformed> {
         let bytes = input.split_to(self.end).freeze();
-        let (headers, said) = self.places.read(&bytes)?;
-        let mut response = Response::new(());
-        *response.status_mut() = self.status;
-        *response.headers_mut() = headers;
-        *response.version_mut() = Version::HTTP_11;
-        self.keep_reason(&bytes, &mut response);
+        let usual = self.status.canonical_reason().unwrap_or_default();
+        let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
+        self.fields.settle(bytes);
         let bodiless = bodiless || matches!(self.status.as_u16(), 204 | 304);
         let framing = if bodiless {
             Framing::Length(0)
         } else {
-            said.framing(self.newer, Framing::Close)?
+            self.said.framing(self.newer, Framing::Close)?
         };
         Ok(Head {
-            parts: response.into_parts().0,
+            answer: AnswerHead {
+                status: self.status,
+                reason,
+                fields: self.fields,
+            },
             framing,
-            keep: said.keeps(self.newer) && framing != Framing::Close,
+            keep: self.said.keeps(self.newer) && framing != Framing::Close,
         })
-    }
-
-    /// Keeps a reason phrase that is not the usual one.
-    fn keep_reason(&self, bytes: &Bytes, response: &mut Response<()>) {
-        let reason = bytes.slice(range(self.reason.0, self.reason.1));
-        let usual = self.status.canonical_reason().unwrap_or_default();
-        if reason != usual.as_bytes()
-            && let Ok(reason) = ReasonPhrase::try_from(reason)
-        {
-            response.extensions_mut().insert(reason);
-        }
     }
 }
 
@@ -205,9 +198,8 @@ mod tests {
             }
         }
         let head = read(b"HTTP/1.1 200 Fine\r\ncontent-length: 0\r\n\r\n", false, 9);
-        let parts = head.unwrap().unwrap().parts;
-        let reason = parts.extensions.get::<ReasonPhrase>().unwrap();
-        assert_eq!(reason.as_bytes(), b"Fine");
+        let reason = head.unwrap().unwrap().answer.reason;
+        assert_eq!(reason.as_deref(), Some(&b"Fine"[..]));
     }
 
     #[test]

@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{Method, response};
+use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
 use super::answer::Reader;
 use super::pool::Connection;
 use super::upload::{Broken, Upload};
 use crate::clock::Nanos;
+use crate::head::{AnswerHead, Head};
 use crate::http1::chunked::Piece;
 use crate::http1::{Cause, Framing, Malformed};
 
@@ -61,9 +61,11 @@ pub struct Exchange<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// A request that has not been sent.
-    pub fn new(connection: Connection, head: &Parts, body: B) -> Exchange<B> {
+    pub fn new(mut connection: Connection, head: &Head, body: B) -> Exchange<B> {
+        let upload = Upload::new(head, body);
+        upload.begin(head, &mut connection);
         Exchange {
-            upload: Upload::new(head, connection.server(), body),
+            upload,
             connection,
             reader: Reader {
                 bodiless: head.method == Method::HEAD,
@@ -84,14 +86,23 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Whether the request, having failed, may be sent over another connection: the server may have
     /// closed this one while it was unused, and nothing was answered.
     pub fn may_repeat(&self) -> bool {
-        let silent = self.connection.inbox.bytes.is_empty() && self.reader.interim == 0;
+        let silent = self.connection.wire.inbox.bytes.is_empty() && self.reader.interim == 0;
         self.connection.reused && silent && self.upload.may_repeat()
     }
 
     /// The same request over another connection.
-    pub fn repeat(&mut self, connection: Connection) {
+    pub fn repeat(&mut self, head: &Head, mut connection: Connection) {
+        if self.upload.begun {
+            self.upload.begun = false;
+            self.upload.begin(head, &mut connection);
+        } else {
+            // A piece of the body may wait there.
+            std::mem::swap(
+                &mut connection.wire.outbox,
+                &mut self.connection.wire.outbox,
+            );
+        }
         self.connection = connection;
-        self.upload.repeat();
         self.sent = false;
         self.failed = None;
     }
@@ -100,12 +111,12 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<response::Parts, Failure<B::Error>>> {
+    ) -> Poll<Result<AnswerHead, Failure<B::Error>>> {
         self.send(cx)?;
         loop {
-            if let Some(head) = self.reader.next(&mut self.connection.inbox.bytes)? {
+            if let Some(head) = self.reader.next(&mut self.connection.wire.inbox.bytes)? {
                 (self.framing, self.keep) = (head.framing, head.keep);
-                return Poll::Ready(Ok(head.parts));
+                return Poll::Ready(Ok(head.answer));
             }
             let read = ready!(self.connection.poll_read(cx));
             match (read, self.failed.take()) {
@@ -122,7 +133,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         if self.sent {
             return Ok(());
         }
-        match self.upload.poll_send(cx, &mut self.connection.socket) {
+        match self.upload.poll_send(cx, &mut self.connection.wire) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.sent = true,
             Poll::Ready(Err(Broken::Body(error))) => return Err(Failure::Request(error)),
@@ -166,7 +177,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
             return;
         };
         let whole = exchange.sent && exchange.failed.is_none();
-        if exchange.keep && whole && exchange.connection.inbox.bytes.is_empty() {
+        if exchange.keep && whole && exchange.connection.wire.inbox.bytes.is_empty() {
             exchange.connection.release(self.now);
         }
     }
@@ -179,7 +190,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         loop {
             let piece = exchange
                 .framing
-                .next(&mut exchange.connection.inbox.bytes)?;
+                .next(&mut exchange.connection.wire.inbox.bytes)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }

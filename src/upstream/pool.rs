@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 
 use super::{Server, Settings, Socket};
 use crate::clock::{Clock, Nanos};
-use crate::http1::Cause;
 use crate::http1::inbox::Inbox;
+use crate::http1::{Cause, Outbox};
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;
@@ -72,18 +72,23 @@ struct ServerPool {
 }
 
 struct Idle {
-    socket: Socket,
-    inbox: Inbox,
+    wire: Wire,
     since: Nanos,
+}
+
+/// A connection and the room it keeps from request to request.
+pub struct Wire {
+    pub(super) socket: Socket,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
 }
 
 /// A connection checked out of a pool. Give it back with [`Connection::release`] once the answer
 /// has been read; dropping it closes it.
 pub struct Connection {
-    pool: Rc<Pool>,
-    server: usize,
-    pub(super) socket: Socket,
-    pub(super) inbox: Inbox,
+    pub(super) pool: Rc<Pool>,
+    pub(super) server: usize,
+    pub(super) wire: Wire,
     /// It has carried a request before, so the server may have closed it unseen.
     pub reused: bool,
 }
@@ -119,10 +124,17 @@ impl Pool {
         for step in 0..self.servers.len() {
             let server = (first + step) % self.servers.len();
             if !fresh && let Some(idle) = self.idle(server) {
-                return Ok(self.connection(server, idle.socket, idle.inbox, true));
+                return Ok(self.connection(server, idle.wire, true));
             }
             match self.connect(server).await {
-                Ok(socket) => return Ok(self.connection(server, socket, Inbox::default(), false)),
+                Ok(socket) => {
+                    let wire = Wire {
+                        socket,
+                        inbox: Inbox::default(),
+                        outbox: Outbox::default(),
+                    };
+                    return Ok(self.connection(server, wire, false));
+                }
                 Err(error) => last = Some(error),
             }
         }
@@ -132,25 +144,22 @@ impl Pool {
         }))
     }
 
+    pub(super) fn server_name(&self, server: usize) -> &str {
+        &self.servers[server].name
+    }
+
     fn turn(&self) -> usize {
         let turn = self.next.get();
         self.next.set((turn + 1) % self.servers.len().max(1));
         turn
     }
 
-    fn connection(
-        self: &Rc<Self>,
-        server: usize,
-        socket: Socket,
-        mut inbox: Inbox,
-        reused: bool,
-    ) -> Connection {
-        inbox.begin();
+    fn connection(self: &Rc<Self>, server: usize, mut wire: Wire, reused: bool) -> Connection {
+        wire.inbox.begin();
         Connection {
             pool: self.clone(),
             server,
-            socket,
-            inbox,
+            wire,
             reused,
         }
     }
@@ -159,7 +168,7 @@ impl Pool {
         let mut idle = self.servers[server].idle.borrow_mut();
         loop {
             let last = idle.pop()?;
-            if last.socket.is_quiet() {
+            if last.wire.socket.is_quiet() {
                 return Some(last);
             }
         }
@@ -190,7 +199,7 @@ impl Pool {
         let keep_since = self.clock.now().since(self.settings.idle.into());
         for server in &self.servers {
             let idle = &mut *server.idle.borrow_mut();
-            idle.retain(|idle| idle.since >= keep_since && idle.socket.is_quiet());
+            idle.retain(|idle| idle.since >= keep_since && idle.wire.socket.is_quiet());
         }
     }
 }
@@ -198,12 +207,12 @@ impl Pool {
 impl Connection {
     /// The server at the other end.
     pub fn server(&self) -> &str {
-        &self.pool.servers[self.server].name
+        self.pool.server_name(self.server)
     }
 
     /// Reads more; 0 at the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.inbox.poll_read(cx, &mut self.socket)
+        self.wire.inbox.poll_read(cx, &mut self.wire.socket)
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
@@ -211,8 +220,7 @@ impl Connection {
         let mut idle = self.pool.servers[self.server].idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push(Idle {
-                socket: self.socket,
-                inbox: self.inbox,
+                wire: self.wire,
                 since: now,
             });
         }

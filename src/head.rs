@@ -1,0 +1,327 @@
+//! The heads of requests and answers, whatever version of HTTP they came in.
+//!
+//! Fields stay where they stand in the bytes they came in and are found by looking through them: a
+//! request has a dozen, and a hash map of them costs more to build than all its lookups save.
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Response, StatusCode, Uri, Version};
+
+/// A request without its body.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// The method.
+    pub method: Method,
+    /// The target.
+    pub uri: Uri,
+    /// HTTP/1.1 or later.
+    pub newer: bool,
+    /// The fields.
+    pub fields: Fields,
+}
+
+impl From<&Parts> for Head {
+    fn from(parts: &Parts) -> Head {
+        Head {
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            newer: parts.version >= Version::HTTP_11,
+            fields: Fields::from(&parts.headers),
+        }
+    }
+}
+
+/// An answer's status and fields.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerHead {
+    /// The status.
+    pub status: StatusCode,
+    /// The reason phrase, if it is not the usual one.
+    pub reason: Option<Bytes>,
+    /// The fields.
+    pub fields: Fields,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer<B> {
+    /// Status and fields.
+    pub head: AnswerHead,
+    /// The body.
+    pub body: B,
+}
+
+impl<B> Answer<B> {
+    /// The same head with another body.
+    pub fn map<C>(self, change: impl FnOnce(B) -> C) -> Answer<C> {
+        Answer {
+            head: self.head,
+            body: change(self.body),
+        }
+    }
+}
+
+impl<B> From<Answer<B>> for Response<B> {
+    fn from(answer: Answer<B>) -> Response<B> {
+        let mut response = Response::new(answer.body);
+        *response.status_mut() = answer.head.status;
+        *response.headers_mut() = HeaderMap::from(&answer.head.fields);
+        response
+    }
+}
+
+/// Fields that can be looked up, however they are kept.
+pub trait Lookup {
+    /// The value of the first field of this name.
+    fn lookup(&self, name: &str) -> Option<&[u8]>;
+}
+
+impl Lookup for Fields {
+    fn lookup(&self, name: &str) -> Option<&[u8]> {
+        self.first(name)
+    }
+}
+
+impl Lookup for HeaderMap {
+    fn lookup(&self, name: &str) -> Option<&[u8]> {
+        self.get(name).map(HeaderValue::as_bytes)
+    }
+}
+
+/// Header fields in the order they came. Names compare as HTTP's do: without regard to case.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    head: Bytes,
+    /// What was added; its places follow those in `head`.
+    added: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// Where a field is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    tag: Tag,
+    name: u32,
+    value: u32,
+    value_length: u32,
+}
+
+/// A name's length and its first and last byte without case: names seldom share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tag {
+    length: u16,
+    ends: [u8; 2],
+}
+
+impl Tag {
+    #[inline]
+    fn of(name: &[u8]) -> Tag {
+        let lower = |byte: Option<&u8>| byte.map_or(0, |byte| byte | 0x20);
+        Tag {
+            length: name.len() as u16,
+            ends: [lower(name.first()), lower(name.last())],
+        }
+    }
+}
+
+impl Fields {
+    /// None yet, with room for so many.
+    pub fn with_capacity(fields: usize) -> Fields {
+        Fields {
+            places: Vec::with_capacity(fields),
+            ..Fields::default()
+        }
+    }
+
+    /// Adds a field that stands at these offsets in the head that [`Fields::settle`] will be given.
+    pub fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
+        self.places.push(Place {
+            tag: Tag::of(name),
+            name: name_at as u32,
+            value: value_at as u32,
+            value_length: value_length as u32,
+        });
+    }
+
+    /// The head that all places so far are in.
+    pub fn settle(&mut self, head: Bytes) {
+        self.head = head;
+    }
+
+    /// Adds a field after the others.
+    pub fn add(&mut self, name: &str, value: &[u8]) {
+        self.add_joined(name, &[value]);
+    }
+
+    /// Adds a field whose value is all of `parts`.
+    pub fn add_joined(&mut self, name: &str, parts: &[&[u8]]) {
+        let start = self.head.len() + self.added.len();
+        self.added.extend_from_slice(name.as_bytes());
+        for part in parts {
+            self.added.extend_from_slice(part);
+        }
+        let end = self.head.len() + self.added.len();
+        let value = start + name.len();
+        self.place(name.as_bytes(), start, value, end - value);
+    }
+
+    /// The one field of this name, whatever there was.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        self.remove(name);
+        self.add(name, value);
+    }
+
+    /// Removes every field of this name.
+    pub fn remove(&mut self, name: &str) {
+        if self.contains(name) {
+            self.retain(|field| !field.eq_ignore_ascii_case(name.as_bytes()));
+        }
+    }
+
+    /// Removes the fields whose names `keep` says no to.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        let mut places = std::mem::take(&mut self.places);
+        places.retain(|place| keep(self.name(place)));
+        self.places = places;
+    }
+
+    /// The values of all fields of this name.
+    #[inline]
+    pub fn all<'f, 'n>(
+        &'f self,
+        name: &'n str,
+    ) -> impl DoubleEndedIterator<Item = &'f [u8]> + Clone + use<'f, 'n> {
+        let tag = Tag::of(name.as_bytes());
+        let same = move |place: &&Place| {
+            place.tag == tag && self.name(place).eq_ignore_ascii_case(name.as_bytes())
+        };
+        let places = self.places.iter().filter(same);
+        places.map(|place| self.value(place))
+    }
+
+    /// The value of the first field of this name.
+    pub fn first(&self, name: &str) -> Option<&[u8]> {
+        self.all(name).next()
+    }
+
+    /// The same as text, where it is.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.first(name)
+            .and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// Whether there is a field of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// Every field's name and value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let places = self.places.iter();
+        places.map(|place| (self.name(place), self.value(place)))
+    }
+
+    fn name(&self, place: &Place) -> &[u8] {
+        self.part(place.name, u32::from(place.tag.length))
+    }
+
+    fn value(&self, place: &Place) -> &[u8] {
+        self.part(place.value, place.value_length)
+    }
+
+    fn part(&self, start: u32, length: u32) -> &[u8] {
+        let (start, length) = (start as usize, length as usize);
+        match start.checked_sub(self.head.len()) {
+            None => &self.head[start..start + length],
+            Some(start) => &self.added[start..start + length],
+        }
+    }
+}
+
+impl From<&HeaderMap> for Fields {
+    fn from(map: &HeaderMap) -> Fields {
+        let mut fields = Fields::with_capacity(map.len());
+        for (name, value) in map {
+            fields.add(name.as_str(), value.as_bytes());
+        }
+        fields
+    }
+}
+
+/// Leaves out what `http` does not take for a field.
+impl From<&Fields> for HeaderMap {
+    fn from(fields: &Fields) -> HeaderMap {
+        let mut map = HeaderMap::with_capacity(fields.places.len() + 5);
+        for place in &fields.places {
+            let value = match (place.value as usize).checked_sub(fields.head.len()) {
+                None => {
+                    let start = place.value as usize;
+                    let value = start..start + place.value_length as usize;
+                    HeaderValue::from_maybe_shared(fields.head.slice(value))
+                }
+                Some(_) => HeaderValue::from_bytes(fields.value(place)),
+            };
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(fields.name(place)), value) {
+                map.append(name, value);
+            }
+        }
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `a: 1` and `B: 2` in a head, `a: 3` added.
+    fn fields() -> Fields {
+        let head = Bytes::from_static(b"a: 1\r\nB: 2\r\n");
+        let mut fields = Fields::default();
+        fields.place(b"a", 0, 3, 1);
+        fields.place(b"B", 6, 9, 1);
+        fields.settle(head);
+        fields.add("a", b"3");
+        fields
+    }
+
+    fn listed(fields: &Fields) -> String {
+        let lines = fields
+            .iter()
+            .map(|(name, value)| [name, b"=", value].concat());
+        String::from_utf8(lines.collect::<Vec<_>>().join(&b' ')).unwrap()
+    }
+
+    #[test]
+    fn lookups() {
+        let fields = fields();
+        assert_eq!(listed(&fields), "a=1 B=2 a=3");
+        assert_eq!(fields.all("A").collect::<Vec<_>>(), [b"1", b"3"]);
+        assert_eq!(fields.all("a").rev().collect::<Vec<_>>(), [b"3", b"1"]);
+        assert_eq!(fields.text("b"), Some("2"));
+        assert!(!fields.contains("c") && !fields.contains("") && !fields.contains("ab"));
+    }
+
+    #[test]
+    fn changes() {
+        let mut fields = fields();
+        fields.set("A", b"");
+        assert_eq!(listed(&fields), "B=2 A=");
+        fields.add_joined("c", &[b"x", b", ", b"y"]);
+        fields.remove("b");
+        assert_eq!(listed(&fields), "A= c=x, y");
+        fields.retain(|_| false);
+        assert_eq!(listed(&fields), "");
+        fields.add("d", b"4");
+        assert_eq!(listed(&fields), "d=4");
+    }
+
+    #[test]
+    fn maps() {
+        let map = HeaderMap::from(&fields());
+        let values: Vec<_> = map.get_all("a").iter().collect();
+        assert_eq!(values, ["1", "3"]);
+        assert_eq!(map["b"], "2");
+        assert_eq!(listed(&Fields::from(&map)), "a=1 a=3 b=2");
+    }
+}

@@ -33,12 +33,6 @@ impl Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Whole seconds for a header, rounded up but for the first 100 us: stamps are rounded by less,
-    /// and nobody answers a header sooner.
-    pub const fn header_secs(self) -> u64 {
-        self.0.saturating_sub(100_000).div_ceil(1_000_000_000)
-    }
-
     /// Whole seconds, rounded up.
     pub const fn ceil_secs(self) -> u64 {
         self.0.div_ceil(1_000_000_000)

@@ -81,9 +81,9 @@ fn check_tells_what_limits_guarantee() {
     );
     let shown = json(&run(&folder, &["check", "--json"], 0).out);
     assert_eq!(shown["runs"], true);
-    let limits = &shown["configuration"]["limits"];
+    let limits = &shown["limits"];
     assert_eq!(limits[0]["guarantee"], "never more than 10 in any 60 s");
-    assert_eq!(shown["configuration"]["store_budget"], 64 << 20);
+    assert_eq!(shown["store_budget"], 64 << 20);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn check_tells_what_is_not_built_yet() {
     assert_eq!(all.matches("tollgate.yaml:3:33").count(), 1, "{all}");
     let shown = json(&run(&folder, &["check", "--json"], 1).out);
     assert_eq!(shown["runs"], false);
-    assert_eq!(shown["notes"][0]["severity"], "unbuilt");
+    assert_eq!(shown["diagnostics"][0]["severity"], "unbuilt");
     let refused = run(&folder, &["run"], 2);
     says(&refused.err, &["TLS listeners are not built yet"]);
     assert!(!refused.err.contains("listening on"), "{}", refused.err);

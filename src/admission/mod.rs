@@ -11,13 +11,10 @@ use smallvec::SmallVec;
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Count, Fingerprint, Identity, Reading, Rule, Standing};
+use crate::limit::{Count, Disclose, Fingerprint, Identity, Reading, Rule, Standing};
 use crate::store::{self, Item, Memory, Parent, Slot};
 
 pub use ticket::{Outcome, Ticket};
-
-/// Most limits that one request may meet.
-pub const MAX_RULES: usize = 16;
 
 /// Decides by the rules of one set of running policies.
 #[derive(Clone, Debug)]
@@ -56,8 +53,8 @@ pub struct Finding {
 pub struct Verdict {
     /// Every limit that applies, in the order of the rules.
     pub findings: SmallVec<[Finding; 4]>,
-    /// Index into `findings` of the limit that speaks: of those that refuse the one with the
-    /// longest wait, else the one with the least remaining. Shadow limits do not speak.
+    /// Index into `findings` of the limit that decides: of those that refuse the one with the
+    /// longest wait, else the one with the least remaining and, of equals, the longest reset. Shadow limits do not decide.
     pub deciding: Option<usize>,
     /// All limits that can refuse admit.
     pub admitted: bool,
@@ -66,7 +63,8 @@ pub struct Verdict {
 }
 
 type Items<'a> = SmallVec<[Item<'a>; 4]>;
-type Applies = SmallVec<[u8; 4]>;
+/// The place of each item's rule among the request's rules.
+type Applies = SmallVec<[u16; 4]>;
 
 impl Admission {
     /// Makes the rules known to the store; counters of limits it already knows go on.
@@ -119,7 +117,7 @@ impl Admission {
     fn items<'a>(&self, ask: &Ask<'a>, parents: &'a [Parent]) -> (Items<'a>, Applies) {
         let mut items = Items::new();
         let mut applies = Applies::new();
-        for (place, rule) in ask.rules.iter().enumerate().take(MAX_RULES) {
+        for (place, rule) in ask.rules.iter().enumerate() {
             if exempt(rule, ask.who.ip) {
                 continue;
             }
@@ -136,7 +134,7 @@ impl Admission {
                 shadow: rule.shadow,
                 parents: if by_address { parents } else { &[] },
             });
-            applies.push(place as u8);
+            applies.push(place as u16);
         }
         (items, applies)
     }
@@ -172,7 +170,7 @@ fn multiply(identifier: &Identifier, rule: &Rule, who: &Who) -> u32 {
 fn verdict(
     rules: &[Arc<Rule>],
     items: &[Item<'_>],
-    applies: &[u8],
+    applies: &[u16],
     readings: &[Reading],
     admitted: bool,
 ) -> Verdict {
@@ -192,26 +190,23 @@ fn verdict(
             continue;
         }
         verdict.delay = verdict.delay.max(reading.delay);
-        let speaks = match verdict.deciding.map(|best| &verdict.findings[best].reading) {
-            None => true,
-            Some(best) => louder(reading, best),
-        };
-        if speaks {
+        let best = verdict.deciding.map(|best| &verdict.findings[best]);
+        if best.is_none_or(|best| precedence(reading) > precedence(&best.reading)) {
             verdict.deciding = Some(index);
         }
     }
     verdict
 }
 
-/// Whether `a` speaks before `b`.
-fn louder(a: &Reading, b: &Reading) -> bool {
-    let weight = |reading: &Reading| match reading.standing {
+/// Of several limits the one with the greatest decides, of equals the first.
+fn precedence(reading: &Reading) -> (u8, u64, Nanos) {
+    let (rank, weight) = match reading.standing {
         Standing::Unsatisfiable => (2, u64::MAX),
         Standing::Refused => (2, reading.wait.0),
         Standing::Over => (1, u64::MAX),
         Standing::Within => (0, u64::MAX - u64::from(reading.remaining)),
     };
-    weight(a) > weight(b)
+    (rank, weight, reading.reset)
 }
 
 impl Verdict {
@@ -224,27 +219,50 @@ impl Verdict {
         list.iter().map(|finding| &*rules[finding.rule]).collect()
     }
 
-    /// The longest wait of all limits that refuse; none when waiting cannot help.
-    pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<Nanos> {
+    /// Seconds after which all limits that refuse admit, as far as they know; none when waiting cannot
+    /// help.
+    pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<u64> {
         let live = self
             .findings
             .iter()
             .filter(|finding| !rules[finding.rule].shadow);
-        let mut longest = Nanos::ZERO;
+        let mut longest = 1;
         for finding in live {
             match finding.reading.standing {
                 Standing::Unsatisfiable => return None,
-                Standing::Refused => longest = longest.max(finding.reading.wait),
+                Standing::Refused => {
+                    let limit = &rules[finding.rule].limit;
+                    longest = longest.max(limit.seconds(finding.reading.wait));
+                }
                 Standing::Within | Standing::Over => {}
             }
         }
         Some(longest)
     }
 
-    /// The limit that speaks.
-    pub fn speaker<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
+    /// The limit that decides.
+    pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
         let finding = &self.findings[self.deciding?];
         Some((&rules[finding.rule], finding))
+    }
+
+    /// What clients may know of: every finding of a limit that neither hides nor only watches.
+    pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
+        self.findings.iter().filter(|finding| {
+            let rule = &rules[finding.rule];
+            !rule.shadow && rule.disclose == Disclose::All
+        })
+    }
+
+    /// The one of them that decides among them.
+    pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
+        self.disclosed(rules).reduce(|best, next| {
+            if precedence(&next.reading) > precedence(&best.reading) {
+                next
+            } else {
+                best
+            }
+        })
     }
 
     /// The soft limits that this request exceeds.
@@ -258,6 +276,14 @@ impl Verdict {
     }
 }
 
+/// A whole number, however large.
+fn units(text: &[u8]) -> Option<u32> {
+    let digits = text.trim_ascii();
+    let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| whole)?;
+    Some(text.parse().unwrap_or(u32::MAX))
+}
+
 /// Units a response uses of a limit that `count` describes, when the head tells.
 pub fn used(count: &Count, status: u16, fields: &dyn Lookup) -> Option<u32> {
     match count {
@@ -265,8 +291,7 @@ pub fn used(count: &Count, status: u16, fields: &dyn Lookup) -> Option<u32> {
         Count::Status { from, to } => Some(u32::from((*from..=*to).contains(&status))),
         Count::CostHeader(name) => {
             let value = fields.lookup(name.as_str());
-            let text = value.and_then(|value| std::str::from_utf8(value).ok());
-            Some(text.and_then(|text| text.trim().parse().ok()).unwrap_or(1))
+            Some(value.and_then(units).unwrap_or(1))
         }
         Count::CostJson(_) => None,
     }

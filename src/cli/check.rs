@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::MISTAKE;
-use crate::policy::{self, Diagnostic, Severity};
+use crate::policy::{self, Severity};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -38,12 +38,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         .filter(|note| note.severity == Severity::Unbuilt)
         .count();
     if arguments.json {
-        let notes: Vec<_> = loaded.notes.iter().map(Diagnostic::to_json).collect();
-        let described = policy::describe_json(&loaded);
-        println!(
-            "{:#}",
-            json!({ "runs": unbuilt == 0, "notes": notes, "configuration": described })
-        );
+        let mut described = policy::describe_json(&loaded);
+        described["runs"] = json!(unbuilt == 0);
+        println!("{described:#}");
     } else {
         print!("{}", policy::describe(&loaded));
         if unbuilt > 0 {

@@ -38,6 +38,22 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
     .within(MAX_TOKEN)
 }
 
+/// A target without the credential that `source` would find in its query.
+pub fn mask(source: Option<&Source>, target: &str) -> String {
+    let (Some(Source::Query(name)), Some((path, query))) = (source, target.split_once('?')) else {
+        return target.to_owned();
+    };
+    let pairs = query.split('&').map(|pair| {
+        let given = pair.split('=').next().unwrap_or_default();
+        if *form::decode(given.as_bytes()) == *name.as_bytes() {
+            format!("{given}=***")
+        } else {
+            pair.to_owned()
+        }
+    });
+    format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
 /// The one value of a header.
 pub(super) fn header<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
     let mut found = Found::Absent;
@@ -152,6 +168,16 @@ mod tests {
         check(&source, "/?key=a%2Bb", &[], Some("a+b"));
         check(&source, "/?key=", &[], None);
         check(&source, "/?key=a&key=b", &[], Some("?"));
+    }
+
+    #[test]
+    fn masks() {
+        let query = Source::Query("key".into());
+        let masked = |target| mask(Some(&query), target);
+        assert_eq!(masked("/a?b=1&key=k&%6Bey=l"), "/a?b=1&key=***&%6Bey=***");
+        assert_eq!(masked("/key?keys=1&key"), "/key?keys=1&key=***");
+        assert_eq!(masked("/key"), "/key");
+        assert_eq!(mask(Some(&Source::Bearer), "/a?key=k"), "/a?key=k");
     }
 
     #[test]

@@ -52,6 +52,18 @@ impl Limit {
             max_multiply: 1,
         }
     }
+
+    /// A wait or a reset in whole seconds, rounded up but for what coarse stamps add to it.
+    pub fn seconds(&self, span: Nanos) -> u64 {
+        span.since(self.coarseness()).ceil_secs()
+    }
+
+    fn coarseness(&self) -> Nanos {
+        match self.algorithm {
+            Algorithm::SlidingLog => sliding_log::coarseness(self),
+            _ => Nanos::ZERO,
+        }
+    }
 }
 
 /// How a store remembers use.

@@ -42,7 +42,7 @@ impl Rate {
         if quota == 0 || quota > Rate::MAX_QUOTA {
             return Err(RateError::Quota(quota.to_string()));
         }
-        if window == Nanos::ZERO || window > Rate::MAX_WINDOW {
+        if window < Nanos::from_secs(1) || window > Rate::MAX_WINDOW {
             return Err(RateError::Window);
         }
         Ok(Rate { quota, window })

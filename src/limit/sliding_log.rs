@@ -22,6 +22,11 @@ pub(super) fn shift(limit: &Limit) -> u32 {
     (64 - longest.leading_zeros()).saturating_sub(30)
 }
 
+/// How long a unit may count beyond its window.
+pub(super) fn coarseness(limit: &Limit) -> Nanos {
+    Nanos(2 << shift(limit))
+}
+
 fn ticks(span: Nanos, shift: u32) -> u64 {
     span.0.div_ceil(1 << shift)
 }

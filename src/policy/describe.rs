@@ -15,11 +15,10 @@ use crate::route::{HostPattern, Pattern, Route};
 pub fn describe(loaded: &Loaded) -> String {
     let mut out = String::new();
     let ruleset = &loaded.ruleset;
-    let _ = writeln!(
-        out,
-        "{} routes, the most specific first:",
-        ruleset.routes.len()
-    );
+    let _ = match ruleset.routes.len() {
+        1 => writeln!(out, "1 route:"),
+        routes => writeln!(out, "{routes} routes, the most specific first:"),
+    };
     for route in ordered(loaded) {
         let upstream = ruleset
             .upstreams

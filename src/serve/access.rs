@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::generation::Outcome;
 use super::record::Note;
 use crate::clock::Nanos;
+use crate::identity::token;
 use crate::limit::Standing;
 use crate::policy::{AccessLog, settings::Logged};
 use crate::telemetry::{Metric, Registry};
@@ -153,7 +154,8 @@ fn line(note: &Note, now: Nanos) -> Map<String, Value> {
     }
     set("method", json!(note.method.as_str()));
     if let Some(uri) = &note.uri {
-        set("target", json!(uri.to_string()));
+        let source = generation.ruleset.identity.token.as_ref();
+        set("target", json!(token::mask(source, &uri.to_string())));
     }
     if let Some(route) = note.route.get() {
         set("route", json!(&*generation.ruleset.routes[route].name));

@@ -124,7 +124,7 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
         "reason": missing.map(|identity| format!("this route requires a valid {}", identity.as_str())),
         "route": describe_route(route, ruleset.upstreams.get(route.upstream).map(|u| &*u.name)),
         "who": describe_who(&who, &identifier),
-        "retry_after": verdict.retry_after(&route.rules).filter(|_| status == 429).map(|w| w.header_secs().max(1)),
+        "retry_after": verdict.retry_after(&route.rules).filter(|_| status == 429),
         "limits": limits.collect::<Vec<_>>(),
     }))
 }

@@ -48,7 +48,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let route = admitted.identified.routed.route();
     let upstream = route.upstream;
     let Admitted { identified, over } = admitted;
-    let Identified { routed, who } = identified;
+    let Identified { routed, who, .. } = identified;
     let Arrival {
         mut head,
         body,

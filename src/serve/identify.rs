@@ -16,7 +16,7 @@ use super::forward::Admitted;
 use super::record::Arrival;
 use super::routing::Routed;
 use crate::admission::{Admission, Ask, Verdict};
-use crate::clock::Clock;
+use crate::clock::{Clock, Nanos};
 use crate::identity::Who;
 use crate::limit::{Identity, Rule};
 use crate::route::HeaderStyle;
@@ -28,6 +28,8 @@ pub struct Identified {
     pub routed: Routed,
     /// Who asks.
     pub who: Who,
+    /// When: after what had to be read ahead, for limits must not be asked about the past.
+    pub now: Nanos,
 }
 
 impl Identified {
@@ -46,7 +48,7 @@ impl Candidate for Identified {
             rules: self.rules(),
             who: &self.who,
             identifier: &arrival.generation.identifier,
-            now: arrival.note.at,
+            now: self.now,
         }
     }
 
@@ -122,7 +124,8 @@ where
         let reads_ahead = routed.route().needs(Identity::Email)
             && !arrival.body.is_empty()
             && generation.identifier.wants_body(&arrival.head);
-        let identified = Identified { routed, who };
+        let now = arrival.note.at;
+        let identified = Identified { routed, who, now };
         if reads_ahead {
             return Either::Right(Either::Left(self.read_ahead(identified)));
         }
@@ -137,10 +140,11 @@ impl<S> Identify<S>
 where
     S: Service<Identified, Error = Refusal> + Clone + 'static,
 {
-    fn read_ahead(&self, mut identified: Identified) -> Boxed<S::Response> {
-        let mut inner = self.inner.clone();
+    fn read_ahead(&mut self, mut identified: Identified) -> Boxed<S::Response> {
+        let next = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let Identified { routed, who } = &mut identified;
+            let Identified { routed, who, now } = &mut identified;
             let Arrival {
                 head,
                 body,
@@ -160,6 +164,7 @@ where
                         generation.identifier.set_email(who, content_type, &ahead);
                     }
                     body.put_back(ahead);
+                    *now = generation.clock.now();
                 }
                 Err(error) => return Err(refuse(Why::from(error), &identified)),
             }

@@ -83,7 +83,7 @@ impl Note {
                 (_, false) => counters.refused.increment(1),
             }
         }
-        if let Some((rule, finding)) = verdict.speaker(rules) {
+        if let Some((rule, finding)) = verdict.decider(rules) {
             self.limit.set(Some((rule.index, finding.reading.standing)));
         }
     }

@@ -7,7 +7,7 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::admission::{Finding, Verdict};
-use crate::limit::{Disclose, Rule};
+use crate::limit::Rule;
 use crate::route::HeaderStyle;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -26,20 +26,16 @@ pub struct Line {
 
 impl Line {
     /// What `verdict` says to the client: every disclosed limit that applied in `RateLimit-Policy`,
-    /// the one that speaks in `RateLimit`.
+    /// the one that decides in `RateLimit`.
     pub fn new(verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) -> Line {
         let mut line = Line {
             text: Text::with_capacity(192),
             ends: SmallVec::new(),
         };
-        let open = |finding: &&Finding| {
-            let rule = &rules[finding.rule];
-            !rule.shadow && rule.disclose == Disclose::All
-        };
         if style == HeaderStyle::None {
             return line;
         }
-        let Some(speaker) = verdict.findings.iter().filter(open).max_by(loudest) else {
+        let Some(decider) = verdict.disclosed_decider(rules) else {
             return line;
         };
         let name = |finding: &Finding| rules[finding.rule].name.as_str();
@@ -47,10 +43,11 @@ impl Line {
             let rate = &rules[finding.rule].limit.windows[usize::from(finding.reading.window)];
             rate.window().ceil_secs()
         };
-        let left = speaker.reading;
+        let left = decider.reading;
+        let reset = rules[decider.rule].limit.seconds(left.reset);
         if matches!(style, HeaderStyle::Ietf | HeaderStyle::Both) {
             let policies = &mut line.text;
-            for (place, finding) in verdict.findings.iter().filter(open).enumerate() {
+            for (place, finding) in verdict.disclosed(rules).enumerate() {
                 policies.add(if place == 0 { "\"" } else { ", \"" });
                 policies.add(name(finding)).add("\";q=");
                 policies.number(finding.reading.quota).add(";w=");
@@ -58,15 +55,15 @@ impl Line {
             }
             line.end(POLICY);
             let limit = &mut line.text;
-            limit.add("\"").add(name(speaker)).add("\";r=");
+            limit.add("\"").add(name(decider)).add("\";r=");
             limit.number(left.remaining).add(";t=");
-            limit.number(left.reset.header_secs());
+            limit.number(reset);
             line.end(LIMIT);
         }
         if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
             line.number(X_LIMIT, left.quota.into());
             line.number(X_REMAINING, left.remaining.into());
-            line.number(X_RESET, left.reset.header_secs());
+            line.number(X_RESET, reset);
         }
         line
     }
@@ -89,20 +86,6 @@ impl Line {
             (name, value)
         })
     }
-}
-
-/// Orders findings as [`Verdict::deciding`] does; needed here because a limit that decides may be
-/// one that clients are not told of.
-fn loudest(a: &&Finding, b: &&Finding) -> std::cmp::Ordering {
-    let weight = |finding: &Finding| {
-        let reading = &finding.reading;
-        (
-            !reading.standing.admits(),
-            reading.wait,
-            std::cmp::Reverse(reading.remaining),
-        )
-    };
-    weight(a).cmp(&weight(b))
 }
 
 /// A text in the making; formatting machinery would cost as much as the decision.

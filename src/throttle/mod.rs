@@ -100,9 +100,11 @@ where
     }
 
     fn call(&mut self, request: R) -> Deciding<R, S> {
-        let (verdict, ticket) = request.admission().decide(&request.ask());
+        let (verdict, mut ticket) = request.admission().decide(&request.ask());
         request.note(&verdict);
         if !verdict.admitted {
+            // Shadow limits have reserved; what other limits refuse uses nothing of them either.
+            ticket.settle(Outcome::Unsent, request.ask().now);
             let error = S::Error::from(Denied { request, verdict });
             return Deciding::Denied { error: Some(error) };
         }
@@ -115,7 +117,10 @@ where
         let admitted = request.admitted(&verdict);
         if delay.0 > 0 {
             let sleep = Box::pin(tokio::time::sleep(delay.into()));
-            let next = Some((admitted, self.inner.clone(), pass));
+            // The one that is ready goes, as tower asks; a new one will be polled.
+            let inner = self.inner.clone();
+            let ready = std::mem::replace(&mut self.inner, inner);
+            let next = Some((admitted, ready, pass));
             return Deciding::Delayed { sleep, next };
         }
         Deciding::Running {

@@ -43,9 +43,7 @@ pub fn answer(
         .iter()
         .filter(|rule| rule.disclose == Disclose::All);
     let names: SmallVec<[&str; 4]> = told.map(|rule| rule.name.as_str()).collect();
-    let wait = verdict
-        .retry_after(rules)
-        .map(|wait| wait.header_secs().max(1));
+    let wait = verdict.retry_after(rules);
     let mut answer = if grpc {
         let mut detail = Text::with_capacity(128);
         describe(&mut detail, &names, wait);
@@ -73,10 +71,7 @@ fn describe(text: &mut Text, names: &[&str], wait: Option<u64>) {
     });
     list(text, names, "");
     match wait {
-        Some(seconds) => text
-            .add("; it will be admitted in ")
-            .number(seconds)
-            .add(" s."),
+        Some(seconds) => text.add("; try again in ").number(seconds).add(" s."),
         None => text.add("; it costs more than the limit can ever admit."),
     };
 }

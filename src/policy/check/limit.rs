@@ -70,6 +70,7 @@ fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
         let implied = limit
             .rates
             .iter()
+            .filter(|_| exact(limit))
             .find(|other| implies(other.value, rate.value));
         if let Some(other) = implied {
             let message = format!(
@@ -94,12 +95,18 @@ fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     }
 }
 
+/// Whether no window whatever has more than its quota; `implies` counts on that.
+fn exact(limit: &Limit) -> bool {
+    let algorithm = limit.algorithm.map(|algorithm| algorithm.value);
+    !matches!(algorithm, Some("fixed-window" | "gcra" | "leaky-bucket"))
+}
+
 /// Whether `tight` alone keeps the use below `loose`.
 fn implies(tight: Rate, loose: Rate) -> bool {
     if tight.window() >= loose.window() {
         return tight.window() > loose.window() && tight.quota() <= loose.quota();
     }
-    // A longer window covers parts of one more of the shorter ones.
+    // So many of the shorter windows cover a longer one.
     let windows = loose.window().0.div_ceil(tight.window().0);
     u64::from(tight.quota()).saturating_mul(windows) <= u64::from(loose.quota())
 }

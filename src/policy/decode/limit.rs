@@ -323,8 +323,8 @@ fn unbuilt(cx: &mut Cx, fields: &Fields<'_>) {
 fn throttle(text: &str) -> Result<Throttle, Wrong> {
     let mut words = text.split_whitespace();
     let first = words.next().unwrap_or_default();
-    let rest: String = words.collect();
-    match (first, rest.as_str()) {
+    let rest: Vec<&str> = words.collect();
+    match (first, rest.join(" ").as_str()) {
         ("hard", "") => Ok(Throttle::Hard),
         ("elastic", "") => Ok(Throttle::Elastic),
         ("soft", "") => Err(wrong(
@@ -334,7 +334,8 @@ fn throttle(text: &str) -> Result<Throttle, Wrong> {
         ("soft", percent) => {
             let number = percent
                 .strip_suffix('%')
-                .and_then(|n| n.parse::<u16>().ok());
+                .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|digits| digits.parse::<u16>().ok());
             match number {
                 Some(percent @ 1..=1000) => Ok(Throttle::Soft(percent)),
                 Some(0) => Err(wrong(

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Control, problem};
 use crate::admission::Ask;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Fingerprint, Identity, Rule};
+use crate::limit::{Identity, Rule};
 use crate::serve::explain;
 use crate::serve::generation::Running;
 
@@ -22,7 +22,6 @@ struct Asked {
     identifier: Identifier,
     rules: Vec<Arc<Rule>>,
     who: Who,
-    parts: Vec<Identity>,
 }
 
 /// `GET /v1/limits/{limit}/keys/{key}`.
@@ -36,13 +35,8 @@ pub async fn read(
     };
     let mut found = Vec::new();
     for rule in &asked.rules {
-        let narrowed = Arc::new(Rule {
-            key: asked.parts.clone(),
-            ..(**rule).clone()
-        });
-        let rules = [narrowed];
         let ask = Ask {
-            rules: &rules,
+            rules: std::slice::from_ref(rule),
             who: &asked.who,
             identifier: &asked.identifier,
             now: gateway.clock().now(),
@@ -66,11 +60,11 @@ pub async fn forget(
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
-    let Some(fingerprint) = asked.key() else {
-        return problem(StatusCode::BAD_REQUEST, "the key names nothing");
-    };
     let admission = &asked.running.admission;
-    let forget = |rule: &&Arc<Rule>| admission.store().reset(admission.slot(rule), fingerprint);
+    let forget = |rule: &&Arc<Rule>| {
+        let key = asked.identifier.key(&asked.who, &rule.key);
+        key.is_some_and(|key| admission.store().reset(admission.slot(rule), key))
+    };
     let forgotten = asked.rules.iter().filter(forget).count();
     Json(json!({ "key": key, "forgotten": forgotten })).into_response()
 }
@@ -90,38 +84,27 @@ impl Asked {
         };
         let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer.clone());
         let parsed = parse(key, &first.key, &identifier);
-        let (who, parts) =
-            parsed.map_err(|detail| Box::new(problem(StatusCode::BAD_REQUEST, &detail)))?;
+        let who = parsed.map_err(|detail| Box::new(problem(StatusCode::BAD_REQUEST, &detail)))?;
         Ok(Asked {
             running,
             identifier,
             rules,
             who,
-            parts,
         })
-    }
-
-    fn key(&self) -> Option<Fingerprint> {
-        self.identifier.key(&self.who, &self.parts)
     }
 }
 
-/// Reads `ip=203.0.113.9,user=alice`.
-fn parse(
-    text: &str,
-    counted_by: &[Identity],
-    identifier: &Identifier,
-) -> Result<(Who, Vec<Identity>), String> {
+/// Reads `ip=203.0.113.9,user=alice`. `plan=gold` may stand there for what the plan multiplies.
+fn parse(text: &str, counted_by: &[Identity], identifier: &Identifier) -> Result<Who, String> {
     let mut who = Who::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     who.plan = identifier.settings().plan.default;
-    let mut parts = Vec::new();
+    let mut given = Vec::new();
     for part in text.split(',') {
         let (name, value) = part
             .split_once('=')
             .ok_or_else(|| format!("`{part}` is not written NAME=VALUE, like ip=203.0.113.9"))?;
-        let identity = counted_by
-            .iter()
-            .find(|identity| identity.as_str() == name.trim());
+        let mut known = counted_by.iter().chain(&[Identity::Plan]);
+        let identity = known.find(|identity| identity.as_str() == name.trim());
         let Some(identity) = identity else {
             let known: Vec<&str> = counted_by
                 .iter()
@@ -150,7 +133,15 @@ fn parse(
                 who.plan = Some(plan.ok_or_else(|| format!("there is no plan `{value}`"))?);
             }
         }
-        parts.push(*identity);
+        given.push(*identity);
     }
-    Ok((who, parts))
+    // Every request has an address; the others may be missing, but not all.
+    let by_address = counted_by.contains(&Identity::Ip);
+    if by_address && !given.contains(&Identity::Ip) {
+        return Err("this limit counts by ip: write ip=ADDRESS too".into());
+    }
+    if !counted_by.iter().any(|identity| given.contains(identity)) {
+        return Err("the key names nobody that this limit counts by".into());
+    }
+    Ok(who)
 }

@@ -54,7 +54,7 @@ pub struct Verdict {
     /// Every limit that applies, in the order of the rules.
     pub findings: SmallVec<[Finding; 4]>,
     /// Index into `findings` of the limit that decides: of those that refuse the one with the
-    /// longest wait, else the one with the least remaining and, of equals, the longest reset. Shadow limits do not decide.
+    /// longest wait, else the one with the least remaining and, of equals, the longest window. Shadow limits do not decide.
     pub deciding: Option<usize>,
     /// All limits that can refuse admit.
     pub admitted: bool,
@@ -191,7 +191,7 @@ fn verdict(
         }
         verdict.delay = verdict.delay.max(reading.delay);
         let best = verdict.deciding.map(|best| &verdict.findings[best]);
-        if best.is_none_or(|best| precedence(reading) > precedence(&best.reading)) {
+        if best.is_none_or(|best| precedence(&finding, rules) > precedence(best, rules)) {
             verdict.deciding = Some(index);
         }
     }
@@ -199,14 +199,21 @@ fn verdict(
 }
 
 /// Of several limits the one with the greatest decides, of equals the first.
-fn precedence(reading: &Reading) -> (u8, u64, Nanos) {
+fn precedence(finding: &Finding, rules: &[Arc<Rule>]) -> (u8, u64, Nanos) {
+    let reading = &finding.reading;
     let (rank, weight) = match reading.standing {
         Standing::Unsatisfiable => (2, u64::MAX),
         Standing::Refused => (2, reading.wait.0),
         Standing::Over => (1, u64::MAX),
         Standing::Within => (0, u64::MAX - u64::from(reading.remaining)),
     };
-    (rank, weight, reading.reset)
+    let windows = &rules[finding.rule].limit.windows;
+    let window = windows.get(usize::from(reading.window));
+    (
+        rank,
+        weight,
+        window.map_or(Nanos::ZERO, |rate| rate.window()),
+    )
 }
 
 impl Verdict {
@@ -257,7 +264,7 @@ impl Verdict {
     /// The one of them that decides among them.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
         self.disclosed(rules).reduce(|best, next| {
-            if precedence(&next.reading) > precedence(&best.reading) {
+            if precedence(next, rules) > precedence(best, rules) {
                 next
             } else {
                 best

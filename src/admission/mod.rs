@@ -118,7 +118,7 @@ impl Admission {
         let mut items = Items::new();
         let mut applies = Applies::new();
         for (place, rule) in ask.rules.iter().enumerate() {
-            if exempt(rule, ask.who.ip) {
+            if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
                 continue;
             }
             let Some(key) = ask.identifier.key(ask.who, &rule.key) else {
@@ -283,12 +283,12 @@ impl Verdict {
     }
 }
 
-/// A whole number, however large.
+/// A number of units: rounded up, however large.
 fn units(text: &[u8]) -> Option<u32> {
-    let digits = text.trim_ascii();
-    let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(digits).ok().filter(|_| whole)?;
-    Some(text.parse().unwrap_or(u32::MAX))
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let number: f64 = text.parse().ok()?;
+    // The cast saturates.
+    (number >= 0.0).then(|| number.ceil() as u32)
 }
 
 /// Units a response uses of a limit that `count` describes, when the head tells.

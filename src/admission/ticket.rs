@@ -9,7 +9,7 @@ use crate::head::Lookup;
 use crate::limit::{Count, Fingerprint, Rule};
 use crate::store::{Item, Memory, Slot};
 
-use super::{Admission, used};
+use super::{Admission, units, used};
 
 /// What was reserved when a request was admitted. It must be settled once the answer is known; one
 /// that is dropped counts what it reserved, so that hanging up early never buys another attempt.
@@ -111,7 +111,10 @@ fn cost(count: &Count, document: Option<&serde_json::Value>) -> u32 {
         return 1;
     };
     let value = document.and_then(|root| path.iter().try_fold(root, |value, part| value.get(part)));
-    value
-        .and_then(serde_json::Value::as_u64)
-        .map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    let units = match value {
+        Some(serde_json::Value::Number(number)) => units(number.to_string().as_bytes()),
+        Some(serde_json::Value::String(text)) => units(text.as_bytes()),
+        _ => None,
+    };
+    units.unwrap_or(1)
 }

@@ -4,7 +4,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::Malformed;
+use super::{Malformed, ends_in_crlf};
 
 /// Longest line with a chunk's size, extensions included.
 const MAX_LINE: usize = 4 * 1024;
@@ -83,7 +83,9 @@ impl Chunked {
     fn trailers(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let (end, map) = match httparse::parse_headers(input, &mut fields) {
-            Ok(httparse::Status::Complete((end, fields))) => (end, map(fields)?),
+            Ok(httparse::Status::Complete((end, fields))) if ends_in_crlf(&input[..end]) => {
+                (end, map(fields)?)
+            }
             Ok(httparse::Status::Partial) if input.len() <= MAX_TRAILERS => return Ok(Piece::More),
             _ => return Err(Malformed("the trailers cannot be read")),
         };
@@ -108,8 +110,12 @@ fn size(input: &mut BytesMut) -> Result<Option<u64>, Malformed> {
     };
     let line = input[..end].strip_suffix(b"\r").ok_or(wrong)?;
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    let extension = line[digits..].trim_ascii_start();
-    if digits == 0 || digits > 16 || !matches!(extension.first(), None | Some(b';')) {
+    let rest = &line[digits..];
+    let mut extension = rest.iter().skip_while(|byte| b" \t".contains(byte));
+    let plain = rest
+        .iter()
+        .all(|byte| *byte == b'\t' || !byte.is_ascii_control());
+    if digits == 0 || digits > 16 || !plain || !matches!(extension.next(), None | Some(b';')) {
         return Err(wrong);
     }
     let value = |byte: u8| char::from(byte).to_digit(16).map_or(0, u64::from);
@@ -180,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_two_readers_could_read_differently() {
-        let cases: [&[u8]; 12] = [
+        let cases: [&[u8]; 16] = [
             b"\r\n",
             b"3\nabc\r\n0\r\n\r\n",
             b"+3\r\nabc\r\n0\r\n\r\n",
@@ -193,6 +199,10 @@ mod tests {
             b"00000000000000003\r\nabc\r\n0\r\n\r\n",
             b"g\r\n",
             b"0\r\nx y: 1\r\n\r\n",
+            b"0\r\n\nGET / HTTP/1.1\r\n\r\n",
+            b"0\r\nx: 1\n\r\n",
+            b"3;\rx\0\r\nabc\r\n0\r\n\r\n",
+            b"3\x0c\r\nabc\r\n0\r\n\r\n",
         ];
         for text in cases {
             for cut in 1..=text.len() {

@@ -18,6 +18,11 @@ pub const MAX_HEAD: usize = 64 * 1024;
 /// Most fields of a message's head.
 pub const MAX_FIELDS: usize = 100;
 
+/// Whether every line does; a lone LF is the end of a line for some readers only.
+pub fn ends_in_crlf(lines: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', lines).all(|at| at > 0 && lines[at - 1] == b'\r')
+}
+
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -91,7 +91,9 @@ impl Identifier {
     /// [`Identifier::strip`].
     pub fn identify(&self, peer: IpAddr, head: &Head, wall: impl FnOnce() -> Duration) -> Who {
         let peer = peer.to_canonical();
-        let mut who = Who::new(ip::client(&self.trusted, peer, &head.fields));
+        let client = ip::client(&self.trusted, peer, &head.fields);
+        let mut who = Who::new(client.ip);
+        who.ip_unclear = client.unclear;
         who.plan = self.settings.plan.default;
         let given = match &self.settings.token {
             Some(source) => token::find(source, head),
@@ -356,6 +358,11 @@ impl Identifier {
                 }
             })
             .collect()
+    }
+
+    /// Whether a field of this name is one that not everybody may set.
+    pub fn guards(&self, name: &[u8]) -> bool {
+        self.stripper.guards(name)
     }
 
     /// Removes what a client may not say of itself; see [`super::strip`].

@@ -109,29 +109,39 @@ fn fold(net: IpNet) -> IpNet {
     }
 }
 
+/// Who is at the far end of a chain of proxies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The address; that of a trusted proxy when the chain does not say.
+    pub ip: IpAddr,
+    /// Proxies wrote something that names nobody, so that the address is only that of the last one.
+    pub unclear: bool,
+}
+
 /// The client behind `peer`. Looks at no header unless the peer is trusted, and allocates nothing.
-pub fn client(trusted: &Trusted, peer: IpAddr, fields: &Fields) -> IpAddr {
-    let peer = peer.to_canonical();
-    if !trusted.contains(peer) {
+pub fn client(trusted: &Trusted, peer: IpAddr, fields: &Fields) -> Client {
+    let peer = Client {
+        ip: peer.to_canonical(),
+        unclear: false,
+    };
+    if !trusted.contains(peer.ip) {
         return peer;
     }
-    let (list, forwarded) = (fields.all(X_FORWARDED_FOR), fields.all(FORWARDED));
     let by_list = || {
-        let lines = list.clone().rev();
+        let lines = fields.all(X_FORWARDED_FOR).rev();
         let hops = lines
             .flat_map(|line| line.rsplit(|byte| *byte == b','))
             .map(node);
         walk(trusted, peer, hops)
     };
     let by_forwarded = || {
-        let lines = forwarded.clone().rev();
+        let lines = fields.all(FORWARDED).rev();
         let hops = lines
             .flat_map(|line| Elements::of(line, b','))
             .map(forwarded_for);
         walk(trusted, peer, hops)
     };
-    let given = |name| fields.contains(name);
-    match (given(X_FORWARDED_FOR), given(FORWARDED)) {
+    match (fields.contains(X_FORWARDED_FOR), fields.contains(FORWARDED)) {
         (false, false) => peer,
         (true, false) => by_list(),
         (false, true) => by_forwarded(),
@@ -140,19 +150,24 @@ pub fn client(trusted: &Trusted, peer: IpAddr, fields: &Fields) -> IpAddr {
             if client == by_forwarded() {
                 client
             } else {
-                peer
+                Client {
+                    unclear: true,
+                    ..peer
+                }
             }
         }
     }
 }
 
-fn walk(trusted: &Trusted, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
+fn walk(trusted: &Trusted, peer: Client, hops: impl Iterator<Item = Option<IpAddr>>) -> Client {
     let mut last = peer;
     for hop in hops.take(MAX_HOPS) {
         match hop {
-            Some(ip) if trusted.contains(ip) => last = ip,
-            Some(ip) => return ip,
-            None => return last,
+            Some(ip) => last.ip = ip,
+            None => last.unclear = true,
+        }
+        if last.unclear || !trusted.contains(last.ip) {
+            break;
         }
     }
     last

@@ -42,6 +42,8 @@ pub struct Settings {
 pub struct Who {
     /// The client's address behind the trusted proxies, IPv4-mapped IPv6 folded to IPv4.
     pub ip: IpAddr,
+    /// The address is a trusted proxy's, because what proxies wrote names nobody. No exemption is for it.
+    pub ip_unclear: bool,
     /// The verified user as the upstream and the log call it.
     pub user: Option<Arc<str>>,
     /// A credential was given that did not verify.
@@ -59,6 +61,7 @@ impl Who {
     pub fn new(ip: IpAddr) -> Who {
         Who {
             ip,
+            ip_unclear: false,
             user: None,
             unverified: false,
             token: None,

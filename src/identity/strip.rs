@@ -55,6 +55,10 @@ impl Stripper {
         });
     }
 
+    pub(super) fn guards(&self, name: &[u8]) -> bool {
+        !self.lists(name).is_empty()
+    }
+
     /// Who may set this header; empty when everybody may.
     fn lists(&self, name: &[u8]) -> SmallVec<[List; 2]> {
         let mut lists = SmallVec::new();

@@ -207,7 +207,9 @@ impl From<body::Error> for Why {
         match error {
             body::Error::Idle(_) => Why::SlowBody,
             // A request's body has no other.
-            body::Error::Broken(_) | body::Error::Upstream(_) => Why::BrokenBody,
+            body::Error::Broken(_) | body::Error::Upstream(_) | body::Error::Silent(_) => {
+                Why::BrokenBody
+            }
         }
     }
 }

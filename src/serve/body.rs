@@ -2,13 +2,15 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::generation::Generation;
 use super::guard::{Guard, Interrupted, Phase};
+use super::hop::clean_trailers;
 use super::wire::Wire;
 use crate::http1::Cause;
 use crate::http1::chunked::Piece;
@@ -27,6 +29,9 @@ pub enum Error {
     /// The upstream broke off its answer.
     #[error("the upstream broke off its answer: {0}")]
     Upstream(Cause),
+    /// The upstream stopped in the middle of its answer.
+    #[error("the upstream sent nothing for {0:?}")]
+    Silent(Duration),
 }
 
 impl From<Failure<Error>> for Error {
@@ -44,18 +49,18 @@ pub struct RequestBody {
     ahead: Option<Bytes>,
     rest: Option<Rc<Wire>>,
     guard: Rc<Guard>,
-    idle: Duration,
+    generation: Rc<Generation>,
     waiting: Option<Interrupted>,
 }
 
 impl RequestBody {
     /// The body of the request that `wire` is at.
-    pub fn new(wire: &Rc<Wire>, guard: Rc<Guard>, idle: Duration) -> RequestBody {
+    pub fn new(wire: &Rc<Wire>, guard: Rc<Guard>, generation: Rc<Generation>) -> RequestBody {
         RequestBody {
             ahead: None,
             rest: (!wire.body_is_over()).then(|| wire.clone()),
             guard,
-            idle,
+            generation,
             waiting: None,
         }
     }
@@ -94,13 +99,14 @@ impl Body for RequestBody {
         let Some(wire) = &this.rest else {
             return Poll::Ready(None);
         };
+        let idle = this.generation.ruleset.timeouts.body_idle;
         let piece = match wire.poll_body(cx) {
             Poll::Pending if this.guard.phase_expired(Phase::Body) => {
-                return Poll::Ready(Some(Err(Error::Idle(this.idle))));
+                return Poll::Ready(Some(Err(Error::Idle(idle))));
             }
             Poll::Pending => {
                 if this.waiting.is_none() {
-                    this.waiting = Some(this.guard.interrupt(Phase::Body, this.idle));
+                    this.waiting = Some(this.guard.interrupt(Phase::Body, idle));
                 }
                 return Poll::Pending;
             }
@@ -114,7 +120,11 @@ impl Body for RequestBody {
         }
         Poll::Ready(match piece {
             Ok(Piece::Data(data)) => Some(Ok(Frame::data(data))),
-            Ok(Piece::Trailers(trailers)) => Some(Ok(clean(Frame::trailers(trailers)))),
+            Ok(Piece::Trailers(mut trailers)) => {
+                let identifier = &this.generation.identifier;
+                clean_trailers(&mut trailers, |name| identifier.guards(name));
+                Some(Ok(Frame::trailers(trailers)))
+            }
             Ok(Piece::End | Piece::More) => None,
             Err(cause) => Some(Err(cause.into())),
         })
@@ -139,19 +149,23 @@ impl Body for RequestBody {
     }
 }
 
-/// Takes out of trailers what may not stand there: framing, routing and credentials.
-fn clean(frame: Frame<Bytes>) -> Frame<Bytes> {
-    match frame.into_trailers() {
-        Ok(mut trailers) => {
-            super::hop::clean_trailers(&mut trailers);
-            Frame::trailers(trailers)
-        }
-        Err(frame) => frame,
-    }
+/// What an upstream answers; streamed, with a deadline for each piece.
+pub struct Relay {
+    inner: Box<AnswerBody<RequestBody>>,
+    guard: Rc<Guard>,
+    silence: Duration,
 }
 
-/// What an upstream answers.
-pub struct Relay(pub Box<AnswerBody<RequestBody>>);
+impl Relay {
+    /// Lets the server say nothing for so long.
+    pub fn new(inner: AnswerBody<RequestBody>, guard: Rc<Guard>, silence: Duration) -> Relay {
+        Relay {
+            inner: Box::new(inner),
+            guard,
+            silence,
+        }
+    }
+}
 
 impl Body for Relay {
     type Data = Bytes;
@@ -161,16 +175,34 @@ impl Body for Relay {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map(clean).map_err(Error::from)))
+        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        let guard = &self.guard;
+        match (&frame, guard.phase()) {
+            (Poll::Ready(_), Phase::Server) => guard.busy(),
+            (Poll::Pending, Phase::Busy) => guard.enter(Phase::Server, self.silence),
+            (Poll::Pending, phase @ Phase::Server) if guard.phase_expired(phase) => {
+                return Poll::Ready(Some(Err(Error::Silent(self.silence))));
+            }
+            _ => {}
+        }
+        frame.map(|frame| {
+            let frame = frame?.map_err(Error::from);
+            Some(frame.map(|frame| match frame.into_trailers() {
+                Ok(mut trailers) => {
+                    clean_trailers(&mut trailers, |_| false);
+                    Frame::trailers(trailers)
+                }
+                Err(frame) => frame,
+            }))
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.inner.size_hint()
     }
 }
 

@@ -155,7 +155,12 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
             Ok(true) if wire.body_is_over() || drained(wire).await => peer.answered(),
             Ok(_) => break,
             // The client must not take what it got for a whole answer.
-            Err(_) => return,
+            Err(_) => {
+                if !wants.newer {
+                    wire.reset();
+                }
+                return;
+            }
         }
     }
     let _ = poll_fn(|cx| wire.poll_shutdown(cx)).await;
@@ -227,6 +232,11 @@ impl AsyncRead for Client {
 }
 
 impl Client {
+    /// See [`Wire::reset`].
+    pub fn reset_on_close(&self) {
+        self.stream.reset_on_close();
+    }
+
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &result {
             Poll::Pending => self.guard.write_waits(self.send),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::generation::Running;
+use super::routing::is_host;
 use crate::admission::{Ask, Finding};
 use crate::clock::Clock;
 use crate::head::{Fields, Head};
@@ -56,7 +57,9 @@ impl Question {
         }
         if !fields.contains("host") {
             let host = self.host.as_deref().unwrap_or("localhost");
-            HeaderValue::try_from(host).map_err(|_| unclear(host, "a host"))?;
+            if !is_host(host.as_bytes()) {
+                return Err(unclear(host, "a host"));
+            }
             fields.add("host", host.as_bytes());
         }
         let method = Method::try_from(self.method.as_str());

@@ -2,8 +2,11 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tower::Service;
 
 use super::answer::{Refusal, Why};
@@ -13,10 +16,13 @@ use super::guard::Phase;
 use super::hop;
 use super::identify::Identified;
 use super::record::{Arrival, Note};
+use super::reply;
+use super::wire::Wire;
 use crate::head::{Answer, AnswerHead, Fields, Head};
+use crate::limit::{Count, Rule};
 use crate::telemetry::Metric;
 use crate::throttle::reject::is_grpc;
-use crate::upstream::{self, Exchange, Failure, Pool};
+use crate::upstream::{self, Exchange, Failure, Lead, Pool};
 
 /// A request that all its limits admit.
 pub struct Admitted {
@@ -47,11 +53,14 @@ impl Service<Admitted> for Forward {
 async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let route = admitted.identified.routed.route();
     let upstream = route.upstream;
+    let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
+    let reads_costs = route.rules.iter().any(in_body);
     let Admitted { identified, over } = admitted;
     let Identified { routed, who, .. } = identified;
     let Arrival {
         mut head,
         body,
+        wire,
         peer,
         generation,
         note,
@@ -72,8 +81,14 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     generation.identifier.strip(peer.ip, &mut head.fields);
     claims.write(&mut head.fields);
     announce(&mut head.fields, &peer);
+    if reads_costs {
+        // A cost in a compressed answer could not be read.
+        head.fields.set("accept-encoding", b"identity");
+    }
     let attempt = Attempt {
         pool,
+        wire: &wire,
+        newer: head.newer,
         peer: &peer,
         note: &note,
     };
@@ -148,7 +163,10 @@ fn append(fields: &mut Fields, name: &str, element: &[u8]) {
 }
 
 struct Attempt<'a> {
-    pool: &'a std::rc::Rc<Pool>,
+    pool: &'a Rc<Pool>,
+    wire: &'a Wire,
+    /// The client speaks HTTP/1.1.
+    newer: bool,
     peer: &'a Peer,
     note: &'a Note,
 }
@@ -164,7 +182,8 @@ impl Attempt<'_> {
             match self.head(&mut exchange).await {
                 Ok(head) => {
                     let body = exchange.into_body(self.peer.coarse());
-                    let body = Relay(Box::new(body));
+                    let silence = self.pool.settings().first_byte;
+                    let body = Relay::new(body, self.peer.guard.clone(), silence);
                     return Ok(Answer { head, body });
                 }
                 Err(Why::Upstream(upstream::Error::Exchange { .. })) if exchange.may_repeat() => {
@@ -176,6 +195,17 @@ impl Attempt<'_> {
         }
     }
 
+    /// Passes on an interim answer, which clients of HTTP/1.0 do not know.
+    fn pass_on(&self, mut head: AnswerHead) {
+        if self.newer {
+            hop::strip(&mut head.fields);
+            self.wire
+                .push(|outbox| outbox.text(|out| reply::lead(out, &head)));
+            self.wire
+                .push(|outbox| outbox.push(Bytes::from_static(b"\r\n")));
+        }
+    }
+
     async fn head(&self, exchange: &mut Exchange<RequestBody>) -> Result<AnswerHead, Why> {
         if self.note.wants_server() {
             self.note.server.replace(Some(exchange.server().to_owned()));
@@ -183,12 +213,20 @@ impl Attempt<'_> {
         let guard = &self.peer.guard;
         let after = self.pool.settings().first_byte;
         let result = poll_fn(|cx| {
-            if let Poll::Ready(result) = exchange.poll_head(cx) {
-                return Poll::Ready(Some(result));
+            loop {
+                match exchange.poll_head(cx) {
+                    Poll::Ready(Ok(Lead::Interim(head))) => self.pass_on(head),
+                    Poll::Ready(Ok(Lead::Final(head))) => return Poll::Ready(Some(Ok(head))),
+                    Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
+                    Poll::Pending => break,
+                }
             }
+            // A client that takes nothing shows with the answer.
+            let _ = self.wire.poll_flush(cx);
             // While the client sends its body, its own deadline runs.
             match guard.phase() {
-                Phase::Busy => guard.enter(Phase::FirstByte, after),
+                Phase::Busy => guard.enter(Phase::Server, after),
+                Phase::Server if exchange.has_sent() => guard.enter(Phase::Server, after),
                 phase if guard.phase_expired(phase) => return Poll::Ready(None),
                 _ => {}
             }

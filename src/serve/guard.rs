@@ -35,8 +35,8 @@ pub enum Phase {
     Busy,
     /// The next piece of a request body.
     Body,
-    /// The first byte of the upstream's answer.
-    FirstByte,
+    /// The upstream's server, to begin its answer or to go on with it.
+    Server,
     /// The client to close, after the last answer.
     Linger,
 }
@@ -207,7 +207,7 @@ impl Guard {
             Phase::Idle | Phase::Header | Phase::Linger => self.phase_ends.get(),
             // The request answers first, if it has not answered yet.
             Phase::Body => self.phase_ends.get().saturating_add(GRACE.0),
-            Phase::Busy | Phase::FirstByte => NEVER,
+            Phase::Busy | Phase::Server => NEVER,
         };
         self.write_ends.get() <= now || ends <= now
     }
@@ -244,10 +244,10 @@ mod tests {
         assert!(guard.must_close(&cx));
         guard.busy();
         assert!(!guard.must_close(&cx));
-        guard.enter(Phase::FirstByte, Duration::from_secs(1));
+        guard.enter(Phase::Server, Duration::from_secs(1));
         clock.advance(Nanos::from_secs(2));
         guards.tick();
-        assert!(guard.phase_expired(Phase::FirstByte) && !guard.must_close(&cx));
+        assert!(guard.phase_expired(Phase::Server) && !guard.must_close(&cx));
         guard.write_waits(Duration::from_secs(3));
         clock.advance(Nanos::from_secs(3));
         guards.tick();

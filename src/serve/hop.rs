@@ -3,16 +3,12 @@
 use http::HeaderMap;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    COOKIE, HOST, HeaderName, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    COOKIE, HOST, HeaderName, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use smallvec::SmallVec;
 
 use crate::head::Fields;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const PROXY_AUTHORIZATION: HeaderName = HeaderName::from_static("proxy-authorization");
-const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 
 /// Fields that `Connection` may not name away, because the message means something else without
 /// them.
@@ -66,41 +62,38 @@ pub fn accepts_trailers(value: &[u8]) -> bool {
     parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Removes from trailers what a recipient could take for framing, routing or credentials.
-pub fn clean_trailers(trailers: &mut HeaderMap) {
-    let forbidden = [
-        AUTHORIZATION,
-        CONNECTION,
-        CONTENT_ENCODING,
-        CONTENT_LENGTH,
-        CONTENT_RANGE,
-        CONTENT_TYPE,
-        COOKIE,
-        FORWARDED,
-        HOST,
-        KEEP_ALIVE,
-        PROXY_AUTHORIZATION,
-        PROXY_CONNECTION,
-        SET_COOKIE,
-        TE,
-        TRAILER,
-        TRANSFER_ENCODING,
-        UPGRADE,
-    ];
+/// Removes from trailers what a recipient could take for framing, routing or credentials, and what
+/// `guarded` says is not the sender's to say.
+pub fn clean_trailers(trailers: &mut HeaderMap, guarded: impl Fn(&[u8]) -> bool) {
+    let forbidden: SmallVec<[HeaderName; 2]> = trailers
+        .keys()
+        .filter(|name| FORBIDDEN.contains(name) || guarded(name.as_str().as_bytes()))
+        .cloned()
+        .collect();
     for name in forbidden {
         trailers.remove(name);
     }
-    let asserted: SmallVec<[HeaderName; 2]> = trailers
-        .keys()
-        .filter(|name| {
-            name.as_str().starts_with("x-forwarded-") || name.as_str().starts_with("tollgate-")
-        })
-        .cloned()
-        .collect();
-    for name in asserted {
-        trailers.remove(name);
-    }
 }
+
+/// What never stands in trailers.
+const FORBIDDEN: [HeaderName; 16] = [
+    AUTHORIZATION,
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    COOKIE,
+    HOST,
+    HeaderName::from_static("keep-alive"),
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    SET_COOKIE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 
 #[cfg(test)]
 mod tests {

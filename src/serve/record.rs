@@ -34,6 +34,8 @@ pub struct Arrival {
     pub head: Head,
     /// Its body.
     pub body: RequestBody,
+    /// The connection as bytes.
+    pub wire: Rc<Wire>,
     /// The connection it came over.
     pub peer: Rc<Peer>,
     /// The policies it is served by.
@@ -204,13 +206,13 @@ where
             generation: generation.clone(),
             access: self.access.clone(),
         });
-        let idle = generation.ruleset.timeouts.body_idle;
-        let body = RequestBody::new(&wire, peer.guard.clone(), idle);
+        let body = RequestBody::new(&wire, peer.guard.clone(), generation.clone());
         let recording = Some(Recording(note.clone()));
         let connection = peer.clone();
         let future = self.inner.call(Box::new(Arrival {
             head,
             body,
+            wire,
             peer,
             generation,
             note,

@@ -127,15 +127,8 @@ impl Sending<'_> {
     }
 }
 
-fn encode(
-    out: &mut Vec<u8>,
-    head: &AnswerHead,
-    wants: Wants,
-    keep: bool,
-    shape: Shape,
-    length: Option<u64>,
-    date: &str,
-) {
+/// Writes a status line and fields.
+pub fn lead(out: &mut Vec<u8>, head: &AnswerHead) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(head.status.as_str().as_bytes());
     out.push(b' ');
@@ -145,6 +138,18 @@ fn encode(
     for (name, value) in head.fields.iter() {
         fields::write(out, name, value);
     }
+}
+
+fn encode(
+    out: &mut Vec<u8>,
+    head: &AnswerHead,
+    wants: Wants,
+    keep: bool,
+    shape: Shape,
+    length: Option<u64>,
+    date: &str,
+) {
+    lead(out, head);
     if let Some(length) = length.filter(|_| !head.fields.contains("content-length")) {
         fields::write_number(out, b"content-length", length);
     }

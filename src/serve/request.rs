@@ -7,7 +7,7 @@ use http::{Method, Uri};
 
 use super::hop;
 use crate::head::Head;
-use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, fields};
+use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, ends_in_crlf, fields};
 
 /// A request that begins.
 pub struct Request {
@@ -59,9 +59,12 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Bad::TooLarge),
-        Err(httparse::Error::Version) => return Err(Bad::Version),
+        Err(httparse::Error::Version) if names_a_version(input) => return Err(Bad::Version),
         Err(_) => return Err(Bad::Malformed("its head cannot be read")),
     };
+    if !ends_in_crlf(&input[..end]) {
+        return Err(Bad::Malformed("a line of its head does not end in CRLF"));
+    }
     let newer = head.version == Some(1);
     let method = head.method.unwrap_or_default();
     let method = Method::from_bytes(method.as_bytes());
@@ -92,4 +95,12 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
         wants,
         waits: waits && newer && !framing.is_over(),
     }))
+}
+
+/// Whether what stands in a version's place is one, of whatever HTTP.
+fn names_a_version(input: &[u8]) -> bool {
+    let lines = input.split(|byte| *byte == b'\n');
+    let line = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
+    let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
+    words.nth(2).is_some_and(|word| word.starts_with(b"HTTP/")) && words.next().is_none()
 }

@@ -92,11 +92,18 @@ fn served(head: &Head) -> Result<(), Why> {
 
 /// Leaves exactly one valid `Host`: that of an absolute target, else the one the client sent.
 fn settle_host(head: &mut Head) -> Result<(), Why> {
+    one_host(head)?;
     if let Some(authority) = head.uri.authority() {
-        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
-        head.fields.set("host", host.as_bytes());
-        return Ok(());
+        let host = authority.as_str().as_bytes();
+        if !matches!(head.uri.scheme_str(), Some("http" | "https")) || !is_host(host) {
+            return Err(Why::Bad("the target is not one of HTTP"));
+        }
+        head.fields.set("host", host);
     }
+    Ok(())
+}
+
+fn one_host(head: &Head) -> Result<(), Why> {
     let mut hosts = head.fields.all("host");
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_host(host) => Ok(()),
@@ -107,7 +114,8 @@ fn settle_host(head: &mut Head) -> Result<(), Why> {
     }
 }
 
-fn is_host(host: &[u8]) -> bool {
+/// Whether this can be the value of `Host`.
+pub fn is_host(host: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
     !host.is_empty() && host.len() <= 255 && host.iter().all(allowed)
 }

@@ -154,6 +154,11 @@ impl Wire {
         }
     }
 
+    /// Makes the close a reset: to a client of HTTP/1.0 an end alone looks like that of the answer.
+    pub fn reset(&self) {
+        self.inner.borrow().client.reset_on_close();
+    }
+
     /// Closes so that the client can read what was sent; see [`Client`].
     pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use http::StatusCode;
 
 use crate::head::{AnswerHead, Fields};
@@ -23,7 +23,7 @@ pub struct Head {
     pub keep: bool,
 }
 
-/// Reads heads off the front of what came in; interim answers are passed over.
+/// Reads heads off the front of what came in.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
     /// The request was a HEAD: whatever the answer says, it has no body.
@@ -33,25 +33,38 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The final answer's head, when all of it is there.
-    pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Head>, Malformed> {
+    /// The next head, when all of it is there.
+    pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Read>, Malformed> {
         loop {
             let Some(raw) = parse(input)? else {
                 return Ok(None);
             };
             match raw.status.as_u16() {
                 101 => return Err(Malformed("it switches protocols unasked")),
-                100..=199 => {
-                    input.advance(raw.end);
+                status @ 100..=199 => {
                     self.interim += 1;
                     if self.interim > MAX_INTERIM {
                         return Err(Malformed("too many interim answers"));
                     }
+                    let head = raw.head(input, true)?.answer;
+                    // The gateway tells its clients itself to go on.
+                    if status != 100 {
+                        return Ok(Some(Read::Interim(head)));
+                    }
                 }
-                _ => return raw.head(input, self.bodiless).map(Some),
+                _ => return raw.head(input, self.bodiless).map(Read::Final).map(Some),
             }
         }
     }
+}
+
+/// What was read.
+#[derive(Debug)]
+pub enum Read {
+    /// An answer before the final one.
+    Interim(AnswerHead),
+    /// The final one.
+    Final(Head),
 }
 
 struct Raw {
@@ -97,6 +110,12 @@ impl Raw {
         let usual = self.status.canonical_reason().unwrap_or_default();
         let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
         self.fields.settle(bytes);
+        let mut keep = self.said.keeps(self.newer);
+        if self.status == StatusCode::NO_CONTENT && self.said.length.is_some() {
+            // It may not say so: RFC 9110 section 8.6. What follows may be a body or an answer.
+            self.fields.remove("content-length");
+            keep = false;
+        }
         let bodiless = bodiless || matches!(self.status.as_u16(), 204 | 304);
         let framing = if bodiless {
             Framing::Length(0)
@@ -110,7 +129,7 @@ impl Raw {
                 fields: self.fields,
             },
             framing,
-            keep: self.said.keeps(self.newer) && framing != Framing::Close,
+            keep: keep && framing != Framing::Close,
         })
     }
 }
@@ -128,8 +147,10 @@ mod tests {
         let mut input = BytesMut::new();
         for piece in text.chunks(cut) {
             input.extend_from_slice(piece);
-            if let Some(head) = reader.next(&mut input)? {
-                return Ok(Some(head));
+            while let Some(read) = reader.next(&mut input)? {
+                if let Read::Final(head) = read {
+                    return Ok(Some(head));
+                }
             }
         }
         Ok(None)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 
-use super::answer::Reader;
+use super::answer::{Read, Reader};
 use super::pool::Connection;
 use super::upload::{Broken, Upload};
 use crate::clock::Nanos;
@@ -44,6 +44,15 @@ impl<E> From<Malformed> for Failure<E> {
     fn from(malformed: Malformed) -> Failure<E> {
         Failure::Server(malformed.into())
     }
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub enum Lead {
+    /// Of one before the final one.
+    Interim(AnswerHead),
+    /// Of the final one.
+    Final(AnswerHead),
 }
 
 /// See the module.
@@ -107,16 +116,22 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         self.failed = None;
     }
 
-    /// Sends, and reads the answer's head.
-    pub fn poll_head(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<AnswerHead, Failure<B::Error>>> {
+    /// Whether the server has taken some of the request since the last time this was asked.
+    pub fn has_sent(&mut self) -> bool {
+        std::mem::take(&mut self.upload.progress)
+    }
+
+    /// Sends, and reads the answer's heads.
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
         self.send(cx)?;
         loop {
-            if let Some(head) = self.reader.next(&mut self.connection.wire.inbox.bytes)? {
-                (self.framing, self.keep) = (head.framing, head.keep);
-                return Poll::Ready(Ok(head.answer));
+            match self.reader.next(&mut self.connection.wire.inbox.bytes)? {
+                Some(Read::Interim(head)) => return Poll::Ready(Ok(Lead::Interim(head))),
+                Some(Read::Final(head)) => {
+                    (self.framing, self.keep) = (head.framing, head.keep);
+                    return Poll::Ready(Ok(Lead::Final(head.answer)));
+                }
+                None => {}
             }
             let read = ready!(self.connection.poll_read(cx));
             match (read, self.failed.take()) {

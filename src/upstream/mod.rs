@@ -20,7 +20,7 @@ pub mod upload;
 
 use std::time::Duration;
 
-pub use exchange::{AnswerBody, Exchange, Failure};
+pub use exchange::{AnswerBody, Exchange, Failure, Lead};
 pub use pool::{Connection, Error, Pool};
 pub use socket::Socket;
 

@@ -3,7 +3,9 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -15,7 +17,16 @@ impl Socket {
     /// Takes a connected stream and sends small messages at once.
     pub fn new(stream: TcpStream) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
+        // An end that vanished without a word is noticed all the same.
+        let alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+        SockRef::from(&stream).set_tcp_keepalive(&alive)?;
         Ok(Socket(stream))
+    }
+
+    /// The other end sees a reset when this one is dropped.
+    pub fn reset_on_close(&self) {
+        // Without it the end looks regular; nothing better can be done.
+        let _ = SockRef::from(&self.0).set_linger(Some(Duration::ZERO));
     }
 
     /// Nothing has come in, not even the end. Asks the kernel only when it said that something did.

@@ -31,6 +31,8 @@ pub struct Upload<B> {
     exact: Option<u64>,
     /// The server's kernel has taken some of it.
     pub begun: bool,
+    /// The same, since somebody looked.
+    pub progress: bool,
     /// The request has no body, and its method no effect: it may be sent again.
     repeatable: bool,
 }
@@ -47,6 +49,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             repeatable: safe && body.is_none(),
             body,
             begun: false,
+            progress: false,
         }
     }
 
@@ -71,13 +74,16 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     ) -> Poll<Result<(), Broken<B::Error>>> {
         loop {
             if self.begun {
-                ready!(wire.outbox.poll_empty(cx, &mut wire.socket)).map_err(Broken::Server)?;
+                while !wire.outbox.is_empty() {
+                    ready!(wire.outbox.poll_write(cx, &mut wire.socket)).map_err(Broken::Server)?;
+                    self.progress = true;
+                }
             }
             // What is there of the body goes with the head.
             let more = self.poll_body(cx, &mut wire.outbox).map_err(Broken::Body)?;
             while !wire.outbox.is_empty() {
                 ready!(wire.outbox.poll_write(cx, &mut wire.socket)).map_err(Broken::Server)?;
-                self.begun = true;
+                (self.begun, self.progress) = (true, true);
             }
             match more {
                 Poll::Ready(true) => {}
@@ -121,7 +127,12 @@ fn encode(out: &mut Vec<u8>, head: &Head, host: &str, chunked: bool, exact: Opti
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     let target = head.uri.path_and_query();
-    out.extend_from_slice(target.map_or("/", |target| target.as_str()).as_bytes());
+    let target = target.map_or("/", |target| target.as_str());
+    // `http://host?query` has no path.
+    if !target.starts_with('/') {
+        out.push(b'/');
+    }
+    out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     for (name, value) in head.fields.iter() {
         fields::write(out, name, value);

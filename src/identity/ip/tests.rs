@@ -15,7 +15,7 @@ fn check(peer: &str, lines: &[&str], expected: &str) {
         let (name, value) = line.split_once(": ").unwrap();
         fields.add(name, value.as_bytes());
     }
-    let got = client(&trusted(), peer.parse().unwrap(), &fields);
+    let got = client(&trusted(), peer.parse().unwrap(), &fields).ip;
     assert_eq!(got, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
 }
 

@@ -244,3 +244,26 @@ fn who_reads_slowly_slows_the_sender() {
     drop(go);
     assert_eq!(client.head().unwrap().status(), 200);
 }
+
+#[test]
+fn interim_answers_pass() {
+    let upstream = Upstream::answering(|_| {
+        "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\nconnection: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+            .to_owned()
+            + &ok("fine")
+    });
+    let gateway = Gateway::start(upstream.address, "", &[ALL]);
+    let mut client = gateway.connect();
+    client.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
+    let hints = client.head().unwrap();
+    assert_eq!(
+        (hints.status(), hints.field("link")),
+        (103, Some("</a.css>"))
+    );
+    assert_eq!(hints.field("connection"), None);
+    let answer = client.answer();
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "fine"));
+    let mut old = gateway.connect();
+    old.send("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(old.head().unwrap().status(), 200);
+}

@@ -1,10 +1,12 @@
 //! Upstreams that fail and clients that are slow.
 
+use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use crate::common::{Gateway, Upstream, ok};
+use crate::common::{Gateway, Upstream, ok, read_head};
 
 const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 
@@ -188,4 +190,96 @@ fn a_drain_finishes_what_runs() {
         std::net::TcpStream::connect(address).is_err(),
         "nothing listens any more"
     );
+}
+
+#[test]
+fn an_upstream_that_stops_in_its_answer_ends_the_connection() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        while let Ok(request) = served.request() {
+            if request.start.contains("/slow") {
+                for piece in [
+                    "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n",
+                    "a",
+                    "b",
+                    "c",
+                    "d",
+                ] {
+                    served.send(piece);
+                    std::thread::sleep(Duration::from_millis(250));
+                }
+                served.send("efgh");
+            } else {
+                served.send("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\na");
+            }
+        }
+    });
+    let timeouts = "timeouts: { first_byte: 600ms }\n";
+    let gateway = Gateway::start(upstream.address, timeouts, &[ALL]);
+    assert_eq!(gateway.connect().get("/slow").text(), "abcdefgh");
+    let mut client = gateway.connect();
+    client.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
+    assert_eq!(client.head().unwrap().status(), 200);
+    assert_eq!(client.rest(), b"a");
+}
+
+#[test]
+fn an_upstream_that_takes_its_time_with_a_request_is_not_late() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        let head = read_head(&mut served.reader).unwrap();
+        let length: usize = head.field("content-length").unwrap().parse().unwrap();
+        let mut piece = vec![0; length / 16];
+        for _ in 0..16 {
+            served.reader.read_exact(&mut piece).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        served.send(ok("taken"));
+    });
+    let timeouts = "timeouts: { first_byte: 800ms }\n";
+    let gateway = Gateway::start(upstream.address, timeouts, &[ALL]);
+    let mut client = gateway.connect();
+    let body = vec![b'x'; 64 << 20];
+    client.send(format!(
+        "PUT / HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    ));
+    client.send(body);
+    assert_eq!(client.answer().text(), "taken");
+}
+
+#[test]
+fn a_204_with_a_length_is_not_followed_by_another_answer() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = connections.clone();
+    let upstream = Upstream::scripted(move |mut served, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        while served.request().is_ok() {
+            served.send("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\n");
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "", &[ALL]);
+    let mut client = gateway.connect();
+    for _ in 0..2 {
+        let answer = client.get("/");
+        assert_eq!(
+            (answer.status(), answer.field("content-length")),
+            (204, None)
+        );
+    }
+    assert_eq!(connections.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn an_old_client_sees_that_an_answer_broke_off() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        if served.request().is_ok() {
+            served.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "", &[ALL]);
+    let mut client = gateway.connect();
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(client.head().unwrap().status(), 200);
+    let mut body = Vec::new();
+    let end = client.reader.read_to_end(&mut body);
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }

@@ -30,6 +30,23 @@ fn hosts() {
 }
 
 #[test]
+fn absolute_targets() {
+    refused("GET http://a/ HTTP/1.1\r\n\r\n");
+    refused("GET http://a/ HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n");
+    refused("GET http://a/ HTTP/1.1\r\nhost: a b\r\n\r\n");
+    refused("GET http://me@a/ HTTP/1.1\r\nhost: a\r\n\r\n");
+    refused("GET ftp://a/ HTTP/1.1\r\nhost: a\r\n\r\n");
+}
+
+#[test]
+fn lines() {
+    refused("GET / HTTP/1.1\nhost: t\r\n\r\n");
+    refused("GET / HTTP/1.1\r\nhost: t\nx: y\r\n\r\n");
+    refused("GET / HTTP/1.1\r\nhost: t\r\n\n");
+    refused("GET /a b HTTP/1.1\r\nhost: t\r\n\r\n");
+}
+
+#[test]
 fn paths() {
     refused("GET /a%00b HTTP/1.1\r\nhost: t\r\n\r\n");
     refused("GET /a%zz HTTP/1.1\r\nhost: t\r\n\r\n");
@@ -130,6 +147,25 @@ fn targets_go_on_as_they_were_written() {
     let seen = upstream.next();
     assert_eq!(seen.start, "GET /abs HTTP/1.1");
     assert_eq!(seen.field("host"), Some("other.example:81"));
+    client.send("GET http://other.example?q HTTP/1.1\r\nhost: lies\r\n\r\n");
+    client.answer();
+    assert_eq!(upstream.next().start, "GET /?q HTTP/1.1");
+}
+
+#[test]
+fn what_fields_may_not_say_trailers_may_not_either() {
+    let upstream = Upstream::plain();
+    let identity = "identity: { user: { header: x-user, from: [10.0.0.0/8] } }\n";
+    let gateway = Gateway::start(upstream.address, identity, &[ALL]);
+    let mut client = gateway.connect();
+    client.send(
+        "POST / HTTP/1.1\r\nhost: t\r\nx-user: root\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\
+         x-user: root\r\ntollgate_user: root\r\nx-real-ip: 6.6.6.6\r\nhost: b\r\nx-sum: 1\r\n\r\n",
+    );
+    assert_eq!(client.answer().status(), 200);
+    let seen = upstream.next();
+    assert_eq!(seen.field("x-user"), None);
+    assert_eq!(seen.trailers, [("x-sum".to_owned(), "1".to_owned())]);
 }
 
 #[test]

@@ -98,6 +98,9 @@ pub struct Fields {
     places: Vec<Place>,
 }
 
+/// Bytes that are made room for at once.
+const ADDED: usize = 256;
+
 /// Where a field is.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -156,6 +159,9 @@ impl Fields {
 
     /// Adds a field whose value is all of `parts`.
     pub fn add_joined(&mut self, name: &str, parts: &[&[u8]]) {
+        if self.added.is_empty() {
+            self.added.reserve(ADDED);
+        }
         let start = self.head.len() + self.added.len();
         self.added.extend_from_slice(name.as_bytes());
         for part in parts {
@@ -164,6 +170,17 @@ impl Fields {
         let end = self.head.len() + self.added.len();
         let value = start + name.len();
         self.place(name.as_bytes(), start, value, end - value);
+    }
+
+    /// Adds a field that says the same as the first one called `other`, if there is one.
+    pub fn repeat(&mut self, name: &str, other: &str) {
+        let value = self.places(other).next().map(|p| (p.value, p.value_length));
+        if let Some((value, length)) = value {
+            self.add(name, b"");
+            if let Some(place) = self.places.last_mut() {
+                (place.value, place.value_length) = (value, length);
+            }
+        }
     }
 
     /// The one field of this name, whatever there was.
@@ -192,12 +209,18 @@ impl Fields {
         &'f self,
         name: &'n str,
     ) -> impl DoubleEndedIterator<Item = &'f [u8]> + Clone + use<'f, 'n> {
+        self.places(name).map(|place| self.value(place))
+    }
+
+    #[inline]
+    fn places<'f, 'n>(
+        &'f self,
+        name: &'n str,
+    ) -> impl DoubleEndedIterator<Item = &'f Place> + Clone + use<'f, 'n> {
         let tag = Tag::of(name.as_bytes());
-        let same = move |place: &&Place| {
+        self.places.iter().filter(move |place| {
             place.tag == tag && self.name(place).eq_ignore_ascii_case(name.as_bytes())
-        };
-        let places = self.places.iter().filter(same);
-        places.map(|place| self.value(place))
+        })
     }
 
     /// The value of the first field of this name.
@@ -309,6 +332,10 @@ mod tests {
         assert_eq!(listed(&fields), "B=2 A=");
         fields.add_joined("c", &[b"x", b", ", b"y"]);
         fields.remove("b");
+        fields.repeat("e", "b");
+        fields.repeat("f", "C");
+        assert_eq!(listed(&fields), "A= c=x, y f=x, y");
+        fields.remove("F");
         assert_eq!(listed(&fields), "A= c=x, y");
         fields.retain(|_| false);
         assert_eq!(listed(&fields), "");

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
 
@@ -42,7 +43,7 @@ pub struct Peer {
     pub address: String,
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
-    forwarded: RefCell<(Vec<u8>, Vec<u8>)>,
+    forwarded: RefCell<(Vec<u8>, Bytes)>,
     idle: Cell<Duration>,
     worker: Rc<Worker>,
 }
@@ -63,25 +64,25 @@ impl Peer {
         })
     }
 
-    /// Gives `to` this hop's element of `Forwarded`, kept while the connection asks for the same host.
-    pub fn forwarded<T>(&self, host: &[u8], to: impl FnOnce(&[u8]) -> T) -> T {
+    /// This hop's element of `Forwarded`, kept while the connection asks for the same host.
+    pub fn forwarded(&self, host: &[u8]) -> Bytes {
         let (known, element) = &mut *self.forwarded.borrow_mut();
         if element.is_empty() || known != host {
             let node = match self.ip {
                 IpAddr::V4(ip) => ip.to_string(),
                 IpAddr::V6(ip) => format!("\"[{ip}]\""),
             };
-            *element = [
+            let parts = [
                 b"for=",
                 node.as_bytes(),
                 b";host=\"",
                 host,
                 b"\";proto=http",
-            ]
-            .concat();
+            ];
+            *element = parts.concat().into();
             *known = host.to_vec();
         }
-        to(element)
+        element.clone()
     }
 
     /// An answer is over: the client has until the idle deadline for its next request.
@@ -149,6 +150,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
             }
             Err(bad) => (refuse(bad, peer), LAST),
         };
+        others_first().await;
         let (date, close) = (worker.date(), worker.draining());
         let sent = reply::send(wire, wants, answer, &date, close);
         match sent.await {
@@ -186,6 +188,20 @@ fn refuse(bad: Bad, peer: &Rc<Peer>) -> Answer<Recorded> {
     peer.guard.busy();
     let answer = Refusal::told(why, false).answer();
     answer.map(|body| Recorded::unrecorded(ReplyBody::own(body), peer.clone()))
+}
+
+/// Lets the worker's other connections that are ready go first. Answers that leave one after the other
+/// find the clients on the other side awake, which saves the kernel most of its work to wake them.
+pub async fn others_first() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// What `future` comes to; nothing when the client goes away first.

@@ -11,7 +11,7 @@ use tower::Service;
 
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
-use super::connection::Peer;
+use super::connection::{Peer, others_first};
 use super::guard::Phase;
 use super::hop;
 use super::identify::Identified;
@@ -140,12 +140,12 @@ fn announce(fields: &mut Fields, peer: &Peer) {
     if !fields.contains("x-forwarded-proto") {
         fields.add("x-forwarded-proto", b"http");
     }
-    let Some(host) = fields.first("host").map(<[u8]>::to_vec) else {
+    let Some(element) = fields.first("host").map(|host| peer.forwarded(host)) else {
         return;
     };
-    peer.forwarded(&host, |element| append(fields, "forwarded", element));
+    append(fields, "forwarded", &element);
     if !fields.contains("x-forwarded-host") {
-        fields.add("x-forwarded-host", &host);
+        fields.repeat("x-forwarded-host", "host");
     }
 }
 
@@ -176,6 +176,7 @@ impl Attempt<'_> {
     /// reach the server, or if it may be repeated and the connection was one that the server may
     /// have closed in the meantime.
     async fn run(&self, head: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
+        others_first().await;
         let connection = self.pool.checkout(false).await.map_err(Why::Upstream)?;
         let mut exchange = Exchange::new(connection, head, body);
         loop {

@@ -49,16 +49,28 @@ fn peak() -> usize {
     line.parse::<usize>().expect("a number") * 1024
 }
 
+/// Processor time of the process: unlike time on the wall it does not grow with what else runs here.
+fn spent() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").expect("figures");
+    // Behind the name, which may hold anything: proc_pid_stat(5), fields 14 and 15.
+    let fields = stat.rsplit(") ").next().expect("fields").split(' ');
+    let ticks: u64 = fields
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().expect("ticks"))
+        .sum();
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
+
 /// Loads a configuration with this policy; it must end in a message, soon.
-#[allow(clippy::disallowed_methods)]
 fn check(what: &str, policy: &[u8]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     fs::create_dir(folder.path().join("policies")).expect("a folder");
     fs::write(folder.path().join("tollgate.yaml"), GATEWAY).expect("written");
     fs::write(folder.path().join("policies/api.yaml"), policy).expect("written");
-    let start = std::time::Instant::now();
+    let start = spent();
     let loaded = policy::load(&folder.path().join("tollgate.yaml"));
-    let took = start.elapsed();
+    let took = spent() - start;
     let said = loaded
         .err()
         .unwrap_or_else(|| panic!("{what} was loaded"))
@@ -164,7 +176,6 @@ fn no_file_costs_much() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)]
 fn ten_thousand_routes() {
     let _alone = Alone::new();
     let folder = tempfile::tempdir().expect("a folder");
@@ -178,9 +189,9 @@ fn ten_thousand_routes() {
         );
         fs::write(folder.path().join(format!("policies/r{i}.yaml")), text).expect("written");
     }
-    let start = std::time::Instant::now();
+    let start = spent();
     let loaded = policy::load(&path).unwrap_or_else(|report| panic!("{report}"));
-    println!("10,000 routes: {:?}", start.elapsed());
+    println!("10,000 routes: {:?}", spent() - start);
     assert_eq!(loaded.ruleset.routes.len(), 10_000);
     assert_eq!(loaded.ruleset.rules.len(), 20_000);
     assert!(!policy::describe(&loaded).is_empty());

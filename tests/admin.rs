@@ -8,10 +8,9 @@ mod common;
 mod door;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use common::child::{self, Server};
-use common::{Client, Message, Upstream, ok, write};
+use common::{Client, Gate, Message, Upstream, ok, soon, write};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -124,10 +123,12 @@ fn health_and_readiness() {
 
 #[test]
 fn it_is_not_ready_while_it_drains() {
-    let upstream = Upstream::scripted(|mut served, report| {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::scripted(move |mut served, report| {
         while let Ok(request) = served.request() {
             report(request);
-            std::thread::sleep(Duration::from_millis(1500));
+            held.pass();
             served.send(ok("late"));
         }
     });
@@ -137,9 +138,10 @@ fn it_is_not_ready_while_it_drains() {
     setup.upstream.next();
     setup.server.signal(Signal::TERM);
     child::line_with(&setup.server.err, "draining");
-    std::thread::sleep(Duration::from_millis(200));
+    soon("it is not ready", || setup.get("/readyz").status() != 200);
     problem(&setup.get("/readyz"), 503, "draining");
     assert_eq!(setup.get("/healthz").status(), 200, "it lives");
+    gate.open();
     assert_eq!(client.answer().text(), "late");
     assert_eq!(setup.server.ended(), Some(0));
 }

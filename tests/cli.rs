@@ -7,11 +7,10 @@ mod common;
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
-use std::time::Duration;
 
 use common::child::{self, Ended, Guard, Server, line_with};
-use common::{Client, Upstream, ok, write};
+use common::{Client, Gate, Upstream, ok, soon, write};
+use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -311,13 +310,20 @@ fn unknown_verbs_and_arguments() {
     );
 }
 
+fn refuses(address: SocketAddr) -> bool {
+    let connected = TcpStream::connect(address).map(drop);
+    connected.is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+}
+
 /// Serves what is under way, and nothing new, when it is told to stop.
 #[test]
 fn sigterm_drains() {
-    let upstream = Upstream::scripted(|mut served, report| {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::scripted(move |mut served, report| {
         while let Ok(request) = served.request() {
             report(request);
-            thread::sleep(Duration::from_millis(1200));
+            held.pass();
             served.send(ok("whole"));
         }
     });
@@ -334,9 +340,8 @@ fn sigterm_drains() {
     server.signal(Signal::TERM);
     line_with(&server.err, "draining");
     assert_eq!(idle.rest(), b"", "an idle connection ends at once");
-    thread::sleep(Duration::from_millis(100));
-    let refused = TcpStream::connect(server.address).map(drop).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    soon("nothing new is served", || refuses(server.address));
+    gate.open();
     let answer = client.answer();
     assert_eq!((answer.status(), answer.text().as_str()), (200, "whole"));
     assert_eq!(answer.field("connection"), Some("close"));
@@ -369,12 +374,14 @@ fn the_access_log_is_written_to_its_end() {
         assert_eq!(client.get(&path).status(), 404);
     }
     drop(client);
-    thread::sleep(Duration::from_millis(300));
+    let mut out = child.0.stdout.take().unwrap();
+    soon("the pipe is full", || {
+        ioctl_fionread(&out).unwrap() > 60 * 1024
+    });
     child.signal(Signal::TERM);
     line_with(&err, "draining");
-    thread::sleep(Duration::from_millis(300));
+    soon("nothing new is served", || refuses(address));
     let mut log = String::new();
-    let mut out = child.0.stdout.take().unwrap();
     out.read_to_string(&mut log).unwrap();
     let targets: Vec<Value> = log
         .lines()

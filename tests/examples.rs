@@ -6,11 +6,13 @@
 #[path = "common/mod.rs"]
 mod common;
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use common::child::Server;
 use common::{Client, Gateway, Message};
 
 /// An example that runs until this is dropped.
@@ -141,4 +143,39 @@ fn upstream() {
     refused(&ask(), "per-ip");
     let alone = upstream.get("/a", "");
     assert_eq!((alone.status(), alone.field("ratelimit")), (200, None));
+}
+
+/// The files of the quick start as they ship, but for ports of their own, asked as the README says.
+#[test]
+fn quickstart() {
+    let upstream = Example::start("upstream");
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("policies")).unwrap();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart");
+    for name in ["policies/api.yaml", "policies/login.yaml"] {
+        fs::copy(shipped.join(name), folder.path().join(name)).unwrap();
+    }
+    let mut text = fs::read_to_string(shipped.join("tollgate.yaml")).unwrap();
+    let up = upstream.address.to_string();
+    for (from, to) in [("127.0.0.1:8080", "127.0.0.1:0"), ("127.0.0.1:3000", &up)] {
+        assert_eq!(text.matches(from).count(), 1, "{from} in\n{text}");
+        text = text.replace(from, to);
+    }
+    // Where operators connect is not said in it: 127.0.0.1:9900.
+    text.push_str("admin: 127.0.0.1:0\n");
+    fs::write(folder.path().join("tollgate.yaml"), text).unwrap();
+    let server = Server::start(folder.path(), true);
+    assert_eq!(server.ask("GET", "/readyz", "").status(), 200);
+    let ask = || get(server.address, "/api/items", "x-api-key: abc\r\n");
+    for remaining in [4, 3, 2, 1, 0] {
+        admitted(&ask(), "\"path\": \"/api/items\"", remaining, "per-key");
+    }
+    let answer = ask();
+    assert_eq!(answer.status(), 429, "{answer:?}");
+    assert!(answer.text().contains("[\"per-key\"]"), "{answer:?}");
+    let mut client = Client::connect(server.address);
+    client.send("POST /login HTTP/1.1\r\nhost: t\r\ncontent-length: 0\r\n\r\n");
+    let login = client.answer();
+    let policy = login.field("ratelimit-policy").unwrap();
+    assert!(policy.contains("\"failed-logins\";q=5;w=900"), "{policy}");
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use tollgate::limit::Identity;
 use tollgate::policy::source::Memory;
 use tollgate::policy::{self, Severity};
 
@@ -90,6 +91,68 @@ fn samples_run_as_they_are() {
     let said = policy::describe(&loaded);
     for route in &loaded.ruleset.routes {
         assert!(said.contains(&format!("\n{}: ", route.name)), "{said}");
+    }
+}
+
+/// Clients choose their bodies, so a limit by email alone holds only where an email must be there.
+#[test]
+fn samples_require_the_email_that_they_count_by() {
+    let loaded =
+        policy::load(Path::new("tollgate.yaml")).unwrap_or_else(|report| panic!("{report}"));
+    let mut seen = 0;
+    for route in &loaded.ruleset.routes {
+        for rule in route.rules.iter().filter(|r| r.key == [Identity::Email]) {
+            seen += 1;
+            let required = route.require.contains(&Identity::Email);
+            assert!(required, "{} of {}", rule.name, route.name);
+        }
+    }
+    assert_eq!(seen, 2);
+}
+
+/// The blocks of YAML on a page.
+fn yaml_blocks(page: &str) -> Vec<&str> {
+    let starts = page.split("```yaml\n").skip(1);
+    starts
+        .map(|rest| rest.split("```").next().expect("an end"))
+        .collect()
+}
+
+#[test]
+fn every_block_of_the_readme_loads() {
+    let page = fs::read_to_string("README.md").expect("a README");
+    let blocks = yaml_blocks(&page);
+    let (gateways, policies): (Vec<&str>, Vec<&str>) = blocks
+        .iter()
+        .partition(|block| block.starts_with("version:"));
+    assert_eq!((gateways.len(), policies.len()), (1, 2), "{blocks:#?}");
+    let names: Vec<String> = (0..policies.len())
+        .map(|number| format!("policies/{number}.yaml"))
+        .collect();
+    let files = names.iter().map(String::as_str).zip(policies);
+    let memory = Memory::new(files.chain([("tollgate.yaml", gateways[0])]));
+    let loaded = policy::load_from(&memory, Path::new("tollgate.yaml"))
+        .unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(loaded.notes, []);
+    assert_eq!(loaded.ruleset.routes.len(), 2);
+}
+
+#[test]
+fn the_readme_shows_the_quick_start_as_it_ships() {
+    let page = fs::read_to_string("README.md").expect("a README");
+    let mut shown = yaml_blocks(&page);
+    let names = ["tollgate.yaml", "policies/api.yaml", "policies/login.yaml"];
+    for name in names {
+        let path = format!("examples/quickstart/{name}");
+        let text = fs::read_to_string(&path).expect(&path);
+        let place = shown.iter().position(|block| *block == text);
+        shown.remove(place.unwrap_or_else(|| panic!("{path} is not shown")));
+        assert!(page.contains(&format!("`{name}`")), "{name} is not named");
+    }
+    assert!(shown.is_empty(), "no file ships this: {shown:#?}");
+    for verb in ["check", "run"] {
+        let line = format!("{verb} --config examples/quickstart/tollgate.yaml");
+        assert!(page.contains(&line), "{line}");
     }
 }
 

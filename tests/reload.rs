@@ -10,10 +10,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use common::child::{Server, line_with};
-use common::{Client, Gateway, Upstream, ok, write};
+use common::{Client, Gate, Gateway, Upstream, ok, soon, write};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tollgate::app::{Error, Reloaded};
@@ -106,18 +105,6 @@ impl Load {
         }
         all
     }
-}
-
-/// Waits for something that should happen soon.
-#[track_caller]
-fn soon(what: &str, happens: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if happens() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    panic!("not so: {what}");
 }
 
 fn reload(gateway: &Gateway) -> Result<Reloaded, Error> {
@@ -259,11 +246,16 @@ fn a_lowered_quota_admits_nothing_more_and_a_raised_one_the_rest() {
 
 #[test]
 fn requests_under_way_finish_by_what_they_began_with() {
-    let upstream = Upstream::scripted(|mut served, report| {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::scripted(move |mut served, report| {
         while let Ok(request) = served.request() {
+            let slow = request.start.contains("/slow");
             report(request);
-            thread::sleep(Duration::from_millis(700));
-            served.send(ok("late"));
+            if slow {
+                held.pass();
+                served.send(ok("late"));
+            }
         }
     });
     let gateway = Gateway::start(upstream.address, "", &[("slow", &route("/slow"))]);
@@ -276,11 +268,13 @@ fn requests_under_way_finish_by_what_they_began_with() {
                         timeouts: { first_byte: 100ms } } }\n";
     write(&gateway.folder, upstream.address, gateway_file, &[]);
     reload(&gateway).unwrap();
+    // The new timeout is over for a request that came after the reload; not for the one before.
+    let shorter = gateway.connect().get("/other").status();
+    assert_eq!(shorter, 504, "the new timeout holds for the next request");
+    gate.open();
     let answer = client.answer();
     assert_eq!((answer.status(), answer.text().as_str()), (200, "late"));
     assert_eq!(client.get("/slow").status(), 404, "the connection goes on");
-    let shorter = client.get("/other").status();
-    assert_eq!(shorter, 504, "the new timeout holds for the next request");
 }
 
 /// A child with the edited limit at 5, all of it used up, and load on it.

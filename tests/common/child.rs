@@ -6,11 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Client, Message, SOON};
+use super::{Client, Message, SOON, soon};
 
 /// The binary with these arguments, in a folder of its own, saying nothing but plain text.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -64,14 +63,12 @@ impl Guard {
 
     /// Waits for its end, but not forever.
     pub fn ended(&mut self) -> ExitStatus {
-        let step = Duration::from_millis(10);
-        for _ in 0..SOON.as_millis() / step.as_millis() {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status;
-            }
-            thread::sleep(step);
-        }
-        panic!("the child did not end");
+        let mut status = None;
+        soon("the child ends", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod child;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +17,38 @@ use tollgate::clock::Clock;
 
 /// Longest wait for anything that should happen at once.
 pub const SOON: Duration = Duration::from_secs(20);
+
+/// Looks again and again until something is so; panics when it does not come.
+#[track_caller]
+pub fn soon(what: &str, mut happens: impl FnMut() -> bool) {
+    let step = Duration::from_millis(5);
+    for _ in 0..SOON.as_millis() / step.as_millis() {
+        if happens() {
+            return;
+        }
+        thread::park_timeout(step);
+    }
+    panic!("not so: {what}");
+}
+
+/// What an upstream waits at until the test lets it go on.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Lets all pass, from now on.
+    pub fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    /// Waits until it is open.
+    pub fn pass(&self) {
+        let shut = self.0.0.lock().unwrap();
+        let waited = self.0.1.wait_timeout_while(shut, SOON, |open| !*open);
+        assert!(!waited.unwrap().1.timed_out(), "nobody opened the gate");
+    }
+}
 
 /// A gateway in this process.
 pub struct Gateway {
@@ -30,8 +63,13 @@ impl Gateway {
     pub fn start(upstream: SocketAddr, gateway: &str, policies: &[(&str, &str)]) -> Gateway {
         let folder = tempfile::tempdir().unwrap();
         write(&folder, upstream, gateway, policies);
+        Gateway::start_in(folder, Clock::system())
+    }
+
+    /// Starts a gateway by the files of a folder and by this clock.
+    pub fn start_in(folder: TempDir, clock: Clock) -> Gateway {
         let config = folder.path().join("tollgate.yaml");
-        let (app, _) = App::start(&config, Clock::system()).unwrap_or_else(|e| panic!("{e}"));
+        let (app, _) = App::start(&config, clock).unwrap_or_else(|e| panic!("{e}"));
         let address = app.addresses()[0];
         Gateway {
             app,

@@ -1,0 +1,106 @@
+//! The sample policies by email before real clients: no shape of a body dodges them.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{Gateway, Message, Upstream, status};
+use serde_json::Value;
+
+const GATEWAY: &str = "\
+admin: off
+upstreams: { shop: \"http://{upstream}\" }
+identity: { ip: { trusted_proxies: [127.0.0.0/8] }, email: { body: email } }
+";
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+const ANN: &str = r#"{"email": "ann@example.com"}"#;
+
+/// A sample before a server that answers 401 to all.
+fn start(sample: &str) -> (Gateway, Upstream) {
+    let upstream = Upstream::answering(|_| status(401));
+    let policy = std::fs::read_to_string(format!("policies/{sample}.yaml")).unwrap();
+    let gateway = Gateway::start(upstream.address, GATEWAY, &[(sample, &policy)]);
+    (gateway, upstream)
+}
+
+/// A POST from an address of its own.
+fn post(gateway: &Gateway, path: &str, from: u32, kind: &str, body: &str) -> Message {
+    let mut client = gateway.connect();
+    let length = body.len();
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nhost: t\r\nx-forwarded-for: 203.0.113.{from}\r\n\
+         content-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}"
+    ));
+    client.answer()
+}
+
+/// The limits that refused, as the client is told.
+#[track_caller]
+fn violated(answer: &Message) -> Vec<Value> {
+    assert_eq!(answer.status(), 429, "{}", answer.text());
+    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    let names = body["violated-policies"].as_array();
+    names.cloned().unwrap_or_default()
+}
+
+/// Whoever asks, so many requests about one account reach the server, and none without an account.
+#[track_caller]
+fn check(sample: &str, most: u32, refused_by: &[&str]) {
+    let (gateway, upstream) = start(sample);
+    let path = format!("/{sample}");
+    for number in 1..=most + 3 {
+        let answer = post(&gateway, &path, number, JSON, ANN);
+        if number > most {
+            assert_eq!(violated(&answer), refused_by, "{sample}, {number}");
+        } else {
+            assert_eq!(answer.status(), 401, "{sample}, {number}");
+        }
+    }
+    assert_eq!(upstream.drain().len(), most as usize, "{sample}");
+
+    let multipart = "--x\r\ncontent-disposition: form-data; name=\"email\"\r\n\r\n\
+                     ann@example.com\r\n--x--\r\n";
+    let large = format!("{{\"pad\": \"{}\", {}", "x".repeat(64 * 1024), &ANN[1..]);
+    let gzip = format!("{JSON}\r\ncontent-encoding: gzip");
+    for (kind, body) in [
+        (JSON, "{}"),
+        (JSON, ""),
+        (JSON, r#"{"email": ["ann@example.com"]}"#),
+        (
+            JSON,
+            r#"{"email": "x@example.com", "email": "ann@example.com"}"#,
+        ),
+        (FORM, "email=ann%40example.com&email=x%40example.com"),
+        ("multipart/form-data; boundary=x", multipart),
+        (&gzip, ANN),
+        (JSON, &large),
+    ] {
+        let answer = post(&gateway, &path, 100, kind, body);
+        let what = format!("{sample}, {kind}: {body:.80}");
+        assert_eq!(answer.status(), 401, "{what}");
+        assert!(upstream.drain().is_empty(), "it reached the server: {what}");
+    }
+    // Other spellings are the same account.
+    for (kind, body) in [
+        (JSON, r#"{"email": " ANN@Example.com "}"#),
+        ("text/plain", ANN),
+        (FORM, "email=Ann%40example.com"),
+    ] {
+        let answer = post(&gateway, &path, 101, kind, body);
+        assert_eq!(violated(&answer), refused_by, "{sample}, {body}");
+    }
+    let other = post(&gateway, &path, 102, FORM, "email=bob%40example.com");
+    assert_eq!((other.status(), upstream.drain().len()), (401, 1));
+}
+
+#[test]
+fn reset_mails() {
+    check("password-reset", 5, &[]);
+}
+
+#[test]
+fn failed_logins_of_one_account() {
+    check("login", 20, &["failed-logins-account"]);
+}

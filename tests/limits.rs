@@ -163,7 +163,8 @@ fn costs_in_a_header() {
         ("", 1),
         ("x-cost: \r\n", 1),
         ("x-cost: -5\r\n", 1),
-        ("x-cost: 2.5\r\n", 1),
+        ("x-cost: 2.5\r\n", 3),
+        ("x-cost: 9e1\r\n", 90),
         ("x-cost: many\r\n", 1),
     ] {
         check_cost("count: cost header x-cost", &with_cost(fields), used);
@@ -191,7 +192,9 @@ fn costs_in_a_json_body() {
         ),
         (r#"{"usage":{"total_tokens":0}}"#, 0),
         // Where no number is found the request counts as one.
-        (r#"{"usage":{"total_tokens":"42"}}"#, 1),
+        (r#"{"usage":{"total_tokens":"42"}}"#, 42),
+        (r#"{"usage":{"total_tokens":41.5}}"#, 42),
+        ("\u{feff}{\"usage\":{\"total_tokens\":42}}", 42),
         (r#"{"usage":{"total_tokens":-3}}"#, 1),
         (r#"{"usage":{"total_tokens":null}}"#, 1),
         (r#"{"usage":[42]}"#, 1),
@@ -215,7 +218,7 @@ fn costs_in_a_json_body() {
 
 #[test]
 fn a_cost_above_what_is_left_refuses_the_next() {
-    let upstream = Upstream::answering(|_| with_cost("x-cost: 150\r\n"));
+    let upstream = Upstream::answering(|_| with_cost("x-cost: 5000000000\r\n"));
     let limit = "units: { key: ip, rate: 100/h, count: cost header x-cost }";
     let site = Site::start("", &[limit], upstream);
     assert_eq!(site.get("").status(), 200);

@@ -82,8 +82,9 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     claims.write(&mut head.fields);
     announce(&mut head.fields, &peer);
     if reads_costs {
-        // A cost in a compressed answer could not be read.
+        // A cost in a compressed answer, or in a part of one, could not be read.
         head.fields.set("accept-encoding", b"identity");
+        head.fields.remove("range");
     }
     let attempt = Attempt {
         pool,

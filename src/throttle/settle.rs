@@ -108,10 +108,15 @@ impl Open {
         let document = self
             .copy
             .take()
-            .and_then(|copy| serde_json::from_slice(&copy).ok());
+            .and_then(|copy| serde_json::from_slice(without_mark(&copy)).ok());
         self.ticket
             .settle(Outcome::Body(document.as_ref()), self.clock.now());
     }
+}
+
+/// The document after a byte-order mark.
+fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 impl<B> Settling<B> {

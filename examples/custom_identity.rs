@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tollgate::admission::{Admission, Ask};
 use tollgate::clock::Clock;
+use tollgate::head::Fields;
 use tollgate::identity::key::Domain;
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{Identity, Limit, Name, Rule};
@@ -108,9 +109,9 @@ impl Tenants {
             return answer.map(Full::new).into();
         }
         let mut response = Response::new(Full::from(format!("tenant `{tenant}`\n")));
-        for (name, value) in headers::Line::new(&verdict, &self.rules, HeaderStyle::Ietf).iter() {
-            response.set(name, value);
-        }
+        let mut fields = Fields::default();
+        headers::tell(&mut fields, &verdict, &self.rules, HeaderStyle::Ietf);
+        response.set(&fields);
         response
     }
 }

@@ -3,6 +3,8 @@
 //! Fields stay where they stand in the bytes they came in and are found by looking through them: a
 //! request has a dozen, and a hash map of them costs more to build than all its lookups save.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -159,17 +161,27 @@ impl Fields {
 
     /// Adds a field whose value is all of `parts`.
     pub fn add_joined(&mut self, name: &str, parts: &[&[u8]]) {
+        self.compose(name, |value| {
+            for part in parts {
+                value.extend_from_slice(part);
+            }
+        });
+    }
+
+    /// Adds a field whose value is what `write` appends.
+    pub fn compose(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         if self.added.is_empty() {
             self.added.reserve(ADDED);
         }
         let start = self.head.len() + self.added.len();
+        // As a line of HTTP/1.1, which `write_lines` can copy.
         self.added.extend_from_slice(name.as_bytes());
-        for part in parts {
-            self.added.extend_from_slice(part);
-        }
-        let end = self.head.len() + self.added.len();
-        let value = start + name.len();
-        self.place(name.as_bytes(), start, value, end - value);
+        self.added.extend_from_slice(b": ");
+        let value = self.added.len();
+        write(&mut self.added);
+        let length = self.added.len() - value;
+        self.added.extend_from_slice(b"\r\n");
+        self.place(name.as_bytes(), start, start + name.len() + 2, length);
     }
 
     /// Adds a field that says the same as the first one called `other`, if there is one.
@@ -187,6 +199,30 @@ impl Fields {
     pub fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.add(name, value);
+    }
+
+    /// Makes `others` the only fields of their names.
+    pub fn set_all(&mut self, others: &Fields) {
+        let named = |name: &[u8]| {
+            others
+                .iter()
+                .any(|(other, _)| other.eq_ignore_ascii_case(name))
+        };
+        if self.iter().any(|(name, _)| named(name)) {
+            self.retain(|name| !named(name));
+        }
+        let start = self.head.len() + self.added.len();
+        let at = |other: u32| start as u32 + other;
+        others.write_lines(&mut self.added);
+        let mut line = 0;
+        for place in &others.places {
+            self.places.push(Place {
+                name: at(line),
+                value: at(line + u32::from(place.tag.length) + 2),
+                ..*place
+            });
+            line += u32::from(place.tag.length) + place.value_length + 4;
+        }
     }
 
     /// Removes every field of this name.
@@ -245,6 +281,48 @@ impl Fields {
         places.map(|place| (self.name(place), self.value(place)))
     }
 
+    /// Appends all fields as lines of HTTP/1.1. Lines that stand as such one after the other are copied
+    /// as one.
+    pub fn write_lines(&self, out: &mut Vec<u8>) {
+        let mut run = 0..0;
+        for place in &self.places {
+            let Some(end) = self.line_end(place) else {
+                out.extend_from_slice(self.bytes(&run));
+                run = 0..0;
+                for part in [self.name(place), b": ", self.value(place), b"\r\n"] {
+                    out.extend_from_slice(part);
+                }
+                continue;
+            };
+            let start = place.name as usize;
+            if start == run.end && start != self.head.len() {
+                run.end = end;
+            } else {
+                out.extend_from_slice(self.bytes(&run));
+                run = start..end;
+            }
+        }
+        out.extend_from_slice(self.bytes(&run));
+    }
+
+    /// Where a field's line ends, if it stands there as it would be written.
+    fn line_end(&self, place: &Place) -> Option<usize> {
+        let name_end = place.name as usize + usize::from(place.tag.length);
+        let value = place.value as usize;
+        let value_end = value + place.value_length as usize;
+        let (whole, shift) = match name_end.checked_sub(self.head.len()) {
+            None => (&self.head[..], 0),
+            Some(_) => (&self.added[..], self.head.len()),
+        };
+        let is = |at: usize, text: &[u8]| {
+            at.checked_sub(shift)
+                .and_then(|at| whole.get(at..at + 2))
+                .is_some_and(|found| found == text)
+        };
+        let stands = value == name_end + 2 && is(name_end, b": ") && is(value_end, b"\r\n");
+        stands.then_some(value_end + 2)
+    }
+
     fn name(&self, place: &Place) -> &[u8] {
         self.part(place.name, u32::from(place.tag.length))
     }
@@ -255,9 +333,13 @@ impl Fields {
 
     fn part(&self, start: u32, length: u32) -> &[u8] {
         let (start, length) = (start as usize, length as usize);
-        match start.checked_sub(self.head.len()) {
-            None => &self.head[start..start + length],
-            Some(start) => &self.added[start..start + length],
+        self.bytes(&(start..start + length))
+    }
+
+    fn bytes(&self, place: &Range<usize>) -> &[u8] {
+        match place.start.checked_sub(self.head.len()) {
+            None => &self.head[place.clone()],
+            Some(start) => &self.added[start..start + place.len()],
         }
     }
 }
@@ -341,6 +423,48 @@ mod tests {
         assert_eq!(listed(&fields), "");
         fields.add("d", b"4");
         assert_eq!(listed(&fields), "d=4");
+        let mut others = Fields::default();
+        others.add("x", b"");
+        others.add("D", b"5");
+        others.repeat("y", "d");
+        fields.set_all(&others);
+        assert_eq!(listed(&fields), "x= D=5 y=5");
+        fields.set_all(&Fields::default());
+        assert_eq!(listed(&fields), "x= D=5 y=5");
+    }
+
+    #[test]
+    fn lines() {
+        let head = Bytes::from_static(b"a: 1\r\nB:2\r\nc: \r\nd: 4\r\ne:  5 \r\n");
+        let mut fields = Fields::default();
+        for (name, at, value, length) in [
+            (b"a", 0, 3, 1),
+            (b"B", 6, 8, 1),
+            (b"c", 11, 0, 0),
+            (b"d", 16, 19, 1),
+            (b"e", 22, 26, 1),
+        ] {
+            fields.place(name, at, value, length);
+        }
+        fields.settle(head);
+        let written = |fields: &Fields| {
+            let mut out = Vec::new();
+            fields.write_lines(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written(&fields), "a: 1\r\nB: 2\r\nc: \r\nd: 4\r\ne: 5\r\n");
+        fields.remove("d");
+        fields.add("f", b"6");
+        fields.repeat("g", "a");
+        fields.add("h", b"");
+        assert_eq!(
+            written(&fields),
+            "a: 1\r\nB: 2\r\nc: \r\ne: 5\r\nf: 6\r\ng: 1\r\nh: \r\n"
+        );
+        let mut added = Fields::default();
+        added.add("a", b"1");
+        added.add("b", b"2");
+        assert_eq!(written(&added), "a: 1\r\nb: 2\r\n");
     }
 
     #[test]

@@ -135,9 +135,7 @@ pub fn lead(out: &mut Vec<u8>, head: &AnswerHead) {
     let usual = head.status.canonical_reason().unwrap_or_default();
     out.extend_from_slice(head.reason.as_deref().unwrap_or(usual.as_bytes()));
     out.extend_from_slice(b"\r\n");
-    for (name, value) in head.fields.iter() {
-        fields::write(out, name, value);
-    }
+    head.fields.write_lines(out);
 }
 
 fn encode(

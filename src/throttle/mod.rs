@@ -17,6 +17,7 @@ use tower::{Layer, Service};
 
 use crate::admission::{Admission, Ask, Outcome, Ticket, Verdict};
 use crate::clock::Clock;
+use crate::head::Fields;
 use crate::limit::Rule;
 use crate::route::HeaderStyle;
 use std::sync::Arc;
@@ -108,8 +109,11 @@ where
             let error = S::Error::from(Denied { request, verdict });
             return Deciding::Denied { error: Some(error) };
         }
+        let mut headers = Fields::with_capacity(3);
+        let style = request.header_style();
+        headers::tell(&mut headers, &verdict, request.ask().rules, style);
         let pass = Pass {
-            headers: headers::Line::new(&verdict, request.ask().rules, request.header_style()),
+            headers,
             ticket,
             clock: request.clock().clone(),
         };
@@ -132,7 +136,7 @@ where
 
 /// What an admitted request carries until its answer.
 pub struct Pass {
-    headers: headers::Line,
+    headers: Fields,
     ticket: Ticket,
     clock: Clock,
 }
@@ -202,9 +206,7 @@ impl Pass {
             self.ticket.settle(outcome, self.clock.now());
             (self.ticket, self.clock)
         });
-        for (name, value) in self.headers.iter() {
-            answer.set(name, value);
-        }
+        answer.set(&self.headers);
         Ok(answer.settling(left))
     }
 }

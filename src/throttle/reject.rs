@@ -12,14 +12,16 @@ use crate::head::{Answer, AnswerHead, Fields, Lookup};
 use crate::limit::{Disclose, Rule};
 use crate::route::HeaderStyle;
 
-use super::headers::{Line, Text};
+use super::headers::{add, number, tell};
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 
 const RESOURCE_EXHAUSTED: u16 = 8;
 
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The problem document up to its detail.
+const BEGINNING: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+    \"title\":\"Request quota exceeded\",\"status\":429,\"detail\":\"";
 
 /// Whether a request is a gRPC call, by its content type.
 pub fn is_grpc(fields: &impl Lookup) -> bool {
@@ -45,57 +47,61 @@ pub fn answer(
     let names: SmallVec<[&str; 4]> = told.map(|rule| rule.name.as_str()).collect();
     let wait = verdict.retry_after(rules);
     let mut answer = if grpc {
-        let mut detail = Text::with_capacity(128);
+        let mut detail = Vec::with_capacity(128);
         describe(&mut detail, &names, wait);
-        grpc_answer(RESOURCE_EXHAUSTED, &detail.finish())
+        grpc_answer(RESOURCE_EXHAUSTED, &detail)
     } else {
         problem(&names, wait)
     };
     let fields = &mut answer.head.fields;
     if let Some(seconds) = wait {
-        let mut digits = itoa::Buffer::new();
-        fields.add("retry-after", digits.format(seconds).as_bytes());
+        fields.compose("retry-after", |value| number(value, seconds));
     }
-    for (name, value) in Line::new(verdict, rules, style).iter() {
-        fields.add(name.as_str(), value);
-    }
+    tell(fields, verdict, rules, style);
     answer
 }
 
-fn describe(text: &mut Text, names: &[&str], wait: Option<u64>) {
-    text.add("The request exceeds ");
-    text.add(match names.len() {
-        0 => "a limit",
-        1 => "the limit ",
-        _ => "the limits ",
-    });
+fn describe(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {
+    add(
+        text,
+        match names.len() {
+            0 => "The request exceeds a limit",
+            1 => "The request exceeds the limit ",
+            _ => "The request exceeds the limits ",
+        },
+    );
     list(text, names, "");
     match wait {
-        Some(seconds) => text.add("; try again in ").number(seconds).add(" s."),
-        None => text.add("; it costs more than the limit can ever admit."),
-    };
+        Some(seconds) => {
+            add(text, "; try again in ");
+            number(text, seconds);
+            add(text, " s.");
+        }
+        None => add(text, "; it costs more than the limit can ever admit."),
+    }
 }
 
-fn list(text: &mut Text, names: &[&str], quote: &str) {
+fn list(text: &mut Vec<u8>, names: &[&str], quote: &str) {
     for (place, name) in names.iter().enumerate() {
-        text.add(if place == 0 { "" } else { ", " });
-        text.add(quote).add(name).add(quote);
+        add(text, if place == 0 { "" } else { ", " });
+        for part in [quote, name, quote] {
+            add(text, part);
+        }
     }
 }
 
 /// Written by hand: nothing in it needs escaping, for limits are called by plain words.
 fn problem(names: &[&str], wait: Option<u64>) -> Answer<Bytes> {
-    let mut body = Text::with_capacity(384);
-    body.add("{\"type\":\"").add(QUOTA_EXCEEDED);
-    body.add("\",\"title\":\"Request quota exceeded\",\"status\":429,\"detail\":\"");
+    let mut body = Vec::with_capacity(384);
+    add(&mut body, BEGINNING);
     describe(&mut body, names, wait);
-    body.add("\"");
-    if !names.is_empty() {
-        body.add(",\"violated-policies\":[");
+    if names.is_empty() {
+        add(&mut body, "\"}");
+    } else {
+        add(&mut body, "\",\"violated-policies\":[");
         list(&mut body, names, "\"");
-        body.add("]");
+        add(&mut body, "]}");
     }
-    body.add("}");
     let mut fields = Fields::with_capacity(5);
     fields.add("content-type", PROBLEM_JSON);
     Answer {
@@ -104,7 +110,7 @@ fn problem(names: &[&str], wait: Option<u64>) -> Answer<Bytes> {
             reason: None,
             fields,
         },
-        body: body.finish().into(),
+        body: body.into(),
     }
 }
 

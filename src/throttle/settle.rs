@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::admission::{Outcome, Ticket};
 use crate::clock::Clock;
-use crate::head::{Answer, Lookup};
+use crate::head::{Answer, Fields, Lookup};
 
 /// Most bytes of a JSON answer that are kept to find its cost; of a longer one the reservation
 /// counts.
@@ -27,8 +27,8 @@ pub trait Settle {
     /// Its fields.
     fn fields(&self) -> &dyn Lookup;
 
-    /// Makes `value` the one value of a field.
-    fn set(&mut self, name: &HeaderName, value: &[u8]);
+    /// Makes these the only fields of their names.
+    fn set(&mut self, fields: &Fields);
 
     /// Wraps the body.
     fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
@@ -45,10 +45,8 @@ impl<B> Settle for Response<B> {
         self.headers()
     }
 
-    fn set(&mut self, name: &HeaderName, value: &[u8]) {
-        if let Ok(value) = HeaderValue::from_bytes(value) {
-            self.headers_mut().insert(name, value);
-        }
+    fn set(&mut self, fields: &Fields) {
+        self.headers_mut().extend(HeaderMap::from(fields));
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
@@ -67,8 +65,8 @@ impl<B> Settle for Answer<B> {
         &self.head.fields
     }
 
-    fn set(&mut self, name: &HeaderName, value: &[u8]) {
-        self.head.fields.set(name.as_str(), value);
+    fn set(&mut self, fields: &Fields) {
+        self.head.fields.set_all(fields);
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Answer<Settling<B>> {

@@ -134,9 +134,7 @@ fn encode(out: &mut Vec<u8>, head: &Head, host: &str, chunked: bool, exact: Opti
     }
     out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    for (name, value) in head.fields.iter() {
-        fields::write(out, name, value);
-    }
+    head.fields.write_lines(out);
     if !head.fields.contains("host") {
         fields::write(out, b"host", host.as_bytes());
     }

@@ -10,15 +10,17 @@ use smallvec::SmallVec;
 
 use crate::head::Fields;
 
-/// Fields that `Connection` may not name away, because the message means something else without
-/// them.
-const KEPT: [&str; 6] = [
-    "host",
-    "content-length",
-    "authorization",
-    "cookie",
-    "set-cookie",
-    "content-type",
+/// What `Connection` may say without naming a field away: its own words, and fields without which the
+/// message means something else.
+const KEPT: [&[u8]; 8] = [
+    b"keep-alive",
+    b"close",
+    b"host",
+    b"content-length",
+    b"authorization",
+    b"cookie",
+    b"set-cookie",
+    b"content-type",
 ];
 
 /// Removes the fields of one connection from a message, in either direction. `TE: trailers` stays.
@@ -28,16 +30,13 @@ pub fn strip(fields: &mut Fields) {
         return;
     }
     let trailers = fields.all("te").any(accepts_trailers);
-    let listed: SmallVec<[Vec<u8>; 2]> = fields.all("connection").map(<[u8]>::to_vec).collect();
-    let named = |name: &[u8]| {
-        let mut tokens = listed
-            .iter()
-            .flat_map(|list| list.split(|byte| *byte == b','));
-        tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(name))
-            && !KEPT
-                .iter()
-                .any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
-    };
+    let listed: SmallVec<[Vec<u8>; 2]> = fields
+        .all("connection")
+        .flat_map(|list| list.split(|byte| *byte == b','))
+        .map(|token| token.trim_ascii().to_ascii_lowercase())
+        .filter(|token| !KEPT.contains(&token.as_slice()))
+        .collect();
+    let named = |name: &[u8]| listed.iter().any(|token| token.eq_ignore_ascii_case(name));
     fields.retain(|name| !of_connection(name) && !named(name));
     if trailers {
         fields.add("te", b"trailers");

@@ -20,7 +20,7 @@ use tollgate::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
 use tollgate::limit::{Identity, Limit, Name, Rule};
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::{Candidate, Denied, ThrottleLayer, Unsent, reject};
+use tollgate::throttle::{Candidate, Denied, Failed, ThrottleLayer, reject};
 use tower::{Layer, ServiceExt};
 
 #[derive(Parser)]
@@ -149,4 +149,4 @@ impl From<Denied<Asked>> for Refused {
 }
 
 /// There is no upstream that a request could fail to reach.
-impl Unsent for Refused {}
+impl Failed for Refused {}

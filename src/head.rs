@@ -156,16 +156,7 @@ impl Fields {
 
     /// Adds a field after the others.
     pub fn add(&mut self, name: &str, value: &[u8]) {
-        self.add_joined(name, &[value]);
-    }
-
-    /// Adds a field whose value is all of `parts`.
-    pub fn add_joined(&mut self, name: &str, parts: &[&[u8]]) {
-        self.compose(name, |value| {
-            for part in parts {
-                value.extend_from_slice(part);
-            }
-        });
+        self.compose(name, |text| text.extend_from_slice(value));
     }
 
     /// Adds a field whose value is what `write` appends.
@@ -412,7 +403,7 @@ mod tests {
         let mut fields = fields();
         fields.set("A", b"");
         assert_eq!(listed(&fields), "B=2 A=");
-        fields.add_joined("c", &[b"x", b", ", b"y"]);
+        fields.add("c", b"x, y");
         fields.remove("b");
         fields.repeat("e", "b");
         fields.repeat("f", "C");

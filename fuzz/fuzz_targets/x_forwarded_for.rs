@@ -25,6 +25,6 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(client(&trusted, proxy, &another_line).ip, seen);
 
     let first = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    headers.add_joined(X_FORWARDED_FOR, &[first, b", 203.0.113.9"]);
+    headers.add(X_FORWARDED_FOR, &[first, b", 203.0.113.9"].concat());
     assert_eq!(client(&trusted, proxy, &headers).ip, seen);
 });

@@ -67,8 +67,7 @@ impl Said {
             }
             self.chunked = true;
         } else if is(b"connection") {
-            let mut words = value.split(|byte| *byte == b',');
-            for word in words.by_ref().map(<[u8]>::trim_ascii) {
+            for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
                 self.close |= word.eq_ignore_ascii_case(b"close");
                 self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
             }

@@ -35,8 +35,11 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// A new message begins.
+    /// Before a new message. An empty buffer that has grown is given up, for the wait may be long.
     pub fn begin(&mut self) {
+        if self.bytes.is_empty() && self.room > LEAST_ROOM {
+            self.bytes = BytesMut::new();
+        }
         self.room = LEAST_ROOM;
         self.looked = 0;
     }

@@ -19,6 +19,9 @@ const GATHERED: usize = 8;
 /// Most bytes of a piece that is copied.
 const SMALL: usize = 2048;
 
+/// From here on an outbox is full.
+const FULL: usize = 16 * 1024;
+
 /// Most room that is kept when nothing waits.
 const KEPT: usize = 4096;
 
@@ -36,6 +39,12 @@ impl Outbox {
     /// Nothing waits.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.queue.is_empty()
+    }
+
+    /// So much waits that more should wait until it has been written.
+    pub fn is_full(&self) -> bool {
+        let queued: usize = self.queue.iter().map(Bytes::len).sum();
+        self.buffer.len() + queued >= FULL
     }
 
     /// Adds what `write` appends.

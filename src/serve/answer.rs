@@ -9,7 +9,7 @@ use super::generation::Outcome;
 use super::identify::Identified;
 use crate::head::{Answer, AnswerHead, Fields};
 use crate::limit::Identity;
-use crate::throttle::{Denied, Unsent, reject};
+use crate::throttle::{Denied, Ended, Failed, reject};
 use crate::upstream;
 
 /// Why a request is not served.
@@ -224,11 +224,13 @@ impl From<Denied<Identified>> for Refusal {
     }
 }
 
-impl Unsent for Refusal {
-    fn unsent(&self) -> bool {
-        matches!(
-            self.why,
-            Why::Upstream(upstream::Error::Connect { .. } | upstream::Error::ConnectTimeout { .. })
-        )
+impl Failed for Refusal {
+    fn ended(&self) -> Ended {
+        use upstream::Error::{Connect, ConnectTimeout};
+        match &self.why {
+            Why::Upstream(Connect { .. } | ConnectTimeout { .. }) => Ended::Unsent,
+            Why::Upstream(_) => Ended::Answered(describe(&self.why).0.as_u16()),
+            _ => Ended::Unknown,
+        }
     }
 }

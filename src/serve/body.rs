@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::generation::Generation;
-use super::guard::{Guard, Interrupted, Phase};
+use super::guard::Guard;
 use super::hop::clean_trailers;
 use super::wire::Wire;
 use crate::http1::Cause;
@@ -45,12 +46,12 @@ impl From<Failure<Error>> for Error {
 
 /// What a client sends; streamed, with a deadline for each piece.
 pub struct RequestBody {
-    /// Read ahead to look for an email address.
+    /// Read ahead to look for an email address: content, and the trailers if they came too.
     ahead: Option<Bytes>,
+    trailers: Option<HeaderMap>,
     rest: Option<Rc<Wire>>,
     guard: Rc<Guard>,
     generation: Rc<Generation>,
-    waiting: Option<Interrupted>,
 }
 
 impl RequestBody {
@@ -58,29 +59,28 @@ impl RequestBody {
     pub fn new(wire: &Rc<Wire>, guard: Rc<Guard>, generation: Rc<Generation>) -> RequestBody {
         RequestBody {
             ahead: None,
+            trailers: None,
             rest: (!wire.body_is_over()).then(|| wire.clone()),
             guard,
             generation,
-            waiting: None,
         }
     }
 
     /// Puts back what was read from it.
-    pub fn put_back(&mut self, ahead: Bytes) {
+    pub fn put_back(&mut self, ahead: Bytes, trailers: Option<HeaderMap>) {
         self.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());
+        self.trailers = trailers;
     }
 
     /// Nothing is left to read.
     pub fn is_empty(&self) -> bool {
-        self.ahead.is_none() && self.rest.is_none()
+        self.ahead.is_none() && self.trailers.is_none() && self.rest.is_none()
     }
 }
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let Some(before) = self.waiting.take() {
-            self.guard.resume(Phase::Body, before);
-        }
+        self.guard.body_came();
     }
 }
 
@@ -95,26 +95,22 @@ impl Body for RequestBody {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
         let this = &mut *self;
         let Some(wire) = &this.rest else {
             return Poll::Ready(None);
         };
-        let idle = this.generation.ruleset.timeouts.body_idle;
-        let piece = match wire.poll_body(cx) {
-            Poll::Pending if this.guard.phase_expired(Phase::Body) => {
+        let Poll::Ready(piece) = wire.poll_body(cx) else {
+            let idle = this.generation.ruleset.timeouts.body_idle;
+            if this.guard.body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
             }
-            Poll::Pending => {
-                if this.waiting.is_none() {
-                    this.waiting = Some(this.guard.interrupt(Phase::Body, idle));
-                }
-                return Poll::Pending;
-            }
-            Poll::Ready(piece) => piece,
+            this.guard.body_waits(idle);
+            return Poll::Pending;
         };
-        if let Some(before) = this.waiting.take() {
-            this.guard.resume(Phase::Body, before);
-        }
+        this.guard.body_came();
         if piece.is_err() || wire.body_is_over() {
             this.rest = None;
         }
@@ -136,11 +132,14 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        let rest = self
-            .rest
-            .as_ref()
-            .map_or(SizeHint::with_exact(0), |wire| wire.body_left());
+        let rest = match &self.rest {
+            Some(wire) => wire.body_left(),
+            // Only a chunked body has trailers, and must stay one.
+            None if self.trailers.is_some() => SizeHint::default(),
+            None => SizeHint::with_exact(0),
+        };
         let mut hint = SizeHint::new();
+        // What was read ahead came out of the same length.
         hint.set_lower(rest.lower() + ahead);
         if let Some(upper) = rest.upper() {
             hint.set_upper(upper + ahead);
@@ -176,14 +175,14 @@ impl Body for Relay {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        let guard = &self.guard;
-        match (&frame, guard.phase()) {
-            (Poll::Ready(_), Phase::Server) => guard.busy(),
-            (Poll::Pending, Phase::Busy) => guard.enter(Phase::Server, self.silence),
-            (Poll::Pending, phase @ Phase::Server) if guard.phase_expired(phase) => {
+        if frame.is_ready() {
+            self.guard.server_spoke();
+        } else {
+            let progress = self.inner.has_sent();
+            if !progress && self.guard.server_late() {
                 return Poll::Ready(Some(Err(Error::Silent(self.silence))));
             }
-            _ => {}
+            self.guard.server_waits(self.silence, progress);
         }
         frame.map(|frame| {
             let frame = frame?.map_err(Error::from);

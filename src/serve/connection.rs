@@ -1,7 +1,7 @@
 //! One client connection: its deadlines, its requests through the stack, and a close that lets the
 //! client read the last answer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -44,7 +44,8 @@ pub struct Peer {
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
     forwarded: RefCell<(Vec<u8>, Bytes)>,
-    idle: Cell<Duration>,
+    /// As it was when the connection began; a reload reaches new ones.
+    idle: Duration,
     worker: Rc<Worker>,
 }
 
@@ -52,14 +53,13 @@ impl Peer {
     fn new(address: SocketAddr, worker: &Rc<Worker>) -> Rc<Peer> {
         let ip = address.ip().to_canonical();
         let timeouts = worker.generation().ruleset.timeouts.clone();
-        let guard = worker.guards.watch(timeouts.idle);
-        guard.allow_header(timeouts.header);
+        let guard = worker.guards.watch(timeouts.idle, timeouts.header);
         Rc::new(Peer {
             ip,
             address: ip.to_string(),
             guard,
             forwarded: RefCell::default(),
-            idle: Cell::new(timeouts.idle),
+            idle: timeouts.idle,
             worker: worker.clone(),
         })
     }
@@ -87,7 +87,7 @@ impl Peer {
 
     /// An answer is over: the client has until the idle deadline for its next request.
     pub fn answered(&self) {
-        self.guard.enter(Phase::Idle, self.idle.get());
+        self.guard.enter(Phase::Idle, self.idle);
     }
 
     /// Time as of the worker's last tick.
@@ -128,11 +128,13 @@ pub async fn serve(stream: Socket, address: SocketAddr, worker: Rc<Worker>, stac
 async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
     let worker = &peer.worker;
     loop {
+        wire.begin();
         let next = poll_fn(|cx| {
-            if worker.draining() && wire.is_idle() {
+            let head = wire.poll_head(cx);
+            if head.is_pending() && worker.draining() && wire.is_idle() {
                 return Poll::Ready(Ok(None));
             }
-            wire.poll_head(cx)
+            head
         });
         let (answer, wants) = match next.await {
             Ok(None) => break,
@@ -157,12 +159,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
             Ok(true) if wire.body_is_over() || drained(wire).await => peer.answered(),
             Ok(_) => break,
             // The client must not take what it got for a whole answer.
-            Err(_) => {
-                if !wants.newer {
-                    wire.reset();
-                }
-                return;
-            }
+            Err(_) => return,
         }
     }
     let _ = poll_fn(|cx| wire.poll_shutdown(cx)).await;
@@ -185,13 +182,14 @@ fn refuse(bad: Bad, peer: &Rc<Peer>) -> Answer<Recorded> {
         Bad::TooLarge => Why::TooLarge,
         Bad::Version => Why::Version,
     };
-    peer.guard.busy();
+    peer.guard.request();
     let answer = Refusal::told(why, false).answer();
-    answer.map(|body| Recorded::unrecorded(ReplyBody::own(body), peer.clone()))
+    answer.map(|body| Recorded::unrecorded(ReplyBody::own(body)))
 }
 
-/// Lets the worker's other connections that are ready go first. Answers that leave one after the other
-/// find the clients on the other side awake, which saves the kernel most of its work to wake them.
+/// Lets the worker's other connections that are ready go first. To be awaited before a message is sent:
+/// messages that leave one right after the other find a process on the other side awake, and waking it
+/// is what costs the kernel most.
 pub async fn others_first() {
     let mut yielded = false;
     poll_fn(|cx| {
@@ -249,8 +247,8 @@ impl AsyncRead for Client {
 
 impl Client {
     /// See [`Wire::reset`].
-    pub fn reset_on_close(&self) {
-        self.stream.reset_on_close();
+    pub fn reset_on_close(&self, reset: bool) {
+        self.stream.reset_on_close(reset);
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

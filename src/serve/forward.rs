@@ -5,14 +5,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::Bytes;
 use tower::Service;
 
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::connection::{Peer, others_first};
-use super::guard::Phase;
 use super::hop;
 use super::identify::Identified;
 use super::record::{Arrival, Note};
@@ -23,6 +22,9 @@ use crate::limit::{Count, Rule};
 use crate::telemetry::Metric;
 use crate::throttle::reject::is_grpc;
 use crate::upstream::{self, Exchange, Failure, Lead, Pool};
+
+/// How long a server that is asked whether to send the body may take before it is sent anyway.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request that all its limits admit.
 pub struct Admitted {
@@ -81,6 +83,9 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     generation.identifier.strip(peer.ip, &mut head.fields);
     claims.write(&mut head.fields);
     announce(&mut head.fields, &peer);
+    if !head.fields.contains("host") {
+        head.fields.add("host", pool.host().as_bytes());
+    }
     if reads_costs {
         // A cost in a compressed answer, or in a part of one, could not be read.
         head.fields.set("accept-encoding", b"identity");
@@ -188,9 +193,15 @@ impl Attempt<'_> {
                     let body = Relay::new(body, self.peer.guard.clone(), silence);
                     return Ok(Answer { head, body });
                 }
-                Err(Why::Upstream(upstream::Error::Exchange { .. })) if exchange.may_repeat() => {
-                    let connection = self.pool.checkout(true).await.map_err(Why::Upstream)?;
-                    exchange.repeat(head, connection);
+                Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
+                    if exchange.may_repeat() =>
+                {
+                    match self.pool.checkout(true).await {
+                        Ok(connection) => exchange.repeat(head, connection),
+                        // The first server may have seen the request.
+                        Err(_) if exchange.has_begun() => return Err(why),
+                        Err(error) => return Err(Why::Upstream(error)),
+                    }
                 }
                 Err(why) => return Err(why),
             }
@@ -201,10 +212,11 @@ impl Attempt<'_> {
     fn pass_on(&self, mut head: AnswerHead) {
         if self.newer {
             hop::strip(&mut head.fields);
-            self.wire
-                .push(|outbox| outbox.text(|out| reply::lead(out, &head)));
-            self.wire
-                .push(|outbox| outbox.push(Bytes::from_static(b"\r\n")));
+            let write = |out: &mut Vec<u8>| {
+                reply::lead(out, &head);
+                out.extend_from_slice(b"\r\n");
+            };
+            self.wire.push(|outbox| outbox.text(write));
         }
     }
 
@@ -214,29 +226,42 @@ impl Attempt<'_> {
         }
         let guard = &self.peer.guard;
         let after = self.pool.settings().first_byte;
+        let mut patience = self.wire.waits().then(|| {
+            exchange.ask_first();
+            Box::pin(tokio::time::sleep(PATIENCE))
+        });
         let result = poll_fn(|cx| {
             loop {
                 match exchange.poll_head(cx) {
-                    Poll::Ready(Ok(Lead::Interim(head))) => self.pass_on(head),
+                    Poll::Ready(Ok(Lead::Interim(head))) => {
+                        self.pass_on(head);
+                        continue;
+                    }
                     Poll::Ready(Ok(Lead::Final(head))) => return Poll::Ready(Some(Ok(head))),
                     Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
-                    Poll::Pending => break,
+                    Poll::Pending => {}
                 }
+                // A client that takes nothing shows with the answer.
+                let _ = self.wire.poll_flush(cx);
+                if patience
+                    .as_mut()
+                    .is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
+                {
+                    patience = None;
+                    exchange.go_on();
+                    continue;
+                }
+                let progress = exchange.has_sent();
+                if !progress && guard.server_late() {
+                    return Poll::Ready(None);
+                }
+                guard.server_waits(after, progress);
+                return Poll::Pending;
             }
-            // A client that takes nothing shows with the answer.
-            let _ = self.wire.poll_flush(cx);
-            // While the client sends its body, its own deadline runs.
-            match guard.phase() {
-                Phase::Busy => guard.enter(Phase::Server, after),
-                Phase::Server if exchange.has_sent() => guard.enter(Phase::Server, after),
-                phase if guard.phase_expired(phase) => return Poll::Ready(None),
-                _ => {}
-            }
-            Poll::Pending
         })
         .await;
-        let slow_body = guard.phase_expired(Phase::Body);
-        guard.busy();
+        let slow_body = guard.body_late();
+        guard.server_spoke();
         let server = || exchange.server().to_owned();
         Err(match result {
             Some(Ok(head)) => return Ok(head),

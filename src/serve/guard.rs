@@ -24,40 +24,33 @@ pub struct Guards {
     clock: Clock,
 }
 
-/// What a connection waits for. The span allowed comes from the configuration.
+/// Where a connection is between two requests. Spans come from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The first byte of the next request.
+    /// Before the first byte of the next request.
     Idle,
-    /// The rest of a request's head.
+    /// Before the end of a request's head.
     Header,
-    /// The gateway itself: no deadline.
-    Busy,
-    /// The next piece of a request body.
-    Body,
-    /// The upstream's server, to begin its answer or to go on with it.
-    Server,
-    /// The client to close, after the last answer.
+    /// In a request.
+    Request,
+    /// After the last answer, before the client closes.
     Linger,
 }
 
-/// The deadlines of one connection: that of its phase, and that of a write the client does not
-/// take.
+/// The deadlines of one connection: that of its phase, and in a request those of what it waits for.
 #[derive(Debug)]
 pub struct Guard {
     phase: Cell<Phase>,
     phase_ends: Cell<u64>,
+    /// The client takes something of the answer.
     write_ends: Cell<u64>,
-    header: Cell<Duration>,
+    /// The client sends the next piece of the request's body.
+    body_ends: Cell<u64>,
+    /// The server begins its answer or goes on with it.
+    server_ends: Cell<u64>,
+    header: Duration,
     waker: RefCell<Option<Waker>>,
     guards: Rc<Guards>,
-}
-
-/// A phase that goes on later.
-#[derive(Clone, Copy, Debug)]
-pub struct Interrupted {
-    phase: Phase,
-    ends: u64,
 }
 
 impl Guards {
@@ -77,12 +70,14 @@ impl Guards {
     }
 
     /// A guard for a new connection, waiting for its first request.
-    pub fn watch(self: &Rc<Self>, idle: Duration) -> Rc<Guard> {
+    pub fn watch(self: &Rc<Self>, idle: Duration, header: Duration) -> Rc<Guard> {
         let guard = Rc::new(Guard {
             phase: Cell::new(Phase::Idle),
             phase_ends: Cell::new(NEVER),
             write_ends: Cell::new(NEVER),
-            header: Cell::new(Duration::ZERO),
+            body_ends: Cell::new(NEVER),
+            server_ends: Cell::new(NEVER),
+            header,
             waker: RefCell::new(None),
             guards: self.clone(),
         });
@@ -99,7 +94,7 @@ impl Guards {
             let Some(guard) = guard.upgrade() else {
                 return false;
             };
-            if guard.late(now) {
+            if guard.late() {
                 guard.wake();
             }
             true
@@ -111,15 +106,6 @@ impl Guards {
         for guard in self.list.borrow().iter().filter_map(Weak::upgrade) {
             guard.wake();
         }
-    }
-
-    /// Connections open now.
-    pub fn open(&self) -> usize {
-        self.list
-            .borrow()
-            .iter()
-            .filter(|guard| guard.strong_count() > 0)
-            .count()
     }
 
     fn deadline(&self, span: Duration) -> u64 {
@@ -134,47 +120,24 @@ impl Guard {
         self.phase_ends.set(self.guards.deadline(span));
     }
 
-    /// Starts a phase without a deadline.
-    pub fn busy(&self) {
-        self.phase.set(Phase::Busy);
-        self.phase_ends.set(NEVER);
-    }
-
-    /// Starts a phase in the middle of another one, which [`Guard::resume`] goes on with.
-    pub fn interrupt(&self, phase: Phase, span: Duration) -> Interrupted {
-        let before = Interrupted {
-            phase: self.phase.get(),
-            ends: self.phase_ends.get(),
-        };
-        self.enter(phase, span);
-        before
-    }
-
-    /// Goes back to the phase that was interrupted by `phase`, unless another one has begun.
-    pub fn resume(&self, phase: Phase, before: Interrupted) {
-        if self.phase.get() == phase {
-            self.phase.set(before.phase);
-            self.phase_ends.set(before.ends);
+    /// A request begins; it has no deadline of its own.
+    pub fn request(&self) {
+        self.phase.set(Phase::Request);
+        for ends in [&self.phase_ends, &self.body_ends, &self.server_ends] {
+            ends.set(NEVER);
         }
-    }
-
-    /// How long heads may take from here on.
-    pub fn allow_header(&self, span: Duration) {
-        self.header.set(span);
     }
 
     /// Bytes came in: the first ones of a request start its head's deadline.
     pub fn received(&self) {
         if self.phase.get() == Phase::Idle {
-            self.enter(Phase::Header, self.header.get());
+            self.enter(Phase::Header, self.header);
         }
     }
 
     /// A write waits for the client; the deadline runs from the first wait.
     pub fn write_waits(&self, span: Duration) {
-        if self.write_ends.get() == NEVER {
-            self.write_ends.set(self.guards.deadline(span));
-        }
+        self.start(&self.write_ends, span);
     }
 
     /// The client took something.
@@ -182,14 +145,50 @@ impl Guard {
         self.write_ends.set(NEVER);
     }
 
-    /// What the connection waits for.
-    pub fn phase(&self) -> Phase {
-        self.phase.get()
+    /// The request waits for a piece of its body; so long the server is not late.
+    pub fn body_waits(&self, span: Duration) {
+        self.start(&self.body_ends, span);
+        self.server_ends.set(NEVER);
     }
 
-    /// Whether the deadline of `phase` has passed; for the request that is in that phase.
-    pub fn phase_expired(&self, phase: Phase) -> bool {
-        self.phase.get() == phase && self.phase_ends.get() <= self.guards.now.get().0
+    /// The piece is there, or nobody wants it any more.
+    pub fn body_came(&self) {
+        self.body_ends.set(NEVER);
+    }
+
+    /// Whether the client is late with its body.
+    pub fn body_late(&self) -> bool {
+        self.passed(&self.body_ends)
+    }
+
+    /// The request waits for the server, which may have made `progress` since it was last asked.
+    pub fn server_waits(&self, span: Duration, progress: bool) {
+        if self.body_ends.get() == NEVER {
+            if progress {
+                self.server_ends.set(NEVER);
+            }
+            self.start(&self.server_ends, span);
+        }
+    }
+
+    /// The server sent something, or nobody waits for it any more.
+    pub fn server_spoke(&self) {
+        self.server_ends.set(NEVER);
+    }
+
+    /// Whether the server is late.
+    pub fn server_late(&self) -> bool {
+        self.passed(&self.server_ends)
+    }
+
+    fn start(&self, ends: &Cell<u64>, span: Duration) {
+        if ends.get() == NEVER {
+            ends.set(self.guards.deadline(span));
+        }
+    }
+
+    fn passed(&self, ends: &Cell<u64>) -> bool {
+        ends.get() <= self.guards.now.get().0
     }
 
     /// Whether the whole connection must end: the client is idle, slow with a message, or does not
@@ -202,18 +201,21 @@ impl Guard {
         {
             *waker = Some(cx.waker().clone());
         }
-        let now = self.guards.now.get().0;
-        let ends = match self.phase.get() {
-            Phase::Idle | Phase::Header | Phase::Linger => self.phase_ends.get(),
-            // The request answers first, if it has not answered yet.
-            Phase::Body => self.phase_ends.get().saturating_add(GRACE.0),
-            Phase::Busy | Phase::Server => NEVER,
-        };
-        self.write_ends.get() <= now || ends <= now
+        // The request answers first, if it has not answered yet.
+        let body_ends = self.body_ends.get().saturating_add(GRACE.0);
+        self.passed(&self.write_ends)
+            || self.passed(&self.phase_ends)
+            || body_ends <= self.guards.now.get().0
     }
 
-    fn late(&self, now: Nanos) -> bool {
-        self.phase_ends.get() <= now.0 || self.write_ends.get() <= now.0
+    fn late(&self) -> bool {
+        let all = [
+            &self.phase_ends,
+            &self.write_ends,
+            &self.body_ends,
+            &self.server_ends,
+        ];
+        all.into_iter().any(|ends| self.passed(ends))
     }
 
     fn wake(&self) {
@@ -231,29 +233,39 @@ mod tests {
     fn phases_end_when_their_span_has_passed() {
         let clock = Clock::manual(Nanos::from_secs(5));
         let guards = Guards::new(clock.clone());
-        let guard = guards.watch(Duration::from_secs(60));
-        guard.allow_header(Duration::from_secs(10));
+        let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
         guard.received();
-        assert_eq!(guard.phase(), Phase::Header);
         clock.advance(Nanos::from_millis(9_900));
         guards.tick();
         assert!(!guard.must_close(&cx));
         clock.advance(Nanos::from_millis(100));
         guards.tick();
         assert!(guard.must_close(&cx));
-        guard.busy();
+        guard.request();
         assert!(!guard.must_close(&cx));
-        guard.enter(Phase::Server, Duration::from_secs(1));
+        guard.server_waits(Duration::from_secs(1), false);
         clock.advance(Nanos::from_secs(2));
         guards.tick();
-        assert!(guard.phase_expired(Phase::Server) && !guard.must_close(&cx));
+        assert!(guard.server_late() && !guard.must_close(&cx));
+        guard.server_waits(Duration::from_secs(1), true);
+        assert!(!guard.server_late());
+        guard.body_waits(Duration::from_secs(5));
+        guard.server_waits(Duration::from_secs(1), false);
+        clock.advance(Nanos::from_secs(4));
+        guards.tick();
+        assert!(!guard.server_late() && !guard.body_late());
+        clock.advance(Nanos::from_secs(1));
+        guards.tick();
+        assert!(guard.body_late() && !guard.must_close(&cx));
+        clock.advance(GRACE);
+        guards.tick();
+        assert!(guard.must_close(&cx));
+        guard.body_came();
+        assert!(!guard.must_close(&cx));
         guard.write_waits(Duration::from_secs(3));
         clock.advance(Nanos::from_secs(3));
         guards.tick();
         assert!(guard.must_close(&cx));
-        drop(guard);
-        guards.tick();
-        assert_eq!(guards.open(), 0);
     }
 }

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, Ready, err};
+use http::HeaderMap;
+use http_body::Frame;
 use http_body_util::BodyExt;
 use tower::{Layer, Service};
 
@@ -158,12 +160,16 @@ where
                 .as_ref()
                 .map_or(0, |email| email.max_body);
             match peek(body, most).await {
-                Ok((ahead, whole)) => {
+                Ok(Peeked {
+                    ahead,
+                    trailers,
+                    whole,
+                }) => {
                     if whole {
                         let content_type = head.fields.first("content-type");
                         generation.identifier.set_email(who, content_type, &ahead);
                     }
-                    body.put_back(ahead);
+                    body.put_back(ahead, trailers);
                     *now = generation.clock.now();
                 }
                 Err(error) => return Err(refuse(Why::from(error), &identified)),
@@ -176,23 +182,30 @@ where
     }
 }
 
-/// Reads at most about `most` bytes; says whether that was all.
-async fn peek(body: &mut RequestBody, most: usize) -> Result<(Bytes, bool), body::Error> {
+/// The beginning of a body.
+struct Peeked {
+    ahead: Bytes,
+    trailers: Option<HeaderMap>,
+    /// It is all of it.
+    whole: bool,
+}
+
+/// Reads at most about `most` bytes.
+async fn peek(body: &mut RequestBody, most: usize) -> Result<Peeked, body::Error> {
     let mut ahead = BytesMut::new();
-    while !body.is_empty() {
-        if ahead.len() > most {
-            return Ok((ahead.freeze(), false));
-        }
-        match body.frame().await {
-            Some(frame) => match frame?.into_data() {
-                Ok(data) => ahead.extend_from_slice(&data),
-                // Trailers end a body; they are not part of what is looked at.
-                Err(_) => break,
-            },
+    let mut trailers = None;
+    while !body.is_empty() && ahead.len() <= most {
+        match body.frame().await.transpose()?.map(Frame::into_data) {
+            Some(Ok(data)) => ahead.extend_from_slice(&data),
+            Some(Err(frame)) => trailers = frame.into_trailers().ok(),
             None => break,
         }
     }
-    Ok((ahead.freeze(), true))
+    Ok(Peeked {
+        ahead: ahead.freeze(),
+        trailers,
+        whole: body.is_empty(),
+    })
 }
 
 fn missing(identified: &Identified) -> Option<Why> {

@@ -189,7 +189,7 @@ where
             peer,
             generation,
         } = fresh;
-        peer.guard.busy();
+        peer.guard.request();
         let note = Rc::new(Note {
             at: generation.clock.now(),
             method: head.method.clone(),
@@ -208,7 +208,6 @@ where
         });
         let body = RequestBody::new(&wire, peer.guard.clone(), generation.clone());
         let recording = Some(Recording(note.clone()));
-        let connection = peer.clone();
         let future = self.inner.call(Box::new(Arrival {
             head,
             body,
@@ -217,11 +216,7 @@ where
             generation,
             note,
         }));
-        Recorder {
-            future,
-            recording,
-            peer: connection,
-        }
+        Recorder { future, recording }
     }
 }
 
@@ -231,7 +226,6 @@ pin_project! {
         #[pin]
         future: F,
         recording: Option<Recording>,
-        peer: Rc<Peer>,
     }
 }
 
@@ -264,13 +258,7 @@ where
         if let Some(note) = note {
             note.status.set(answer.head.status.as_u16());
         }
-        this.peer.guard.busy();
-        let peer = this.peer.clone();
-        Poll::Ready(Ok(answer.map(|inner| Recorded {
-            inner,
-            recording,
-            peer,
-        })))
+        Poll::Ready(Ok(answer.map(|inner| Recorded { inner, recording })))
     }
 }
 
@@ -278,23 +266,20 @@ where
 pub struct Recorded {
     inner: ReplyBody,
     recording: Option<Recording>,
-    peer: Rc<Peer>,
 }
 
 impl Recorded {
     /// The answer to what was no request.
-    pub fn unrecorded(inner: ReplyBody, peer: Rc<Peer>) -> Recorded {
+    pub fn unrecorded(inner: ReplyBody) -> Recorded {
         Recorded {
             inner,
             recording: None,
-            peer,
         }
     }
-}
 
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        self.peer.answered();
+    /// The gateway says it itself, without a look at the request's body.
+    pub fn is_own(&self) -> bool {
+        matches!(self.inner, ReplyBody::Own(_))
     }
 }
 

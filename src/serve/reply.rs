@@ -48,7 +48,8 @@ pub async fn send(
     if last {
         head.fields.remove("connection");
     }
-    let keep = wants.keep && !close && !endless && !last;
+    let follows = !body.is_own() || wire.may_go_on();
+    let keep = wants.keep && !close && !endless && !last && follows;
     let length = match shape {
         Shape::Plain => exact,
         // What a GET would have been answered; unless nobody knows.
@@ -63,7 +64,13 @@ pub async fn send(
         trailers: wants.trailers,
         begun: false,
     };
+    if endless {
+        wire.reset_on_close(true);
+    }
     poll_fn(|cx| sending.poll(cx)).await?;
+    if endless {
+        wire.reset_on_close(false);
+    }
     Ok(keep)
 }
 
@@ -82,8 +89,12 @@ impl Sending<'_> {
             if std::mem::replace(&mut self.begun, true) {
                 ready!(self.wire.poll_flush(cx)).map_err(Cause::from)?;
             }
-            // What is there of the body goes with the head.
-            let next = self.poll_next(cx);
+            // What is there of the body goes with the head, and small pieces go together.
+            let mut next = self.poll_next(cx);
+            while matches!(next, Poll::Ready(Ok(()))) && self.body.is_some() && !self.wire.is_full()
+            {
+                next = self.poll_next(cx);
+            }
             let flushed = self.wire.poll_flush(cx).map_err(Cause::from)?;
             ready!(next)?;
             ready!(flushed);

@@ -48,10 +48,14 @@ impl Wire {
         })
     }
 
+    /// Before the next request.
+    pub fn begin(&self) {
+        self.inner.borrow_mut().inbox.begin();
+    }
+
     /// The next request's head; nothing at the end of the connection.
     pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Request>, Bad>> {
         let inner = &mut *self.inner.borrow_mut();
-        inner.inbox.begin();
         loop {
             if !inner.inbox.bytes.is_empty() {
                 inner.client.guard.received();
@@ -128,6 +132,11 @@ impl Wire {
         fill(&mut self.inner.borrow_mut().outbox);
     }
 
+    /// So much is to be sent that more should wait.
+    pub fn is_full(&self) -> bool {
+        self.inner.borrow().outbox.is_full()
+    }
+
     /// Sends all of it.
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
@@ -154,9 +163,22 @@ impl Wire {
         }
     }
 
-    /// Makes the close a reset: to a client of HTTP/1.0 an end alone looks like that of the answer.
-    pub fn reset(&self) {
-        self.inner.borrow().client.reset_on_close();
+    /// Whether an end is to be a reset: to a client that is told the end of an answer by that of the
+    /// connection.
+    pub fn reset_on_close(&self, reset: bool) {
+        self.inner.borrow().client.reset_on_close(reset);
+    }
+
+    /// The client waits to be told to send its body.
+    pub fn waits(&self) -> bool {
+        self.inner.borrow().waits
+    }
+
+    /// Whether another request may follow an answer that is given now, the body unread.
+    pub fn may_go_on(&self) -> bool {
+        let inner = self.inner.borrow();
+        let small = !matches!(inner.body, Framing::Length(left) if left > MAX_DRAIN as u64);
+        small && !inner.waits
     }
 
     /// Closes so that the client can read what was sent; see [`Client`].

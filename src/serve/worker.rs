@@ -62,6 +62,7 @@ pub struct Worker {
     draining: Cell<bool>,
     date: RefCell<Rc<str>>,
     share: Share,
+    connections: Cell<usize>,
     accepted: metrics::Counter,
     open: metrics::Gauge,
 }
@@ -103,7 +104,11 @@ pub fn spawn(start: Start) -> io::Result<Handle> {
     let thread = thread::Builder::new()
         .name(name)
         .spawn(move || match runtime() {
-            Ok(runtime) => runtime.block_on(run(start, inbox)),
+            Ok(runtime) => {
+                runtime.block_on(run(start, inbox));
+                // A name that is being looked up must not hold the end up.
+                runtime.shutdown_background();
+            }
             Err(error) => tracing::error!(%error, "a worker could not start"),
         })?;
     Ok(Handle { orders, thread })
@@ -129,6 +134,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         draining: Cell::new(false),
         date: RefCell::new(date(&clock)),
         share,
+        connections: Cell::new(0),
         accepted: registry.worker_counter(number, Metric::Connections, &[]),
         open: registry.gauge(Metric::ConnectionsOpen, &[]),
         registry,
@@ -152,13 +158,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
                 Some(Order::Drain(span)) => break span,
                 None => break Duration::ZERO,
             },
-            Some((stream, from)) = handed.recv() => {
-                if let Ok(stream) = tokio::net::TcpStream::from_std(stream) {
-                    serve(Placed { stream, from }, worker.clone(), stack.clone());
-                } else {
-                    worker.share.over();
-                }
-            }
+            Some(handed) = handed.recv() => take_over(handed, &worker, &stack),
         }
     };
     for task in &accepting {
@@ -167,14 +167,18 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     worker.draining.set(true);
     worker.guards.wake_all();
     let finished = async {
-        while worker.guards.open() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        while worker.connections.get() > 0 {
+            // Another worker may not know yet that this one is about to end.
+            tokio::select! {
+                Some(handed) = handed.recv() => take_over(handed, &worker, &stack),
+                () = tokio::time::sleep(Duration::from_millis(10)) => {}
+            }
         }
     };
     if tokio::time::timeout(drain, finished).await.is_err() {
         tracing::warn!(
             worker = number,
-            open = worker.guards.open(),
+            open = worker.connections.get(),
             "drain deadline passed"
         );
     }
@@ -214,15 +218,25 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
+fn take_over(handed: Handed, worker: &Rc<Worker>, stack: &Stack) {
+    let (stream, from) = handed;
+    match tokio::net::TcpStream::from_std(stream) {
+        Ok(stream) => serve(Placed { stream, from }, worker.clone(), stack.clone()),
+        Err(_) => worker.share.over(),
+    }
+}
+
 fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
     let Placed { stream, from } = placed;
     let Ok(stream) = Socket::new(stream) else {
         worker.share.over();
         return;
     };
+    worker.connections.update(|open| open + 1);
+    worker.open.increment(1.0);
+    let closed = Closed(worker.clone());
     tokio::task::spawn_local(async move {
-        worker.open.increment(1.0);
-        let _closed = Closed(worker.clone());
+        let _closed = closed;
         connection::serve(stream, from, worker, stack).await;
     });
 }
@@ -232,6 +246,7 @@ struct Closed(Rc<Worker>);
 
 impl Drop for Closed {
     fn drop(&mut self) {
+        self.0.connections.update(|open| open - 1);
         self.0.open.decrement(1.0);
         self.0.share.over();
     }

@@ -59,12 +59,23 @@ pub struct Denied<R> {
     pub verdict: Verdict,
 }
 
-/// An error that may mean that the request never reached whom it was meant for.
-pub trait Unsent {
-    /// Whether it certainly did not.
-    fn unsent(&self) -> bool {
-        false
+/// What an error of the inner service means for what a request has reserved.
+pub trait Failed {
+    /// How the request ended; when nothing is known, the client's doing, the reservation counts.
+    fn ended(&self) -> Ended {
+        Ended::Unknown
     }
+}
+
+/// How a request without an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It never reached whom it was meant for.
+    Unsent,
+    /// The client gets this status in place of an answer.
+    Answered(u16),
+    /// Nobody can say.
+    Unknown,
 }
 
 /// Puts [`Throttle`] around a service.
@@ -90,7 +101,7 @@ impl<R, S> Service<R> for Throttle<S>
 where
     R: Candidate,
     S: Service<R::Admitted, Response: Settle> + Clone,
-    S::Error: From<Denied<R>> + Unsent,
+    S::Error: From<Denied<R>> + Failed,
 {
     type Response = <S::Response as Settle>::Settling;
     type Error = S::Error;
@@ -156,7 +167,7 @@ impl<R, S> Future for Deciding<R, S>
 where
     R: Candidate,
     S: Service<R::Admitted, Response: Settle>,
-    S::Error: Unsent,
+    S::Error: Failed,
 {
     type Output = Result<<S::Response as Settle>::Settling, S::Error>;
 
@@ -190,12 +201,18 @@ where
 }
 
 impl Pass {
-    fn finish<A: Settle, E: Unsent>(mut self, result: Result<A, E>) -> Result<A::Settling, E> {
+    fn finish<A: Settle, E: Failed>(mut self, result: Result<A, E>) -> Result<A::Settling, E> {
         let mut answer = match result {
             Ok(answer) => answer,
             Err(error) => {
-                if error.unsent() && !self.ticket.is_empty() {
-                    self.ticket.settle(Outcome::Unsent, self.clock.now());
+                let fields = &Fields::default();
+                let outcome = match error.ended() {
+                    Ended::Unsent => Some(Outcome::Unsent),
+                    Ended::Answered(status) => Some(Outcome::Answered { status, fields }),
+                    Ended::Unknown => None,
+                };
+                if let Some(outcome) = outcome.filter(|_| !self.ticket.is_empty()) {
+                    self.ticket.settle(outcome, self.clock.now());
                 }
                 return Err(error);
             }

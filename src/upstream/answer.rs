@@ -1,4 +1,5 @@
-//! The head of an answer, read strictly.
+//! The head of an answer, read strictly, but for lines that end in LF alone: no client can make a server
+//! send one, and some old servers do.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -30,30 +31,29 @@ pub struct Reader {
     pub bodiless: bool,
     /// Interim answers so far.
     pub interim: u32,
+    /// Something has come in.
+    pub heard: bool,
 }
 
 impl Reader {
     /// The next head, when all of it is there.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Read>, Malformed> {
-        loop {
-            let Some(raw) = parse(input)? else {
-                return Ok(None);
-            };
-            match raw.status.as_u16() {
-                101 => return Err(Malformed("it switches protocols unasked")),
-                status @ 100..=199 => {
-                    self.interim += 1;
-                    if self.interim > MAX_INTERIM {
-                        return Err(Malformed("too many interim answers"));
-                    }
-                    let head = raw.head(input, true)?.answer;
-                    // The gateway tells its clients itself to go on.
-                    if status != 100 {
-                        return Ok(Some(Read::Interim(head)));
-                    }
+        self.heard |= !input.is_empty();
+        let Some(raw) = parse(input)? else {
+            return Ok(None);
+        };
+        match raw.status.as_u16() {
+            101 => Err(Malformed("it switches protocols unasked")),
+            100..=199 => {
+                self.interim += 1;
+                if self.interim > MAX_INTERIM {
+                    return Err(Malformed("too many interim answers"));
                 }
-                _ => return raw.head(input, self.bodiless).map(Read::Final).map(Some),
+                let mut head = raw.head(input, true)?.answer;
+                head.fields.remove("content-length");
+                Ok(Some(Read::Interim(head)))
             }
+            _ => raw.head(input, self.bodiless).map(Read::Final).map(Some),
         }
     }
 }
@@ -111,10 +111,10 @@ impl Raw {
         let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
         self.fields.settle(bytes);
         let mut keep = self.said.keeps(self.newer);
-        if self.status == StatusCode::NO_CONTENT && self.said.length.is_some() {
+        if self.status == StatusCode::NO_CONTENT {
             // It may not say so: RFC 9110 section 8.6. What follows may be a body or an answer.
             self.fields.remove("content-length");
-            keep = false;
+            keep &= !self.said.chunked && self.said.length.is_none_or(|length| length == 0);
         }
         let bodiless = bodiless || matches!(self.status.as_u16(), 204 | 304);
         let framing = if bodiless {
@@ -143,6 +143,7 @@ mod tests {
         let mut reader = Reader {
             bodiless,
             interim: 0,
+            heard: false,
         };
         let mut input = BytesMut::new();
         for piece in text.chunks(cut) {

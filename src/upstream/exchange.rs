@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Method;
+use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use super::answer::{Read, Reader};
@@ -79,6 +79,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             reader: Reader {
                 bodiless: head.method == Method::HEAD,
                 interim: 0,
+                heard: false,
             },
             sent: false,
             failed: None,
@@ -87,16 +88,30 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
+    /// Sends the head, and the body only when the server says so or [`Exchange::go_on`] is called.
+    pub fn ask_first(&mut self) {
+        self.upload.held = true;
+    }
+
+    /// Sends the body.
+    pub fn go_on(&mut self) {
+        self.upload.held = false;
+    }
+
     /// The server that is asked.
     pub fn server(&self) -> &str {
         self.connection.server()
     }
 
+    /// Whether the server may have got some of the request.
+    pub fn has_begun(&self) -> bool {
+        self.upload.begun
+    }
+
     /// Whether the request, having failed, may be sent over another connection: the server may have
     /// closed this one while it was unused, and nothing was answered.
     pub fn may_repeat(&self) -> bool {
-        let silent = self.connection.wire.inbox.bytes.is_empty() && self.reader.interim == 0;
-        self.connection.reused && silent && self.upload.may_repeat()
+        self.connection.reused && !self.reader.heard && self.upload.may_repeat()
     }
 
     /// The same request over another connection.
@@ -107,8 +122,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         } else {
             // A piece of the body may wait there.
             std::mem::swap(
-                &mut connection.wire.outbox,
-                &mut self.connection.wire.outbox,
+                &mut connection.link.outbox,
+                &mut self.connection.link.outbox,
             );
         }
         self.connection = connection;
@@ -125,13 +140,25 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
         self.send(cx)?;
         loop {
-            match self.reader.next(&mut self.connection.wire.inbox.bytes)? {
-                Some(Read::Interim(head)) => return Poll::Ready(Ok(Lead::Interim(head))),
-                Some(Read::Final(head)) => {
-                    (self.framing, self.keep) = (head.framing, head.keep);
-                    return Poll::Ready(Ok(Lead::Final(head.answer)));
+            let inbox = &mut self.connection.link.inbox;
+            if inbox.seems_whole() {
+                match self.reader.next(&mut inbox.bytes)? {
+                    Some(Read::Interim(head)) if head.status == StatusCode::CONTINUE => {
+                        inbox.begin();
+                        self.go_on();
+                        self.send(cx)?;
+                        continue;
+                    }
+                    Some(Read::Interim(head)) => {
+                        inbox.begin();
+                        return Poll::Ready(Ok(Lead::Interim(head)));
+                    }
+                    Some(Read::Final(head)) => {
+                        (self.framing, self.keep) = (head.framing, head.keep);
+                        return Poll::Ready(Ok(Lead::Final(head.answer)));
+                    }
+                    None => {}
                 }
-                None => {}
             }
             let read = ready!(self.connection.poll_read(cx));
             match (read, self.failed.take()) {
@@ -148,7 +175,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         if self.sent {
             return Ok(());
         }
-        match self.upload.poll_send(cx, &mut self.connection.wire) {
+        match self.upload.poll_send(cx, &mut self.connection.link) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.sent = true,
             Poll::Ready(Err(Broken::Body(error))) => return Err(Failure::Request(error)),
@@ -192,9 +219,14 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
             return;
         };
         let whole = exchange.sent && exchange.failed.is_none();
-        if exchange.keep && whole && exchange.connection.wire.inbox.bytes.is_empty() {
+        if exchange.keep && whole && exchange.connection.link.inbox.bytes.is_empty() {
             exchange.connection.release(self.now);
         }
+    }
+
+    /// See [`Exchange::has_sent`].
+    pub fn has_sent(&mut self) -> bool {
+        self.exchange.as_mut().is_some_and(Exchange::has_sent)
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Failure<B::Error>>> {
@@ -205,7 +237,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         loop {
             let piece = exchange
                 .framing
-                .next(&mut exchange.connection.wire.inbox.bytes)?;
+                .next(&mut exchange.connection.link.inbox.bytes)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }

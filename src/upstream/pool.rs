@@ -72,12 +72,12 @@ struct ServerPool {
 }
 
 struct Idle {
-    wire: Wire,
+    link: Link,
     since: Nanos,
 }
 
 /// A connection and the room it keeps from request to request.
-pub struct Wire {
+pub struct Link {
     pub(super) socket: Socket,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
@@ -86,9 +86,9 @@ pub struct Wire {
 /// A connection checked out of a pool. Give it back with [`Connection::release`] once the answer
 /// has been read; dropping it closes it.
 pub struct Connection {
-    pub(super) pool: Rc<Pool>,
-    pub(super) server: usize,
-    pub(super) wire: Wire,
+    pool: Rc<Pool>,
+    server: usize,
+    pub(super) link: Link,
     /// It has carried a request before, so the server may have closed it unseen.
     pub reused: bool,
 }
@@ -124,16 +124,16 @@ impl Pool {
         for step in 0..self.servers.len() {
             let server = (first + step) % self.servers.len();
             if !fresh && let Some(idle) = self.idle(server) {
-                return Ok(self.connection(server, idle.wire, true));
+                return Ok(self.connection(server, idle.link, true));
             }
             match self.connect(server).await {
                 Ok(socket) => {
-                    let wire = Wire {
+                    let link = Link {
                         socket,
                         inbox: Inbox::default(),
                         outbox: Outbox::default(),
                     };
-                    return Ok(self.connection(server, wire, false));
+                    return Ok(self.connection(server, link, false));
                 }
                 Err(error) => last = Some(error),
             }
@@ -144,8 +144,9 @@ impl Pool {
         }))
     }
 
-    pub(super) fn server_name(&self, server: usize) -> &str {
-        &self.servers[server].name
+    /// What to call the upstream in a request that names no host: its first server.
+    pub fn host(&self) -> &str {
+        self.servers.first().map_or("", |server| &server.name)
     }
 
     fn turn(&self) -> usize {
@@ -154,12 +155,11 @@ impl Pool {
         turn
     }
 
-    fn connection(self: &Rc<Self>, server: usize, mut wire: Wire, reused: bool) -> Connection {
-        wire.inbox.begin();
+    fn connection(self: &Rc<Self>, server: usize, link: Link, reused: bool) -> Connection {
         Connection {
             pool: self.clone(),
             server,
-            wire,
+            link,
             reused,
         }
     }
@@ -168,7 +168,7 @@ impl Pool {
         let mut idle = self.servers[server].idle.borrow_mut();
         loop {
             let last = idle.pop()?;
-            if last.wire.socket.is_quiet() {
+            if last.link.socket.is_quiet() {
                 return Some(last);
             }
         }
@@ -199,7 +199,7 @@ impl Pool {
         let keep_since = self.clock.now().since(self.settings.idle.into());
         for server in &self.servers {
             let idle = &mut *server.idle.borrow_mut();
-            idle.retain(|idle| idle.since >= keep_since && idle.wire.socket.is_quiet());
+            idle.retain(|idle| idle.since >= keep_since && idle.link.socket.is_quiet());
         }
     }
 }
@@ -207,20 +207,21 @@ impl Pool {
 impl Connection {
     /// The server at the other end.
     pub fn server(&self) -> &str {
-        self.pool.server_name(self.server)
+        &self.pool.servers[self.server].name
     }
 
     /// Reads more; 0 at the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.wire.inbox.poll_read(cx, &mut self.wire.socket)
+        self.link.inbox.poll_read(cx, &mut self.link.socket)
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
-    pub fn release(self, now: Nanos) {
+    pub fn release(mut self, now: Nanos) {
+        self.link.inbox.begin();
         let mut idle = self.pool.servers[self.server].idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push(Idle {
-                wire: self.wire,
+                link: self.link,
                 since: now,
             });
         }

@@ -23,10 +23,10 @@ impl Socket {
         Ok(Socket(stream))
     }
 
-    /// The other end sees a reset when this one is dropped.
-    pub fn reset_on_close(&self) {
+    /// Whether the other end sees a reset when this one is dropped.
+    pub fn reset_on_close(&self, reset: bool) {
         // Without it the end looks regular; nothing better can be done.
-        let _ = SockRef::from(&self.0).set_linger(Some(Duration::ZERO));
+        let _ = SockRef::from(&self.0).set_linger(reset.then_some(Duration::ZERO));
     }
 
     /// Nothing has come in, not even the end. Asks the kernel only when it said that something did.

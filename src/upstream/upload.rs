@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body::Body;
 
-use super::pool::{Connection, Wire};
+use super::pool::{Connection, Link};
 use crate::head::Head;
 use crate::http1::{Outbox, fields};
 
@@ -29,6 +29,10 @@ pub struct Upload<B> {
     chunked: bool,
     /// The body's length, if it is known.
     exact: Option<u64>,
+    /// The server is asked before the body is.
+    pub held: bool,
+    /// A write has been tried.
+    started: bool,
     /// The server's kernel has taken some of it.
     pub begun: bool,
     /// The same, since somebody looked.
@@ -48,6 +52,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             exact,
             repeatable: safe && body.is_none(),
             body,
+            held: false,
+            started: false,
             begun: false,
             progress: false,
         }
@@ -55,10 +61,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
 
     /// Queues the head.
     pub fn begin(&self, head: &Head, connection: &mut Connection) {
-        let pool = connection.pool.clone();
-        let host = pool.server_name(connection.server);
-        let outbox = &mut connection.wire.outbox;
-        outbox.text(|out| encode(out, head, host, self.chunked, self.exact));
+        let outbox = &mut connection.link.outbox;
+        outbox.text(|out| encode(out, head, self.chunked, self.exact));
     }
 
     /// Whether it may go to another connection after this one failed without an answer.
@@ -70,25 +74,27 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     pub fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        link: &mut Link,
     ) -> Poll<Result<(), Broken<B::Error>>> {
         loop {
-            if self.begun {
-                while !wire.outbox.is_empty() {
-                    ready!(wire.outbox.poll_write(cx, &mut wire.socket)).map_err(Broken::Server)?;
-                    self.progress = true;
+            if self.started {
+                while !link.outbox.is_empty() {
+                    ready!(link.outbox.poll_write(cx, &mut link.socket)).map_err(Broken::Server)?;
+                    (self.begun, self.progress) = (true, true);
                 }
             }
-            // What is there of the body goes with the head.
-            let more = self.poll_body(cx, &mut wire.outbox).map_err(Broken::Body)?;
-            while !wire.outbox.is_empty() {
-                ready!(wire.outbox.poll_write(cx, &mut wire.socket)).map_err(Broken::Server)?;
+            // What is there of the body goes with the head, and small pieces go together.
+            self.started = true;
+            let mut more = self.poll_body(cx, &mut link.outbox);
+            while matches!(more, Poll::Ready(Ok(true))) && !link.outbox.is_full() {
+                more = self.poll_body(cx, &mut link.outbox);
+            }
+            while !link.outbox.is_empty() {
+                ready!(link.outbox.poll_write(cx, &mut link.socket)).map_err(Broken::Server)?;
                 (self.begun, self.progress) = (true, true);
             }
-            match more {
-                Poll::Ready(true) => {}
-                Poll::Ready(false) => return Poll::Ready(Ok(())),
-                Poll::Pending => return Poll::Pending,
+            if !ready!(more).map_err(Broken::Body)? {
+                return Poll::Ready(Ok(()));
             }
         }
     }
@@ -102,6 +108,9 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         let Some(body) = &mut self.body else {
             return Poll::Ready(Ok(false));
         };
+        if self.held {
+            return Poll::Pending;
+        }
         let frame = ready!(Pin::new(body).poll_frame(cx)?);
         match frame.map(http_body::Frame::into_data) {
             Some(Ok(data)) => outbox.push_data(data, self.chunked),
@@ -122,8 +131,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     }
 }
 
-/// `host` stands in where the request names none.
-fn encode(out: &mut Vec<u8>, head: &Head, host: &str, chunked: bool, exact: Option<u64>) {
+fn encode(out: &mut Vec<u8>, head: &Head, chunked: bool, exact: Option<u64>) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     let target = head.uri.path_and_query();
@@ -135,9 +143,6 @@ fn encode(out: &mut Vec<u8>, head: &Head, host: &str, chunked: bool, exact: Opti
     out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     head.fields.write_lines(out);
-    if !head.fields.contains("host") {
-        fields::write(out, b"host", host.as_bytes());
-    }
     if chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     } else if let Some(length) = exact.filter(|_| !head.fields.contains("content-length")) {

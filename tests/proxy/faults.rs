@@ -1,12 +1,12 @@
 //! Upstreams that fail and clients that are slow.
 
-use std::io::{ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Gateway, Upstream, ok, read_head};
+use crate::common::{Gateway, Served, Upstream, ok, read_body, read_head, status};
 
 const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 
@@ -227,17 +227,17 @@ fn an_upstream_that_takes_its_time_with_a_request_is_not_late() {
     let upstream = Upstream::scripted(|mut served, _| {
         let head = read_head(&mut served.reader).unwrap();
         let length: usize = head.field("content-length").unwrap().parse().unwrap();
-        let mut piece = vec![0; length / 16];
-        for _ in 0..16 {
+        let mut piece = vec![0; length / 32];
+        for _ in 0..32 {
             served.reader.read_exact(&mut piece).unwrap();
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(70));
         }
         served.send(ok("taken"));
     });
-    let timeouts = "timeouts: { first_byte: 800ms }\n";
+    let timeouts = "timeouts: { first_byte: 1500ms }\n";
     let gateway = Gateway::start(upstream.address, timeouts, &[ALL]);
     let mut client = gateway.connect();
-    let body = vec![b'x'; 64 << 20];
+    let body = vec![b'x'; 128 << 20];
     client.send(format!(
         "PUT / HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n",
         body.len()
@@ -282,4 +282,81 @@ fn an_old_client_sees_that_an_answer_broke_off() {
     let mut body = Vec::new();
     let end = client.reader.read_to_end(&mut body);
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_request_the_server_may_have_got_is_used_up() {
+    // Reads a second request on the connection, then goes away for good.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        let mut served = Served { reader, stream };
+        served.request().unwrap();
+        served.send(status(401));
+        drop(listener);
+        served.request().unwrap();
+    });
+    let limit = "limits: { tries: { key: ip, rate: 2/h, count: status 401-502 } }\n";
+    let policy = format!("match: /**\nupstream: up\n{limit}");
+    let gateway = Gateway::start(address, "", &[("all", &policy)]);
+    let mut client = gateway.connect();
+    assert_eq!(client.get("/").status(), 401);
+    assert_eq!(client.get("/").status(), 502);
+    assert_eq!(client.get("/").status(), 429);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_is_asked_before_a_waiting_client_sends() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        while let Ok(mut request) = read_head(&mut served.reader) {
+            if request.start.contains("/no") {
+                served.send("HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n");
+                return;
+            }
+            served.send("HTTP/1.1 100 Continue\r\n\r\n");
+            read_body(&mut served.reader, &mut request).unwrap();
+            served.send(ok(&request.text()));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "", &[ALL]);
+    let fields = "host: t\r\ncontent-length: 4\r\nexpect: 100-continue\r\n\r\n";
+    let mut client = gateway.connect();
+    client.send(format!("PUT /yes HTTP/1.1\r\n{fields}"));
+    assert_eq!(read_head(&mut client.reader).unwrap().status(), 100);
+    client.send("body");
+    assert_eq!(client.answer().text(), "body");
+    client.send(format!("PUT /no HTTP/1.1\r\n{fields}"));
+    let answer = read_head(&mut client.reader).unwrap();
+    assert_eq!(answer.status(), 413);
+    assert_eq!(client.rest(), b"");
+}
+
+#[test]
+fn many_small_chunks_are_few_packets() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        while let Ok(request) = served.request() {
+            report(request);
+            served.send(ok("fine"));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "", &[ALL]);
+    let mut client = gateway.connect();
+    let chunks = "1\r\nx\r\n".repeat(100_000);
+    client.send(format!(
+        "PUT / HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
+    ));
+    let before = writes();
+    assert_eq!(client.answer().text(), "fine");
+    assert_eq!(upstream.next().body.len(), 100_000);
+    assert!(writes() - before < 2_000, "{} writes", writes() - before);
+}
+
+/// Calls by which this process has written so far.
+fn writes() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap();
+    let line = io.lines().find_map(|line| line.strip_prefix("syscw: "));
+    line.unwrap().parse().unwrap()
 }

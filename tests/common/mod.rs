@@ -152,17 +152,21 @@ pub fn read_head(from: &mut impl BufRead) -> io::Result<Message> {
 fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {
-        return Ok(String::new());
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+    let whole = line.strip_suffix("\r\n").map(str::to_owned);
+    whole.ok_or_else(|| io::Error::other(format!("a line without its CRLF: {line:?}")))
 }
 
 fn read_fields(from: &mut impl BufRead) -> io::Result<Vec<(String, String)>> {
     let mut fields = Vec::new();
     loop {
         let line = read_line(from)?;
-        let Some((name, value)) = line.split_once(':') else {
+        if line.is_empty() {
             return Ok(fields);
+        }
+        let Some((name, value)) = line.split_once(':') else {
+            return Err(io::Error::other(format!("no field: {line:?}")));
         };
         fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
@@ -240,8 +244,12 @@ impl Client {
     /// Waits until the other side has closed; what came before.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        let _ = self.reader.read_to_end(&mut rest);
-        rest
+        match self.reader.read_to_end(&mut rest) {
+            Err(error) if error.kind() != io::ErrorKind::ConnectionReset => {
+                panic!("the connection stays open: {error}")
+            }
+            _ => rest,
+        }
     }
 }
 

@@ -61,6 +61,7 @@ fn answers_without_a_body_keep_their_fields() {
     client.send("GET /304 HTTP/1.1\r\nhost: t\r\n\r\n");
     let same = client.head().unwrap();
     assert_eq!((same.status(), same.field("etag")), (304, Some("\"e\"")));
+    assert_eq!(same.field("content-length"), Some("99"));
     assert_eq!(
         client.get("/after").text(),
         "body",
@@ -138,7 +139,7 @@ fn a_body_of_200_mb_passes_each_way_in_little_memory() {
     const SIZE: usize = 200 * 1024 * 1024;
     static PIECE: [u8; 65536] = [b'x'; 65536];
     let upstream = Upstream::scripted(|mut served, report| {
-        let Ok(mut request) = read_head(&mut served.reader) else {
+        let Ok(request) = read_head(&mut served.reader) else {
             return;
         };
         let mut left: usize = request.field("content-length").unwrap().parse().unwrap();
@@ -147,7 +148,6 @@ fn a_body_of_200_mb_passes_each_way_in_little_memory() {
             let most = sink.len().min(left);
             left -= served.reader.read(&mut sink[..most]).unwrap();
         }
-        request.body.clear();
         report(request);
         served.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n"));
         for _ in 0..SIZE / PIECE.len() {
@@ -160,12 +160,16 @@ fn a_body_of_200_mb_passes_each_way_in_little_memory() {
     client.send(format!(
         "POST /big HTTP/1.1\r\nhost: t\r\ncontent-length: {SIZE}\r\n\r\n"
     ));
-    for _ in 0..SIZE / PIECE.len() {
+    let mut most = 0;
+    for number in 0..SIZE / PIECE.len() {
         client.stream.write_all(&PIECE).unwrap();
+        if number % 64 == 0 {
+            most = most.max(resident());
+        }
     }
     let head = client.head().unwrap();
     assert_eq!(head.status(), 200);
-    let (mut got, mut most) = (0, 0);
+    let mut got = 0;
     let mut sink = vec![0; 65536];
     while got < SIZE {
         let n = client.reader.read(&mut sink).unwrap();

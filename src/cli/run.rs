@@ -77,17 +77,13 @@ pub fn start_admin(app: &Arc<App>) -> io::Result<Option<SocketAddr>> {
         )
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let router = admin::router(app.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     thread::Builder::new().name("admin".into()).spawn(move || {
-        let served = runtime.block_on(async {
-            axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
-        });
-        if let Err(error) = served {
+        if let Err(error) = runtime.block_on(admin::serve(listener, router)) {
             tracing::error!(%error, "the admin listener ended");
         }
     })?;

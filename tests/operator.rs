@@ -1,0 +1,107 @@
+//! What operators do to a gateway, by accident or because the machine lets them down: a second one
+//! on the same port, silent probes, broken links, full disks, readers that leave.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, pipe};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::Receiver;
+
+use common::child::{self, Ended, Guard, Server, line_with};
+use common::{Client, Upstream, soon, write};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+const API: &str = "match: GET /api/**\nupstream: up\n";
+
+/// A folder with a configuration of one route.
+fn folder(upstream: &Upstream, gateway: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, upstream.address, gateway, &[("api", API)]);
+    folder
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` in:\n{text}");
+    }
+}
+
+/// Runs to the end and checks the exit code.
+#[track_caller]
+fn run(folder: &Path, arguments: &[&str], code: i32) -> Ended {
+    let ended = child::run(folder, arguments);
+    assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:#?}");
+    ended
+}
+
+/// The binary behind a line of the shell, where `"$0"` stands for it.
+fn shell(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", line, env!("CARGO_BIN_EXE_tollgate")])
+        .current_dir(folder)
+        .env_remove("TOLLGATE_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A gateway started by any command.
+struct Started {
+    child: Guard,
+    err: Receiver<String>,
+    /// Where clients connect.
+    client: SocketAddr,
+}
+
+impl Started {
+    fn new(mut command: Command) -> Started {
+        let mut child = Guard(command.spawn().unwrap());
+        let err = child::lines(child.0.stderr.take().unwrap());
+        let client = address(&err, "listening on http://");
+        Started { child, err, client }
+    }
+}
+
+fn address(err: &Receiver<String>, text: &str) -> SocketAddr {
+    let line = line_with(err, text);
+    line.rsplit("http://").next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn silent_operators_starve_no_client_and_are_let_go() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: 127.0.0.1:0\n");
+    let command = shell(folder.path(), "ulimit -n 128 && exec \"$0\" run");
+    let mut server = Started::new(command);
+    let admin = address(&server.err, "admin on http://");
+    let mut silent: Vec<Client> = (0..150)
+        .map(|_| {
+            let mut client = Client::connect(admin);
+            client.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n");
+            client
+        })
+        .collect();
+    let mut client = Client::connect(server.client);
+    assert_eq!(client.get("/api/x").status(), 200);
+    // Ended by the gateway, long before the client's patience.
+    assert_eq!(silent[0].reader.read_to_end(&mut Vec::new()).unwrap(), 0);
+    drop(silent);
+    let mut operator = Client::connect(admin);
+    operator.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(operator.answer().status(), 200);
+    server.child.signal(Signal::TERM);
+    assert_eq!(server.child.ended().code(), Some(0));
+}

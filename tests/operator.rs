@@ -23,6 +23,8 @@ use tempfile::TempDir;
 
 const API: &str = "match: GET /api/**\nupstream: up\n";
 
+const LIMITED: &str = "match: GET /login\nupstream: up\nlimits:\n  tries: { key: ip, rate: 1/h }\n";
+
 /// A folder with a configuration of one route.
 fn folder(upstream: &Upstream, gateway: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -104,4 +106,96 @@ fn silent_operators_starve_no_client_and_are_let_go() {
     assert_eq!(operator.answer().status(), 200);
     server.child.signal(Signal::TERM);
     assert_eq!(server.child.ended().code(), Some(0));
+}
+
+#[test]
+fn a_policy_behind_a_broken_link_takes_no_limit_away() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: 127.0.0.1:0\n");
+    let login = folder.path().join("policies/login.yaml");
+    fs::write(&login, LIMITED).unwrap();
+    let server = Server::start(folder.path(), true);
+    let mut client = server.connect();
+    assert_eq!(client.get("/login").status(), 200);
+    assert_eq!(client.get("/login").status(), 429);
+    fs::remove_file(&login).unwrap();
+    symlink("gone.txt", &login).unwrap();
+    let answer = server.ask("POST", "/v1/reload", "");
+    assert_eq!(answer.status(), 422, "{}", answer.text());
+    says(
+        &answer.text(),
+        &["policies/login.yaml", "a link that leads to no file"],
+    );
+    assert_eq!(client.get("/login").status(), 429);
+}
+
+#[test]
+fn policies_that_cannot_be_read_are_mistakes() {
+    type Make = fn(&Path);
+    let cases: [(&[u8], Make, &[&str]); 8] = [
+        (
+            b"a.yaml",
+            |at| symlink("gone", at).unwrap(),
+            &["policies/a.yaml:1:1", "remove it"],
+        ),
+        (
+            b"a.yaml",
+            |at| symlink("a.yaml", at).unwrap(),
+            &["policies/a.yaml:1:1", "remove it"],
+        ),
+        (
+            b"a.yaml",
+            |at| fs::create_dir(at).unwrap(),
+            &["policies/a.yaml:1:1", "it is a folder"],
+        ),
+        (
+            b"a.yml",
+            |at| symlink("gone", at).unwrap(),
+            &["`a.yml`", "remove it"],
+        ),
+        (
+            b"a.yml",
+            |at| fs::create_dir(at).unwrap(),
+            &["`a.yml`", "remove it"],
+        ),
+        (
+            b"LOGIN.YAML",
+            |at| fs::write(at, LIMITED).unwrap(),
+            &["`LOGIN.YAML`", "rename it"],
+        ),
+        (
+            b"Login.Yml",
+            |at| fs::write(at, LIMITED).unwrap(),
+            &["`Login.Yml`", "rename it"],
+        ),
+        (
+            b"caf\xe9.yaml",
+            |at| fs::write(at, LIMITED).unwrap(),
+            &["caf", ".yaml` is not UTF-8"],
+        ),
+    ];
+    let upstream = Upstream::plain();
+    for (name, make, expected) in cases {
+        let folder = folder(&upstream, "admin: off\n");
+        make(&folder.path().join("policies").join(OsStr::from_bytes(name)));
+        says(&run(folder.path(), &["check"], 2).err, expected);
+    }
+}
+
+#[test]
+fn what_is_no_policy_lies_beside_them() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: off\n");
+    let policies = folder.path().join("policies");
+    for name in ["x.json", "README.md", ".api.yaml.swp", ".hidden.yaml"] {
+        symlink("gone", policies.join(name)).unwrap();
+    }
+    fs::create_dir(policies.join("..2026")).unwrap();
+    fs::create_dir(policies.join("old")).unwrap();
+    symlink("..2026", policies.join("..data")).unwrap();
+    fs::write(policies.join("..2026/b.yaml"), LIMITED).unwrap();
+    symlink("..data/b.yaml", policies.join("b.yaml")).unwrap();
+    let ended = run(folder.path(), &["check"], 0);
+    says(&ended.out, &["api: ", "b: GET /login"]);
+    assert_eq!(ended.err, "");
 }

@@ -199,3 +199,42 @@ fn what_is_no_policy_lies_beside_them() {
     says(&ended.out, &["api: ", "b: GET /login"]);
     assert_eq!(ended.err, "");
 }
+
+#[test]
+fn readers_that_leave_and_full_disks_are_no_panic() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: off\n");
+    let demo = "demo --for 1 --listen 127.0.0.1:0 --admin 127.0.0.1:0";
+    let verbs = [
+        "check",
+        "check --json",
+        "schema",
+        "explain GET /api/x",
+        demo,
+    ];
+    for verb in verbs {
+        let full = shell(folder.path(), &format!("exec \"$0\" {verb} >/dev/full"));
+        let (code, err) = said(full);
+        assert_eq!((code, err.lines().count()), (Some(1), 1), "{verb}: {err}");
+        says(
+            &err,
+            &["tollgate: cannot write to standard output: No space left"],
+        );
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let mut left = shell(folder.path(), &format!("exec \"$0\" {verb}"));
+        left.stdout(writer);
+        assert_eq!(said(left), (Some(0), String::new()), "{verb}");
+    }
+    let nobody = "exec \"$0\" check --config none.yaml 2>/dev/full";
+    assert_eq!(said(shell(folder.path(), nobody)).0, Some(2));
+}
+
+/// How a command ended and what it said on standard error.
+fn said(mut command: Command) -> (Option<i32>, String) {
+    let mut child = Guard(command.spawn().unwrap());
+    let mut err = String::new();
+    let mut from = child.0.stderr.take().unwrap();
+    from.read_to_string(&mut err).unwrap();
+    (child.ended().code(), err)
+}

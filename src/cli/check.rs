@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::MISTAKE;
+use super::{MISTAKE, output};
 use crate::policy::{self, Severity};
 
 #[derive(clap::Args)]
@@ -23,12 +23,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let loaded = match policy::inspect(&arguments.config) {
         Ok(loaded) => loaded,
+        Err(report) if arguments.json => {
+            let printed = output::line(format_args!("{:#}", report.to_json()));
+            return output::ended(printed, ExitCode::from(MISTAKE));
+        }
         Err(report) => {
-            if arguments.json {
-                println!("{:#}", report.to_json());
-            } else {
-                eprint!("{report}");
-            }
+            output::tell(report);
             return ExitCode::from(MISTAKE);
         }
     };
@@ -37,21 +37,20 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         .iter()
         .filter(|note| note.severity == Severity::Unbuilt)
         .count();
-    if arguments.json {
+    let mut text = if arguments.json {
         let mut described = policy::describe_json(&loaded);
         described["runs"] = json!(unbuilt == 0);
-        println!("{described:#}");
+        format!("{described:#}\n")
     } else {
-        print!("{}", policy::describe(&loaded));
-        if unbuilt > 0 {
-            println!(
-                "a run refuses this configuration: {unbuilt} of its settings are not built yet"
-            );
-        }
-    }
+        policy::describe(&loaded)
+    };
     if unbuilt == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+        return output::ended(output::print(text), ExitCode::SUCCESS);
     }
+    if !arguments.json {
+        text.push_str(&format!(
+            "a run refuses this configuration: {unbuilt} of its settings are not built yet\n"
+        ));
+    }
+    output::ended(output::print(text), ExitCode::FAILURE)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::MISTAKE;
+use super::{MISTAKE, output};
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let question = match question(arguments) {
         Ok(question) => question,
         Err(why) => {
-            eprintln!("tollgate: {why}");
+            output::tell(format_args!("tollgate: {why}"));
             return ExitCode::from(MISTAKE);
         }
     };
@@ -62,20 +62,21 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Some(admin) => ask(admin, arguments.token_file.as_deref(), &question),
         None => fresh(&arguments.config, &question),
     };
-    match answer {
-        Ok(answer) if arguments.json => println!("{answer:#}"),
+    let text = match answer {
+        Ok(answer) if arguments.json => format!("{answer:#}\n"),
         Ok(answer) => {
-            print!("{}", explain::render(&answer));
+            let mut text = explain::render(&answer);
             if arguments.admin.is_none() {
-                println!("nothing has been counted: ask the running gateway with --admin");
+                text.push_str("nothing has been counted: ask the running gateway with --admin\n");
             }
+            text
         }
         Err((code, why)) => {
-            eprintln!("{}", why.trim_end());
+            output::tell(why);
             return ExitCode::from(code);
         }
-    }
-    ExitCode::SUCCESS
+    };
+    output::ended(output::print(text), ExitCode::SUCCESS)
 }
 
 fn question(arguments: &Arguments) -> Result<Question, String> {

@@ -11,7 +11,7 @@ use std::thread;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::MISTAKE;
+use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
 use crate::policy;
@@ -30,36 +30,30 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let app = match App::start(&arguments.config, Clock::system()) {
         Ok((app, notes)) => {
             for note in notes {
-                eprintln!("{note}");
+                output::tell(note);
             }
             Arc::new(app)
         }
         Err(error) => return refuse(&error),
     };
     for address in app.addresses() {
-        eprintln!("listening on http://{address}");
+        output::tell(format_args!("listening on http://{address}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let served = runtime.and_then(|runtime| runtime.block_on(operate(app)));
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("tollgate: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    output::ended(served, ExitCode::SUCCESS)
 }
 
 fn refuse(error: &Error) -> ExitCode {
     match error {
         Error::Policy(report) => {
-            eprint!("{report}");
+            output::tell(report);
             ExitCode::from(MISTAKE)
         }
         other => {
-            eprintln!("tollgate: {other}");
+            output::tell(format_args!("tollgate: {other}"));
             ExitCode::FAILURE
         }
     }
@@ -96,7 +90,7 @@ async fn operate(app: Arc<App>) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = start_admin(&app)? {
-        eprintln!("admin on http://{address}");
+        output::tell(format_args!("admin on http://{address}"));
     }
     let (changes, mut changed): (UnboundedSender<()>, UnboundedReceiver<()>) = unbounded_channel();
     let _watch = policy::watch(app.config().to_owned(), app.fingerprint(), move || {
@@ -129,7 +123,7 @@ async fn reload(app: &App, cause: &str) {
     match app.reload().await {
         Ok(Reloaded { notes, restart }) => {
             for note in notes {
-                eprintln!("{note}");
+                output::tell(note);
             }
             let ruleset = app.ruleset();
             let (routes, limits) = (ruleset.routes.len(), ruleset.rules.len());
@@ -143,7 +137,7 @@ async fn reload(app: &App, cause: &str) {
         }
         Err(error) => {
             tracing::error!(cause, "reload refused; the policies before still run");
-            eprintln!("{error}");
+            output::tell(error);
         }
     }
 }

@@ -23,8 +23,6 @@ use tempfile::TempDir;
 
 const API: &str = "match: GET /api/**\nupstream: up\n";
 
-const LIMITED: &str = "match: GET /login\nupstream: up\nlimits:\n  tries: { key: ip, rate: 1/h }\n";
-
 /// A folder with a configuration of one route.
 fn folder(upstream: &Upstream, gateway: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -107,6 +105,49 @@ fn silent_operators_starve_no_client_and_are_let_go() {
     server.child.signal(Signal::TERM);
     assert_eq!(server.child.ended().code(), Some(0));
 }
+
+#[test]
+fn a_second_gateway_on_the_same_address_does_not_start() {
+    let upstream = Upstream::plain();
+    let first = folder(&upstream, "admin: 127.0.0.1:0\n");
+    let mut server = Server::start(first.path(), true);
+    let admin = server.admin.unwrap();
+    let taken = [
+        (format!("admin: {admin}\n"), admin.to_string(), "`admin`"),
+        (
+            "admin: off\n".to_owned(),
+            server.address.to_string(),
+            "`listen`",
+        ),
+    ];
+    for (gateway, address, setting) in taken {
+        let second = folder(&upstream, &gateway);
+        if setting == "`listen`" {
+            listen_on(&second, &address);
+        }
+        let ended = run(second.path(), &["run"], 1);
+        let named = format!("cannot listen on {address}: address in use");
+        says(&ended.err, &[&named, "another gateway", setting]);
+        assert!(!ended.err.contains("listening on"), "{}", ended.err);
+    }
+    // The first one's connections, closed by it, are no obstacle.
+    let mut client = server.connect();
+    assert_eq!(client.get("/api/x").status(), 200);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended(), Some(0));
+    listen_on(&first, &server.address.to_string());
+    let again = Server::start(first.path(), true);
+    assert_eq!(again.connect().get("/api/x").status(), 200);
+}
+
+fn listen_on(folder: &TempDir, address: &str) {
+    let file = folder.path().join("tollgate.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace("listen: 127.0.0.1:0", &format!("listen: {address}"));
+    fs::write(&file, text).unwrap();
+}
+
+const LIMITED: &str = "match: GET /login\nupstream: up\nlimits:\n  tries: { key: ip, rate: 1/h }\n";
 
 #[test]
 fn a_policy_behind_a_broken_link_takes_no_limit_away() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::output;
+use super::{output, run};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::serve::admin::Control;
@@ -72,7 +72,11 @@ fn free(address: SocketAddr) -> SocketAddr {
 }
 
 fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
-    let admin = super::run::start_admin(app)?.unwrap_or(arguments.admin);
+    let admin = run::bind_admin(app.process())
+        .map_err(io::Error::other)?
+        .map(|listener| run::serve_admin(app, listener))
+        .transpose()?
+        .unwrap_or(arguments.admin);
     let gateway = app.addresses()[0];
     let policy = folder.join("policies/api.yaml");
     output::print(format_args!(

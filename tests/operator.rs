@@ -279,3 +279,45 @@ fn said(mut command: Command) -> (Option<i32>, String) {
     from.read_to_string(&mut err).unwrap();
     (child.ended().code(), err)
 }
+
+#[test]
+fn a_log_that_cannot_be_written_is_told_once_in_a_while() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: 127.0.0.1:0\naccess_log: /dev/full\n");
+    let mut server = Server::start(folder.path(), true);
+    let lost = |server: &Server, count: u32| {
+        let line = format!("tollgate_log_dropped_total {count}\n");
+        soon("the lines are counted", || {
+            server.ask("GET", "/metrics", "").text().contains(&line)
+        });
+    };
+    assert_eq!(server.connect().get("/api/x").status(), 200);
+    let told = line_with(&server.err, "access log lines are lost");
+    says(&told, &["/dev/full", "No space left on device", "lines=1"]);
+    for count in [2, 3] {
+        assert_eq!(server.connect().get("/api/x").status(), 200);
+        lost(&server, count);
+    }
+    let help = "lost because the output was too slow or could not be written";
+    says(&server.ask("GET", "/metrics", "").text(), &[help]);
+    let more: Vec<String> = server.err.try_iter().collect();
+    assert!(!more.concat().contains("lost"), "{more:#?}");
+    server.signal(Signal::TERM);
+    let told = line_with(&server.err, "access log lines are lost");
+    says(&told, &["lines=2"]);
+    assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
+fn a_log_that_nobody_reads_is_told() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: off\naccess_log: stdout\n");
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    let mut command = shell(folder.path(), "exec \"$0\" run");
+    command.stdout(writer);
+    let server = Started::new(command);
+    assert_eq!(Client::connect(server.client).get("/api/x").status(), 200);
+    let told = line_with(&server.err, "access log lines are lost");
+    says(&told, &["standard output", "Broken pipe"]);
+}

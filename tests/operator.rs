@@ -321,3 +321,28 @@ fn a_log_that_nobody_reads_is_told() {
     let told = line_with(&server.err, "access log lines are lost");
     says(&told, &["standard output", "Broken pipe"]);
 }
+
+#[test]
+fn a_log_that_cannot_be_opened_is_named() {
+    let upstream = Upstream::plain();
+    for (log, why) in [
+        ("policies", "it is a folder"),
+        ("none/a.log", "its folder does not exist"),
+    ] {
+        let folder = folder(&upstream, &format!("admin: off\naccess_log: {log}\n"));
+        let ended = run(folder.path(), &["check"], 2);
+        let message = format!("cannot write the access log `{log}`: {why}");
+        says(&ended.err, &["tollgate.yaml:7:1: ", &message, "1 mistake"]);
+        let json = run(folder.path(), &["check", "--json"], 2).out;
+        says(&json, &[&message]);
+        assert!(!folder.path().join("none").exists());
+        let ended = run(folder.path(), &["run"], 1);
+        says(
+            &ended.err,
+            &[&format!("cannot open the access log: {log}: ")],
+        );
+    }
+    let folder = folder(&upstream, "admin: off\naccess_log: a.log\n");
+    run(folder.path(), &["check"], 0);
+    assert!(!folder.path().join("a.log").exists());
+}

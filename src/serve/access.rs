@@ -6,8 +6,9 @@
 //! [`LAST`] for all of them when the gateway ends.
 
 use std::cell::RefCell;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -62,7 +63,9 @@ impl Writer {
         let mut out: Box<dyn Write + Send> = match &settings.file {
             Some(path) => {
                 let name = path.display().to_string();
-                let file = OpenOptions::new().create(true).append(true).open(path)?;
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file =
+                    file.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
                 losses = Losses::new(&name);
                 Box::new(file)
             }
@@ -134,6 +137,32 @@ impl Losses {
             let (file, cause) = (&self.file, &self.cause);
             tracing::error!(file, cause, lines, "access log lines are lost");
         }
+    }
+}
+
+/// Whether a log can be written to this path, as far as can be seen without making it.
+///
+/// # Errors
+///
+/// Why not.
+pub fn usable(path: &Path) -> Result<(), String> {
+    match fs::metadata(path) {
+        Ok(kind) if kind.is_dir() => Err("it is a folder".into()),
+        Ok(kind) if kind.is_file() => match OpenOptions::new().append(true).open(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        },
+        // Opening a pipe would wait for its other end.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| *folder != Path::new(""));
+            if folder.is_none_or(Path::is_dir) {
+                Ok(())
+            } else {
+                Err("its folder does not exist".into())
+            }
+        }
+        Err(error) => Err(error.to_string()),
     }
 }
 

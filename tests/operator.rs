@@ -346,3 +346,17 @@ fn a_log_that_cannot_be_opened_is_named() {
     run(folder.path(), &["check"], 0);
     assert!(!folder.path().join("a.log").exists());
 }
+
+#[test]
+fn explain_says_that_nobody_answered_in_time() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = silent.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let ended = run(
+        folder.path(),
+        &["explain", "GET", "/", "--admin", &admin],
+        1,
+    );
+    let timed_out = format!("no answer from {admin} within 10 s: check that");
+    says(&ended.err, &[&timed_out, "`admin`"]);
+}

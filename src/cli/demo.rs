@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::{output, run};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::serve::admin::Control;
@@ -35,13 +36,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match demo(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("tollgate: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    output::ended(demo(arguments), ExitCode::SUCCESS)
 }
 
 fn demo(arguments: &Arguments) -> io::Result<()> {
@@ -77,41 +72,47 @@ fn free(address: SocketAddr) -> SocketAddr {
 }
 
 fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
-    let admin = super::run::start_admin(app)?.unwrap_or(arguments.admin);
+    let admin = run::bind_admin(app.process())
+        .map_err(io::Error::other)?
+        .map(|listener| run::serve_admin(app, listener))
+        .transpose()?
+        .unwrap_or(arguments.admin);
     let gateway = app.addresses()[0];
-    println!("tollgate demo\n");
-    println!("  gateway   http://{gateway}    in front of an upstream that answers everything");
-    println!("  admin     http://{admin}    limits, metrics, policies");
-    println!(
-        "  policy    {}\n",
-        folder.join("policies/api.yaml").display()
-    );
-    for line in POLICY.lines() {
-        println!("    {line}");
-    }
-    println!("\n1. A request that its limits admit\n");
-    print_exchange(gateway, "alice")?;
-    println!("\n2. Requests in quick succession, until a limit refuses one\n");
+    let policy = folder.join("policies/api.yaml");
+    output::print(format_args!(
+        "tollgate demo\n\n  \
+         gateway   http://{gateway}    in front of an upstream that answers everything\n  \
+         admin     http://{admin}    limits, metrics, policies\n  \
+         policy    {}\n\n{}\n\n\
+         1. A request that its limits admit\n\n    \
+         GET /api/hello   x-user: alice\n\n{}\n\n\
+         2. Requests in quick succession, until a limit refuses one\n\n",
+        policy.display(),
+        indented(POLICY),
+        indented(&get(gateway, "alice")?)
+    ))?;
     let mut admitted = 1;
-    loop {
+    let refused = loop {
         let answer = get(gateway, "alice")?;
         if answer.starts_with("HTTP/1.1 429") {
-            println!("{}", indented(&answer));
-            break;
+            break answer;
         }
         admitted += 1;
         if admitted > 100 {
             return Err(io::Error::other("no limit refused"));
         }
-    }
-    println!("\n   after {admitted} admitted: the body names the limit, Retry-After says when.\n");
-    println!("3. Try it yourself\n");
-    println!("    curl -i http://{gateway}/api/hello -H 'x-user: bob'");
-    println!("    curl -s http://{admin}/v1/limits/per-ip/keys/ip=127.0.0.1");
-    println!("    tollgate explain GET /api/hello -H 'x-user: bob' --admin {admin}");
-    println!("    edit the policy file above: it is read again when it changes");
-    println!("    open http://{admin}/ in a browser, and policies/ for more samples\n");
-    println!("4. Traffic: three users, 8 requests a second, until you press Ctrl-C\n");
+    };
+    output::print(format_args!(
+        "{}\n\n   after {admitted} admitted: the body names the limit, Retry-After says when.\n\n\
+         3. Try it yourself\n\n    \
+         curl -i http://{gateway}/api/hello -H 'x-user: bob'\n    \
+         curl -s http://{admin}/v1/limits/per-ip/keys/ip=127.0.0.1\n    \
+         tollgate explain GET /api/hello -H 'x-user: bob' --admin {admin}\n    \
+         edit the policy file above: it is read again when it changes\n    \
+         open http://{admin}/ in a browser, and policies/ for more samples\n\n\
+         4. Traffic: three users, 8 requests a second, until you press Ctrl-C\n\n",
+        indented(&refused)
+    ))?;
     let reloader = app.clone();
     let _watch = crate::policy::watch(app.config().to_owned(), app.fingerprint(), move || {
         reload(&reloader);
@@ -121,11 +122,13 @@ fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> 
 
 fn reload(app: &Arc<App>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    match runtime.map(|runtime| runtime.block_on(App::reload(app))) {
-        Ok(Ok(_)) => println!("    policies reloaded"),
-        Ok(Err(error)) => println!("{error}\n    the policies before still run"),
-        Err(error) => println!("    cannot reload: {error}"),
-    }
+    let told = match runtime.map(|runtime| runtime.block_on(App::reload(app))) {
+        Ok(Ok(_)) => "    policies reloaded".to_owned(),
+        Ok(Err(error)) => format!("{error}\n    the policies before still run"),
+        Err(error) => format!("    cannot reload: {error}"),
+    };
+    // Where nothing can be printed, the traffic ends the demo.
+    let _ = output::line(told);
 }
 
 fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
@@ -149,7 +152,7 @@ fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<(
             thread::sleep(Duration::from_millis(125));
         }
         let [admitted, refused] = statuses;
-        println!(
+        output::line(format_args!(
             "    {admitted} admitted {} {refused} refused {}   per-ip refused {}, per-user refused {} \
              and over {} so far ({} decisions)",
             "#".repeat(admitted),
@@ -158,14 +161,8 @@ fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<(
             count("per-user", "refused"),
             count("per-user", "over"),
             total("within") + total("over") + total("refused"),
-        );
+        ))?;
     }
-    Ok(())
-}
-
-fn print_exchange(gateway: SocketAddr, user: &str) -> io::Result<()> {
-    println!("    GET /api/hello   x-user: {user}\n");
-    println!("{}", indented(&get(gateway, user)?));
     Ok(())
 }
 
@@ -178,6 +175,11 @@ fn indented(text: &str) -> String {
 
 /// One request over a connection of its own; the whole answer.
 fn get(gateway: SocketAddr, user: &str) -> io::Result<String> {
+    ask(gateway, user)
+        .map_err(|error| io::Error::other(format!("no answer from the gateway: {error}")))
+}
+
+fn ask(gateway: SocketAddr, user: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(gateway)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let request = format!(

@@ -1,7 +1,7 @@
 //! `tollgate explain`.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::MISTAKE;
+use super::{MISTAKE, output};
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let question = match question(arguments) {
         Ok(question) => question,
         Err(why) => {
-            eprintln!("tollgate: {why}");
+            output::tell(format_args!("tollgate: {why}"));
             return ExitCode::from(MISTAKE);
         }
     };
@@ -62,20 +62,21 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Some(admin) => ask(admin, arguments.token_file.as_deref(), &question),
         None => fresh(&arguments.config, &question),
     };
-    match answer {
-        Ok(answer) if arguments.json => println!("{answer:#}"),
+    let text = match answer {
+        Ok(answer) if arguments.json => format!("{answer:#}\n"),
         Ok(answer) => {
-            print!("{}", explain::render(&answer));
+            let mut text = explain::render(&answer);
             if arguments.admin.is_none() {
-                println!("nothing has been counted: ask the running gateway with --admin");
+                text.push_str("nothing has been counted: ask the running gateway with --admin\n");
             }
+            text
         }
         Err((code, why)) => {
-            eprintln!("{}", why.trim_end());
+            output::tell(why);
             return ExitCode::from(code);
         }
-    }
-    ExitCode::SUCCESS
+    };
+    output::ended(output::print(text), ExitCode::SUCCESS)
 }
 
 fn question(arguments: &Arguments) -> Result<Question, String> {
@@ -123,22 +124,37 @@ fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
     explain::explain(&running, question, &clock).map_err(|why| (MISTAKE, why.to_string()))
 }
 
+/// Longest wait for a running gateway.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Asks a running gateway.
 fn ask(admin: &str, token_file: Option<&Path>, question: &Question) -> Result<Value, Failure> {
-    let failed = |error: io::Error| (1, format!("no answer from {admin}: {error}"));
+    let failed = |error: io::Error| match error.kind() {
+        // A read that timed out is told as one that would block.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let seconds = PATIENCE.as_secs();
+            let why = format!(
+                "no answer from {admin} within {seconds} s: check that this is the address after \
+                 `admin` in the gateway file, and that the gateway is neither stopped nor overloaded"
+            );
+            (1, why)
+        }
+        _ => (1, format!("no answer from {admin}: {error}")),
+    };
     let body = serde_json::to_string(question).map_err(|error| (1, error.to_string()))?;
     let authority = admin.trim_start_matches("http://").trim_end_matches('/');
     let token = match token_file {
         Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(failed)?;
+            let text = std::fs::read_to_string(file);
+            let text = text.map_err(|error| (1, format!("{}: {error}", file.display())))?;
             format!("authorization: Bearer {}\r\n", text.trim())
         }
         None => String::new(),
     };
-    let mut stream = TcpStream::connect(authority).map_err(failed)?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .map_err(failed)?;
+    let mut stream = connect(authority).map_err(failed)?;
+    let patience = Some(PATIENCE);
+    stream.set_read_timeout(patience).map_err(failed)?;
+    stream.set_write_timeout(patience).map_err(failed)?;
     let length = body.len();
     let request = format!(
         "POST /v1/explain HTTP/1.0\r\nhost: {authority}\r\n{token}content-length: {length}\r\n\r\n{body}"
@@ -154,4 +170,16 @@ fn ask(admin: &str, token_file: Option<&Path>, question: &Question) -> Result<Va
         ));
     }
     serde_json::from_str(body).map_err(|error| (1, error.to_string()))
+}
+
+/// Connects to the first of a name's addresses that answers.
+fn connect(authority: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in authority.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

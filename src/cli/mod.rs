@@ -2,9 +2,13 @@
 //!
 //! Exit codes: 0 done, 1 it could not be done, 2 a mistake in the configuration or the arguments.
 
+// They panic when the reader is gone; see [`output`].
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod check;
 mod demo;
 mod explain;
+mod output;
 mod run;
 mod schema;
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -11,11 +11,11 @@ use std::thread;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::MISTAKE;
+use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
-use crate::policy;
-use crate::serve::admin;
+use crate::policy::{self, Diagnostic, Listen, Process};
+use crate::serve::{admin, listen};
 use crate::telemetry;
 
 #[derive(clap::Args)]
@@ -27,80 +27,96 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     telemetry::log_to_stderr();
-    let app = match App::start(&arguments.config, Clock::system()) {
-        Ok((app, notes)) => {
-            for note in notes {
-                eprintln!("{note}");
-            }
-            Arc::new(app)
+    let (app, admin) = match start(&arguments.config) {
+        Ok((app, notes, admin)) => {
+            tell_all(&notes);
+            (Arc::new(app), admin)
         }
         Err(error) => return refuse(&error),
     };
     for address in app.addresses() {
-        eprintln!("listening on http://{address}");
+        output::tell(format_args!("listening on http://{address}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let served = runtime.and_then(|runtime| runtime.block_on(operate(app)));
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("tollgate: {error}");
-            ExitCode::FAILURE
-        }
+    let served = runtime.and_then(|runtime| runtime.block_on(operate(app, admin)));
+    output::ended(served, ExitCode::SUCCESS)
+}
+
+/// Starts the gateway once every address is known to be free: clients are taken last.
+fn start(config: &Path) -> Result<(App, Vec<Diagnostic>, Option<TcpListener>), Error> {
+    let process = policy::load(config).map_err(Error::Policy)?.process;
+    for Listen { address } in &process.listen {
+        listen::probe(*address).map_err(|cause| unusable(*address, "listen", cause))?;
     }
+    let admin = bind_admin(&process)?;
+    let (app, notes) = App::start(config, Clock::system())?;
+    if *app.process() != process {
+        // The file changed in between.
+        drop((app, admin));
+        return start(config);
+    }
+    Ok((app, notes, admin))
+}
+
+/// Binds the admin address, if there is one.
+pub fn bind_admin(process: &Process) -> Result<Option<TcpListener>, Error> {
+    let bind =
+        |address| TcpListener::bind(address).map_err(|cause| unusable(address, "admin", cause));
+    process.admin.map(bind).transpose()
+}
+
+fn unusable(address: SocketAddr, setting: &str, cause: io::Error) -> Error {
+    let cause = match cause.kind() {
+        io::ErrorKind::AddrInUse => io::Error::new(
+            cause.kind(),
+            format!(
+                "address in use: another process listens there, perhaps another gateway; \
+                 stop it, or choose another address with `{setting}`"
+            ),
+        ),
+        _ => cause,
+    };
+    Error::Listen { address, cause }
 }
 
 fn refuse(error: &Error) -> ExitCode {
     match error {
         Error::Policy(report) => {
-            eprint!("{report}");
+            output::tell(report);
             ExitCode::from(MISTAKE)
         }
         other => {
-            eprintln!("tollgate: {other}");
+            output::tell(format_args!("tollgate: {other}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Starts the admin listener; says where it is.
-pub fn start_admin(app: &Arc<App>) -> io::Result<Option<SocketAddr>> {
-    let Some(address) = app.process().admin else {
-        return Ok(None);
-    };
-    let failed = |error: io::Error| {
-        io::Error::new(
-            error.kind(),
-            format!("cannot listen on the admin address {address}: {error}"),
-        )
-    };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true)?;
+/// Serves operators, on a thread of their own; says where.
+pub fn serve_admin(app: &Arc<App>, listener: TcpListener) -> io::Result<SocketAddr> {
     let address = listener.local_addr()?;
     let router = admin::router(app.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     thread::Builder::new().name("admin".into()).spawn(move || {
-        let served = runtime.block_on(async {
-            axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
-        });
-        if let Err(error) = served {
+        if let Err(error) = runtime.block_on(admin::serve(listener, router)) {
             tracing::error!(%error, "the admin listener ended");
         }
     })?;
-    Ok(Some(address))
+    Ok(address)
 }
 
 /// Reloads and stops as it is told.
-async fn operate(app: Arc<App>) -> io::Result<()> {
+async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    if let Some(address) = start_admin(&app)? {
-        eprintln!("admin on http://{address}");
+    if let Some(listener) = admin {
+        let address = serve_admin(&app, listener)?;
+        output::tell(format_args!("admin on http://{address}"));
     }
     let (changes, mut changed): (UnboundedSender<()>, UnboundedReceiver<()>) = unbounded_channel();
     let _watch = policy::watch(app.config().to_owned(), app.fingerprint(), move || {
@@ -132,9 +148,7 @@ async fn either(draining: impl Future, terminate: &mut Signal, interrupt: &mut S
 async fn reload(app: &App, cause: &str) {
     match app.reload().await {
         Ok(Reloaded { notes, restart }) => {
-            for note in notes {
-                eprintln!("{note}");
-            }
+            tell_all(&notes);
             let ruleset = app.ruleset();
             let (routes, limits) = (ruleset.routes.len(), ruleset.rules.len());
             tracing::info!(cause, routes, limits, "policies reloaded");
@@ -147,7 +161,13 @@ async fn reload(app: &App, cause: &str) {
         }
         Err(error) => {
             tracing::error!(cause, "reload refused; the policies before still run");
-            eprintln!("{error}");
+            output::tell(error);
         }
+    }
+}
+
+fn tell_all(notes: &[Diagnostic]) {
+    for note in notes {
+        output::tell(note);
     }
 }

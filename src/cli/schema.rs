@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
+use super::output;
 use crate::policy;
 
 #[derive(clap::Args)]
@@ -24,6 +25,5 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         File::Gateway => policy::schema::gateway(),
         File::Policy => policy::schema::policy(),
     };
-    println!("{schema:#}");
-    ExitCode::SUCCESS
+    output::ended(output::line(format_args!("{schema:#}")), ExitCode::SUCCESS)
 }

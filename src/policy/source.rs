@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// Most policies of one folder.
@@ -20,7 +20,8 @@ pub trait Files {
     /// Why it cannot be had, in words that follow "cannot read FILE:".
     fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String>;
 
-    /// The names of the plain files of a folder, sorted.
+    /// The names of the files of a folder, sorted; also those of policies that will turn out to be
+    /// unreadable, so that none is left out in silence.
     ///
     /// # Errors
     ///
@@ -35,9 +36,14 @@ pub struct Disk;
 impl Files for Disk {
     fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
         // Asked before it is opened: opening a pipe would wait for its other end.
-        let kind = fs::metadata(path).map_err(|error| reason(&error))?;
+        let kind = fs::metadata(path).map_err(|error| match fs::symlink_metadata(path) {
+            Ok(kind) if kind.is_symlink() && error.kind() != ErrorKind::PermissionDenied => {
+                "it is a link that leads to no file; point it at one, or remove it".into()
+            }
+            _ => reason(&error),
+        })?;
         if kind.is_dir() {
-            return Err("it is a folder".into());
+            return Err("it is a folder; put a file in its place, or rename it".into());
         }
         if !kind.is_file() {
             return Err("it is not a plain file".into());
@@ -52,31 +58,52 @@ impl Files for Disk {
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
-        let mut names = Vec::new();
+        let (mut names, mut wrong) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(folder).map_err(|error| reason(&error))? {
             let entry = entry.map_err(|error| reason(&error))?;
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
-            };
+            let name = entry.file_name();
+            let (shown, whole) = (name.to_string_lossy(), name.to_str().is_some());
+            let end = Path::new(&*shown).extension().and_then(|end| end.to_str());
             // Follows links: the files of a Kubernetes ConfigMap are links into `..data`.
-            if !name.starts_with('.') && fs::metadata(entry.path()).is_ok_and(|kind| !kind.is_dir())
-            {
-                names.push(name);
+            let file = || fs::metadata(entry.path()).is_ok_and(|kind| !kind.is_dir());
+            match end {
+                _ if shown.starts_with('.') => {}
+                Some("yaml") if whole => names.push(shown.into_owned()),
+                Some(end) if ["yaml", "yml"].iter().any(|e| end.eq_ignore_ascii_case(e)) => {
+                    if !whole {
+                        wrong.push(format!("the name of `{shown}` is not UTF-8; rename it"));
+                    } else if end == "yml" && file() {
+                        names.push(shown.into_owned());
+                    } else if end == "yml" {
+                        wrong.push(format!("`{shown}` is no file; replace or remove it"));
+                    } else {
+                        wrong.push(format!("`{shown}` does not end in `.yaml`; rename it"));
+                    }
+                }
+                _ if whole && file() => names.push(shown.into_owned()),
+                _ => {}
             }
-            if names.len() > 2 * MAX_POLICIES {
+            if names.len() + wrong.len() > 2 * MAX_POLICIES {
                 return Err("it has too many files".into());
             }
         }
         names.sort_unstable();
-        Ok(names)
+        wrong.sort_unstable();
+        if wrong.is_empty() {
+            Ok(names)
+        } else {
+            Err(wrong.join(", "))
+        }
     }
 }
 
 /// The operating system's reason without its number.
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "it does not exist".into(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        ErrorKind::NotFound => "it does not exist".into(),
+        ErrorKind::PermissionDenied => {
+            "permission denied; let the user that runs the gateway read it".into()
+        }
         _ => error.to_string(),
     }
 }

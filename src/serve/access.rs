@@ -1,13 +1,14 @@
 //! The access log: one JSON line for each request, naming the limit that decided. A worker collects
-//! lines and hands them to a thread that writes; a slow disk loses lines, counted, and never holds a
-//! request.
+//! lines and hands them to a thread that writes; a slow disk or a full one loses lines, counted and
+//! told, and never holds a request.
 //!
 //! Bounds: [`PIECE`] bytes collected by each worker, [`QUEUE`] pieces waiting for the writer, and
 //! [`LAST`] for all of them when the gateway ends.
 
 use std::cell::RefCell;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::generation::Outcome;
 use super::record::Note;
-use crate::clock::Nanos;
+use crate::clock::{Clock, Nanos};
 use crate::identity::token;
 use crate::limit::Standing;
 use crate::policy::{AccessLog, settings::Logged};
@@ -31,6 +32,9 @@ pub const QUEUE: usize = 64;
 
 /// Longest wait for what is still to be written at the end.
 pub const LAST: Duration = Duration::from_secs(2);
+
+/// Between two reports of lines that could not be written.
+pub const PAUSE: Nanos = Nanos::from_secs(60);
 
 /// The thread that writes; shared by all workers.
 #[derive(Clone)]
@@ -55,8 +59,16 @@ impl Written {
 impl Writer {
     /// Opens the file and starts the thread.
     pub fn start(settings: &AccessLog, registry: &Registry) -> io::Result<(Writer, Written)> {
+        let mut losses = Losses::new("standard output");
         let mut out: Box<dyn Write + Send> = match &settings.file {
-            Some(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
+            Some(path) => {
+                let name = path.display().to_string();
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file =
+                    file.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+                losses = Losses::new(&name);
+                Box::new(file)
+            }
             None => Box::new(io::stdout()),
         };
         let (pieces, waiting): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
@@ -68,10 +80,13 @@ impl Writer {
             .spawn(move || {
                 let _end: SyncSender<()> = end;
                 for piece in waiting {
-                    if out.write_all(&piece).and_then(|()| out.flush()).is_err() {
+                    if let Err(error) = out.write_all(&piece).and_then(|()| out.flush()) {
                         lost.increment(lines(&piece));
+                        losses.add(lines(&piece), &error);
                     }
+                    losses.tell_at_times();
                 }
+                losses.tell();
             })?;
         let writer = Writer {
             requests: settings.requests,
@@ -79,6 +94,75 @@ impl Writer {
             dropped,
         };
         Ok((writer, Written(written)))
+    }
+}
+
+/// What could not be written and is still to be told.
+struct Losses {
+    file: String,
+    clock: Clock,
+    told: Option<Nanos>,
+    lines: u64,
+    cause: String,
+}
+
+impl Losses {
+    fn new(file: &str) -> Losses {
+        Losses {
+            file: file.to_owned(),
+            clock: Clock::system(),
+            told: None,
+            lines: 0,
+            cause: String::new(),
+        }
+    }
+
+    fn add(&mut self, lines: u64, error: &io::Error) {
+        self.lines += lines;
+        self.cause = error.to_string();
+    }
+
+    /// The first time at once, then once in [`PAUSE`].
+    fn tell_at_times(&mut self) {
+        let now = self.clock.now();
+        if self.lines > 0 && self.told.is_none_or(|told| now.since(told) >= PAUSE) {
+            self.told = Some(now);
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        if lines > 0 {
+            let (file, cause) = (&self.file, &self.cause);
+            tracing::error!(file, cause, lines, "access log lines are lost");
+        }
+    }
+}
+
+/// Whether a log can be written to this path, as far as can be seen without making it.
+///
+/// # Errors
+///
+/// Why not.
+pub fn usable(path: &Path) -> Result<(), String> {
+    match fs::metadata(path) {
+        Ok(kind) if kind.is_dir() => Err("it is a folder".into()),
+        Ok(kind) if kind.is_file() => match OpenOptions::new().append(true).open(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        },
+        // Opening a pipe would wait for its other end.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| *folder != Path::new(""));
+            if folder.is_none_or(Path::is_dir) {
+                Ok(())
+            } else {
+                Err("its folder does not exist".into())
+            }
+        }
+        Err(error) => Err(error.to_string()),
     }
 }
 

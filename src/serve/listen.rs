@@ -18,16 +18,29 @@ const SLACK: usize = 2;
 /// A connection on its way to another worker.
 pub type Handed = (std::net::TcpStream, SocketAddr);
 
+/// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each
+/// would count for itself.
+pub fn probe(address: SocketAddr) -> io::Result<()> {
+    let socket = socket(address)?;
+    // Connections of a gateway that has ended do not matter.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())
+}
+
+fn socket(address: SocketAddr) -> io::Result<Socket> {
+    Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )
+}
+
 /// One socket for each worker, all on `address`. Port 0 becomes one free port for all of them.
 pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<std::net::TcpListener>> {
     let mut sockets: Vec<std::net::TcpListener> = Vec::with_capacity(workers);
     let mut address = address;
     for _ in 0..workers {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
+        let socket = socket(address)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.set_nonblocking(true)?;

@@ -22,6 +22,8 @@ pub fn log_to_stderr() {
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())
         .with_writer(stderr)
+        // They would be printed to where writing has just failed, by a macro that panics there.
+        .log_internal_errors(false)
         .try_init();
     if let Some(mistake) = mistake {
         tracing::warn!("TOLLGATE_LOG is not a level such as debug or warn: {mistake}");

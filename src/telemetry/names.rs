@@ -27,7 +27,7 @@ pub enum Metric {
     StoreKeys,
     /// Decisions made by the overflow sketch because no cell was free.
     StoreSketched,
-    /// Access-log lines dropped because the disk was slower than the traffic.
+    /// Access-log lines lost: the output was slower than the traffic, or could not be written.
     LogDropped,
 }
 
@@ -81,7 +81,9 @@ impl Metric {
             Metric::StoreSketched => {
                 "Decisions of the overflow sketch, made when no cell was free."
             }
-            Metric::LogDropped => "Access-log lines dropped because the output was too slow.",
+            Metric::LogDropped => {
+                "Access-log lines lost because the output was too slow or could not be written."
+            }
         }
     }
 

@@ -1,9 +1,12 @@
 //! The admin listener: what an operator asks a running gateway. Loopback by default; with a token
 //! everything but `/healthz` needs it.
 
+mod connections;
 mod door;
 mod keys;
 mod page;
+
+pub use connections::serve;
 
 use std::future::Future;
 use std::pin::Pin;

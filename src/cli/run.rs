@@ -34,9 +34,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(error) => return refuse(&error),
     };
-    for address in app.addresses() {
-        output::tell(format_args!("listening on http://{address}"));
-    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -114,6 +111,10 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // Only now, when whoever reads it may send signals.
+    for address in app.addresses() {
+        output::tell(format_args!("listening on http://{address}"));
+    }
     if let Some(listener) = admin {
         let address = serve_admin(&app, listener)?;
         output::tell(format_args!("admin on http://{address}"));

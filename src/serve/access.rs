@@ -176,6 +176,13 @@ pub struct Access {
     piece: RefCell<Vec<u8>>,
 }
 
+/// Requests that the end of a worker cut off are logged too.
+impl Drop for Access {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 impl Access {
     /// Collects for `writer`.
     pub fn new(writer: Writer) -> Access {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::error::SendError;
 
 /// Connections that may wait to be accepted, on each socket.
 const BACKLOG: i32 = 4096;
@@ -81,13 +82,16 @@ impl Share {
         let mine = self.loads[self.mine].load(Ordering::Relaxed);
         let loads = self.loads.iter().map(|load| load.load(Ordering::Relaxed));
         let (least, number) = loads.zip(0..).min().unwrap_or((mine, self.mine));
+        let mut stream = stream;
         if number != self.mine && mine >= least + SLACK {
             let std = stream.into_std().ok()?;
             self.loads[number].fetch_add(1, Ordering::Relaxed);
-            if self.others[number].send((std, from)).is_err() {
-                self.loads[number].fetch_sub(1, Ordering::Relaxed);
-            }
-            return None;
+            let Err(SendError((std, _))) = self.others[number].send((std, from)) else {
+                return None;
+            };
+            // The other has ended.
+            self.loads[number].fetch_sub(1, Ordering::Relaxed);
+            stream = tokio::net::TcpStream::from_std(std).ok()?;
         }
         self.loads[self.mine].fetch_add(1, Ordering::Relaxed);
         Some(Placed { stream, from })

@@ -113,18 +113,15 @@ impl Limit {
             _ => quota,
         };
         let ceiling = self.throttle.ceiling(base);
-        match self.algorithm {
+        let most = match self.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let most = gcra::most(rate.interval(multiply));
-                (base.min(most), ceiling.min(most))
+                gcra::most(rate.interval(multiply))
             }
             // A ring never holds more, so that it never forgets either.
-            Algorithm::SlidingLog => {
-                let most = sliding_log::MAX_STAMPS;
-                (base.min(most), ceiling.min(most))
-            }
-            _ => (base, ceiling),
-        }
+            Algorithm::SlidingLog => sliding_log::MAX_STAMPS,
+            _ => u32::MAX,
+        };
+        (base.min(most), ceiling.min(most))
     }
 }
 

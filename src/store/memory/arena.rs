@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::map::Map;
+use crate::store::Settings;
 
 /// Bytes of a page.
 const PAGE: usize = 16_384;
@@ -26,6 +27,7 @@ const FREE: u32 = RUN + 1;
 const NONE: u32 = u32::MAX;
 /// Most pages: beyond, a block's number would not fit, or would be [`NONE`].
 const MOST: usize = NONE as usize / (PAGE / GRANULE);
+const _: () = assert!(Settings::MOST / 2 / PAGE <= MOST + 1);
 /// Bytes that the arena keeps outside the mapping for each page.
 pub(super) const PAGE_RECORD: usize = size_of::<Page>();
 
@@ -282,7 +284,6 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Settings;
 
     #[test]
     fn blocks_do_not_overlap_and_come_back() {
@@ -351,11 +352,5 @@ mod tests {
                 });
             }
         });
-    }
-
-    #[test]
-    fn every_block_has_a_number() {
-        assert!(((MOST * PAGE - 1) / GRANULE) < NONE as usize);
-        assert!(Settings::MOST / 2 / PAGE <= MOST + 1);
     }
 }

@@ -54,7 +54,7 @@ struct Ours {
 impl Ours {
     fn new(budget: usize, limit: Limit) -> Result<Ours, tollgate::store::Error> {
         let memory = Memory::new(Settings { budget })?;
-        let slot = memory.register("bench", &limit)?;
+        let slot = memory.register("bench", &limit)?.slot();
         Ok(Ours {
             memory,
             limit,

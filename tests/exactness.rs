@@ -77,8 +77,8 @@ fn admitted_is_the_limit_exactly() {
     for algorithm in algorithms() {
         let memory = store();
         let (ip, user) = (limit("1000/h", algorithm), limit("600/h", algorithm));
-        let a = memory.register("ip", &ip).unwrap();
-        let b = memory.register("user", &user).unwrap();
+        let a = memory.register("ip", &ip).unwrap().slot();
+        let b = memory.register("user", &user).unwrap().slot();
         // Two users behind one address: 1,000 of the 1,200 they could have.
         let pairs = [
             [item(&ip, a, 1), item(&user, b, 2)],
@@ -102,8 +102,8 @@ fn refusals_leave_other_limits_untouched() {
     for algorithm in algorithms() {
         let memory = store();
         let (full, free) = (limit("1/h", algorithm), limit("500/h", algorithm));
-        let a = memory.register("full", &full).unwrap();
-        let b = memory.register("free", &free).unwrap();
+        let a = memory.register("full", &full).unwrap().slot();
+        let b = memory.register("free", &free).unwrap().slot();
         assert!(passes(&memory, &[item(&full, a, 1)]));
         let both = [item(&free, b, 2), item(&full, a, 1)];
         let mixed = count(400, |thread, turn| {
@@ -126,7 +126,7 @@ fn reservations_never_pass_the_limit() {
             reserves: true,
             ..limit("200/h", algorithm)
         };
-        let slot = memory.register("fails", &limit).unwrap();
+        let slot = memory.register("fails", &limit).unwrap().slot();
         let (open, most) = (AtomicU32::new(0), AtomicU32::new(0));
         let failed = count(2_000, |thread, turn| {
             let one = item(&limit, slot, 5);
@@ -138,7 +138,7 @@ fn reservations_never_pass_the_limit() {
             if !fails {
                 open.fetch_sub(1, Relaxed);
             }
-            memory.settle(&one, u32::from(fails), NOW);
+            memory.settle(&one, false, u32::from(fails), NOW);
             fails
         });
         assert_eq!(failed, 200, "{algorithm:?}");

@@ -48,7 +48,7 @@ impl Spray {
             max_multiply: 1,
         };
         let memory = Memory::new(Settings { budget: BUDGET }).unwrap();
-        let slot = memory.register("ip", &limit).unwrap();
+        let slot = memory.register("ip", &limit).unwrap().slot();
         Spray {
             memory,
             limit,

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
 use crate::limit::{Count, Disclose, Fingerprint, Identity, Reading, Rule, Standing};
-use crate::store::{self, Item, Memory, Parent, Slot};
+use crate::store::{self, Item, Memory, Parent, Registered, Slot};
 
 pub use ticket::{Outcome, Ticket};
 
@@ -20,7 +20,7 @@ pub use ticket::{Outcome, Ticket};
 #[derive(Clone, Debug)]
 pub struct Admission {
     store: Arc<Memory>,
-    slots: Arc<[Slot]>,
+    slots: Arc<[Registered]>,
     clock: Clock,
 }
 
@@ -76,7 +76,7 @@ impl Admission {
         let slots = rules
             .iter()
             .map(|rule| store.register(&rule.scope, &rule.limit));
-        let slots = slots.collect::<Result<Arc<[Slot]>, _>>()?;
+        let slots = slots.collect::<Result<Arc<[Registered]>, _>>()?;
         Ok(Admission {
             store,
             slots,
@@ -106,7 +106,7 @@ impl Admission {
 
     /// Where the store keeps a rule's counters.
     pub fn slot(&self, rule: &Rule) -> Slot {
-        self.slots[rule.index]
+        self.slots[rule.index].slot()
     }
 
     /// The store behind.
@@ -127,7 +127,7 @@ impl Admission {
             let by_address = rule.key == [Identity::Ip];
             items.push(Item {
                 limit: &rule.limit,
-                slot: self.slots[rule.index],
+                slot: self.slots[rule.index].slot(),
                 key,
                 cost: 1,
                 multiply: multiply(ask.identifier, rule, ask.who),
@@ -145,7 +145,7 @@ impl Admission {
             let took = finding.reading.standing.admits() && (verdict.admitted || item.shadow);
             if item.limit.reserves && took {
                 let rule = ask.rules[finding.rule].clone();
-                ticket.hold(self, rule, item);
+                ticket.hold(self, rule, item, finding.reading.sketched);
             }
         }
         ticket

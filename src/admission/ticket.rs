@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::limit::{Count, Fingerprint, Rule};
-use crate::store::{Item, Memory, Slot};
+use crate::store::{Item, Memory, Parent, Registered};
 
 use super::{Admission, units, used};
 
@@ -24,10 +24,12 @@ struct Reservation {
     clock: Clock,
     store: Arc<Memory>,
     rule: Arc<Rule>,
-    slot: Slot,
+    registered: Registered,
     key: Fingerprint,
     units: u32,
     multiply: u32,
+    parents: Box<[Parent]>,
+    sketched: bool,
 }
 
 /// How an admitted request ended.
@@ -47,15 +49,24 @@ pub enum Outcome<'a> {
 }
 
 impl Ticket {
-    pub(super) fn hold(&mut self, admission: &Admission, rule: Arc<Rule>, item: &Item<'_>) {
+    /// Keeps what `item` reserved; `sketched` is what its reading said.
+    pub(super) fn hold(
+        &mut self,
+        admission: &Admission,
+        rule: Arc<Rule>,
+        item: &Item<'_>,
+        sketched: bool,
+    ) {
         self.reservations.push(Reservation {
             clock: admission.clock.clone(),
             store: admission.store.clone(),
+            registered: admission.slots[rule.index].clone(),
             rule,
-            slot: item.slot,
             key: item.key,
             units: item.cost,
             multiply: item.multiply,
+            parents: item.parents.into(),
+            sketched,
         });
     }
 
@@ -87,14 +98,14 @@ impl Reservation {
     fn settle(&self, used: u32, now: Nanos) {
         let item = Item {
             limit: &self.rule.limit,
-            slot: self.slot,
+            slot: self.registered.slot(),
             key: self.key,
             cost: self.units,
             multiply: self.multiply,
             shadow: self.rule.shadow,
-            parents: &[],
+            parents: &self.parents,
         };
-        self.store.settle(&item, used, now);
+        self.store.settle(&item, self.sketched, used, now);
     }
 }
 

@@ -53,10 +53,7 @@ impl Limit {
 
     /// Whether the state always fits two words.
     pub fn inline(&self) -> bool {
-        let small = matches!(
-            self.algorithm,
-            Algorithm::FixedWindow | Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. }
-        );
+        let small = self.algorithm.is_gcra() || self.algorithm == Algorithm::FixedWindow;
         small && self.windows.len() == 1 && !self.reserves
     }
 
@@ -103,31 +100,28 @@ impl Limit {
     }
 
     /// The most units that may count in a window, within the rate and with what the throttle lends.
-    fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
-        let quota = rate.quota().saturating_mul(multiply);
+    pub(crate) fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
+        let quota = rate.times(multiply);
         let base = match self.algorithm {
             Algorithm::Gcra { burst } => {
                 burst.map_or(quota, |burst| burst.saturating_mul(multiply))
             }
             Algorithm::LeakyBucket { max_delay } => {
-                let waiting = max_delay.0 / gcra::interval(quota, rate.window());
+                let waiting = max_delay.0 / rate.interval(multiply);
                 u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(1)
             }
             _ => quota,
         };
         let ceiling = self.throttle.ceiling(base);
-        match self.algorithm {
+        let most = match self.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let most = gcra::most(gcra::interval(quota, rate.window()));
-                (base.min(most), ceiling.min(most))
+                gcra::most(rate.interval(multiply))
             }
             // A ring never holds more, so that it never forgets either.
-            Algorithm::SlidingLog => {
-                let most = sliding_log::MAX_STAMPS;
-                (base.min(most), ceiling.min(most))
-            }
-            _ => (base, ceiling),
-        }
+            Algorithm::SlidingLog => sliding_log::MAX_STAMPS,
+            _ => u32::MAX,
+        };
+        (base.min(most), ceiling.min(most))
     }
 }
 
@@ -223,7 +217,7 @@ impl Cell<'_> {
 
     fn window(&self, index: usize, multiply: u32) -> Window<'_> {
         let rate = self.limit.windows[index];
-        let interval = gcra::interval(rate.quota().saturating_mul(multiply), rate.window());
+        let interval = rate.interval(multiply);
         Window {
             limit: self.limit,
             rate,
@@ -247,7 +241,7 @@ impl Cell<'_> {
             let mut reading = Reading {
                 standing: Standing::Within,
                 window: index as u8,
-                quota: window.rate.quota().saturating_mul(multiply),
+                quota: window.rate.times(multiply),
                 remaining: base.saturating_sub(total),
                 wait: Nanos::ZERO,
                 reset: Nanos::ZERO,
@@ -377,8 +371,7 @@ impl Cell<'_> {
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 for (index, rate) in each {
-                    let quota = rate.quota().saturating_mul(multiply);
-                    let interval = gcra::interval(quota, rate.window());
+                    let interval = rate.interval(multiply);
                     gcra::apply(&mut state[index * gcra::WORDS..], now, interval, cost);
                 }
             }
@@ -386,12 +379,15 @@ impl Cell<'_> {
     }
 
     /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now`.
-    /// Needs room for `used` units, as [`Cell::apply`] does.
+    /// Needs room for `used` units, as [`Cell::apply`] does. A cell that was converted to a limit
+    /// without reservations counts the reserved units already.
     pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
         if self.limit.reserves {
             self.words[0] = self.words[0].saturating_sub(reserved);
+            self.commit(now, used, multiply);
+        } else {
+            self.commit(now, used.saturating_sub(reserved), multiply);
         }
-        self.commit(now, used, multiply);
     }
 
     /// From when on the state is equal to a fresh one if nothing more happens; the end of time while
@@ -435,18 +431,25 @@ impl Cell<'_> {
 
     /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
     /// window than `old` would have counted there, or all that the window admits, so that a changed
-    /// limit forgives nothing. Needs [`Limit::max_words`].
+    /// limit forgives nothing. A log hands its stamps on to a log; from other shapes all that counts
+    /// in some window counts from `now`. Needs [`Limit::max_words`].
     pub fn convert_from(&mut self, old: &Cell<'_>, now: Nanos) {
-        // With the largest plan, for which the shortest interval counts the most units.
-        let multiply = old.limit.max_multiply;
-        let windows = 0..old.limit.windows.len();
-        let counted = windows.map(|index| old.window(index, multiply).used(now));
-        let mut counted = counted.max().unwrap_or(0);
-        let pending = old.pending();
-        if self.limit.reserves {
-            self.words[0] = pending;
+        let log = Algorithm::SlidingLog;
+        let mut counted = 0;
+        if self.limit.algorithm == log && old.limit.algorithm == log {
+            let state = &mut self.words[self.limit.pending_words()..];
+            sliding_log::convert((old.limit, old.state()), (self.limit, state), now);
         } else {
-            counted = counted.saturating_add(pending);
+            // With the largest plan, for which the shortest interval counts the most units.
+            let multiply = old.limit.max_multiply;
+            let windows = 0..old.limit.windows.len();
+            let most = windows.map(|index| old.window(index, multiply).used(now));
+            counted = most.max().unwrap_or(0);
+        }
+        if self.limit.reserves {
+            self.words[0] = old.pending();
+        } else {
+            counted = counted.saturating_add(old.pending());
         }
         match self.limit.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
@@ -454,7 +457,7 @@ impl Cell<'_> {
                 for (index, rate) in self.limit.windows.iter().enumerate() {
                     // More than all of it would keep the key waiting for longer than any window.
                     let counted = counted.min(self.limit.bounds(rate, 1).1);
-                    let interval = gcra::interval(rate.quota(), rate.window());
+                    let interval = rate.interval(1);
                     gcra::apply(&mut state[index * gcra::WORDS..], now, interval, counted);
                 }
             }

@@ -12,11 +12,6 @@ use crate::clock::Nanos;
 /// Words of each window.
 pub(super) const WORDS: usize = 2;
 
-/// Time between two units of a steady flow.
-pub(super) fn interval(quota: u32, window: Nanos) -> u64 {
-    window.0.div_ceil(u64::from(quota.max(1))).max(1)
-}
-
 /// The largest burst: what comes back within 2^62 ns, 146 years. With more, arrival times would pass
 /// the end of time and forget.
 pub(super) fn most(interval: u64) -> u32 {

@@ -1,6 +1,6 @@
 //! The sentence that a limit guarantees, and what a key of it costs.
 
-use super::{Algorithm, Limit, Rate, Throttle, gcra, multi_level, sliding_window};
+use super::{Algorithm, Limit, Rate, Throttle, multi_level, sliding_window};
 use crate::clock::Nanos;
 
 /// Bytes of a table entry, with the room that a table at its usual fill leaves free.
@@ -65,7 +65,7 @@ impl Limit {
             ),
             Algorithm::Gcra { burst } => {
                 let burst = u64::from(burst.unwrap_or(quota));
-                let interval = gcra::interval(quota, rate.window());
+                let interval = rate.interval(1);
                 let most = burst + rate.window().0.div_ceil(interval) - 1;
                 format!(
                     "never more than {burst} at once, then one each {}, up to {most} in some {span}",
@@ -74,7 +74,7 @@ impl Limit {
             }
             Algorithm::LeakyBucket { max_delay } => format!(
                 "one each {}, early ones held back for at most {}",
-                self::span(Nanos(gcra::interval(quota, rate.window()))),
+                self::span(Nanos(rate.interval(1))),
                 self::span(max_delay)
             ),
         }

@@ -89,6 +89,13 @@ pub enum Algorithm {
     },
 }
 
+impl Algorithm {
+    /// Whether it remembers an arrival time instead of counts.
+    pub(crate) fn is_gcra(self) -> bool {
+        matches!(self, Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. })
+    }
+}
+
 /// What happens above the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttle {

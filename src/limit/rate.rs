@@ -57,6 +57,17 @@ impl Rate {
     pub fn window(self) -> Nanos {
         self.window
     }
+
+    /// Units, with the plan's multiplier.
+    pub fn times(self, multiply: u32) -> u32 {
+        self.quota.saturating_mul(multiply)
+    }
+
+    /// Nanoseconds between two units of a steady flow, rounded up, for rounding down would admit more.
+    pub(crate) fn interval(self, multiply: u32) -> u64 {
+        let quota = u64::from(self.times(multiply).max(1));
+        self.window.0.div_ceil(quota).max(1)
+    }
 }
 
 impl FromStr for Rate {

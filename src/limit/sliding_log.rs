@@ -149,6 +149,25 @@ pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u3
     target[1] = words[1];
 }
 
+/// Writes the stamps of another limit's log into a fresh one, in its ticks and never earlier than they
+/// were: those inside its longest window, the newest of them if they are too many.
+pub(super) fn convert(from: (&Limit, &[u32]), to: (&Limit, &mut [u32]), now: Nanos) {
+    let ((before, words), (limit, target)) = (from, to);
+    let old = Log::new(before, words, now);
+    let Some(newest) = old.newest() else { return };
+    let (shift, last) = (shift(limit), old.len() - 1);
+    let capacity = (target.len() - HEAD).min(MAX_STAMPS as usize);
+    let first = old.first_inside(ticks(before.longest().min(limit.longest()), old.shift));
+    let first = first.max(old.len().saturating_sub(capacity));
+    for (place, from) in (first..=last).enumerate() {
+        let behind = old.stamp(last).wrapping_sub(old.stamp(from));
+        let stamp = ticks(Nanos((newest - u64::from(behind)) << old.shift), shift);
+        target[HEAD + place] = stamp as u32;
+        target[0] = place as u32 + 1;
+        target[1] = (stamp >> 32) as u32;
+    }
+}
+
 /// Stamps `cost` units.
 pub(super) fn apply(limit: &Limit, words: &mut [u32], now: Nanos, cost: u32) {
     let log = Log::new(limit, words, now);

@@ -3,6 +3,8 @@
 
 mod memory;
 
+use std::sync::Arc;
+
 use crate::limit::{Fingerprint, Limit};
 
 pub use memory::{Error, Memory, Settings, Usage};
@@ -10,6 +12,21 @@ pub use memory::{Error, Memory, Settings, Usage};
 /// The number a store gives to a limit that was registered with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u16);
+
+/// A limit that was registered. Its slot is not given to another limit before all clones are dropped
+/// and no count is left.
+#[derive(Clone, Debug)]
+pub struct Registered {
+    slot: Slot,
+    _held: Arc<()>,
+}
+
+impl Registered {
+    /// Its number.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+}
 
 /// One limit's part of one request.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +43,8 @@ pub struct Item<'a> {
     pub multiply: u32,
     /// Decides for itself and changes nothing for the others.
     pub shadow: bool,
-    /// Wider networks that must have room too (IPv6 keys), nearest first.
+    /// Wider networks that must have room too (IPv6 keys), nearest first. With [`Limit::reserves`]
+    /// they are charged at settlement only, what was used.
     pub parents: &'a [Parent],
 }
 

@@ -14,6 +14,7 @@ use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE, parse_name};
 use super::limit::{LIMIT, limit};
 use super::listen::{ADMIN, LISTENER, SERVER, UPSTREAM, admin, listener, upstream, wait};
 use super::{Wrong, wrong};
+use crate::store::Settings;
 
 static PLAN: Table = Table {
     name: "a plan",
@@ -360,7 +361,7 @@ fn store(cx: &mut Cx, node: &Node) -> Option<usize> {
         let fields = STORE.open(cx, node)?;
         let size = fields
             .get("memory")
-            .and_then(|node| cx.size(node, 1 << 20, 1 << 40))?;
+            .and_then(|node| cx.size(node, Settings::LEAST as u64, Settings::MOST as u64))?;
         return Some(size.value);
     }
     const SCHEMES: [&str; 4] = ["redis", "rediss", "redis+cluster", "memcached"];

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::map::Map;
+use crate::store::Settings;
 
 /// Bytes of a page.
 const PAGE: usize = 16_384;
@@ -24,13 +25,17 @@ const RUN: u32 = CLASSES.len() as u32;
 const FREE: u32 = RUN + 1;
 /// No page, no block.
 const NONE: u32 = u32::MAX;
+/// Most pages: beyond, a block's number would not fit, or would be [`NONE`].
+const MOST: usize = NONE as usize / (PAGE / GRANULE);
+const _: () = assert!(Settings::MOST / 2 / PAGE <= MOST + 1);
 /// Bytes that the arena keeps outside the mapping for each page.
 pub(super) const PAGE_RECORD: usize = size_of::<Page>();
 
 /// A granule's number: how entries name blocks.
 pub(super) type Block = u32;
 
-/// What is known of a page; written under the lock of its class (or the pool's).
+/// What is known of a page. Its class changes under the pool's lock only, the rest under the lock of
+/// its class.
 #[derive(Debug)]
 struct Page {
     class: AtomicU32,
@@ -69,7 +74,7 @@ pub(super) struct Arena {
 
 impl Arena {
     pub(super) fn new(bytes: usize) -> io::Result<Arena> {
-        let count = bytes / PAGE;
+        let count = (bytes / PAGE).min(MOST);
         let page = || Page {
             class: AtomicU32::new(FREE),
             live: AtomicU32::new(0),
@@ -108,12 +113,7 @@ impl Arena {
     fn alloc_in(&self, class: usize) -> Option<Block> {
         let mut list = self.classes[class].lock();
         if list.head == NONE {
-            let number = self.new_page()?;
-            let page = &self.pages[number as usize];
-            page.class.store(class as u32, Relaxed);
-            page.live.store(0, Relaxed);
-            page.free.store(NONE, Relaxed);
-            page.fresh.store(0, Relaxed);
+            let number = self.new_page(class)?;
             list.push(&self.pages, number);
         }
         let number = list.head;
@@ -136,7 +136,8 @@ impl Arena {
         Some(block)
     }
 
-    fn new_page(&self) -> Option<u32> {
+    /// A page of the pool, which is no longer free when the pool is unlocked.
+    fn new_page(&self, class: usize) -> Option<u32> {
         let mut pool = self.pool.lock();
         let number = if pool.free.head != NONE {
             let number = pool.free.head;
@@ -148,6 +149,11 @@ impl Arena {
             pool.fresh += 1;
             number
         };
+        let page = &self.pages[number as usize];
+        page.class.store(class as u32, Relaxed);
+        page.live.store(0, Relaxed);
+        page.free.store(NONE, Relaxed);
+        page.fresh.store(0, Relaxed);
         self.used.fetch_add(PAGE, Relaxed);
         Some(number)
     }
@@ -176,7 +182,7 @@ impl Arena {
     fn free_run(&self, end: usize, count: usize) -> Option<usize> {
         let mut length = 0;
         for number in 0..end {
-            // A page out of the pool is marked free only under the pool's lock, which the caller has.
+            // Pages become free, and cease to be, under the pool's lock only, which the caller has.
             let free = self.pages[number].class.load(Relaxed) == FREE;
             length = if free { length + 1 } else { 0 };
             if length == count {
@@ -316,5 +322,35 @@ mod tests {
         }
         assert!(arena.used() <= CLASSES.len() * PAGE, "pages come back");
         assert!(arena.alloc(3 * PAGE / 4).is_some(), "a run of freed pages");
+    }
+
+    #[test]
+    fn threads_never_share_a_block() {
+        let arena = Arena::new(64 * PAGE).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 1..=4u32 {
+                let arena = &arena;
+                scope.spawn(move || {
+                    let mut owner = ();
+                    for round in 0..50_000 {
+                        // Runs of two pages among pages of one block: both find what is free.
+                        let words = if (round + thread) % 2 == 0 {
+                            5_000
+                        } else {
+                            2_048
+                        };
+                        let blocks: Vec<Block> =
+                            (0..4).filter_map(|_| arena.alloc(words)).collect();
+                        for block in &blocks {
+                            arena.words(&mut owner, *block)[..2].fill(thread);
+                        }
+                        for block in blocks {
+                            assert_eq!(arena.words(&mut owner, block)[..2], [thread; 2]);
+                            arena.free(block);
+                        }
+                    }
+                });
+            }
+        });
     }
 }

@@ -1,7 +1,6 @@
 //! Cells in their places: finds them, makes room for them, moves them, and evicts those that are
 //! equal to fresh. It never drops a cell that still counts something.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::arena::{Arena, Block};
@@ -79,7 +78,7 @@ impl Cells {
     ) -> R {
         let (state, key) = (held.state(at), owner.spot.key());
         let mut inline = split(state);
-        let words = match owner.info.inline {
+        let words = match owner.info.inline() {
             true => &mut inline[..],
             false => self.arena.words(held, state as Block),
         };
@@ -100,7 +99,7 @@ impl Cells {
         write: impl FnOnce(&mut Cell<'_>) -> R,
     ) -> R {
         let (state, key, limit) = (held.state(at), owner.spot.key(), owner.limit);
-        if owner.info.inline {
+        if owner.info.inline() {
             let mut words = split(state);
             let result = write(&mut Cell {
                 limit,
@@ -121,16 +120,20 @@ impl Cells {
         result
     }
 
+    /// The entry of `owner`, whichever shape of its scope it has.
+    pub(super) fn find(&self, held: &mut Held<'_>, owner: &Owner<'_>) -> Option<At> {
+        let scope = |slot| self.slots.get(Slot(slot)).map(Info::scope);
+        let own = |slot| slot == owner.slot.0 || scope(slot) == Some(owner.info.scope());
+        let at = held.find(&owner.spot, own)?;
+        held.pin(at);
+        Some(at)
+    }
+
     /// The cell of `owner`; one of an older shape of the same scope is converted first.
     pub(super) fn locate(&self, held: &mut Held<'_>, owner: &Owner<'_>, now: Nanos) -> Found {
-        let scope = owner.info.scope;
-        let own = |slot| {
-            slot == owner.slot.0 || self.slots.get(Slot(slot)).is_some_and(|i| i.scope == scope)
-        };
-        let Some(at) = held.find(&owner.spot, own) else {
+        let Some(at) = self.find(held, owner) else {
             return Found::Nothing;
         };
-        held.pin(at);
         let slot = held.mark(at).map_or(owner.slot.0, |mark| mark.slot());
         if slot == owner.slot.0 || self.convert(held, at, Slot(slot), owner, now) {
             Found::Here(at)
@@ -150,7 +153,7 @@ impl Cells {
         let Some(info) = self.slots.get(old) else {
             return false;
         };
-        let limit = Arc::clone(&info.limit.read());
+        let limit = info.limit();
         let before = Owner {
             info,
             slot: old,
@@ -166,7 +169,7 @@ impl Cells {
         };
         self.look(held, at, &before, |old| cell.convert_from(old, now));
         let fresh_at = cell.fresh_at();
-        let after = if owner.info.inline {
+        let after = if owner.info.inline() {
             let mut words = [0; 2];
             cell.move_to(now, &mut words);
             join(words)
@@ -179,9 +182,11 @@ impl Cells {
             cell.move_to(now, words);
             placed(block, fresh_at)
         };
+        // Once no entry has it, a slot may be given to another limit.
+        let inline = info.inline();
         held.set_slot(at, owner.slot.0);
         held.set_state(at, after);
-        if !info.inline {
+        if !inline {
             self.arena.free(state as Block);
         }
         true
@@ -197,11 +202,11 @@ impl Cells {
         cost: u32,
     ) -> Option<At> {
         if let Some(at) = at {
-            let grown = owner.info.inline || self.grow(held, at, owner, now, cost);
+            let grown = owner.info.inline() || self.grow(held, at, owner, now, cost);
             return grown.then_some(at);
         }
         let at = self.place(held, &owner.spot, now)?;
-        let state = if owner.info.inline {
+        let state = if owner.info.inline() {
             0
         } else {
             let block = self.alloc(owner.limit.min_words(cost), now)?;
@@ -296,8 +301,8 @@ impl Cells {
         let Some(info) = self.slots.get(Slot(mark.slot())) else {
             return false;
         };
-        if info.inline {
-            let limit = Arc::clone(&info.limit.read());
+        if info.inline() {
+            let limit = info.limit();
             let cell = Cell {
                 limit: &limit,
                 key: mark.key(),
@@ -313,12 +318,10 @@ impl Cells {
     pub(super) fn remove(&self, held: &mut Held<'_>, at: At) {
         let Some(mark) = held.mark(at) else { return };
         let state = held.state(at);
+        let info = self.slots.get(Slot(mark.slot()));
+        let inline = info.is_none_or(Info::inline);
         held.clear(at);
         self.keys.fetch_sub(1, Relaxed);
-        let inline = self
-            .slots
-            .get(Slot(mark.slot()))
-            .is_none_or(|info| info.inline);
         if !mark.network() && !inline {
             self.arena.free(state as Block);
         }

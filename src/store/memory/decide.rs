@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::cells::{Cells, Found, Owner};
 use super::hedge;
 use super::networks::{Budget, Room};
-use super::sketch::{Open, Sketch};
+use super::sketch::Sketch;
 use super::table::{At, Held, Spot};
 use crate::clock::Nanos;
 use crate::limit::{Cell, Reading, Standing};
@@ -28,7 +28,20 @@ pub(super) struct Part<'a> {
     pub(super) before: u32,
     /// Whether the cell takes the units; else the sketch does.
     pub(super) room: bool,
+    /// Networks that must have room.
     nets: Range<usize>,
+}
+
+impl Part<'_> {
+    /// Networks that are charged now. Where the key reserves they are charged what was used, when
+    /// that is known, and may until then admit as much too many as is open.
+    fn charged(&self) -> Range<usize> {
+        if self.item.limit.reserves {
+            0..0
+        } else {
+            self.nets.clone()
+        }
+    }
 }
 
 /// A network of an item.
@@ -68,13 +81,13 @@ impl<'a> Call<'a> {
         let mut nets = Nets::new();
         for item in items {
             let info = cells.slots.get(item.slot)?;
-            let spot = cells.table.spot(info.seed, item.key, false);
+            let spot = cells.table.spot(info.seed(), item.key, false);
             let start = nets.len();
             let rate = item.limit.windows.last()?;
             for parent in item.parents {
                 nets.push(Net {
-                    spot: cells.table.spot(info.seed, parent.key, true),
-                    budget: Budget::new(*rate, item.multiply, parent.factor),
+                    spot: cells.table.spot(info.seed(), parent.key, true),
+                    budget: Budget::new(item.limit, rate, item.multiply, parent.factor),
                     at: None,
                     created: false,
                     before: 0,
@@ -144,18 +157,12 @@ impl<'a> Call<'a> {
             Found::Here(at) => part.at = Some(at),
             Found::Stuck => part.stuck = true,
         }
-        let scope = part.owner.info.scope;
         for net in &mut self.nets[part.nets.clone()] {
-            let own = |slot| {
-                self.cells
-                    .slots
-                    .get(super::Slot(slot))
-                    .is_some_and(|i| i.scope == scope)
+            let owner = Owner {
+                spot: net.spot,
+                ..part.owner
             };
-            net.at = self.held.find(&net.spot, own);
-            if let Some(at) = net.at {
-                self.held.pin(at);
-            }
+            net.at = self.cells.find(&mut self.held, &owner);
         }
     }
 
@@ -177,15 +184,14 @@ impl<'a> Call<'a> {
                 self.assume_room(*index);
             }
         }
-        if !roomy || self.sketch.active(self.now) {
-            let mut open = self.sketch.open(self.now);
+        if !roomy || self.sketch_active(which) {
             for index in which {
-                self.hedge(&mut open, *index, &mut readings[*index]);
+                self.hedge(*index, &mut readings[*index]);
             }
             admitted = admits(readings);
             if admitted && self.consume {
                 for index in which {
-                    self.charge(&mut open, *index);
+                    self.charge(*index);
                 }
             }
         }
@@ -201,6 +207,12 @@ impl<'a> Call<'a> {
             }
         }
         admitted
+    }
+
+    fn sketch_active(&self, which: &[usize]) -> bool {
+        let limits = which.iter().map(|index| self.parts[*index].item.limit);
+        self.sketch
+            .active(self.now, limits.flat_map(hedge::windows))
     }
 
     fn count_before(&mut self, earlier: &[usize], index: usize) {
@@ -277,7 +289,7 @@ impl<'a> Call<'a> {
         part.at = part.at.or(room);
         roomy &= part.room;
         let slot = part.item.slot;
-        for index in part.nets.clone() {
+        for index in part.charged() {
             let (earlier, rest) = self.nets.split_at_mut(index);
             let net = &mut rest[0];
             let twin = earlier
@@ -303,23 +315,24 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn hedge(&mut self, open: &mut Open<'_>, index: usize, reading: &mut Reading) {
-        let part = &self.parts[index];
-        hedge::cell(open, self.cells, &mut self.held, part, self.now, reading);
+    fn hedge(&mut self, index: usize, reading: &mut Reading) {
+        let (sketch, now, part) = (self.sketch, self.now, &self.parts[index]);
+        hedge::cell(sketch, self.cells, &mut self.held, part, now, reading);
         for net in &self.nets[part.nets.clone()] {
             let arrival = net.at.map_or(0, |at| self.held.state(at));
-            hedge::network(open, net, arrival, part.item, self.now, reading);
+            hedge::network(sketch, net, arrival, part.item, now, reading);
         }
     }
 
-    fn charge(&self, open: &mut Open<'_>, index: usize) {
-        let part = &self.parts[index];
+    fn charge(&self, index: usize) {
+        let (sketch, now, part) = (self.sketch, self.now, &self.parts[index]);
+        let Item { limit, cost, .. } = *part.item;
         if !part.room {
-            hedge::charge(open, part.item.limit, part.owner.spot.hash, part.item.cost);
-            self.sketch.count_decision();
+            hedge::charge(sketch, limit, now, part.owner.spot.hash, cost);
+            sketch.count_decision();
         }
-        for net in self.nets[part.nets.clone()].iter().filter(|net| !net.room) {
-            open.charge(net.spot.hash, part.item.limit.longest(), part.item.cost);
+        for net in self.nets[part.charged()].iter().filter(|net| !net.room) {
+            sketch.charge(now, net.spot.hash, hedge::longest(limit), cost);
         }
     }
 
@@ -334,7 +347,7 @@ impl<'a> Call<'a> {
             }),
             None => reading.remaining = reading.remaining.saturating_sub(total),
         }
-        for net in self.nets[part.nets.clone()].iter().filter(|net| net.room) {
+        for net in self.nets[part.charged()].iter().filter(|net| net.room) {
             let Some(at) = net.at else { continue };
             let arrival = self.held.state(at);
             self.held

@@ -3,38 +3,14 @@
 
 use super::cells::Cells;
 use super::decide::{Net, Part};
-use super::sketch::{Estimate, Open, shared};
+use super::sketch::{Estimate, Sketch, shared};
 use super::table::Held;
 use crate::clock::Nanos;
-use crate::limit::{Algorithm, Limit, Rate, Reading, Standing};
+use crate::limit::{Algorithm, Limit, Reading, Standing};
 use crate::store::Item;
 
-/// Time between two units of a steady flow.
-fn interval(rate: &Rate, multiply: u32) -> u64 {
-    let quota = u64::from(rate.quota().saturating_mul(multiply).max(1));
-    rate.window().0.div_ceil(quota).max(1)
-}
-
-/// Units that a fresh cell admits at once: within the rate, and with what the throttle lends.
-fn bounds(limit: &Limit, rate: &Rate, multiply: u32) -> (u32, u32) {
-    let quota = rate.quota().saturating_mul(multiply);
-    let base = match limit.algorithm {
-        Algorithm::Gcra { burst } => burst.map_or(quota, |burst| burst.saturating_mul(multiply)),
-        Algorithm::LeakyBucket { max_delay } => {
-            let waiting = max_delay.0 / interval(rate, multiply);
-            u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(1)
-        }
-        _ => quota,
-    };
-    (base, limit.throttle.ceiling(base))
-}
-
-fn shapes(limit: &Limit) -> bool {
-    matches!(
-        limit.algorithm,
-        Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. }
-    )
-}
+/// Reservations in the sketch are taken to be settled within this.
+pub(super) const RESERVED_AT_MOST: Nanos = Nanos::from_secs(60);
 
 /// Makes `reading` a refusal by the longest window, unless something worse refused already.
 pub(super) fn refuse(reading: &mut Reading, item: &Item<'_>, remaining: u32, wait: Nanos) {
@@ -44,8 +20,8 @@ pub(super) fn refuse(reading: &mut Reading, item: &Item<'_>, remaining: u32, wai
     if reading.standing.admits() || wait > reading.wait {
         let last = item.limit.windows.len().saturating_sub(1);
         reading.window = last as u8;
-        let quota = item.limit.windows.get(last).map_or(0, |rate| rate.quota());
-        reading.quota = quota.saturating_mul(item.multiply);
+        let rate = item.limit.windows.get(last);
+        reading.quota = rate.map_or(0, |rate| rate.times(item.multiply));
         reading.remaining = remaining.min(reading.remaining);
         reading.reset = wait;
     }
@@ -66,7 +42,7 @@ fn wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
 
 /// Holds a cell's reading against the sketch.
 pub(super) fn cell(
-    open: &mut Open<'_>,
+    sketch: &Sketch,
     cells: &Cells,
     held: &mut Held<'_>,
     part: &Part<'_>,
@@ -75,7 +51,8 @@ pub(super) fn cell(
 ) {
     let (item, limit) = (part.item, part.item.limit);
     for (index, rate) in limit.windows.iter().enumerate() {
-        let estimate = open.estimate(part.owner.spot.hash, rate.window());
+        let window = remembered(limit, rate.window());
+        let estimate = sketch.estimate(now, part.owner.spot.hash, window);
         if estimate.units == 0 && part.room {
             continue;
         }
@@ -83,11 +60,11 @@ pub(super) fn cell(
             Some(at) => cells.look(held, at, &part.owner, |cell| cell.used(now, index)),
             None => 0,
         };
-        if shapes(limit) {
+        if limit.algorithm.is_gcra() {
             // The cell knows time only; in a plan's smaller intervals that is more units.
             used = used.saturating_mul(item.multiply);
         }
-        let (base, ceiling) = bounds(limit, rate, item.multiply);
+        let (base, ceiling) = limit.bounds(rate, item.multiply);
         let counted = used
             .saturating_add(estimate.units)
             .saturating_add(part.before);
@@ -105,7 +82,7 @@ pub(super) fn cell(
                 wait(&estimate, others, item.cost, ceiling),
             );
             reading.window = index as u8;
-            reading.quota = rate.quota().saturating_mul(item.multiply);
+            reading.quota = rate.times(item.multiply);
         } else if reading.standing.admits() {
             if total > base {
                 reading.standing = Standing::Over;
@@ -113,10 +90,12 @@ pub(super) fn cell(
             if remaining < reading.remaining {
                 reading.remaining = remaining;
                 reading.window = index as u8;
-                reading.quota = rate.quota().saturating_mul(item.multiply);
+                reading.quota = rate.times(item.multiply);
             }
             if matches!(limit.algorithm, Algorithm::LeakyBucket { .. }) {
-                let queue = interval(rate, item.multiply).saturating_mul(u64::from(counted));
+                let queue = rate
+                    .interval(item.multiply)
+                    .saturating_mul(u64::from(counted));
                 reading.delay = reading.delay.max(Nanos(queue));
             }
         }
@@ -125,14 +104,14 @@ pub(super) fn cell(
 
 /// Holds a network's room against the sketch.
 pub(super) fn network(
-    open: &mut Open<'_>,
+    sketch: &Sketch,
     net: &Net,
     arrival: u64,
     item: &Item<'_>,
     now: Nanos,
     reading: &mut Reading,
 ) {
-    let estimate = open.estimate(net.spot.hash, item.limit.longest());
+    let estimate = sketch.estimate(now, net.spot.hash, longest(item.limit));
     if estimate.units == 0 {
         return;
     }
@@ -145,12 +124,34 @@ pub(super) fn network(
 }
 
 /// Counts `cost` units in every window; windows of one rung share the charge.
-pub(super) fn charge(open: &mut Open<'_>, limit: &Limit, hash: u64, cost: u32) {
+pub(super) fn charge(sketch: &Sketch, limit: &Limit, now: Nanos, hash: u64, cost: u32) {
     let mut last: Option<Nanos> = None;
-    for rate in &limit.windows {
-        if last.is_none_or(|before| !shared(before, rate.window())) {
-            open.charge(hash, rate.window(), cost);
+    for window in windows(limit) {
+        if last.is_none_or(|before| !shared(before, window)) {
+            sketch.charge(now, hash, window, cost);
         }
-        last = Some(rate.window());
+        last = Some(window);
+    }
+}
+
+/// The windows in which the sketch counts for a limit.
+pub(super) fn windows(limit: &Limit) -> impl Iterator<Item = Nanos> {
+    limit
+        .windows
+        .iter()
+        .map(|rate| remembered(limit, rate.window()))
+}
+
+/// The longest of [`windows`], in which networks are counted.
+pub(super) fn longest(limit: &Limit) -> Nanos {
+    remembered(limit, limit.longest())
+}
+
+/// A reservation counts while it is open, however short the window.
+fn remembered(limit: &Limit, window: Nanos) -> Nanos {
+    if limit.reserves {
+        window.max(RESERVED_AT_MOST)
+    } else {
+        window
     }
 }

@@ -101,20 +101,4 @@ impl Map {
             )
         }
     }
-
-    /// Asks the processor to fetch the two cache lines from `word` on.
-    #[inline]
-    pub(super) fn prefetch(&self, word: usize) {
-        if word + 32 > self.words {
-            return;
-        }
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect that a program can see, and both addresses are in bounds.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let at = self.base.as_ptr().add(word).cast::<i8>();
-            _mm_prefetch(at, _MM_HINT_T0);
-            _mm_prefetch(at.add(64), _MM_HINT_T0);
-        }
-    }
 }

@@ -10,6 +10,7 @@
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch`, `hedge` | the overflow sketch, and what it adds to a decision |
 //! | `networks` | budgets of the networks around an address |
+//! | `settle` | how a reservation ends |
 //! | `slots` | the limits that were registered |
 //! | `map` | zeroed memory on demand; the only unsafe code |
 
@@ -19,6 +20,7 @@ mod decide;
 mod hedge;
 mod map;
 mod networks;
+mod settle;
 mod sketch;
 mod slots;
 mod table;
@@ -31,37 +33,36 @@ use std::sync::atomic::Ordering::Relaxed;
 use smallvec::SmallVec;
 
 use self::arena::Arena;
-use self::cells::{Cells, Found, Owner};
+use self::cells::{Cells, Owner};
 use self::decide::Call;
 use self::sketch::Sketch;
 use self::table::Table;
-use super::{Item, Slot};
+use super::{Item, Registered, Slot};
 use crate::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, Reading};
-
-/// Reservations in the sketch are taken to be settled within this.
-const RESERVED_AT_MOST: Nanos = Nanos::from_secs(60);
 
 /// What a store is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes that all counts together may take, at least [`Settings::LEAST`].
+    /// Bytes that all counts together may take, from [`Settings::LEAST`] to [`Settings::MOST`].
     pub budget: usize,
 }
 
 impl Settings {
     /// The smallest budget: 1 MiB.
     pub const LEAST: usize = 1 << 20;
+    /// The largest budget, 128 GiB: half of it is the arena, whose blocks have numbers of 32 bits.
+    pub const MOST: usize = 128 << 30;
 }
 
 /// Why a store cannot be made or cannot take a limit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The budget is below [`Settings::LEAST`].
-    #[error("the store needs at least {least} bytes", least = Settings::LEAST)]
+    /// The budget is below [`Settings::LEAST`] or above [`Settings::MOST`].
+    #[error("the store takes {least} to {most} bytes", least = Settings::LEAST, most = Settings::MOST)]
     Budget,
-    /// Too many shapes of limits since the start.
-    #[error("more than {most} limits were registered since the start", most = slots::Slots::MOST)]
+    /// Too many limits that are in use or still count something.
+    #[error("more than {most} limits are in use", most = slots::Slots::MOST)]
     Slots,
     /// The system gives no memory.
     #[error("the system gives no memory for the store: {0}")]
@@ -93,7 +94,7 @@ impl Memory {
     /// Splits the budget once: a quarter for the table, half for the arena, the rest for sketches.
     pub fn new(settings: Settings) -> Result<Memory, Error> {
         let budget = settings.budget;
-        if budget < Settings::LEAST {
+        if !(Settings::LEAST..=Settings::MOST).contains(&budget) {
             return Err(Error::Budget);
         }
         let (entries, blocks) = (budget / 4, budget / 2);
@@ -109,11 +110,12 @@ impl Memory {
 
     /// The slot of a limit. A scope keeps its slot while its limit keeps its shape, so that counters
     /// survive edited quotas; cells of an older shape are converted when they are next met.
-    pub fn register(&self, scope: &str, limit: &Limit) -> Result<Slot, Error> {
-        for rate in &limit.windows {
-            self.sketch.prepare(rate.window());
+    pub fn register(&self, scope: &str, limit: &Limit) -> Result<Registered, Error> {
+        for window in hedge::windows(limit) {
+            self.sketch.prepare(window);
         }
-        self.cells.slots.register(scope, limit)
+        let Cells { slots, table, .. } = &self.cells;
+        slots.register(scope, limit, || table.slots())
     }
 
     /// Takes all items that are not shadows, or none of them; each shadow takes when it alone admits.
@@ -154,107 +156,33 @@ impl Memory {
         }
     }
 
-    /// Ends a reservation that [`Memory::take`] made for `item`: `used` units count from `now`.
-    pub fn settle(&self, item: &Item<'_>, used: u32, now: Nanos) {
-        let Item {
-            limit,
-            slot,
-            key,
-            cost: reserved,
-            multiply,
-            ..
-        } = *item;
+    /// Ends a reservation that [`Memory::take`] made for `item`: `used` units count from `now`, in the
+    /// item's networks too. `sketched` is what the reading of the reservation said.
+    pub fn settle(&self, item: &Item<'_>, sketched: bool, used: u32, now: Nanos) {
+        settle::settle(&self.cells, &self.sketch, item, sketched, used, now);
+    }
+
+    /// Forgets what a key has used under a limit; false when it has no cell. What the overflow sketch
+    /// counted for it and what its networks have used stays, for others share both: a key whose
+    /// reading was [sketched](Reading::sketched) is free only when the sketch has forgotten it.
+    pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
-            return;
+            return false;
         };
-        let spot = self.cells.table.spot(info.seed, key, false);
+        let spot = self.cells.table.spot(info.seed(), key, false);
+        let mut held = decide::hold(&self.cells, std::iter::once(spot));
+        let limit = &info.limit();
         let owner = Owner {
             spot,
             slot,
             info,
             limit,
         };
-        let mut held = decide::hold(&self.cells, std::iter::once(spot));
-        let found = self.cells.locate(&mut held, &owner, now);
-        let at = match found {
-            Found::Here(at) => Some(at),
-            Found::Nothing if !self.sketched(&owner, now) => None,
-            Found::Nothing | Found::Stuck => {
-                return self.settle_sketched(&owner, reserved, used, now);
-            }
-        };
-        if at.is_none() && used == 0 {
-            return;
+        let found = self.cells.find(&mut held, &owner);
+        if let Some(at) = found {
+            self.cells.remove(&mut held, at);
         }
-        match self.cells.room(&mut held, at, &owner, now, used) {
-            Some(at) => self.cells.change(&mut held, at, &owner, |cell| {
-                cell.settle(now, reserved, used, multiply)
-            }),
-            None => {
-                if let Some(at) = at {
-                    self.cells.change(&mut held, at, &owner, |cell| {
-                        cell.settle(now, reserved, 0, multiply)
-                    });
-                }
-                hedge::charge(&mut self.sketch.open(now), limit, spot.hash, used);
-            }
-        }
-    }
-
-    fn sketched(&self, owner: &Owner<'_>, now: Nanos) -> bool {
-        let hash = owner.spot.hash;
-        self.sketch.active(now) && {
-            let mut open = self.sketch.open(now);
-            let mut windows = owner.limit.windows.iter();
-            windows.any(|rate| open.estimate(hash, rate.window()).units > 0)
-        }
-    }
-
-    /// The sketch counted the reservation when it was made and gives nothing back. A unit that counts
-    /// from `now` must outlive the epoch of its reservation, so it is counted again when that may be
-    /// the epoch before.
-    fn settle_sketched(&self, owner: &Owner<'_>, reserved: u32, used: u32, now: Nanos) {
-        let mut open = self.sketch.open(now);
-        let young = owner
-            .limit
-            .windows
-            .iter()
-            .any(|r| open.younger(r.window(), RESERVED_AT_MOST));
-        let units = if young {
-            used
-        } else {
-            used.saturating_sub(reserved)
-        };
-        hedge::charge(&mut open, owner.limit, owner.spot.hash, units);
-    }
-
-    /// Forgets what a key has used under a limit; false when it has no cell.
-    pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
-        let Some(info) = self.cells.slots.get(slot) else {
-            return false;
-        };
-        let spot = self.cells.table.spot(info.seed, key, false);
-        let mut held = decide::hold(&self.cells, std::iter::once(spot));
-        let own = |other| {
-            self.cells
-                .slots
-                .get(Slot(other))
-                .is_some_and(|i| i.scope == info.scope)
-        };
-        let Some(at) = held.find(&spot, own) else {
-            return false;
-        };
-        self.cells.remove(&mut held, at);
-        true
-    }
-
-    /// Starts fetching what a decision about `key` will read.
-    pub fn prefetch(&self, slot: Slot, key: Fingerprint) {
-        if let Some(info) = self.cells.slots.get(slot) {
-            self.cells
-                .table
-                .prefetch(&self.cells.table.spot(info.seed, key, false));
-        }
+        found.is_some()
     }
 
     /// Evicts what is equal to fresh in the next `buckets` buckets; how many keys that were.

@@ -1,8 +1,10 @@
-//! Networks around an address: each has one arrival time that fits an entry. The arithmetic is that of
-//! the generic cell rate algorithm with a burst of the whole quota, so a network's wait is exact.
+//! Networks around an address: each has one arrival time that fits an entry. A budget is a multiple of
+//! what the limit's longest window admits to one key, soft part and burst included, so that a network
+//! never refuses its only client. The arithmetic is that of the generic cell rate algorithm with a
+//! burst of the whole budget: a wait is exact, and one window may see up to twice the budget.
 
 use crate::clock::Nanos;
-use crate::limit::Rate;
+use crate::limit::{Limit, Rate};
 
 /// A network's budget in the longest window of a limit.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +12,7 @@ pub(super) struct Budget {
     /// Time between two units of a steady flow.
     interval: u64,
     /// Units of a burst.
-    pub(super) quota: u64,
+    quota: u64,
 }
 
 /// What a network says to a request.
@@ -25,12 +27,22 @@ pub(super) enum Room {
 }
 
 impl Budget {
-    pub(super) fn new(rate: Rate, multiply: u32, factor: u32) -> Budget {
-        let quota = u64::from(rate.quota()) * u64::from(multiply);
-        let quota = quota.saturating_mul(u64::from(factor)).max(1);
+    pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> Budget {
+        let (quota, (_, ceiling)) = (rate.times(multiply), limit.bounds(rate, multiply));
+        // A burst does not come back any faster; what a soft limit lends in a window does.
+        let steady = if limit.algorithm.is_gcra() {
+            quota
+        } else {
+            ceiling
+        };
+        let factor = u64::from(factor.max(1));
         Budget {
-            interval: rate.window().0.div_ceil(quota).max(1),
-            quota,
+            interval: rate
+                .window()
+                .0
+                .div_ceil(u64::from(steady.max(1)) * factor)
+                .max(1),
+            quota: u64::from(quota.max(ceiling)) * factor,
         }
     }
 
@@ -73,7 +85,8 @@ mod tests {
     #[test]
     fn bursts_fill_and_waits_are_exact() {
         for (rate, factor) in [("7/s", 1), ("5/m", 4), ("3/h", 256), ("1000000000/s", 256)] {
-            let budget = Budget::new(rate.parse().unwrap(), 1, factor);
+            let rate = rate.parse().unwrap();
+            let budget = Budget::new(&Limit::hard(rate), &rate, 1, factor);
             let now = Nanos::from_secs(86_400);
             let mut arrival = 0;
             for left in (0..budget.quota.min(1_000)).rev() {

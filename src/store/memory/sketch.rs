@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::clock::Nanos;
 
@@ -54,62 +54,46 @@ struct Rung {
     charged: [bool; 2],
 }
 
-#[derive(Debug)]
-struct Rungs {
-    list: [Option<Rung>; LADDER.len()],
-    width: usize,
-}
-
-/// See the module.
+/// See the module. Each rung has its own lock, held for one key's counters at a time.
 #[derive(Debug)]
 pub(super) struct Sketch {
-    rungs: Mutex<Rungs>,
+    rungs: [Mutex<Option<Rung>>; LADDER.len()],
     bytes: usize,
-    until: AtomicU64,
+    /// When the last unit of each rung is forgotten, and of all of them.
+    ends: [AtomicU64; LADDER.len()],
+    end: AtomicU64,
     decided: AtomicU64,
-}
-
-/// The locked sketch.
-pub(super) struct Open<'a> {
-    rungs: MutexGuard<'a, Rungs>,
-    sketch: &'a Sketch,
-    now: Nanos,
 }
 
 impl Sketch {
     /// A sketch that never takes more than `bytes`.
     pub(super) fn new(bytes: usize) -> Sketch {
-        let rungs = Rungs {
-            list: [const { None }; LADDER.len()],
-            width: 0,
-        };
-        let zero = || AtomicU64::new(0);
         Sketch {
-            rungs: Mutex::new(rungs),
+            rungs: [const { Mutex::new(None) }; LADDER.len()],
             bytes,
-            until: zero(),
-            decided: zero(),
+            ends: [const { AtomicU64::new(0) }; LADDER.len()],
+            end: AtomicU64::new(0),
+            decided: AtomicU64::new(0),
         }
     }
 
     /// Has a rung for `window`. All rungs are halved when their number passes a power of two.
     pub(super) fn prepare(&self, window: Nanos) {
-        let mut rungs = self.rungs.lock();
+        let mut rungs = self.rungs.each_ref().map(|rung| rung.lock());
         let rung = rung_of(window);
-        if rungs.list[rung].is_some() {
+        if rungs[rung].is_some() {
             return;
         }
-        let count = rungs.list.iter().flatten().count() + 1;
+        let count = rungs.iter().filter(|rung| rung.is_some()).count() + 1;
         let each = self.bytes / count.next_power_of_two() / (2 * ROWS * size_of::<u16>());
         let width = 1 << each.max(16).ilog2();
         let width = if width > WIDEST { WIDEST } else { width };
-        for old in rungs.list.iter_mut().flatten() {
+        for old in rungs.iter_mut().filter_map(|rung| rung.as_mut()) {
             old.fold(width);
         }
-        rungs.width = width;
         let row = || vec![0; width];
         let epoch = || std::array::from_fn(|_| row());
-        rungs.list[rung] = Some(Rung {
+        *rungs[rung] = Some(Rung {
             length: Nanos::from_secs(LADDER[rung]).0,
             epoch: 0,
             rows: [epoch(), epoch()],
@@ -117,18 +101,11 @@ impl Sketch {
         });
     }
 
-    /// Whether some key may have units here: the one check on the usual path.
+    /// Whether some key may have units in one of these windows: the one check on the usual path.
     #[inline]
-    pub(super) fn active(&self, now: Nanos) -> bool {
-        now.0 < self.until.load(Relaxed)
-    }
-
-    pub(super) fn open(&self, now: Nanos) -> Open<'_> {
-        Open {
-            rungs: self.rungs.lock(),
-            sketch: self,
-            now,
-        }
+    pub(super) fn active(&self, now: Nanos, mut windows: impl Iterator<Item = Nanos>) -> bool {
+        let before = |end: &AtomicU64| now.0 < end.load(Relaxed);
+        before(&self.end) && windows.any(|window| before(&self.ends[rung_of(window)]))
     }
 
     /// Decisions made here so far.
@@ -142,12 +119,76 @@ impl Sketch {
 
     /// Bytes of all counters.
     pub(super) fn used(&self) -> usize {
-        let rungs = self.rungs.lock();
-        rungs.list.iter().flatten().count() * rungs.width * 2 * ROWS * size_of::<u16>()
+        let widths = self.rungs.iter();
+        let widths = widths.map(|rung| rung.lock().as_ref().map_or(0, Rung::width));
+        widths.sum::<usize>() * 2 * ROWS * size_of::<u16>()
+    }
+
+    /// What `read` makes of the rung of `window`, rolled to `now`.
+    fn with<R>(&self, now: Nanos, window: Nanos, read: impl FnOnce(&mut Rung) -> R) -> Option<R> {
+        let mut rung = self.rungs[rung_of(window)].lock();
+        let rung = rung.as_mut()?;
+        rung.roll(now);
+        Some(read(rung))
+    }
+
+    /// What `hash` has at least used in `window`.
+    pub(super) fn estimate(&self, now: Nanos, hash: u64, window: Nanos) -> Estimate {
+        let known = self.with(now, window, |rung| {
+            let places = places(hash, rung.width());
+            let units = |which| match rung.minimum(which, places) {
+                FULL => u32::MAX,
+                some => u32::from(some),
+            };
+            let current: u32 = units(0);
+            let ends = (rung.epoch + 1).saturating_mul(rung.length);
+            Estimate {
+                units: current.saturating_add(units(1)),
+                current,
+                left: Nanos(ends).since(now),
+                length: Nanos(rung.length),
+            }
+        });
+        known.unwrap_or(Estimate {
+            units: u32::MAX,
+            current: u32::MAX,
+            left: window,
+            length: window,
+        })
+    }
+
+    /// Counts `cost` units.
+    pub(super) fn charge(&self, now: Nanos, hash: u64, window: Nanos, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        let cost = u16::try_from(cost).unwrap_or(FULL);
+        let end = self.with(now, window, |rung| {
+            let places = places(hash, rung.width());
+            let value = rung.minimum(0, places).saturating_add(cost);
+            for (row, place) in rung.rows[0].iter_mut().zip(places) {
+                row[place] = row[place].max(value);
+            }
+            rung.charged[0] = true;
+            (rung.epoch + 2).saturating_mul(rung.length)
+        });
+        let end = end.unwrap_or(0);
+        self.ends[rung_of(window)].fetch_max(end, Relaxed);
+        self.end.fetch_max(end, Relaxed);
+    }
+
+    /// Whether the epoch of `window` began less than `span` ago.
+    pub(super) fn younger(&self, now: Nanos, window: Nanos, span: Nanos) -> bool {
+        let younger = |rung: &mut Rung| now.0 < rung.epoch * rung.length + span.0;
+        self.with(now, window, younger).unwrap_or(true)
     }
 }
 
 impl Rung {
+    fn width(&self) -> usize {
+        self.rows[0][0].len()
+    }
+
     fn roll(&mut self, now: Nanos) {
         let epoch = now.0 / self.length;
         // Threads read the clock before they lock, so time may seem to stand still here.
@@ -204,70 +245,6 @@ fn places(hash: u64, width: usize) -> [usize; ROWS] {
     [hash, hash >> 32, other, other >> 32].map(|bits| bits as u32 as usize & mask)
 }
 
-impl Open<'_> {
-    fn rung(&mut self, window: Nanos) -> Option<(&mut Rung, usize)> {
-        let width = self.rungs.width;
-        let now = self.now;
-        let rung = self.rungs.list[rung_of(window)].as_mut()?;
-        rung.roll(now);
-        Some((rung, width))
-    }
-
-    /// What `hash` has at least used in `window`.
-    pub(super) fn estimate(&mut self, hash: u64, window: Nanos) -> Estimate {
-        let now = self.now;
-        let Some((rung, width)) = self.rung(window) else {
-            return Estimate {
-                units: u32::MAX,
-                current: u32::MAX,
-                left: window,
-                length: window,
-            };
-        };
-        let places = places(hash, width);
-        let units = |which| match rung.minimum(which, places) {
-            FULL => u32::MAX,
-            some => u32::from(some),
-        };
-        let current: u32 = units(0);
-        let ends = (rung.epoch + 1).saturating_mul(rung.length);
-        Estimate {
-            units: current.saturating_add(units(1)),
-            current,
-            left: Nanos(ends).since(now),
-            length: Nanos(rung.length),
-        }
-    }
-
-    /// Counts `cost` units.
-    pub(super) fn charge(&mut self, hash: u64, window: Nanos, cost: u32) {
-        let sketch = self.sketch;
-        if cost == 0 {
-            return;
-        }
-        let Some((rung, width)) = self.rung(window) else {
-            return;
-        };
-        let places = places(hash, width);
-        let cost = u16::try_from(cost).unwrap_or(FULL);
-        let value = rung.minimum(0, places).saturating_add(cost);
-        for (row, place) in rung.rows[0].iter_mut().zip(places) {
-            row[place] = row[place].max(value);
-        }
-        rung.charged[0] = true;
-        sketch
-            .until
-            .fetch_max((rung.epoch + 2).saturating_mul(rung.length), Relaxed);
-    }
-
-    /// Whether the epoch of `window` began less than `span` ago.
-    pub(super) fn younger(&mut self, window: Nanos, span: Nanos) -> bool {
-        let now = self.now;
-        self.rung(window)
-            .is_none_or(|(rung, _)| now.0 < rung.epoch * rung.length + span.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -303,7 +280,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Charge(key, cost) => {
-                        sketch.open(now).charge(key.wrapping_mul(0x9e37_79b9_7f4a_7c15), window, cost);
+                        sketch.charge(now, key.wrapping_mul(0x9e37_79b9_7f4a_7c15), window, cost);
                         log.entry(key).or_default().push((now, cost));
                     }
                     Step::Wait(seconds) => now = now.after(Nanos::from_secs(seconds)),
@@ -318,8 +295,8 @@ mod tests {
                     let inside = units.iter().filter(|(at, _)| now.since(*at) < window);
                     let truth: u32 = inside.map(|(_, cost)| cost).sum();
                     let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    prop_assert!(sketch.open(now).estimate(hash, window).units >= truth);
-                    prop_assert!(truth == 0 || sketch.active(now));
+                    prop_assert!(sketch.estimate(now, hash, window).units >= truth);
+                    prop_assert!(truth == 0 || sketch.active(now, [window].into_iter()));
                 }
             }
         }
@@ -330,9 +307,21 @@ mod tests {
         let window = Nanos::from_secs(1);
         let sketch = Sketch::new(1 << 16);
         sketch.prepare(window);
-        let mut open = sketch.open(Nanos::from_secs(5));
-        open.charge(7, window, 65_000);
-        open.charge(7, window, 1_000);
-        assert_eq!(open.estimate(7, window).units, u32::MAX);
+        let now = Nanos::from_secs(5);
+        sketch.charge(now, 7, window, 65_000);
+        sketch.charge(now, 7, window, 1_000);
+        assert_eq!(sketch.estimate(now, 7, window).units, u32::MAX);
+    }
+
+    #[test]
+    fn one_window_does_not_wake_the_others() {
+        let sketch = Sketch::new(1 << 16);
+        let [short, long] = [1, 900].map(Nanos::from_secs);
+        sketch.prepare(short);
+        sketch.prepare(long);
+        let now = Nanos::from_secs(5);
+        sketch.charge(now, 7, long, 1);
+        assert!(sketch.active(now, [short, long].into_iter()));
+        assert!(!sketch.active(now, [short].into_iter()));
     }
 }

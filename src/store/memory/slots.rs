@@ -1,8 +1,10 @@
 //! The limits that were registered: a number for each shape that a scope has had, so that an edited
 //! policy finds the counts of the one before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -10,32 +12,66 @@ use siphasher::sip::SipHasher13;
 
 use super::{Error, Slot};
 use crate::limit::{Limit, Shape};
+use crate::store::Registered;
 
 const CHUNK: usize = 256;
 
-/// One slot.
+/// One slot. It changes only while no entry has it, which is settled under the entries' locks.
 #[derive(Debug)]
 pub(super) struct Info {
+    seed: AtomicU64,
+    scope: AtomicU32,
+    inline: AtomicBool,
+    limit: RwLock<Arc<Limit>>,
+}
+
+impl Info {
     /// Hash of the scope: the same for all its slots, so that their cells meet in the same buckets.
-    pub(super) seed: u64,
+    #[inline]
+    pub(super) fn seed(&self) -> u64 {
+        self.seed.load(Relaxed)
+    }
+
     /// Number of the scope.
-    pub(super) scope: u32,
+    #[inline]
+    pub(super) fn scope(&self) -> u32 {
+        self.scope.load(Relaxed)
+    }
+
     /// Whether states live in the table's entries.
-    pub(super) inline: bool,
+    #[inline]
+    pub(super) fn inline(&self) -> bool {
+        self.inline.load(Relaxed)
+    }
+
     /// The limit as last registered.
-    pub(super) limit: RwLock<Arc<Limit>>,
+    pub(super) fn limit(&self) -> Arc<Limit> {
+        Arc::clone(&self.limit.read())
+    }
 }
 
 #[derive(Debug, Default)]
 struct Names {
     scopes: HashMap<Box<str>, Scope>,
+    /// Scopes that there ever were.
+    counted: u32,
+    /// Slots that were ever given out.
     taken: usize,
+    /// Those of them that nobody has any more.
+    free: Vec<Slot>,
 }
 
 #[derive(Debug)]
 struct Scope {
     number: u32,
-    shapes: Vec<(Shape, bool, Slot)>,
+    shapes: Vec<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    shape: Shape,
+    inline: bool,
+    registered: Registered,
 }
 
 type Chunk = Box<[OnceLock<Info>]>;
@@ -48,7 +84,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Most slots that can be registered.
+    /// Most slots at a time.
     pub(super) const MOST: usize = 65_536;
 
     pub(super) fn new() -> Slots {
@@ -59,46 +95,66 @@ impl Slots {
         }
     }
 
-    /// The slot of `limit` under `scope`, a new one when the scope never had this shape.
-    pub(super) fn register(&self, scope: &str, limit: &Limit) -> Result<Slot, Error> {
+    /// The slot of `limit` under `scope`, a new one when the scope has none of this shape. When all
+    /// are given out, those that are neither held nor among `counting` are given out again.
+    pub(super) fn register(
+        &self,
+        scope: &str,
+        limit: &Limit,
+        counting: impl FnOnce() -> Vec<bool>,
+    ) -> Result<Registered, Error> {
         // Where states live must not change under the cells there are, so it is part of the shape.
         let (shape, inline) = (limit.shape(), limit.inline());
-        let mut names = self.names.lock();
-        let names = &mut *names;
-        let next = names.scopes.len() as u32;
-        let entry = names.scopes.entry(scope.into()).or_insert_with(|| Scope {
-            number: next,
-            shapes: Vec::new(),
-        });
-        let known = entry
-            .shapes
-            .iter()
-            .find(|(s, i, _)| *s == shape && *i == inline);
-        if let Some((.., slot)) = known {
-            if let Some(info) = self.get(*slot) {
+        let names = &mut *self.names.lock();
+        let shapes = names.scopes.get(scope).into_iter().flat_map(|s| &s.shapes);
+        let mut shapes = shapes.filter(|known| known.shape == shape && known.inline == inline);
+        if let Some(Known { registered, .. }) = shapes.next() {
+            if let Some(info) = self.get(registered.slot) {
                 *info.limit.write() = Arc::new(limit.clone());
             }
-            return Ok(*slot);
+            return Ok(registered.clone());
         }
-        if names.taken == Slots::MOST {
-            return Err(Error::Slots);
+        if names.taken == Slots::MOST && names.free.is_empty() {
+            names.reclaim(counting);
         }
-        let slot = Slot(names.taken as u16);
+        let slot = names.vacant().ok_or(Error::Slots)?;
+        let entry = names.scopes.entry(scope.into()).or_insert_with(|| {
+            names.counted += 1;
+            Scope {
+                number: names.counted,
+                shapes: Vec::new(),
+            }
+        });
+        self.set(slot, scope, entry.number, limit);
+        let registered = Registered {
+            slot,
+            _held: Arc::new(()),
+        };
+        entry.shapes.push(Known {
+            shape,
+            inline,
+            registered: registered.clone(),
+        });
+        Ok(registered)
+    }
+
+    fn set(&self, slot: Slot, scope: &str, number: u32, limit: &Limit) {
         let mut hasher = SipHasher13::new();
         hasher.write(scope.as_bytes());
-        let info = Info {
-            seed: hasher.finish(),
-            scope: entry.number,
-            inline,
-            limit: RwLock::new(Arc::new(limit.clone())),
-        };
-        let chunk = self.chunks[usize::from(slot.0) / CHUNK]
+        let place = usize::from(slot.0);
+        let chunk = self.chunks[place / CHUNK]
             .get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
-        // The slot is new, so its place is empty.
-        let _ = chunk[usize::from(slot.0) % CHUNK].set(info);
-        names.taken += 1;
-        entry.shapes.push((shape, inline, slot));
-        Ok(slot)
+        let limit = Arc::new(limit.clone());
+        let info = chunk[place % CHUNK].get_or_init(|| Info {
+            seed: AtomicU64::new(0),
+            scope: AtomicU32::new(0),
+            inline: AtomicBool::new(false),
+            limit: RwLock::new(limit.clone()),
+        });
+        info.seed.store(hasher.finish(), Relaxed);
+        info.scope.store(number, Relaxed);
+        info.inline.store(limit.inline(), Relaxed);
+        *info.limit.write() = limit;
     }
 
     /// What is known of `slot`.
@@ -106,5 +162,76 @@ impl Slots {
     pub(super) fn get(&self, slot: Slot) -> Option<&Info> {
         let slot = usize::from(slot.0);
         self.chunks[slot / CHUNK].get()?[slot % CHUNK].get()
+    }
+}
+
+impl Names {
+    fn vacant(&mut self) -> Option<Slot> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        let slot = u16::try_from(self.taken).ok().map(Slot)?;
+        self.taken += 1;
+        Some(slot)
+    }
+
+    /// Frees the slots that nobody holds and no entry has. Who let go of a slot made its last entry
+    /// before, so the entries are looked at last.
+    fn reclaim(&mut self, counting: impl FnOnce() -> Vec<bool>) {
+        let alone = |known: &Known| Arc::strong_count(&known.registered._held) == 1;
+        let all = self.scopes.values().flat_map(|scope| &scope.shapes);
+        let unheld = all
+            .filter(|known| alone(known))
+            .map(|known| known.registered.slot);
+        let mut unheld: HashSet<Slot> = unheld.collect();
+        fence(Acquire);
+        let counting = counting();
+        unheld.retain(|slot| !counting[usize::from(slot.0)]);
+        self.scopes.retain(|_, scope| {
+            scope
+                .shapes
+                .retain(|known| !unheld.contains(&known.registered.slot));
+            !scope.shapes.is_empty()
+        });
+        self.free.extend(unheld);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_given_again_when_nobody_has_them() {
+        let slots = Slots::new();
+        let limit = Limit::hard("5/m".parse().unwrap());
+        let none = || vec![false; Slots::MOST];
+        let held: Vec<Registered> = (0..10)
+            .map(|n| slots.register(&format!("held{n}"), &limit, none).unwrap())
+            .collect();
+        let mut counting = none();
+        for n in 0..Slots::MOST - 10 {
+            let slot = slots
+                .register(&format!("gone{n}"), &limit, none)
+                .unwrap()
+                .slot();
+            counting[usize::from(slot.0)] = n % 2 == 0;
+        }
+        let all = || vec![true; Slots::MOST];
+        assert!(
+            slots.register("new", &limit, all).is_err(),
+            "all still count"
+        );
+        for n in 0..(Slots::MOST - 10) / 2 {
+            let some = || counting.clone();
+            let new = slots.register(&format!("new{n}"), &limit, some).unwrap();
+            assert!(held.iter().all(|old| old.slot() != new.slot()));
+            assert!(!counting[usize::from(new.slot().0)]);
+            let info = slots.get(new.slot()).unwrap();
+            assert_ne!(info.scope(), slots.get(held[0].slot()).unwrap().scope());
+        }
+        assert!(slots.register("new", &limit, all).is_err());
+        let again = slots.register("held3", &limit, all).unwrap();
+        assert_eq!(again.slot(), held[3].slot());
     }
 }

@@ -139,8 +139,15 @@ impl Table {
         self.map.bucket(bucket as usize)
     }
 
-    pub(super) fn prefetch(&self, spot: &Spot) {
-        self.map.prefetch(spot.first as usize * BUCKET / 4);
+    /// Whether some entry has a slot, for each slot.
+    pub(super) fn slots(&self) -> Vec<bool> {
+        let mut used = vec![false; usize::from(u16::MAX) + 1];
+        for bucket in 0..self.count {
+            let held = self.hold(SmallVec::from_slice(&[bucket]));
+            let marks = (0..ENTRIES as u32).filter_map(|entry| held.mark(At { bucket, entry }));
+            marks.for_each(|mark| used[usize::from(mark.slot())] = true);
+        }
+        used
     }
 
     /// Whether keys of this first bucket may be in their second.

@@ -1,5 +1,7 @@
 //! The store as a whole: what it must never forgive, and what it must leave alone.
 
+mod settling;
+
 use smallvec::SmallVec;
 
 use super::*;
@@ -78,7 +80,7 @@ fn admitted(memory: &Memory, items: &[Item<'_>], now: Nanos, tries: u32) -> u32 
 /// Fills the table with keys that stay.
 fn fill(memory: &Memory, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
-    let slot = memory.register("fill", &stay).unwrap();
+    let slot = memory.register("fill", &stay).unwrap().slot();
     for n in 0..u128::from(memory.cells.table.count()) * 16 {
         take(memory, &[item(&stay, slot, n)], now);
     }
@@ -88,7 +90,7 @@ fn fill(memory: &Memory, now: Nanos) {
 fn counts_and_says_what_is_left() {
     for limit in every() {
         let memory = store(1 << 20);
-        let slot = memory.register("a", &limit).unwrap();
+        let slot = memory.register("a", &limit).unwrap().slot();
         for left in (0..5).rev() {
             let (passed, readings) = take(&memory, &[item(&limit, slot, 1)], START);
             assert!(passed, "{limit:?}");
@@ -116,8 +118,8 @@ fn all_or_none() {
     let memory = store(1 << 20);
     let (wide, narrow) = (log("10/m"), limit("3/m", Algorithm::Gcra { burst: None }));
     let (a, b) = (
-        memory.register("a", &wide).unwrap(),
-        memory.register("b", &narrow).unwrap(),
+        memory.register("a", &wide).unwrap().slot(),
+        memory.register("b", &narrow).unwrap().slot(),
     );
     let both = [item(&wide, a, 1), item(&narrow, b, 2)];
     assert_eq!(admitted(&memory, &both, START, 20), 3);
@@ -137,8 +139,8 @@ fn shadows_decide_for_themselves() {
     let memory = store(1 << 20);
     let (live, trial) = (log("4/m"), log("2/m"));
     let (a, b) = (
-        memory.register("a", &live).unwrap(),
-        memory.register("b", &trial).unwrap(),
+        memory.register("a", &live).unwrap().slot(),
+        memory.register("b", &trial).unwrap().slot(),
     );
     let shadow = Item {
         shadow: true,
@@ -175,7 +177,7 @@ fn shadows_decide_for_themselves() {
 fn a_key_twice_sees_itself() {
     for limit in every() {
         let memory = store(1 << 20);
-        let slot = memory.register("a", &limit).unwrap();
+        let slot = memory.register("a", &limit).unwrap().slot();
         let twice = [item(&limit, slot, 1), item(&limit, slot, 1)];
         let (_, readings) = take(&memory, &twice, START);
         assert_eq!(
@@ -192,7 +194,7 @@ fn a_key_twice_sees_itself() {
 fn networks_have_budgets_too() {
     let memory = store(1 << 20);
     let limit = log("5/m");
-    let slot = memory.register("a", &limit).unwrap();
+    let slot = memory.register("a", &limit).unwrap().slot();
     let parents = [
         Parent {
             key: key(900),
@@ -227,16 +229,41 @@ fn networks_have_budgets_too() {
 }
 
 #[test]
+fn a_network_never_refuses_its_only_client() {
+    let soft = Limit {
+        throttle: Throttle::Soft { percent: 500 },
+        ..log("10/m")
+    };
+    let burst = limit("10/m", Algorithm::Gcra { burst: Some(100) });
+    let parents = [Parent {
+        key: key(900),
+        factor: 4,
+    }];
+    for (limit, most) in [(soft, 60), (burst, 100)] {
+        let memory = store(1 << 20);
+        let slot = memory.register("a", &limit).unwrap().slot();
+        let at = |n| Item {
+            parents: &parents,
+            ..item(&limit, slot, n)
+        };
+        for n in 0..4 {
+            assert_eq!(admitted(&memory, &[at(n)], START, 200), most, "{limit:?}");
+        }
+        assert_eq!(admitted(&memory, &[at(4)], START, 200), 0, "{limit:?}");
+    }
+}
+
+#[test]
 fn edited_quotas_keep_counts() {
     for before in every() {
         let memory = store(1 << 20);
-        let slot = memory.register("a", &before).unwrap();
+        let slot = memory.register("a", &before).unwrap().slot();
         assert_eq!(admitted(&memory, &[item(&before, slot, 1)], START, 3), 3);
         let after = Limit {
             windows: vec!["4/m".parse().unwrap()],
             ..before.clone()
         };
-        assert_eq!(memory.register("a", &after).unwrap(), slot);
+        assert_eq!(memory.register("a", &after).unwrap().slot(), slot);
         assert!(
             admitted(&memory, &[item(&after, slot, 1)], START, 9) <= 1,
             "{before:?}"
@@ -252,11 +279,11 @@ fn changed_shapes_never_refill() {
                 continue;
             }
             let memory = store(1 << 20);
-            let old = memory.register("a", &before).unwrap();
+            let old = memory.register("a", &before).unwrap().slot();
             assert_eq!(admitted(&memory, &[item(&before, old, 1)], START, 3), 3);
-            let new = memory.register("a", &after).unwrap();
+            let new = memory.register("a", &after).unwrap().slot();
             assert_ne!(old, new);
-            assert_eq!(memory.register("a", &after).unwrap(), new);
+            assert_eq!(memory.register("a", &after).unwrap().slot(), new);
             let more = admitted(&memory, &[item(&after, new, 1)], START, 9);
             assert!(more <= 2, "{before:?} to {after:?}: {more}");
             assert_eq!(memory.usage().keys, 1);
@@ -268,32 +295,54 @@ fn changed_shapes_never_refill() {
 }
 
 #[test]
-fn reservations_hold_until_settled() {
-    for base in every() {
-        let memory = store(1 << 20);
-        let limit = Limit {
-            reserves: true,
-            ..base
-        };
-        let slot = memory.register("a", &limit).unwrap();
-        let one = [item(&limit, slot, 1)];
-        assert_eq!(admitted(&memory, &one, START, 9), 5, "{limit:?}");
-        memory.settle(&one[0], 0, START);
-        assert_eq!(admitted(&memory, &one, START, 9), 1, "{limit:?}");
-        for _ in 0..5 {
-            memory.settle(&one[0], 1, START);
-        }
-        assert_eq!(admitted(&memory, &one, START, 9), 0, "{limit:?}");
-        let later = START.after(Nanos::from_secs(200));
-        assert_eq!(admitted(&memory, &one, later, 9), 5, "{limit:?}");
+fn a_log_keeps_its_stamps_when_windows_change() {
+    let memory = store(1 << 20);
+    let (before, after) = (log("10/s,600/h"), log("600/h"));
+    let old = memory.register("a", &before).unwrap().slot();
+    let at = |minutes: u64| START.after(Nanos::from_secs(minutes * 60));
+    for minute in 0..50 {
+        let done = admitted(&memory, &[item(&before, old, 1)], at(minute), 10);
+        assert_eq!(done, 10);
     }
+    let new = memory.register("a", &after).unwrap().slot();
+    let one = [item(&after, new, 1)];
+    assert_eq!(admitted(&memory, &one, at(50), 900), 100, "500 count");
+    assert_eq!(admitted(&memory, &one, at(59), 900), 0);
+    // The first ten leave when their hour is over, not an hour after the reload.
+    let soon = |minutes: u64| at(minutes).after(Nanos::from_secs(1));
+    assert_eq!(admitted(&memory, &one, soon(60), 900), 10);
+    assert_eq!(admitted(&memory, &one, soon(63), 900), 30);
+    // Back: what was taken this second counts in the short window too.
+    let back = [item(&before, old, 1)];
+    assert_eq!(admitted(&memory, &back, soon(63), 900), 0);
+}
+
+#[test]
+fn slots_last_through_any_number_of_reloads() {
+    let memory = store(1 << 20);
+    let stay = limit("5/w", Algorithm::FixedWindow);
+    let first = memory.register("stay", &stay).unwrap();
+    let one = [item(&stay, first.slot(), 1)];
+    assert_eq!(admitted(&memory, &one, START, 3), 3);
+    drop(first);
+    for reload in 0..200 {
+        let rate = crate::limit::Rate::new(5, Nanos::from_secs(reload + 1)).unwrap();
+        for route in 0..400 {
+            let scope = format!("route{route}");
+            assert!(memory.register(&scope, &Limit::hard(rate)).is_ok());
+        }
+    }
+    let other = limit("5/w", Algorithm::Gcra { burst: None });
+    let slot = memory.register("stay", &other).unwrap().slot();
+    let one = [item(&other, slot, 1)];
+    assert_eq!(admitted(&memory, &one, START, 9), 2, "its count is kept");
 }
 
 #[test]
 fn reset_forgets_one_key() {
     let memory = store(1 << 20);
     let limit = log("5/m");
-    let slot = memory.register("a", &limit).unwrap();
+    let slot = memory.register("a", &limit).unwrap().slot();
     assert!(!memory.reset(slot, key(1)));
     assert_eq!(admitted(&memory, &[item(&limit, slot, 1)], START, 9), 5);
     assert_eq!(admitted(&memory, &[item(&limit, slot, 2)], START, 9), 5);
@@ -306,7 +355,7 @@ fn reset_forgets_one_key() {
 fn eviction_never_frees_an_exhausted_key() {
     for limit in every() {
         let memory = store(1 << 20);
-        let slot = memory.register("a", &limit).unwrap();
+        let slot = memory.register("a", &limit).unwrap().slot();
         for n in 0..50 {
             assert_eq!(
                 admitted(&memory, &[item(&limit, slot, n)], START, 9),
@@ -333,7 +382,7 @@ fn eviction_never_frees_an_exhausted_key() {
 fn sketched_keys_are_held_to_their_limit() {
     for limit in every() {
         let memory = store(1 << 20);
-        let slot = memory.register("a", &limit).unwrap();
+        let slot = memory.register("a", &limit).unwrap().slot();
         fill(&memory, START);
         for n in 0..200 {
             let most = admitted(&memory, &[item(&limit, slot, n)], START, 9);
@@ -341,8 +390,8 @@ fn sketched_keys_are_held_to_their_limit() {
         }
         // The table empties, the keys get cells: what the sketch counted still counts.
         let soon = Nanos(START.0 + 1_000_000_000);
-        let held = memory.cells.keys.load(Relaxed);
-        assert!(memory.sweep(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX) <= held);
+        memory.sweep(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
+        assert_eq!(memory.usage().keys, 0);
         for n in 0..200 {
             let more = admitted(&memory, &[item(&limit, slot, n)], soon, 9);
             assert!(more <= 1, "{limit:?}: {more}");
@@ -354,7 +403,7 @@ fn sketched_keys_are_held_to_their_limit() {
 fn exhausted_arena_forgives_nothing() {
     let memory = store(1 << 20);
     let big = log("1000/d");
-    let slot = memory.register("a", &big).unwrap();
+    let slot = memory.register("a", &big).unwrap().slot();
     let many = |n, cost| Item {
         cost,
         ..item(&big, slot, n)
@@ -383,7 +432,10 @@ fn sweeping_frees_what_is_fresh() {
     let memory = store(1 << 20);
     let limits = every();
     for (number, limit) in limits.iter().enumerate() {
-        let slot = memory.register(&format!("s{number}"), limit).unwrap();
+        let slot = memory
+            .register(&format!("s{number}"), limit)
+            .unwrap()
+            .slot();
         for n in 0..100 {
             take(&memory, &[item(limit, slot, n)], START);
         }
@@ -399,10 +451,10 @@ fn sweeping_frees_what_is_fresh() {
 
 #[test]
 fn unknown_slots_and_small_budgets() {
-    assert!(matches!(
-        Memory::new(Settings { budget: 1_000 }),
-        Err(Error::Budget)
-    ));
+    for budget in [1_000, Settings::MOST + 1] {
+        let refused = Memory::new(Settings { budget });
+        assert!(matches!(refused, Err(Error::Budget)), "{budget}");
+    }
     let memory = store(1 << 20);
     let limit = log("5/m");
     assert!(!take(&memory, &[item(&limit, Slot(77), 1)], START).0);

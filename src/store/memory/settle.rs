@@ -1,0 +1,118 @@
+//! How a reservation ends: in the key's cell, whatever shape it has by then, or in the sketch; and
+//! in the networks around the key, which are charged what was used.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::cells::{Cells, Owner};
+use super::decide;
+use super::hedge::{self, RESERVED_AT_MOST};
+use super::networks::Budget;
+use super::sketch::Sketch;
+use super::table::Held;
+use crate::clock::Nanos;
+use crate::limit::Limit;
+use crate::store::{Item, Slot};
+
+/// See [`super::Memory::settle`].
+pub(super) fn settle(
+    cells: &Cells,
+    sketch: &Sketch,
+    item: &Item<'_>,
+    sketched: bool,
+    used: u32,
+    now: Nanos,
+) {
+    let Item { limit, slot, .. } = *item;
+    let Some(info) = cells.slots.get(slot) else {
+        return;
+    };
+    let at = |key, network| Owner {
+        spot: cells.table.spot(info.seed(), key, network),
+        slot,
+        info,
+        limit,
+    };
+    let owner = at(item.key, false);
+    let parents = if used > 0 { item.parents } else { &[] };
+    let nets: SmallVec<[Owner<'_>; 3]> = parents.iter().map(|net| at(net.key, true)).collect();
+    let spots = nets.iter().map(|net| net.spot);
+    let mut held = decide::hold(cells, std::iter::once(owner.spot).chain(spots));
+    let homeless = if sketched {
+        again(sketch, &owner, item.cost, used, now)
+    } else {
+        cell(cells, &mut held, &owner, item, used, now)
+    };
+    hedge::charge(sketch, limit, now, owner.spot.hash, homeless);
+    for (net, parent) in nets.iter().zip(parents) {
+        let Some(rate) = limit.windows.last() else {
+            return;
+        };
+        let found = cells.find(&mut held, net);
+        match cells.network_room(&mut held, found, &net.spot, slot, now) {
+            Some(at) => {
+                let budget = Budget::new(limit, rate, item.multiply, parent.factor);
+                let arrival = budget.charge(held.state(at), now, used);
+                held.set_state(at, arrival);
+            }
+            None => sketch.charge(now, net.spot.hash, hedge::longest(limit), used),
+        }
+    }
+}
+
+/// Settles what a cell took; the units that it has no room for.
+fn cell(
+    cells: &Cells,
+    held: &mut Held<'_>,
+    owner: &Owner<'_>,
+    item: &Item<'_>,
+    used: u32,
+    now: Nanos,
+) -> u32 {
+    let at = cells.find(held, owner);
+    if at.is_none() && used == 0 {
+        return 0;
+    }
+    // The limit may have been edited since. Its cells have their new shape already, or get it later.
+    let slot = at
+        .and_then(|at| held.mark(at))
+        .map_or(owner.slot, |mark| Slot(mark.slot()));
+    let Some(info) = cells.slots.get(slot) else {
+        return used;
+    };
+    let current: Arc<Limit>;
+    let limit = if slot == owner.slot {
+        owner.limit
+    } else {
+        current = info.limit();
+        &current
+    };
+    let owner = Owner {
+        slot,
+        info,
+        limit,
+        ..*owner
+    };
+    let multiply = item.multiply.min(limit.max_multiply.max(1));
+    let room = cells.room(held, at, &owner, now, used);
+    let (counted, homeless) = if room.is_some() { (used, 0) } else { (0, used) };
+    if let Some(at) = room.or(at) {
+        cells.change(held, at, &owner, |cell| {
+            cell.settle(now, item.cost, counted, multiply);
+        });
+    }
+    homeless
+}
+
+/// The sketch counted the reservation when it was made and gives nothing back. A unit that counts
+/// from `now` must outlive the epoch of its reservation, so it is counted again when that may be
+/// the epoch before.
+fn again(sketch: &Sketch, owner: &Owner<'_>, reserved: u32, used: u32, now: Nanos) -> u32 {
+    let young = |window| sketch.younger(now, window, RESERVED_AT_MOST);
+    if hedge::windows(owner.limit).any(young) {
+        used
+    } else {
+        used.saturating_sub(reserved)
+    }
+}

@@ -1,0 +1,156 @@
+//! Reservations: what they hold, who settles them, and what they cost the networks around a key.
+
+use super::*;
+
+fn reserving(base: Limit) -> Limit {
+    Limit {
+        reserves: true,
+        ..base
+    }
+}
+
+#[test]
+fn reservations_hold_until_settled() {
+    for base in every() {
+        let memory = store(1 << 20);
+        let limit = reserving(base);
+        let slot = memory.register("a", &limit).unwrap().slot();
+        let one = [item(&limit, slot, 1)];
+        assert_eq!(admitted(&memory, &one, START, 9), 5, "{limit:?}");
+        memory.settle(&one[0], false, 0, START);
+        assert_eq!(admitted(&memory, &one, START, 9), 1, "{limit:?}");
+        for _ in 0..5 {
+            memory.settle(&one[0], false, 1, START);
+        }
+        assert_eq!(admitted(&memory, &one, START, 9), 0, "{limit:?}");
+        let later = START.after(Nanos::from_secs(200));
+        assert_eq!(admitted(&memory, &one, later, 9), 5, "{limit:?}");
+    }
+}
+
+#[test]
+fn networks_are_charged_what_was_used() {
+    let memory = store(1 << 20);
+    let limit = reserving(log("5/15m"));
+    let slot = memory.register("logins", &limit).unwrap().slot();
+    let parents = [Parent {
+        key: key(900),
+        factor: 4,
+    }];
+    let at = |n| Item {
+        parents: &parents,
+        ..item(&limit, slot, n)
+    };
+    for n in 0..100 {
+        assert!(take(&memory, &[at(n)], START).0, "login {n}");
+        memory.settle(&at(n), false, 0, START);
+    }
+    for n in 0..20 {
+        assert!(take(&memory, &[at(n)], START).0, "failure {n}");
+        memory.settle(&at(n), false, 1, START);
+    }
+    let (passed, readings) = take(&memory, &[at(300)], START);
+    assert!(!passed, "20 failures are the network's budget");
+    assert_eq!(readings[0].wait, Nanos::from_secs(45));
+    assert!(take(&memory, &[item(&limit, slot, 300)], START).0);
+    // What cost more than was reserved is paid for.
+    let later = START.after(Nanos::from_secs(900));
+    assert!(take(&memory, &[at(301)], later).0);
+    memory.settle(&at(301), false, 21, later);
+    let (passed, readings) = take(&memory, &[at(302)], later);
+    assert!(!passed);
+    assert_eq!(readings[0].wait, Nanos::from_secs(90));
+}
+
+#[test]
+fn networks_without_an_entry_are_charged_too() {
+    let memory = store(1 << 20);
+    let limit = reserving(log("5/15m"));
+    let slot = memory.register("logins", &limit).unwrap().slot();
+    fill(&memory, START);
+    let mut failed = 0;
+    for n in 0..100 {
+        let parents = [Parent {
+            key: key(900),
+            factor: 4,
+        }];
+        let one = Item {
+            parents: &parents,
+            ..item(&limit, slot, n)
+        };
+        let (passed, readings) = take(&memory, &[one], START);
+        if passed {
+            memory.settle(&one, readings[0].sketched, 1, START);
+            failed += 1;
+        }
+    }
+    assert_eq!(failed, 20);
+}
+
+#[test]
+fn a_short_window_does_not_forget_open_reservations_in_the_sketch() {
+    for base in ["5/s", "5/10s"] {
+        let memory = store(1 << 20);
+        let limit = reserving(log(base));
+        let slot = memory.register("a", &limit).unwrap().slot();
+        fill(&memory, START);
+        let one = [item(&limit, slot, 1)];
+        assert!(take(&memory, &one, START).1[0].sketched);
+        let open: u32 = (0..30)
+            .map(|second| START.after(Nanos::from_secs(second)))
+            .map(|now| admitted(&memory, &one, now, 9))
+            .sum();
+        assert_eq!(open, 4, "{base}: five run at once");
+    }
+}
+
+#[test]
+fn who_took_a_reservation_settles_it() {
+    let memory = store(1 << 20);
+    let limit = reserving(log("5/m"));
+    let slot = memory.register("a", &limit).unwrap().slot();
+    fill(&memory, START);
+    let one = [item(&limit, slot, 1)];
+    let (passed, first) = take(&memory, &one, START);
+    assert!(passed && first[0].sketched);
+    memory.sweep(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
+    let (passed, second) = take(&memory, &one, START);
+    assert!(passed && !second[0].sketched, "the key has a cell now");
+    memory.settle(&one[0], true, 0, START);
+    assert_eq!(
+        admitted(&memory, &one, START, 9),
+        3,
+        "the cell's unit is pending"
+    );
+}
+
+#[test]
+fn old_tickets_settle_in_the_shape_of_today() {
+    for base in every() {
+        let memory = store(1 << 20);
+        let before = reserving(base);
+        let old = memory.register("a", &before).unwrap();
+        let first = item(&before, old.slot(), 1);
+        assert_eq!(admitted(&memory, &[first], START, 2), 2);
+        let after = reserving(log("5/h"));
+        let new = memory.register("a", &after).unwrap();
+        let one = [item(&after, new.slot(), 1)];
+        assert_eq!(admitted(&memory, &one, START, 1), 1);
+        memory.settle(&first, false, 0, START);
+        memory.settle(&first, false, 1, START);
+        let (_, kept) = take(&memory, &one, START.after(Nanos::from_secs(1_800)));
+        assert_eq!(
+            kept[0].remaining, 2,
+            "{before:?}: the failure counts for an hour"
+        );
+        // One that counts every request has counted those that were open.
+        let all = log("5/h");
+        let slot = memory.register("a", &all).unwrap().slot();
+        let soon = START.after(Nanos::from_secs(1_801));
+        assert_eq!(admitted(&memory, &[item(&all, slot, 1)], soon, 9), 2);
+        memory.settle(&one[0], false, 1, soon);
+        let (_, full) = take(&memory, &[item(&all, slot, 1)], soon);
+        assert_eq!(full[0].remaining, 0);
+        assert_eq!(memory.usage().keys, 1);
+    }
+}

@@ -293,7 +293,9 @@ impl Cell<'_> {
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
         match exceeds(total, 1, base.min(total)) {
-            Some(units) if total > 0 => window.wait_for(now, committed, units),
+            Some(units) if units <= committed => window.wait_for(now, committed, units),
+            // Nobody knows how a reservation ends.
+            Some(_) if total > 0 => window.rate.window(),
             _ => Nanos::ZERO,
         }
     }

@@ -51,7 +51,8 @@ pub async fn read(
     Json(json!({ "key": key, "limits": found })).into_response()
 }
 
-/// `DELETE /v1/limits/{limit}/keys/{key}`.
+/// `DELETE /v1/limits/{limit}/keys/{key}`. What the overflow sketch counted and what the networks around
+/// an address used stays, for others share it.
 pub async fn forget(
     State(gateway): State<Arc<dyn Control>>,
     Path((limit, key)): Path<(String, String)>,

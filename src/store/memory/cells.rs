@@ -43,11 +43,11 @@ pub(super) enum Found {
     Stuck,
 }
 
-fn split(state: u64) -> [u32; 2] {
+pub(super) fn split(state: u64) -> [u32; 2] {
     [state as u32, (state >> 32) as u32]
 }
 
-fn join(words: [u32; 2]) -> u64 {
+pub(super) fn join(words: [u32; 2]) -> u64 {
     u64::from(words[1]) << 32 | u64::from(words[0])
 }
 
@@ -265,7 +265,7 @@ impl Cells {
         self.keys.fetch_add(1, Relaxed);
     }
 
-    /// An entry that is empty or was fresh, in the first bucket if possible.
+    /// An entry that is empty, was fresh or could move, in the first bucket if possible.
     fn place(&self, held: &mut Held<'_>, spot: &Spot, now: Nanos) -> Option<At> {
         if let Some(at) = held
             .empty(spot.first)
@@ -278,6 +278,8 @@ impl Cells {
         }
         held.empty(spot.second)
             .or_else(|| self.evict_one(held, spot.second, now))
+            .or_else(|| held.displace(spot.first))
+            .or_else(|| held.displace(spot.second))
     }
 
     fn evict_one(&self, held: &mut Held<'_>, bucket: u32, now: Nanos) -> Option<At> {

@@ -147,6 +147,12 @@ impl Memory {
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
         readings.clear();
+        if let [item] = items
+            && let Some(reading) = decide::alone(&self.cells, &self.sketch, item, now, consume)
+        {
+            readings.push(reading);
+            return reading.standing.admits();
+        }
         match Call::new(&self.cells, &self.sketch, items, now, consume) {
             Some(call) => call.decide(readings),
             None => {

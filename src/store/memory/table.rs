@@ -312,6 +312,29 @@ impl Held<'_> {
         }
     }
 
+    /// Moves an entry of `bucket` that nobody works with to the other bucket it may be in, if there is
+    /// room; the place it leaves.
+    pub(super) fn displace(&mut self, bucket: u32) -> Option<At> {
+        (0..ENTRIES as u32).find_map(|entry| {
+            let from = At { bucket, entry };
+            let word = self.words(bucket)[2 + 2 * entry as usize].load(Ordering::Relaxed);
+            let other = self.table.partner(word & TAG, bucket);
+            if word == 0 || other == bucket || self.pinned(from) || !self.extend(other) {
+                return None;
+            }
+            let to = self.empty(other)?;
+            let state = self.state(from);
+            self.clear(from);
+            self.set_state(to, state);
+            let mark = word ^ AWAY;
+            self.words(other)[2 + 2 * to.entry as usize].store(mark, Ordering::Relaxed);
+            if mark & AWAY != 0 {
+                self.table.words(bucket)[1].fetch_add(1, Ordering::Relaxed);
+            }
+            Some(from)
+        })
+    }
+
     /// Gives an entry to another slot of its scope.
     pub(super) fn set_slot(&mut self, at: At, slot: u16) {
         let word = &self.words(at.bucket)[2 + 2 * at.entry as usize];

@@ -113,15 +113,15 @@ impl Limit {
             _ => quota,
         };
         let ceiling = self.throttle.ceiling(base);
-        let most = match self.algorithm {
+        let bounded = |units: u32| match self.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                gcra::most(rate.interval(multiply))
+                gcra::bounded(units, rate.interval(multiply))
             }
             // A ring never holds more, so that it never forgets either.
-            Algorithm::SlidingLog => sliding_log::MAX_STAMPS,
-            _ => u32::MAX,
+            Algorithm::SlidingLog => units.min(sliding_log::MAX_STAMPS),
+            _ => units,
         };
-        (base.min(most), ceiling.min(most))
+        (bounded(base), bounded(ceiling))
     }
 }
 

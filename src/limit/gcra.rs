@@ -12,10 +12,14 @@ use crate::clock::Nanos;
 /// Words of each window.
 pub(super) const WORDS: usize = 2;
 
-/// The largest burst: what comes back within 2^62 ns, 146 years. With more, arrival times would pass
-/// the end of time and forget.
-pub(super) fn most(interval: u64) -> u32 {
-    u32::try_from((1 << 62) / interval).unwrap_or(u32::MAX)
+/// `burst`, as far as it comes back within 2^62 ns, 146 years. With more, arrival times would pass the
+/// end of time and forget.
+pub(super) fn bounded(burst: u32, interval: u64) -> u32 {
+    const MOST: u64 = 1 << 62;
+    match u64::from(burst).checked_mul(interval) {
+        Some(span) if span <= MOST => burst,
+        _ => u32::try_from(MOST / interval).unwrap_or(u32::MAX),
+    }
 }
 
 /// The theoretical arrival time.

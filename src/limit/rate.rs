@@ -10,6 +10,9 @@ use crate::clock::Nanos;
 pub struct Rate {
     quota: u32,
     window: Nanos,
+    /// What [`Rate::interval`] says without a multiplier: a division for each look would be a good part
+    /// of what a decision costs.
+    interval: u64,
 }
 
 /// Why a text is not a rate.
@@ -45,7 +48,12 @@ impl Rate {
         if window < Nanos::from_secs(1) || window > Rate::MAX_WINDOW {
             return Err(RateError::Window);
         }
-        Ok(Rate { quota, window })
+        let interval = window.0.div_ceil(u64::from(quota));
+        Ok(Rate {
+            quota,
+            window,
+            interval,
+        })
     }
 
     /// Units.
@@ -65,8 +73,13 @@ impl Rate {
 
     /// Nanoseconds between two units of a steady flow, rounded up, for rounding down would admit more.
     pub(crate) fn interval(self, multiply: u32) -> u64 {
-        let quota = u64::from(self.times(multiply).max(1));
-        self.window.0.div_ceil(quota).max(1)
+        match multiply {
+            1 => self.interval,
+            _ => self
+                .window
+                .0
+                .div_ceil(u64::from(self.times(multiply).max(1))),
+        }
     }
 }
 

@@ -131,7 +131,9 @@ impl Table {
     /// The other bucket of a tag: an involution, so that an entry knows where it came from.
     fn partner(&self, tag: u64, bucket: u32) -> u32 {
         let sum = u64::from(self.scale(fold(tag, 0xa076_1d64_78bd_642f)));
-        ((sum + u64::from(self.count) - u64::from(bucket)) % u64::from(self.count)) as u32
+        let other = sum + u64::from(self.count) - u64::from(bucket);
+        // Less than twice the count: no division.
+        (other.checked_sub(u64::from(self.count)).unwrap_or(other)) as u32
     }
 
     #[inline]

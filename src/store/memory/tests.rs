@@ -77,6 +77,22 @@ fn admitted(memory: &Memory, items: &[Item<'_>], now: Nanos, tries: u32) -> u32 
         .sum()
 }
 
+#[test]
+fn a_table_two_thirds_full_needs_no_sketch() {
+    let memory = store(4 << 20);
+    let limit = limit("5/h", Algorithm::Gcra { burst: None });
+    let slot = memory.register("all", &limit).unwrap().slot();
+    let keys = (1 << 20) / table::BUCKET as u128 * table::ENTRIES as u128 * 2 / 3;
+    for remaining in [4, 3, 2] {
+        for n in 0..keys {
+            let (admitted, readings) = take(&memory, &[item(&limit, slot, n)], START);
+            assert!(admitted && readings[0].remaining == remaining, "{n}");
+        }
+    }
+    let usage = memory.usage();
+    assert_eq!((usage.keys as u128, usage.sketched), (keys, 0));
+}
+
 /// Fills the table with keys that stay.
 fn fill(memory: &Memory, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);

@@ -278,7 +278,17 @@ impl Cells {
         }
         held.empty(spot.second)
             .or_else(|| self.evict_one(held, spot.second, now))
-            .or_else(|| held.displace(spot.first))
+            .or_else(|| self.displace(held, spot))
+    }
+
+    /// A place that another cell leaves for its other bucket. In a table that is nearly full the search
+    /// would cost more than it finds.
+    fn displace(&self, held: &mut Held<'_>, spot: &Spot) -> Option<At> {
+        let entries = self.table.count() as usize * ENTRIES;
+        if self.keys.load(Relaxed) > entries / 8 * 7 {
+            return None;
+        }
+        held.displace(spot.first)
             .or_else(|| held.displace(spot.second))
     }
 

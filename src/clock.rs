@@ -41,7 +41,7 @@ impl Nanos {
 
 impl From<Duration> for Nanos {
     fn from(span: Duration) -> Nanos {
-        Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from_secs(span.as_secs()).after(Nanos(u64::from(span.subsec_nanos())))
     }
 }
 

@@ -125,7 +125,7 @@ impl Admission {
                 continue;
             };
             let by_address = rule.key == [Identity::Ip];
-            items.push(Item {
+            let item = Item {
                 limit: &rule.limit,
                 slot: self.slots[rule.index].slot(),
                 key,
@@ -133,7 +133,10 @@ impl Admission {
                 multiply: multiply(ask.identifier, rule, ask.who),
                 shadow: rule.shadow,
                 parents: if by_address { parents } else { &[] },
-            });
+            };
+            // It comes while the next key is hashed.
+            self.store.prefetch(&item);
+            items.push(item);
             applies.push(place as u16);
         }
         (items, applies)

@@ -7,7 +7,9 @@
 //! Counts stop at `u32::MAX`, above every quota. Only units settled late, beyond what was reserved,
 //! get there, and a wait may then be told too short.
 
-use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Standing};
+use super::gcra::Terms;
+use super::window::Window;
+use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Standing, Throttle};
 use super::{buckets, fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::clock::Nanos;
 
@@ -30,9 +32,6 @@ pub struct Cell<'a> {
     /// The words.
     pub words: &'a mut [u32],
 }
-
-/// How long a request waits when only reservations of unknown length are in its way.
-const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 
 impl Limit {
     /// The longest window.
@@ -99,15 +98,38 @@ impl Limit {
         sliding_log::size_class(words).min(self.max_words())
     }
 
+    /// What decides about a request in one step, where there is such a thing: [`Cell::eval`], then
+    /// [`Cell::apply`] when that admits, then [`Cell::finish`].
+    #[inline]
+    pub fn terms(&self, multiply: u32) -> Option<Terms> {
+        let (Algorithm::Gcra { .. }, [rate], false) =
+            (self.algorithm, &self.windows[..], self.reserves)
+        else {
+            return None;
+        };
+        let (base, ceiling) = self.bounds(rate, multiply);
+        Some(Terms {
+            quota: rate.times(multiply),
+            base,
+            ceiling,
+            interval: rate.interval(multiply),
+        })
+    }
+
     /// The most units that may count in a window, within the rate and with what the throttle lends.
+    #[inline]
     pub(crate) fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
         let quota = rate.times(multiply);
+        if self.algorithm == (Algorithm::Gcra { burst: None }) && self.throttle == Throttle::Hard {
+            // One window long, so nothing is to be bounded.
+            return (quota, quota);
+        }
         let base = match self.algorithm {
             Algorithm::Gcra { burst } => {
                 burst.map_or(quota, |burst| burst.saturating_mul(multiply))
             }
             Algorithm::LeakyBucket { max_delay } => {
-                let waiting = max_delay.0 / rate.interval(multiply);
+                let waiting = max_delay.0 / rate.interval(multiply).nanos();
                 u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(1)
             }
             _ => quota,
@@ -122,83 +144,6 @@ impl Limit {
             _ => units,
         };
         (bounded(base), bounded(ceiling))
-    }
-}
-
-/// One window of a cell.
-struct Window<'a> {
-    limit: &'a Limit,
-    rate: Rate,
-    index: usize,
-    key: Fingerprint,
-    /// The words without the count of pending units.
-    state: &'a [u32],
-    interval: u64,
-}
-
-impl Window<'_> {
-    fn used(&self, now: Nanos) -> u32 {
-        let window = self.rate.window();
-        match self.limit.algorithm {
-            Algorithm::SlidingLog => sliding_log::used(self.limit, self.state, now, window),
-            Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(window);
-                ring.used(&self.state[self.index * ring.words()..], now, window)
-            }
-            Algorithm::MultiLevel => {
-                let (offset, ring) = multi_level::ring_of(self.limit, window);
-                ring.used(&self.state[offset..], now, window)
-            }
-            Algorithm::FixedWindow => {
-                let words = &self.state[self.index * fixed_window::WORDS..];
-                fixed_window::used(words, self.key, now, window)
-            }
-            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let words = &self.state[self.index * gcra::WORDS..];
-                gcra::used(words, now.after(self.slack()), self.interval)
-            }
-        }
-    }
-
-    /// Until `units` of those that count no longer do, `committed` of them for a time that is known.
-    fn wait_for(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
-        if units <= committed {
-            return self.wait(now, units);
-        }
-        // The rest is pending and may be given back at any moment.
-        UNKNOWN_WAIT
-    }
-
-    /// Until `units` of those that count no longer do; there are as many.
-    fn wait(&self, now: Nanos, units: u32) -> Nanos {
-        let window = self.rate.window();
-        match self.limit.algorithm {
-            Algorithm::SlidingLog => sliding_log::wait(self.limit, self.state, now, window, units),
-            Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(window);
-                ring.wait(&self.state[self.index * ring.words()..], now, window, units)
-            }
-            Algorithm::MultiLevel => {
-                let (offset, ring) = multi_level::ring_of(self.limit, window);
-                ring.wait(&self.state[offset..], now, window, units)
-            }
-            Algorithm::FixedWindow => {
-                let words = &self.state[self.index * fixed_window::WORDS..];
-                fixed_window::wait(words, self.key, now, window)
-            }
-            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let words = &self.state[self.index * gcra::WORDS..];
-                gcra::wait(words, now.after(self.slack()), self.interval, units)
-            }
-        }
-    }
-
-    /// What of the longest delay is no whole interval: so much later than it is, a unit may come.
-    fn slack(&self) -> Nanos {
-        match self.limit.algorithm {
-            Algorithm::LeakyBucket { max_delay } => Nanos(max_delay.0 % self.interval),
-            _ => Nanos::ZERO,
-        }
     }
 }
 

@@ -65,7 +65,7 @@ impl Limit {
             ),
             Algorithm::Gcra { burst } => {
                 let burst = u64::from(burst.unwrap_or(quota));
-                let interval = rate.interval(1);
+                let interval = rate.interval(1).nanos();
                 let most = burst + rate.window().0.div_ceil(interval) - 1;
                 format!(
                     "never more than {burst} at once, then one each {}, up to {most} in some {span}",
@@ -74,7 +74,7 @@ impl Limit {
             }
             Algorithm::LeakyBucket { max_delay } => format!(
                 "one each {}, early ones held back for at most {}",
-                self::span(Nanos(rate.interval(1))),
+                self::span(Nanos(rate.interval(1).nanos())),
                 self::span(max_delay)
             ),
         }

@@ -10,10 +10,12 @@ pub mod rate;
 pub mod rule;
 mod sliding_log;
 mod sliding_window;
+mod window;
 
 use crate::clock::Nanos;
 
 pub use cell::{Cell, Shape};
+pub use gcra::Terms;
 pub use rate::Rate;
 pub use rule::{Count, Disclose, Identity, Name, Rule};
 

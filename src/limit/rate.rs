@@ -10,9 +10,39 @@ use crate::clock::Nanos;
 pub struct Rate {
     quota: u32,
     window: Nanos,
-    /// What [`Rate::interval`] says without a multiplier: a division for each look would be a good part
-    /// of what a decision costs.
-    interval: u64,
+    /// What [`Rate::interval`] says without a multiplier.
+    interval: Interval,
+}
+
+/// Nanoseconds between two units of a steady flow, kept in a form that divides without a division, which
+/// would be a good part of what a decision costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Interval {
+    nanos: u64,
+    /// `floor((2^64 - 1) / nanos)`: a product with it is short of the quotient by one at most.
+    inverse: u64,
+}
+
+impl Interval {
+    fn new(nanos: u64) -> Interval {
+        let nanos = nanos.max(1);
+        Interval {
+            nanos,
+            inverse: u64::MAX / nanos,
+        }
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        self.nanos
+    }
+
+    /// How many of it `span` touches: the quotient, rounded up.
+    #[inline]
+    pub(crate) fn count(self, span: Nanos) -> u64 {
+        let least = ((u128::from(span.0) * u128::from(self.inverse)) >> 64) as u64;
+        let rest = span.0 - least * self.nanos;
+        least + u64::from(rest > 0) + u64::from(rest > self.nanos)
+    }
 }
 
 /// Why a text is not a rate.
@@ -48,7 +78,7 @@ impl Rate {
         if window < Nanos::from_secs(1) || window > Rate::MAX_WINDOW {
             return Err(RateError::Window);
         }
-        let interval = window.0.div_ceil(u64::from(quota));
+        let interval = Interval::new(window.0.div_ceil(u64::from(quota)));
         Ok(Rate {
             quota,
             window,
@@ -71,14 +101,15 @@ impl Rate {
         self.quota.saturating_mul(multiply)
     }
 
-    /// Nanoseconds between two units of a steady flow, rounded up, for rounding down would admit more.
-    pub(crate) fn interval(self, multiply: u32) -> u64 {
+    /// Between two units of a steady flow, rounded up, for rounding down would admit more.
+    #[inline]
+    pub(crate) fn interval(self, multiply: u32) -> Interval {
         match multiply {
             1 => self.interval,
-            _ => self
-                .window
-                .0
-                .div_ceil(u64::from(self.times(multiply).max(1))),
+            _ => {
+                let quota = u64::from(self.times(multiply).max(1));
+                Interval::new(self.window.0.div_ceil(quota))
+            }
         }
     }
 }
@@ -148,6 +179,20 @@ mod tests {
                 Ok(rate),
                 "{text} reads back"
             );
+        }
+    }
+
+    #[test]
+    fn intervals_count_as_a_division_would() {
+        let edges = [0, 1, 2, 3, 7, 599_999_999, 600_000_000, 1 << 32, 1 << 62];
+        let spans = edges.map(|n| [n, u64::MAX - n]).into_iter().flatten();
+        for span in spans.chain((0..10_000).map(|n| n * 0x0123_4567_89ab)) {
+            for nanos in edges.into_iter().skip(1).chain([Rate::MAX_WINDOW.0]) {
+                for span in [span, span / nanos * nanos] {
+                    let count = Interval::new(nanos).count(Nanos(span));
+                    assert_eq!(count, span.div_ceil(nanos), "{span} / {nanos}");
+                }
+            }
         }
     }
 

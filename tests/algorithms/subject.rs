@@ -86,22 +86,41 @@ impl Subject {
     pub fn ask(&mut self, cost: u32, multiply: u32) -> Reading {
         let now = self.now;
         let mut reading = self.eval(now, cost, multiply);
-        if !reading.standing.admits() {
-            return reading;
-        }
-        if self.limit.reserves {
+        let admits = reading.standing.admits();
+        if admits && self.limit.reserves {
             self.pending += cost;
-        } else {
+        } else if admits {
             self.make_room(cost);
             self.admitted.push((self.latest(), cost));
         }
+        let before = self.words.clone();
         let mut cell = self.cell();
+        let mut looked = reading;
+        cell.finish(&mut looked, Nanos(now), 0, multiply);
+        if !admits {
+            self.in_one_step(&before, (cost, multiply), true, looked);
+            return reading;
+        }
         cell.apply(Nanos(now), cost, multiply);
         cell.finish(&mut reading, Nanos(now), cost, multiply);
+        self.in_one_step(&before, (cost, multiply), false, looked);
+        self.in_one_step(&before, (cost, multiply), true, reading);
         if cost > 0 {
             self.written = self.written.max(now);
         }
         reading
+    }
+
+    /// Where a limit decides in one step, it says and leaves what the three steps did.
+    fn in_one_step(&self, before: &[u32], ask: (u32, u32), consume: bool, expected: Reading) {
+        let (cost, multiply) = ask;
+        let Some(terms) = self.limit.terms(multiply) else {
+            return;
+        };
+        let mut words = before.to_vec();
+        let reading = terms.decide(&mut words, Nanos(self.now), cost, consume);
+        assert_eq!(reading, expected);
+        assert_eq!(words, if consume { &self.words[..] } else { before });
     }
 
     pub fn settle(&mut self, reserved: u32, used: u32, multiply: u32) {

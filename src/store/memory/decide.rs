@@ -54,8 +54,8 @@ pub(super) struct Net {
     pub(super) room: bool,
 }
 
-/// Decides about one item whose cell is inline, in its first bucket and alone to be asked: most limits
-/// of most requests with one limit, at a third of the price of a [`Call`]. Nothing when it is not so.
+/// Decides about one item whose cell is inline, in its first bucket and alone to be asked, at a fifth
+/// of the price of a [`Call`]. Nothing when it is not so.
 #[inline]
 pub(super) fn alone(
     cells: &Cells,
@@ -63,36 +63,42 @@ pub(super) fn alone(
     item: &Item<'_>,
     now: Nanos,
     consume: bool,
-) -> Option<Reading> {
+    readings: &mut SmallVec<[Reading; 4]>,
+) -> Option<bool> {
     let info = cells.slots.get(item.slot)?;
-    let limit = item.limit;
     let usual = info.inline() && !item.shadow && item.parents.is_empty();
-    if !usual || sketch.active(now, hedge::windows(limit)) {
+    if !usual || sketch.active(now, hedge::windows(item.limit)) {
         return None;
     }
-    let spot = cells.table.spot(info.seed(), item.key, false);
-    let mut held = cells.table.hold(SmallVec::from_slice(&[spot.first]));
-    if cells.table.strays(spot.first) {
-        return None;
-    }
-    let at = held.find(&spot, |slot| slot == item.slot.0)?;
-    let mut words = split(held.state(at));
-    let mut cell = Cell {
-        limit,
-        key: spot.key(),
-        words: &mut words,
+    let home = cells.table.home(info.seed(), item.key);
+    let terms = item.limit.terms(item.multiply);
+    let mut entry = home.lock(item.slot.0)?;
+    let mut words = split(entry.state());
+    let reading = match terms {
+        Some(terms) => terms.decide(&mut words, now, item.cost, consume),
+        None => {
+            let mut cell = Cell {
+                limit: item.limit,
+                key: home.key(),
+                words: &mut words,
+            };
+            let mut reading = cell.eval(now, item.cost, item.multiply);
+            let taken = if consume && reading.standing.admits() {
+                cell.apply(now, item.cost, item.multiply);
+                item.cost
+            } else {
+                0
+            };
+            cell.finish(&mut reading, now, taken, item.multiply);
+            reading
+        }
     };
-    let mut reading = cell.eval(now, item.cost, item.multiply);
-    let takes = consume && reading.standing.admits();
-    if takes {
-        cell.apply(now, item.cost, item.multiply);
+    let admits = reading.standing.admits();
+    if consume && admits {
+        entry.set_state(join(words));
     }
-    let cost = if takes { item.cost } else { 0 };
-    cell.finish(&mut reading, now, cost, item.multiply);
-    if takes {
-        held.set_state(at, join(words));
-    }
-    Some(reading)
+    readings.push(reading);
+    Some(admits)
 }
 
 type Parts<'a> = SmallVec<[Part<'a>; 4]>;

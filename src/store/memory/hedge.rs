@@ -95,6 +95,7 @@ pub(super) fn cell(
             if matches!(limit.algorithm, Algorithm::LeakyBucket { .. }) {
                 let queue = rate
                     .interval(item.multiply)
+                    .nanos()
                     .saturating_mul(u64::from(counted));
                 reading.delay = reading.delay.max(Nanos(queue));
             }

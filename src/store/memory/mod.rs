@@ -118,6 +118,15 @@ impl Memory {
         slots.register(scope, limit, || table.slots())
     }
 
+    /// Starts to load what a decision about this key will look at: for callers that have something
+    /// else to do first, if only to read the clock.
+    #[inline]
+    pub fn prefetch(&self, item: &Item<'_>) {
+        if let Some(info) = self.cells.slots.get(item.slot) {
+            self.cells.table.prefetch(info.seed(), item.key);
+        }
+    }
+
     /// Takes all items that are not shadows, or none of them; each shadow takes when it alone admits.
     /// Leaves one reading for each item and says whether the request passes.
     pub fn take(
@@ -148,11 +157,23 @@ impl Memory {
     ) -> bool {
         readings.clear();
         if let [item] = items
-            && let Some(reading) = decide::alone(&self.cells, &self.sketch, item, now, consume)
+            && let Some(admits) =
+                decide::alone(&self.cells, &self.sketch, item, now, consume, readings)
         {
-            readings.push(reading);
-            return reading.standing.admits();
+            return admits;
         }
+        self.decide_all(items, now, consume, readings)
+    }
+
+    // Apart, so that what it needs on the stack costs nothing where it is not needed.
+    #[inline(never)]
+    fn decide_all(
+        &self,
+        items: &[Item<'_>],
+        now: Nanos,
+        consume: bool,
+        readings: &mut SmallVec<[Reading; 4]>,
+    ) -> bool {
         match Call::new(&self.cells, &self.sketch, items, now, consume) {
             Some(call) => call.decide(readings),
             None => {

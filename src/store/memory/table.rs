@@ -110,18 +110,39 @@ impl Table {
     /// multiplications are enough.
     #[inline]
     pub(super) fn spot(&self, seed: u64, key: Fingerprint, network: bool) -> Spot {
+        let (tag, first, hash) = self.place(seed, key);
+        Spot {
+            first,
+            second: self.partner(tag, first),
+            mark: tag | if network { NETWORK } else { 0 },
+            hash,
+        }
+    }
+
+    /// Tag, first bucket and hash.
+    #[inline]
+    fn place(&self, seed: u64, key: Fingerprint) -> (u64, u32, u64) {
         let (low, high) = (key.0 as u64, (key.0 >> 64) as u64);
         let a = fold(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
         let b = fold(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
         let tag = if a & TAG == 0 { 1 << 18 } else { a & TAG };
-        let first = self.scale(b);
-        let mark = tag | if network { NETWORK } else { 0 };
-        Spot {
-            first,
-            second: self.partner(tag, first),
+        (tag, self.scale(b), a ^ b.rotate_left(17))
+    }
+
+    /// The part of [`Table::spot`] that needs no second bucket.
+    #[inline]
+    pub(super) fn home(&self, seed: u64, key: Fingerprint) -> Home<'_> {
+        let (mark, first, _) = self.place(seed, key);
+        Home {
+            words: self.words(first),
             mark,
-            hash: a ^ b.rotate_left(17),
         }
+    }
+
+    /// Starts to load the first bucket of `key`.
+    #[inline]
+    pub(super) fn prefetch(&self, seed: u64, key: Fingerprint) {
+        self.map.prefetch(self.place(seed, key).1 as usize);
     }
 
     fn scale(&self, hash: u64) -> u32 {
@@ -161,21 +182,6 @@ impl Table {
         self.words(bucket)[0].swap(1, Ordering::Acquire) == 0
     }
 
-    fn lock(&self, bucket: u32) {
-        let lock = &self.words(bucket)[0];
-        while lock.swap(1, Ordering::Acquire) != 0 {
-            let mut spins = 0;
-            while lock.load(Ordering::Relaxed) != 0 {
-                spins += 1;
-                if spins < 128 {
-                    std::hint::spin_loop();
-                } else {
-                    std::thread::yield_now();
-                }
-            }
-        }
-    }
-
     /// Locks these buckets in ascending order.
     pub(super) fn hold(&self, mut buckets: SmallVec<[u32; 8]>) -> Held<'_> {
         if buckets.len() > 1 {
@@ -183,7 +189,7 @@ impl Table {
             buckets.dedup();
         }
         for bucket in &buckets {
-            self.lock(*bucket);
+            lock(&self.words(*bucket)[0]);
         }
         Held {
             table: self,
@@ -200,6 +206,81 @@ impl Table {
             buckets,
             pins: SmallVec::new(),
         })
+    }
+}
+
+/// A key and the bucket it prefers.
+pub(super) struct Home<'a> {
+    words: &'a [AtomicU64; WORDS],
+    mark: u64,
+}
+
+impl<'a> Home<'a> {
+    /// See [`Mark::key`].
+    pub(super) fn key(&self) -> Fingerprint {
+        key_of(self.mark)
+    }
+
+    /// Locks the bucket for the entry that the key has here under `slot`.
+    #[inline]
+    pub(super) fn lock(&self, slot: u16) -> Option<Entry<'a>> {
+        lock(&self.words[0]);
+        let mut entry = Entry {
+            words: self.words,
+            state: 0,
+        };
+        let mark = self.mark | u64::from(slot);
+        // Without branches, for nobody can predict which entry it is.
+        let mut found = 0;
+        for place in (2..WORDS).step_by(2) {
+            let same = self.words[place].load(Ordering::Relaxed) == mark;
+            found |= if same { place + 1 } else { 0 };
+        }
+        entry.state = found;
+        (found != 0).then_some(entry)
+    }
+}
+
+/// One entry in its bucket, which is locked.
+pub(super) struct Entry<'a> {
+    words: &'a [AtomicU64; WORDS],
+    /// Which word is its state.
+    state: usize,
+}
+
+impl Entry<'_> {
+    pub(super) fn state(&self) -> u64 {
+        self.words[self.state].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_state(&mut self, state: u64) {
+        self.words[self.state].store(state, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.words[0].store(0, Ordering::Release);
+    }
+}
+
+#[inline]
+fn lock(lock: &AtomicU64) {
+    while lock.swap(1, Ordering::Acquire) != 0 {
+        wait(lock);
+    }
+}
+
+#[cold]
+fn wait(lock: &AtomicU64) {
+    let mut spins = 0;
+    while lock.load(Ordering::Relaxed) != 0 {
+        spins += 1;
+        if spins < 128 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0 | [`clock`] | time as a value |
 //! | 0 | [`telemetry`] | every metric by name; logging |
-//! | 0 | [`head`] | a request's head and fields, whatever version they came in |
+//! | 0 | [`head`] | the heads of requests and answers and their fields, whatever version they came in |
 //! | 0 | [`http1`] | what both sides share of HTTP/1.1: fields, framing, pieces |
 //! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
 //! | 1 | [`route`] | host, method and path to a route |

@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use common::child::{self, Ended, Guard, Server, line_with};
-use common::{Client, Gate, Upstream, ok, soon, write};
+use common::{Client, Gate, Upstream, ok, says, soon, write};
 use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -30,13 +30,6 @@ fn folder(gateway: &str, policies: &[(&str, &str)]) -> TempDir {
     let nobody: SocketAddr = "127.0.0.1:9".parse().unwrap();
     write(&folder, nobody, gateway, policies);
     folder
-}
-
-#[track_caller]
-fn says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "`{part}` in:\n{text}");
-    }
 }
 
 #[track_caller]

@@ -13,11 +13,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::Receiver;
 
 use common::child::{self, Ended, Guard, Server, line_with};
-use common::{Client, Upstream, soon, write};
+use common::{Client, Upstream, says, soon, write};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -30,13 +30,6 @@ fn folder(upstream: &Upstream, gateway: &str) -> TempDir {
     folder
 }
 
-#[track_caller]
-fn says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "`{part}` in:\n{text}");
-    }
-}
-
 /// Runs to the end and checks the exit code.
 #[track_caller]
 fn run(folder: &Path, arguments: &[&str], code: i32) -> Ended {
@@ -47,15 +40,8 @@ fn run(folder: &Path, arguments: &[&str], code: i32) -> Ended {
 
 /// The binary behind a line of the shell, where `"$0"` stands for it.
 fn shell(folder: &Path, line: &str) -> Command {
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", line, env!("CARGO_BIN_EXE_tollgate")])
-        .current_dir(folder)
-        .env_remove("TOLLGATE_LOG")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
+    let arguments = ["-c", line, env!("CARGO_BIN_EXE_tollgate")];
+    child::program("sh", folder, &arguments)
 }
 
 /// A gateway started by any command.

@@ -13,7 +13,12 @@ use super::{Client, Message, SOON, soon};
 
 /// The binary with these arguments, in a folder of its own, saying nothing but plain text.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    program(env!("CARGO_BIN_EXE_tollgate"), folder, arguments)
+}
+
+/// Any program that runs it.
+pub fn program(name: &str, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(name);
     command
         .args(arguments)
         .current_dir(folder)

@@ -31,6 +31,14 @@ pub fn soon(what: &str, mut happens: impl FnMut() -> bool) {
     panic!("not so: {what}");
 }
 
+/// Checks that a text has all these parts.
+#[track_caller]
+pub fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` in:\n{text}");
+    }
+}
+
 /// What an upstream waits at until the test lets it go on.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);

@@ -73,7 +73,7 @@ impl Terms {
             wait = self.until(self.ceiling - cost, early);
             Standing::Refused
         } else {
-            if consume {
+            if consume && cost > 0 {
                 apply(words, now, self.interval, cost);
                 used += cost;
                 early = arrival(words).since(now);

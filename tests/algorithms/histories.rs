@@ -47,6 +47,11 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
                     exact,
                 },
             );
+            if draw.once_in(8) {
+                let words = subject.words.clone();
+                subject.ask(0, multiply);
+                assert_eq!(words, subject.words, "nothing asked changes nothing");
+            }
             check_reset(&mut subject, multiply, reading);
             if draw.once_in(4) {
                 check_fresh(&mut subject);

@@ -89,7 +89,7 @@ impl Subject {
         let admits = reading.standing.admits();
         if admits && self.limit.reserves {
             self.pending += cost;
-        } else if admits {
+        } else if admits && cost > 0 {
             self.make_room(cost);
             self.admitted.push((self.latest(), cost));
         }
@@ -142,7 +142,7 @@ impl Subject {
     /// Units in the window `(end - window, end]` of real time.
     pub fn counted(&self, end: u64, window: u64) -> u64 {
         let newest_first = self.admitted.iter().rev();
-        let inside = newest_first.take_while(|(time, _)| time + window > end);
+        let inside = newest_first.take_while(|(time, _)| end.saturating_sub(*time) < window);
         inside.map(|(_, units)| u64::from(*units)).sum()
     }
 

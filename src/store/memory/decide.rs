@@ -66,13 +66,15 @@ pub(super) fn alone(
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
     let info = cells.slots.get(item.slot)?;
-    let usual = info.inline() && !item.shadow && item.parents.is_empty();
-    if !usual || sketch.active(now, hedge::windows(item.limit)) {
+    if !info.inline() || item.shadow || !item.parents.is_empty() {
         return None;
     }
     let home = cells.table.home(info.seed(), item.key);
     let terms = item.limit.terms(item.multiply);
     let mut entry = home.lock(item.slot.0)?;
+    if sketch.active(now, hedge::windows(item.limit)) {
+        return None;
+    }
     let mut words = split(entry.state());
     let reading = match terms {
         Some(terms) => terms.decide(&mut words, now, item.cost, consume),

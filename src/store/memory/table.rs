@@ -284,7 +284,7 @@ fn wait(lock: &AtomicU64) {
     }
 }
 
-/// Locked buckets; entries are read and written only through it.
+/// Locked buckets; but for an [`Entry`], entries are read and written only through it.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     table: &'a Table,

@@ -173,7 +173,7 @@ impl Cell<'_> {
         }
     }
 
-    /// What the limit says to `cost` units at `now`, leaving the state as it is.
+    /// What the limit says to `cost` units at `now`, leaving the state as it is. [`Cell::finish`] completes it.
     pub fn eval(&self, now: Nanos, cost: u32, multiply: u32) -> Reading {
         let mut speaking: Option<Reading> = None;
         let mut over = false;
@@ -198,6 +198,9 @@ impl Cell<'_> {
             } else if let Some(excess) = exceeds(total, cost, ceiling) {
                 reading.standing = Standing::Refused;
                 reading.wait = window.wait_for(now, committed, excess);
+                if excess <= committed && exceeds(total, 1, base.min(total)) == Some(excess) {
+                    reading.reset = reading.wait;
+                }
             } else {
                 over |= exceeds(total, cost, base).is_some();
                 delay = delay.max(self.delay(&window, now));
@@ -220,7 +223,9 @@ impl Cell<'_> {
     /// applied, or none.
     pub fn finish(&self, reading: &mut Reading, now: Nanos, cost: u32, multiply: u32) {
         reading.remaining = reading.remaining.saturating_sub(cost);
-        reading.reset = self.reset(reading, now, multiply);
+        if reading.reset == Nanos::ZERO {
+            reading.reset = self.reset(reading, now, multiply);
+        }
     }
 
     /// Until the window that speaks has one more unit than remains now.

@@ -1,7 +1,7 @@
 # Run `make test` before every commit; the other targets take longer.
 
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE. Missing ones are installed.
-TEST_TOOLS := cc=build-essential
+TEST_TOOLS := cc=build-essential curl=curl
 # The same for the comparison in benches/compare.
 BENCH_TOOLS := $(TEST_TOOLS) /usr/sbin/nginx=nginx-light h2load=nghttp2-client valgrind=valgrind
 

@@ -17,7 +17,8 @@ use tokio::sync::oneshot;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
-use crate::policy::{self, Diagnostic, Process, Ruleset};
+use crate::net::tls::{self, Offer, Tickets};
+use crate::policy::{self, Diagnostic, Process, Ruleset, TlsListener};
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
@@ -46,6 +47,9 @@ pub enum Error {
     /// The access log cannot be opened.
     #[error("cannot open the access log: {0}")]
     AccessLog(io::Error),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
     /// A thread cannot be started.
     #[error("cannot start a worker: {0}")]
     Thread(io::Error),
@@ -66,6 +70,7 @@ pub struct App {
     fingerprint: u64,
     process: Process,
     keyer: Keyer,
+    tickets: Tickets,
     store: Arc<Memory>,
     clock: Clock,
     registry: Registry,
@@ -91,7 +96,9 @@ impl App {
         let ruleset = Arc::new(loaded.ruleset);
         let admission = Admission::new(&ruleset.rules, store.clone(), clock.clone())?;
         let keyer = Keyer::random();
+        let tickets = tls::tickets()?;
         let running = Running {
+            offers: offers(&process, &ruleset, &tickets, &[])?,
             ruleset,
             admission,
             keyer: keyer.clone(),
@@ -101,6 +108,7 @@ impl App {
             fingerprint,
             process,
             keyer,
+            tickets,
             store,
             clock,
             registry,
@@ -116,7 +124,8 @@ impl App {
 
     fn spawn_workers(&mut self) -> Result<(), Error> {
         let count = self.process.workers;
-        let mut sockets: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+        let mut sockets: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
+        let mut offers = 0..;
         for listen in &self.process.listen {
             let failed = |cause| Error::Listen {
                 address: listen.address,
@@ -124,8 +133,9 @@ impl App {
             };
             let bound = listen::bind(listen.address, count).map_err(failed)?;
             self.addresses.push(bound[0].local_addr().map_err(failed)?);
+            let offer = if listen.tls { offers.next() } else { None };
             for (sockets, socket) in sockets.iter_mut().zip(bound) {
-                sockets.push(socket);
+                sockets.push((socket, listen::Listen { offer }));
             }
         }
         let writer = Writer::start(&self.process.access_log, &self.registry);
@@ -171,7 +181,9 @@ impl App {
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
             let ruleset = Arc::new(loaded.ruleset);
             let admission = Admission::new(&ruleset.rules, self.store.clone(), self.clock.clone())?;
+            let before = &self.running.read().offers.clone();
             let running = Running {
+                offers: offers(&self.process, &ruleset, &self.tickets, before)?,
                 ruleset,
                 admission,
                 keyer: self.keyer.clone(),
@@ -283,6 +295,34 @@ impl App {
             .absolute(usage.sketched);
         self.registry.render()
     }
+}
+
+/// What the listeners that there are offer by `ruleset`; one that it does not name, for a listener
+/// goes with a restart only, offers what it did before.
+fn offers(
+    process: &Process,
+    ruleset: &Ruleset,
+    tickets: &Tickets,
+    before: &[Offer],
+) -> Result<Vec<Offer>, rustls::Error> {
+    let speaking = process.listen.iter().filter(|listen| listen.tls);
+    let mut offers = Vec::new();
+    for (place, listen) in speaking.enumerate() {
+        let named = |tls: &&TlsListener| tls.address == listen.address;
+        let same = ruleset.tls.get(place).filter(named);
+        let offer = match (
+            same.or_else(|| ruleset.tls.iter().find(named)),
+            before.get(place),
+        ) {
+            (None, Some(before)) => before.clone(),
+            (tls, _) => {
+                let certificates = tls.map_or(&[][..], |tls| &tls.certificates);
+                tls::offer(certificates, tickets.clone())?
+            }
+        };
+        offers.push(offer);
+    }
+    Ok(offers)
 }
 
 impl Control for App {

@@ -7,6 +7,7 @@
 //! | 0 | [`clock`] | time as a value |
 //! | 0 | [`telemetry`] | every metric by name; logging |
 //! | 0 | [`head`] | the heads of requests and answers and their fields, whatever version they came in |
+//! | 0 | [`net`] | sockets, plain or under TLS |
 //! | 0 | [`http1`] | what both sides share of HTTP/1.1: fields, framing, pieces |
 //! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
 //! | 1 | [`route`] | host, method and path to a route |
@@ -28,6 +29,7 @@ pub mod head;
 pub mod http1;
 pub mod identity;
 pub mod limit;
+pub mod net;
 pub mod policy;
 pub mod route;
 pub mod serve;

@@ -81,29 +81,23 @@ fn check_tells_what_limits_guarantee() {
 #[test]
 fn check_tells_what_is_not_built_yet() {
     let policies = [("api", "match: /api/**\nupstream: up\n")];
-    let gateway = "admin: off\nlisten: { address: 127.0.0.1:0, tls: { cert: a, key: b } }\n";
-    let folder = folder("", &policies);
-    for name in ["a", "b"] {
-        std::fs::write(folder.path().join(name), "").unwrap();
-    }
-    let file = folder.path().join("tollgate.yaml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", gateway)).unwrap();
+    let gateway = "admin: off\nupstreams: { up: \"https://127.0.0.1:9\" }\n";
+    let folder = folder(gateway, &policies);
     let ended = run(&folder, &["check"], 1);
     says(
         &ended.out,
         &[
-            "tollgate.yaml:3:33: note: TLS listeners are not built yet",
+            "tollgate.yaml:7:18: note: TLS to servers (https) is not built yet",
             "a run refuses this configuration: 1 of its settings",
         ],
     );
     let all = ended.out + &ended.err;
-    assert_eq!(all.matches("tollgate.yaml:3:33").count(), 1, "{all}");
+    assert_eq!(all.matches("tollgate.yaml:7:18").count(), 1, "{all}");
     let shown = json(&run(&folder, &["check", "--json"], 1).out);
     assert_eq!(shown["runs"], false);
     assert_eq!(shown["diagnostics"][0]["severity"], "unbuilt");
     let refused = run(&folder, &["run"], 2);
-    says(&refused.err, &["TLS listeners are not built yet"]);
+    says(&refused.err, &["TLS to servers (https) is not built yet"]);
     assert!(!refused.err.contains("listening on"), "{}", refused.err);
 }
 

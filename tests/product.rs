@@ -43,10 +43,8 @@ impl Site {
         let shops = [Upstream::answering(shop.clone()), Upstream::answering(shop)];
         let folder = tempfile::tempdir().unwrap();
         let file = Text::of("tollgate.yaml")
-            .with(
-                "  - 0.0.0.0:8080\n  - { address: 0.0.0.0:8443, tls: { cert: cert.pem, key: key.pem } }\n",
-                "  - 127.0.0.1:0\n",
-            )
+            .with("  - 0.0.0.0:8080\n", "  - 127.0.0.1:0\n")
+            .with("address: 0.0.0.0:8443", "address: 127.0.0.1:0")
             .with("10.0.0.11:8080", &shops[0].address.to_string())
             .with("10.0.0.12:8080", &shops[1].address.to_string())
             .with("10.0.0.21:8080", &Upstream::plain().address.to_string())
@@ -69,6 +67,10 @@ impl Site {
         let keys =
             json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "use": "sig", "x": PUBLIC }] });
         fs::write(folder.path().join("jwks.json"), keys.to_string()).unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+        fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
+        let key = made.signing_key.serialize_pem();
+        fs::write(folder.path().join("key.pem"), key).unwrap();
 
         let clock = Clock::manual(Nanos::from_secs(1_800_000_000));
         let (app, _) = App::start(&folder.path().join("tollgate.yaml"), clock.clone())

@@ -120,6 +120,7 @@ fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
         ruleset,
         admission,
         keyer: Keyer::random(),
+        offers: Vec::new(),
     };
     explain::explain(&running, question, &clock).map_err(|why| (MISTAKE, why.to_string()))
 }

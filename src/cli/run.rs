@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// Starts the gateway once every address is known to be free: clients are taken last.
 fn start(config: &Path) -> Result<(App, Vec<Diagnostic>, Option<TcpListener>), Error> {
     let process = policy::load(config).map_err(Error::Policy)?.process;
-    for Listen { address } in &process.listen {
+    for Listen { address, .. } in &process.listen {
         listen::probe(*address).map_err(|cause| unusable(*address, "listen", cause))?;
     }
     let admin = bind_admin(&process)?;
@@ -112,8 +112,9 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Only now, when whoever reads it may send signals.
-    for address in app.addresses() {
-        output::tell(format_args!("listening on http://{address}"));
+    for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
+        let scheme = if listen.tls { "https" } else { "http" };
+        output::tell(format_args!("listening on {scheme}://{address}"));
     }
     if let Some(listener) = admin {
         let address = serve_admin(&app, listener)?;

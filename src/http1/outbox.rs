@@ -140,7 +140,7 @@ impl Outbox {
         }
     }
 
-    /// Writes all of what waits.
+    /// Writes all of what waits and sees that it leaves.
     pub fn poll_empty<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
@@ -148,7 +148,7 @@ impl Outbox {
         while !self.is_empty() {
             ready!(self.poll_write(cx, to))?;
         }
-        Poll::Ready(Ok(()))
+        Pin::new(to).poll_flush(cx)
     }
 }
 

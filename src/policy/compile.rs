@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::check::pattern;
 use super::collect::Cx;
 use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
-use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
+use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts, TlsListener};
 use super::source::Files;
 use super::tree::Place;
 use crate::limit::{Algorithm, Count, Limit, Rule, Throttle};
+use crate::net::Certificate;
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::upstream;
 
@@ -42,6 +43,7 @@ pub fn compile(
 ) -> Option<(Process, Ruleset)> {
     let process = process(cx, files, base, gateway);
     let identity = identity::compile(cx, files, base, gateway);
+    let tls = tls(cx, files, base, gateway);
     if cx.failed() {
         return None;
     }
@@ -81,6 +83,7 @@ pub fn compile(
         rules: rules.all,
         identity,
         upstreams,
+        tls,
         timeouts,
         files: Vec::new(),
     };
@@ -121,23 +124,15 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
             token_file,
         } => (Some(address.value), token_file.as_ref()),
     };
-    for listener in &gateway.listen {
-        if let Some(tls) = &listener.value.tls {
-            named_file(cx, files, base, &tls.cert, "the certificate");
-            named_file(cx, files, base, &tls.key, "the certificate's key");
-        }
-    }
     let access_log = gateway.access_log.as_ref();
-    // A listener that speaks TLS is left out: it must never answer in plain text.
-    let plain = gateway
-        .listen
-        .iter()
-        .filter(|listener| listener.value.tls.is_none());
     Process {
         workers: gateway.workers.unwrap_or(cores),
-        listen: plain
+        listen: gateway
+            .listen
+            .iter()
             .map(|listener| Listen {
                 address: listener.value.address,
+                tls: !listener.value.tls.is_empty(),
             })
             .collect(),
         admin,
@@ -149,6 +144,39 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
                 .and_then(|log| log.file.as_ref())
                 .map(|file| base.join(file)),
         },
+    }
+}
+
+fn tls(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Vec<TlsListener> {
+    let speaking = gateway.listen.iter().filter(|l| !l.value.tls.is_empty());
+    let mut listeners = Vec::new();
+    for listener in speaking {
+        let tls = listener.value.tls.iter();
+        listeners.push(TlsListener {
+            address: listener.value.address,
+            certificates: tls
+                .filter_map(|tls| certificate(cx, files, base, tls))
+                .collect(),
+        });
+    }
+    listeners
+}
+
+fn certificate(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    tls: &model::Tls,
+) -> Option<Certificate> {
+    let chain = named_file(cx, files, base, &tls.cert, "the certificate");
+    let key = named_file(cx, files, base, &tls.key, "the certificate's key");
+    match Certificate::from_pem(&chain?, &key?) {
+        Ok(certificate) => Some(certificate),
+        Err(error) => {
+            let file = if error.in_key() { &tls.key } else { &tls.cert };
+            cx.error(file.place, format!("`{}`: {error}", file.value), None);
+            None
+        }
     }
 }
 

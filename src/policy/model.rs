@@ -67,8 +67,8 @@ pub struct Gateway {
 pub struct Listener {
     /// Address and port.
     pub address: SocketAddr,
-    /// Certificate and key files.
-    pub tls: Option<Tls>,
+    /// Certificate and key files; none where bytes are sent as they are.
+    pub tls: Vec<Tls>,
 }
 
 /// Files of a TLS listener.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::Rule;
+use crate::net::Certificate;
 use crate::route::{Route, RouteTable};
 use crate::{identity, upstream};
 
@@ -22,6 +23,8 @@ pub struct Ruleset {
     pub identity: identity::Settings,
     /// The servers behind.
     pub upstreams: Vec<upstream::Settings>,
+    /// The listeners that speak TLS, in their order.
+    pub tls: Vec<TlsListener>,
     /// How long things may take.
     pub timeouts: Timeouts,
     /// The files that this came from, as they were read: path as messages name it, and text.
@@ -71,6 +74,17 @@ impl Process {
 pub struct Listen {
     /// Address and port.
     pub address: SocketAddr,
+    /// Whether TLS is spoken there.
+    pub tls: bool,
+}
+
+/// What a listener that speaks TLS shows.
+#[derive(Clone, Debug)]
+pub struct TlsListener {
+    /// Its address and port.
+    pub address: SocketAddr,
+    /// Its certificates; the first is for who names no host that another is for.
+    pub certificates: Vec<Certificate>,
 }
 
 /// Where requests are logged, as JSON lines.

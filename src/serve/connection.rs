@@ -19,6 +19,7 @@ use super::body::ReplyBody;
 use super::gateway::Stack;
 use super::generation::Outcome;
 use super::guard::{Guard, Phase};
+use super::listen::Placed;
 use super::record::{Fresh, Recorded};
 use super::reply;
 use super::request::{Bad, Wants};
@@ -26,8 +27,8 @@ use super::wire::Wire;
 use super::worker::Worker;
 use crate::clock::Nanos;
 use crate::head::Answer;
+use crate::net::Socket;
 use crate::telemetry::{Label, Metric};
-use crate::upstream::Socket;
 
 /// How long the rest of a refused request's body is read.
 const DRAIN_FOR: Duration = Duration::from_millis(500);
@@ -43,6 +44,8 @@ pub struct Peer {
     pub address: String,
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
+    /// The scheme that the client used.
+    pub scheme: &'static str,
     forwarded: RefCell<(Vec<u8>, Bytes)>,
     /// As it was when the connection began; a reload reaches new ones.
     idle: Duration,
@@ -50,7 +53,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    fn new(address: SocketAddr, worker: &Rc<Worker>) -> Rc<Peer> {
+    fn new(address: SocketAddr, secure: bool, worker: &Rc<Worker>) -> Rc<Peer> {
         let ip = address.ip().to_canonical();
         let timeouts = worker.generation().ruleset.timeouts.clone();
         let guard = worker.guards.watch(timeouts.idle, timeouts.header);
@@ -58,6 +61,7 @@ impl Peer {
             ip,
             address: ip.to_string(),
             guard,
+            scheme: if secure { "https" } else { "http" },
             forwarded: RefCell::default(),
             idle: timeouts.idle,
             worker: worker.clone(),
@@ -77,7 +81,8 @@ impl Peer {
                 node.as_bytes(),
                 b";host=\"",
                 host,
-                b"\";proto=http",
+                b"\";proto=",
+                self.scheme.as_bytes(),
             ];
             *element = parts.concat().into();
             *known = host.to_vec();
@@ -105,23 +110,44 @@ impl Peer {
 }
 
 /// Serves one connection to its end.
-pub async fn serve(stream: Socket, address: SocketAddr, worker: Rc<Worker>, stack: Stack) {
-    let peer = Peer::new(address, &worker);
+pub async fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
+    let peer = Peer::new(placed.from, placed.listen.offer.is_some(), &worker);
     let guard = peer.guard.clone();
-    let wire = Wire::new(Client {
-        stream,
-        guard: guard.clone(),
-        send: worker.generation().ruleset.timeouts.send,
-        closing: false,
-    });
-    let mut exchanges = pin!(exchanges(&wire, &peer, stack));
+    let mut whole = pin!(whole(placed, peer, stack));
     poll_fn(|cx| {
         if guard.must_close(cx) {
             return Poll::Ready(());
         }
-        exchanges.as_mut().poll(cx)
+        whole.as_mut().poll(cx)
     })
     .await;
+}
+
+async fn whole(placed: Placed, peer: Rc<Peer>, stack: Stack) {
+    let generation = peer.worker.generation();
+    let guard = peer.guard.clone();
+    let offer = placed.listen.offer;
+    let stream = match offer.and_then(|place| generation.offers.get(place)) {
+        Some(offer) => {
+            // As long as a request's head may take.
+            guard.received();
+            let shaken = Socket::accept(placed.stream, offer.clone()).await;
+            peer.worker.shook_hands(shaken.is_ok());
+            guard.enter(Phase::Idle, peer.idle);
+            shaken
+        }
+        None => Socket::new(placed.stream),
+    };
+    let Ok(stream) = stream else { return };
+    let send = generation.ruleset.timeouts.send;
+    drop(generation);
+    let wire = Wire::new(Client {
+        stream,
+        guard,
+        send,
+        closing: false,
+    });
+    exchanges(&wire, &peer, stack).await;
 }
 
 /// One request after the other, until one side has had enough.
@@ -251,7 +277,7 @@ impl Client {
         self.stream.reset_on_close(reset);
     }
 
-    fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn wrote<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &result {
             Poll::Pending => self.guard.write_waits(self.send),
             Poll::Ready(_) => self.guard.wrote(),
@@ -283,9 +309,9 @@ impl AsyncWrite for Client {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A TCP socket has nothing to flush.
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.wrote(result)
     }
 
     /// Closes the sending side, then reads until the client has closed too: a close with unread

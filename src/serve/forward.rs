@@ -144,7 +144,7 @@ fn announce(fields: &mut Fields, peer: &Peer) {
     append(fields, "x-forwarded-for", peer.address.as_bytes());
     fields.add("via", b"1.1 tollgate");
     if !fields.contains("x-forwarded-proto") {
-        fields.add("x-forwarded-proto", b"http");
+        fields.add("x-forwarded-proto", peer.scheme.as_bytes());
     }
     let Some(element) = fields.first("host").map(|host| peer.forwarded(host)) else {
         return;

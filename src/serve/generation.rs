@@ -10,6 +10,7 @@ use metrics::Counter;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::{Identifier, Keyer};
+use crate::net::tls::Offer;
 use crate::policy::Ruleset;
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Pool;
@@ -23,6 +24,8 @@ pub struct Running {
     pub admission: Admission,
     /// The process's key for everything that is stored.
     pub keyer: Keyer,
+    /// What the listeners that speak TLS offer, in their order.
+    pub offers: Vec<Offer>,
 }
 
 /// One worker's copy of the running policies.
@@ -39,6 +42,8 @@ pub struct Generation {
     pub routes: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
     pub rules: Vec<RuleCounters>,
+    /// See [`Running::offers`].
+    pub offers: Vec<Offer>,
     /// Time.
     pub clock: Clock,
 }
@@ -145,6 +150,7 @@ impl Generation {
             routes,
             rules: rules.collect(),
             ruleset,
+            offers: running.offers.clone(),
             clock: clock.clone(),
         }
     }

@@ -17,7 +17,14 @@ const BACKLOG: i32 = 4096;
 const SLACK: usize = 2;
 
 /// A connection on its way to another worker.
-pub type Handed = (std::net::TcpStream, SocketAddr);
+pub struct Handed {
+    /// The socket.
+    pub stream: std::net::TcpStream,
+    /// What the client connected to.
+    pub listen: Listen,
+    /// The other end.
+    pub from: SocketAddr,
+}
 
 /// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each
 /// would count for itself.
@@ -78,23 +85,35 @@ impl Share {
 
     /// Counts a new connection. Gives it to another worker when that one has clearly fewer; else
     /// gives it back.
-    pub fn place(&self, stream: tokio::net::TcpStream, from: SocketAddr) -> Option<Placed> {
+    pub fn place(&self, placed: Placed) -> Option<Placed> {
         let mine = self.loads[self.mine].load(Ordering::Relaxed);
         let loads = self.loads.iter().map(|load| load.load(Ordering::Relaxed));
         let (least, number) = loads.zip(0..).min().unwrap_or((mine, self.mine));
-        let mut stream = stream;
+        let Placed {
+            mut stream,
+            listen,
+            from,
+        } = placed;
         if number != self.mine && mine >= least + SLACK {
-            let std = stream.into_std().ok()?;
+            let handed = Handed {
+                stream: stream.into_std().ok()?,
+                listen,
+                from,
+            };
             self.loads[number].fetch_add(1, Ordering::Relaxed);
-            let Err(SendError((std, _))) = self.others[number].send((std, from)) else {
+            let Err(SendError(handed)) = self.others[number].send(handed) else {
                 return None;
             };
             // The other has ended.
             self.loads[number].fetch_sub(1, Ordering::Relaxed);
-            stream = tokio::net::TcpStream::from_std(std).ok()?;
+            stream = tokio::net::TcpStream::from_std(handed.stream).ok()?;
         }
         self.loads[self.mine].fetch_add(1, Ordering::Relaxed);
-        Some(Placed { stream, from })
+        Some(Placed {
+            stream,
+            listen,
+            from,
+        })
     }
 
     /// A connection of this worker is over.
@@ -103,10 +122,19 @@ impl Share {
     }
 }
 
+/// What clients connect to: which of the running policies' TLS offers they get, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// See [`Running::offers`](super::generation::Running::offers).
+    pub offer: Option<usize>,
+}
+
 /// A connection that stays with the worker that accepted it.
 pub struct Placed {
     /// The socket.
     pub stream: tokio::net::TcpStream,
+    /// What the client connected to.
+    pub listen: Listen,
     /// The other end.
     pub from: SocketAddr,
 }

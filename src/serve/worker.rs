@@ -17,10 +17,9 @@ use super::connection;
 use super::gateway::{self, Stack};
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
-use super::listen::{Handed, Placed, Share};
+use super::listen::{Handed, Listen, Placed, Share};
 use crate::clock::Clock;
-use crate::telemetry::{Metric, Registry};
-use crate::upstream::Socket;
+use crate::telemetry::{Label, Metric, Registry};
 
 /// What a worker is told.
 pub enum Order {
@@ -35,7 +34,7 @@ pub struct Start {
     /// Its number, from 0.
     pub number: usize,
     /// Its sockets.
-    pub listeners: Vec<TcpListener>,
+    pub listeners: Vec<(TcpListener, Listen)>,
     /// The policies it begins with.
     pub running: Running,
     /// Where it gets connections from other workers.
@@ -65,6 +64,8 @@ pub struct Worker {
     connections: Cell<usize>,
     accepted: metrics::Counter,
     open: metrics::Gauge,
+    /// Handshakes that failed and that did not.
+    handshakes: [metrics::Counter; 2],
 }
 
 /// Another thread's end of a worker.
@@ -84,6 +85,11 @@ impl Worker {
     /// The date for answers that have none, to the second.
     pub fn date(&self) -> Rc<str> {
         self.date.borrow().clone()
+    }
+
+    /// Counts a TLS handshake.
+    pub fn shook_hands(&self, well: bool) {
+        self.handshakes[usize::from(well)].increment(1);
     }
 
     /// Whether connections should end after the request they are serving.
@@ -137,12 +143,17 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         connections: Cell::new(0),
         accepted: registry.worker_counter(number, Metric::Connections, &[]),
         open: registry.gauge(Metric::ConnectionsOpen, &[]),
+        handshakes: ["failed", "ok"].map(|outcome| {
+            let labels = [(Label::Outcome, outcome)];
+            registry.worker_counter(number, Metric::Handshakes, &labels)
+        }),
         registry,
     });
     let stack = gateway::stack(access.clone());
     let accepting: Vec<_> = listeners
         .into_iter()
-        .map(|socket| tokio::task::spawn_local(accept(socket, worker.clone(), stack.clone())))
+        .map(|(socket, listen)| accept(socket, listen, worker.clone(), stack.clone()))
+        .map(tokio::task::spawn_local)
         .collect();
     let ticker = tokio::task::spawn_local(tick(worker.clone(), access.clone(), clock.clone()));
     let drain = loop {
@@ -187,7 +198,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
 }
 
 /// Takes connections until the task is aborted. Nothing that accepting can say ends it.
-async fn accept(socket: TcpListener, worker: Rc<Worker>, stack: Stack) {
+async fn accept(socket: TcpListener, listen: Listen, worker: Rc<Worker>, stack: Stack) {
     let listener = match tokio::net::TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
@@ -196,7 +207,12 @@ async fn accept(socket: TcpListener, worker: Rc<Worker>, stack: Stack) {
         match listener.accept().await {
             Ok((stream, from)) => {
                 worker.accepted.increment(1);
-                if let Some(placed) = worker.share.place(stream, from) {
+                let placed = Placed {
+                    stream,
+                    listen,
+                    from,
+                };
+                if let Some(placed) = worker.share.place(placed) {
                     serve(placed, worker.clone(), stack.clone());
                 }
             }
@@ -219,25 +235,31 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 fn take_over(handed: Handed, worker: &Rc<Worker>, stack: &Stack) {
-    let (stream, from) = handed;
+    let Handed {
+        stream,
+        listen,
+        from,
+    } = handed;
     match tokio::net::TcpStream::from_std(stream) {
-        Ok(stream) => serve(Placed { stream, from }, worker.clone(), stack.clone()),
+        Ok(stream) => {
+            let placed = Placed {
+                stream,
+                listen,
+                from,
+            };
+            serve(placed, worker.clone(), stack.clone());
+        }
         Err(_) => worker.share.over(),
     }
 }
 
 fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
-    let Placed { stream, from } = placed;
-    let Ok(stream) = Socket::new(stream) else {
-        worker.share.over();
-        return;
-    };
     worker.connections.update(|open| open + 1);
     worker.open.increment(1.0);
     let closed = Closed(worker.clone());
     tokio::task::spawn_local(async move {
         let _closed = closed;
-        connection::serve(stream, from, worker, stack).await;
+        connection::serve(placed, worker, stack).await;
     });
 }
 

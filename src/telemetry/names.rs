@@ -15,6 +15,8 @@ pub enum Metric {
     UpstreamConnects,
     /// Connections taken from clients.
     Connections,
+    /// TLS handshakes with clients.
+    Handshakes,
     /// Connections open now.
     ConnectionsOpen,
     /// Policy reloads.
@@ -50,6 +52,7 @@ impl Metric {
             Metric::UpstreamErrors => "tollgate_upstream_errors_total",
             Metric::UpstreamConnects => "tollgate_upstream_connects_total",
             Metric::Connections => "tollgate_connections_total",
+            Metric::Handshakes => "tollgate_tls_handshakes_total",
             Metric::ConnectionsOpen => "tollgate_connections_open",
             Metric::Reloads => "tollgate_reloads_total",
             Metric::StoreBytes => "tollgate_store_bytes",
@@ -73,6 +76,7 @@ impl Metric {
             Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
             Metric::UpstreamConnects => "Connections made to upstreams.",
             Metric::Connections => "Connections taken from clients.",
+            Metric::Handshakes => "TLS handshakes with clients.",
             Metric::ConnectionsOpen => "Client connections open now.",
             Metric::Reloads => "Policy reloads, by result.",
             Metric::StoreBytes => "Bytes of the memory store in use.",

@@ -10,19 +10,16 @@
 //! | `exchange` | one request and its answer |
 //! | `upload` | the request as bytes |
 //! | `answer` | the head of the answer |
-//! | `socket` | a TCP stream |
 
 pub mod answer;
 pub mod exchange;
 pub mod pool;
-pub mod socket;
 pub mod upload;
 
 use std::time::Duration;
 
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
 pub use pool::{Connection, Error, Pool};
-pub use socket::Socket;
 
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::{Server, Settings, Socket};
+use super::{Server, Settings};
 use crate::clock::{Clock, Nanos};
 use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Outbox};
+use crate::net::Socket;
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;

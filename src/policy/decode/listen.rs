@@ -12,7 +12,7 @@ use crate::upstream::Server;
 
 static TLS: Table = Table {
     name: "`tls`",
-    doc: "The files of a TLS listener.",
+    doc: "A certificate of a TLS listener.",
     fields: &[
         must(
             "cert",
@@ -42,8 +42,8 @@ pub static LISTENER: Table = Table {
         ),
         may(
             "tls",
-            Shape::Table(&TLS),
-            "Speaks TLS with this certificate.",
+            Shape::Many(&Shape::Table(&TLS)),
+            "Speaks TLS with this certificate, or with the one of several whose names the client asks for; the first is for all others.",
             "{ cert: cert.pem, key: key.pem }",
         ),
     ],
@@ -156,33 +156,30 @@ pub static UPSTREAM: Table = Table {
 /// Reads one listener.
 pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
     if !matches!(node.value, Value::Map(_)) {
-        return Some(
-            cx.address(node)?
-                .map(|address| Listener { address, tls: None }),
-        );
+        return Some(cx.address(node)?.map(|address| Listener {
+            address,
+            tls: Vec::new(),
+        }));
     }
     let fields = LISTENER.open(cx, node)?;
     let tls = fields
         .get("tls")
-        .and_then(|node| TLS.open(cx, node))
-        .and_then(|tls| {
-            let cert = tls
-                .get("cert")
-                .and_then(|node| cx.text(node, "the name of a file"));
-            let key = tls
-                .get("key")
-                .and_then(|node| cx.text(node, "the name of a file"));
-            Some(Tls {
-                cert: cert?,
-                key: key?,
-            })
-        });
-    if fields.has("tls") {
-        let message = "TLS listeners are not built yet: a run refuses them";
-        cx.unbuilt(fields.place_of("tls"), message);
-    }
+        .map_or_else(Vec::new, |node| cx.many(node, tls));
     let address = fields.get("address").and_then(|node| cx.address(node))?;
     Some(address.map(|address| Listener { address, tls }))
+}
+
+fn tls(cx: &mut Cx, node: &Node) -> Option<Tls> {
+    let fields = TLS.open(cx, node)?;
+    let file = |cx: &mut Cx, name| {
+        let node = fields.get(name)?;
+        cx.text(node, "the name of a file")
+    };
+    let (cert, key) = (file(cx, "cert"), file(cx, "key"));
+    Some(Tls {
+        cert: cert?,
+        key: key?,
+    })
 }
 
 /// Reads `admin`.

@@ -1,0 +1,78 @@
+//! A certificate and its private key, from PEM.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::InconsistentKeys;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+/// A chain, the key of its first certificate, and the names that this one is for.
+#[derive(Clone)]
+pub struct Certificate {
+    /// Host names in lower case, those of the form `*.example.com` among them.
+    pub names: Vec<String>,
+    pub(super) certified: Arc<CertifiedKey>,
+}
+
+/// Why two files are not a certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No certificate in the first file.
+    #[error("it holds no certificate in PEM")]
+    NoCertificate,
+    /// The certificate is not one of X.509.
+    #[error("its certificate cannot be read: {0}")]
+    Certificate(String),
+    /// No key in the second file.
+    #[error("it holds no private key in PEM")]
+    NoKey,
+    /// The key is of a kind that TLS does not use.
+    #[error("its private key cannot be used: {0}")]
+    Key(String),
+    /// The key belongs to another certificate.
+    #[error("its private key is not that of the certificate")]
+    Mismatch,
+}
+
+impl Error {
+    /// Whether the file of the key is the one to look at.
+    pub fn in_key(&self) -> bool {
+        matches!(self, Error::NoKey | Error::Key(_) | Error::Mismatch)
+    }
+}
+
+impl Certificate {
+    /// Reads both files' contents and checks that they belong together.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certificate, Error> {
+        let unreadable = |error: pem::Error| Error::Certificate(error.to_string());
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(unreadable)?;
+        let first = chain.first().ok_or(Error::NoCertificate)?;
+        let parsed = webpki::EndEntityCert::try_from(first)
+            .map_err(|error| Error::Certificate(error.to_string()))?;
+        let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);
+        let names = names.collect();
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+            pem::Error::NoItemsFound => Error::NoKey,
+            error => Error::Key(error.to_string()),
+        })?;
+        let provider = aws_lc_rs::default_provider();
+        let certified = CertifiedKey::from_der(chain, key, &provider);
+        let certified = certified.map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::Mismatch,
+            error => Error::Key(error.to_string()),
+        })?;
+        let certified = Arc::new(certified);
+        Ok(Certificate { names, certified })
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Certificate").field(&self.names).finish()
+    }
+}

@@ -1,0 +1,14 @@
+//! Sockets: TCP streams, plain or under TLS.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `socket` | a stream that sends at once |
+//! | `certificate` | a certificate with its key, checked when it is read |
+//! | `tls` | what a listener that speaks TLS offers |
+
+pub mod certificate;
+pub mod socket;
+pub mod tls;
+
+pub use certificate::Certificate;
+pub use socket::Socket;

@@ -1,0 +1,120 @@
+//! A TCP stream, plain or under TLS, that sends at once.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::tls::Offer;
+
+/// See the module.
+#[derive(Debug)]
+pub enum Socket {
+    /// Bytes as they are.
+    Plain(TcpStream),
+    /// The server's side of TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Socket {
+    /// Takes a connected stream and sends small messages at once.
+    pub fn new(stream: TcpStream) -> io::Result<Socket> {
+        prepare(&stream)?;
+        Ok(Socket::Plain(stream))
+    }
+
+    /// Takes a connected stream and shakes hands with its client.
+    pub async fn accept(stream: TcpStream, offer: Offer) -> io::Result<Socket> {
+        prepare(&stream)?;
+        let stream = TlsAcceptor::from(offer).accept(stream).await?;
+        Ok(Socket::Tls(Box::new(stream)))
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Socket::Plain(stream) => stream,
+            Socket::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// Whether the other end sees a reset when this one is dropped.
+    pub fn reset_on_close(&self, reset: bool) {
+        // Without it the end looks regular; nothing better can be done.
+        let _ = SockRef::from(self.tcp()).set_linger(reset.then_some(Duration::ZERO));
+    }
+
+    /// Nothing has come in, not even the end. Asks the kernel only when it said that something did.
+    pub fn is_quiet(&self) -> bool {
+        let nothing = self.tcp().try_read(&mut [0]);
+        nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    // An end that vanished without a word is noticed all the same.
+    let alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+    SockRef::from(stream).set_tcp_keepalive(&alive)
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            // A TCP socket has nothing to flush.
+            Socket::Plain(_) => Poll::Ready(Ok(())),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

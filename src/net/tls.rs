@@ -1,0 +1,91 @@
+//! What a listener that speaks TLS offers: TLS 1.2 and 1.3, the certificate that the client asks for by
+//! name, and session tickets whose keys change by themselves.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use super::Certificate;
+
+/// What the handshakes of one listener are made with; a reload makes a new one.
+pub type Offer = Arc<ServerConfig>;
+
+/// Keys of session tickets. All listeners share them and they outlive reloads, so that clients
+/// resume their sessions.
+pub type Tickets = Arc<dyn ProducesTickets>;
+
+/// Keys that rustls changes every six hours.
+pub fn tickets() -> Result<Tickets, rustls::Error> {
+    aws_lc_rs::Ticketer::new()
+}
+
+/// An offer of these certificates. The first is for clients that name no host or one that no
+/// certificate is for.
+pub fn offer(certificates: &[Certificate], tickets: Tickets) -> Result<Offer, rustls::Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(ByName::new(certificates)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ticketer = tickets;
+    Ok(Arc::new(config))
+}
+
+type Keys = Vec<Arc<CertifiedKey>>;
+
+/// Certificates by the name that clients ask for.
+#[derive(Debug, Default)]
+struct ByName {
+    exact: HashMap<String, Keys>,
+    /// By what stands behind `*.`.
+    wildcard: HashMap<String, Keys>,
+    default: Keys,
+}
+
+impl ByName {
+    fn new(certificates: &[Certificate]) -> ByName {
+        let mut all = ByName::default();
+        for Certificate { names, certified } in certificates {
+            if all.default.is_empty() || names == &certificates[0].names {
+                all.default.push(certified.clone());
+            }
+            for name in names {
+                let (map, name) = match name.strip_prefix("*.") {
+                    Some(parent) => (&mut all.wildcard, parent),
+                    None => (&mut all.exact, name.as_str()),
+                };
+                map.entry(name.to_owned())
+                    .or_default()
+                    .push(certified.clone());
+            }
+        }
+        all
+    }
+
+    /// Those for `name`: an exact one before a wildcard, which stands for one label.
+    fn find(&self, name: Option<&str>) -> &Keys {
+        let found = name.and_then(|name| {
+            let name = name.to_ascii_lowercase();
+            self.exact.get(&name).or_else(|| {
+                let (_, parent) = name.split_once('.')?;
+                self.wildcard.get(parent)
+            })
+        });
+        found.unwrap_or(&self.default)
+    }
+}
+
+impl ResolvesServerCert for ByName {
+    /// Of several for one name, the first whose key the client can verify.
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let keys = self.find(hello.server_name());
+        let schemes = hello.signature_schemes();
+        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
+        keys.iter().find(fits).or(keys.first()).cloned()
+    }
+}

@@ -1,0 +1,346 @@
+//! TLS to clients: versions, names, reloads, and clients that do not shake hands.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use common::{
+    Gateway, Message, SOON, Upstream, child, ok, read_body, read_head, says, soon, write,
+};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, version};
+use tempfile::TempDir;
+use tollgate::clock::Clock;
+use tollgate::serve::admin::Control;
+use tollgate::telemetry::{Label, Metric};
+
+const POLICY: &str = "match: /**\nupstream: up\nlimits:\n  few: { key: ip, rate: 1000/h }\n";
+
+/// A certificate for these names, its own authority.
+struct Certificate {
+    pem: String,
+    key: String,
+    der: CertificateDer<'static>,
+}
+
+fn certificate(names: &[&str]) -> Certificate {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    Certificate {
+        pem: made.cert.pem(),
+        key: made.signing_key.serialize_pem(),
+        der: made.cert.der().clone(),
+    }
+}
+
+/// Writes what a listener with these certificates needs, named `0.pem` and `0.key` and so on.
+fn folder(upstream: &Upstream, certificates: &[&Certificate], more: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, upstream.address, more, &[("all", POLICY)]);
+    let mut list = Vec::new();
+    for (number, certificate) in certificates.iter().enumerate() {
+        put(&folder, number, certificate);
+        list.push(format!("{{ cert: {number}.pem, key: {number}.key }}"));
+    }
+    let file = folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let listen = format!(
+        "listen: {{ address: 127.0.0.1:0, tls: [{}] }}\n",
+        list.join(", ")
+    );
+    std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", &listen)).unwrap();
+    folder
+}
+
+fn put(folder: &TempDir, number: usize, certificate: &Certificate) {
+    let file = |end: &str| folder.path().join(format!("{number}.{end}"));
+    std::fs::write(file("pem"), &certificate.pem).unwrap();
+    std::fs::write(file("key"), &certificate.key).unwrap();
+}
+
+fn start(upstream: &Upstream, certificates: &[&Certificate], more: &str) -> Gateway {
+    Gateway::start_in(folder(upstream, certificates, more), Clock::system())
+}
+
+/// What a client that trusts these certificates brings.
+fn trusting(
+    certificates: &[&Certificate],
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate.der.clone()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+const ALL: &[&rustls::SupportedProtocolVersion] = rustls::ALL_VERSIONS;
+
+struct Tls(BufReader<StreamOwned<ClientConnection, TcpStream>>);
+
+impl Tls {
+    fn connect(gateway: &Gateway, name: &str, config: &Arc<ClientConfig>) -> Tls {
+        let socket = TcpStream::connect(gateway.address).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let connection = ClientConnection::new(config.clone(), name).unwrap();
+        Tls(BufReader::new(StreamOwned::new(connection, socket)))
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn answer(&mut self) -> Message {
+        let mut answer = read_head(&mut self.0).unwrap();
+        read_body(&mut self.0, &mut answer).unwrap();
+        answer
+    }
+
+    fn get(&mut self, path: &str) -> Message {
+        self.send(format!("GET {path} HTTP/1.1\r\nhost: a.example\r\n\r\n").as_bytes());
+        self.answer()
+    }
+
+    /// The certificate it was shown.
+    fn shown(&self) -> CertificateDer<'static> {
+        let connection = &self.0.get_ref().conn;
+        connection.peer_certificates().unwrap()[0].clone()
+    }
+}
+
+#[test]
+fn requests_come_in_under_both_versions() {
+    let upstream = Upstream::plain();
+    let own = certificate(&["a.example"]);
+    let gateway = start(&upstream, &[&own], "");
+    for (versions, version) in [
+        (&[&version::TLS13], rustls::ProtocolVersion::TLSv1_3),
+        (&[&version::TLS12], rustls::ProtocolVersion::TLSv1_2),
+    ] {
+        let mut client = Tls::connect(&gateway, "a.example", &trusting(&[&own], versions));
+        for _ in 0..3 {
+            assert_eq!(client.get("/").status(), 200);
+        }
+        let answer = client.get("/");
+        assert!(answer.field("ratelimit").is_some(), "{answer:?}");
+        let seen = upstream.drain().pop().unwrap();
+        assert_eq!(seen.field("x-forwarded-proto"), Some("https"));
+        let forwarded = seen.field("forwarded").unwrap();
+        assert!(forwarded.ends_with("proto=https"), "{forwarded}");
+        let connection = &client.0.get_ref().conn;
+        assert_eq!(connection.protocol_version(), Some(version));
+        assert_eq!(connection.alpn_protocol(), Some(&b"http/1.1"[..]));
+
+        // The end is told, so that nobody can cut an answer short.
+        client.send(b"GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n");
+        assert_eq!(client.answer().status(), 200);
+        assert_eq!(client.0.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+#[test]
+fn the_name_chooses_the_certificate() {
+    let upstream = Upstream::plain();
+    let first = certificate(&["first.example", "both.example"]);
+    let wild = certificate(&["*.wild.example"]);
+    let exact = certificate(&["exact.wild.example", "other.example"]);
+    let gateway = start(&upstream, &[&first, &wild, &exact], "");
+    let config = trusting(&[&first, &wild, &exact], ALL);
+    for (name, expected) in [
+        ("first.example", &first),
+        ("both.example", &first),
+        ("a.wild.example", &wild),
+        ("exact.wild.example", &exact),
+        ("other.example", &exact),
+    ] {
+        let mut client = Tls::connect(&gateway, name, &config);
+        assert_eq!(client.get("/").status(), 200, "{name}");
+        assert_eq!(client.shown(), expected.der, "{name}");
+    }
+    // A wildcard stands for one label, and who asks for none of them gets the first.
+    for name in [
+        "a.b.wild.example",
+        "wild.example",
+        "unknown.example",
+        "127.0.0.1",
+    ] {
+        let mut client = Tls::connect(&gateway, name, &config);
+        let refused = client.0.get_mut().write_all(b"x").unwrap_err();
+        let first = "only valid for DnsName(\"first.example\")";
+        says(&refused.to_string(), &["not valid for name", first]);
+    }
+}
+
+#[test]
+fn a_reload_changes_the_certificate_and_nothing_else() {
+    let upstream = Upstream::plain();
+    let (old, new) = (certificate(&["a.example"]), certificate(&["a.example"]));
+    let gateway = start(&upstream, &[&old], "");
+    let config = trusting(&[&old, &new], ALL);
+    let mut open = Tls::connect(&gateway, "a.example", &config);
+    assert_eq!(open.get("/").status(), 200);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    for round in 0..50 {
+        let next = if round % 2 == 0 { &new } else { &old };
+        put(&gateway.folder, 0, next);
+        let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
+        assert!(reloaded.restart.is_empty(), "{reloaded:?}");
+        assert_eq!(open.get("/").status(), 200);
+        // Without a session that was begun before.
+        let fresh = trusting(&[&old, &new], ALL);
+        let mut client = Tls::connect(&gateway, "a.example", &fresh);
+        assert_eq!(client.get("/").status(), 200);
+        assert_eq!(client.shown(), next.der);
+    }
+    let mut again = Tls::connect(&gateway, "a.example", &config);
+    assert_eq!(again.get("/").status(), 200);
+    let kind = again.0.get_ref().conn.handshake_kind();
+    assert_eq!(kind, Some(HandshakeKind::Resumed));
+
+    // Files that do not belong together change nothing.
+    std::fs::write(gateway.folder.path().join("0.key"), &new.key).unwrap();
+    let refused = runtime.block_on(gateway.app.reload()).unwrap_err();
+    says(
+        &refused.to_string(),
+        &["its private key is not that of the certificate"],
+    );
+    let mut client = Tls::connect(&gateway, "a.example", &config);
+    assert_eq!(client.get("/").status(), 200);
+}
+
+#[test]
+fn bodies_pass_both_ways() {
+    const SIZE: usize = 8 << 20;
+    let upstream = Upstream::answering(|request| {
+        let body = String::from_utf8(request.body.clone()).unwrap();
+        ok(&body)
+    });
+    let own = certificate(&["a.example"]);
+    let gateway = start(&upstream, &[&own], "");
+    let mut client = Tls::connect(&gateway, "a.example", &trusting(&[&own], ALL));
+    let body: String = (0..SIZE)
+        .map(|n| char::from(b'a' + (n % 23) as u8))
+        .collect();
+    client.send(
+        format!("POST / HTTP/1.1\r\nhost: a.example\r\ncontent-length: {SIZE}\r\n\r\n").as_bytes(),
+    );
+    client.send(body.as_bytes());
+    assert!(
+        client.answer().text() == body,
+        "what came back is another body"
+    );
+    assert_eq!(client.get("/").status(), 200);
+}
+
+#[test]
+fn who_does_not_shake_hands_is_let_go() {
+    let upstream = Upstream::plain();
+    let own = certificate(&["a.example"]);
+    let gateway = start(&upstream, &[&own], "timeouts: { header: 300ms }\n");
+    let failed = || {
+        Control::count(
+            &gateway.app,
+            Metric::Handshakes,
+            &[(Label::Outcome, "failed")],
+        )
+    };
+    let mut plain = gateway.connect();
+    plain.send("GET / HTTP/1.1\r\nhost: a.example\r\n\r\n");
+    let said = plain.rest();
+    assert!(!said.starts_with(b"HTTP/"), "{said:?}");
+    soon("the handshake counts as failed", || failed() == 1);
+
+    let mut silent = gateway.connect();
+    assert_eq!(silent.rest(), b"");
+    let mut half = gateway.connect();
+    half.send([22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
+    assert_eq!(half.rest(), b"");
+    let mut client = Tls::connect(&gateway, "a.example", &trusting(&[&own], ALL));
+    assert_eq!(client.get("/").status(), 200);
+    assert!(upstream.drain().len() == 1);
+}
+
+#[test]
+fn curl_comes_through() {
+    let upstream = Upstream::plain();
+    let own = certificate(&["localhost"]);
+    let folder = folder(&upstream, &[&own], "");
+    let gateway = Gateway::start_in(folder, Clock::system());
+    let url = format!("https://localhost:{}/", gateway.address.port());
+    for version in ["--tlsv1.3", "--tls-max=1.2"] {
+        let arguments = [
+            "-sS",
+            "--max-time",
+            "20",
+            "--cacert",
+            "0.pem",
+            "-o",
+            "-",
+            "-w",
+            "%{http_code} %{ssl_verify_result}",
+        ];
+        let version: Vec<&str> = version.split('=').collect();
+        let arguments = [&arguments[..], &version, &[&url]].concat();
+        let out = child::program("curl", gateway.folder.path(), &arguments)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(text.ends_with("200 0"), "{text} {out:?}");
+    }
+}
+
+#[test]
+fn broken_certificates_are_told_where_they_are_named() {
+    let upstream = Upstream::plain();
+    let (one, two) = (certificate(&["a.example"]), certificate(&["a.example"]));
+    let wrong = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (pem, key, expected) in [
+        (
+            &*one.pem,
+            &*two.key,
+            ":2:59: `0.key`: its private key is not that of the certificate",
+        ),
+        (
+            "",
+            &one.key,
+            ":2:47: `0.pem`: it holds no certificate in PEM",
+        ),
+        (
+            wrong,
+            &one.key,
+            ":2:47: `0.pem`: its certificate cannot be read",
+        ),
+        (
+            &one.pem,
+            "",
+            ":2:59: `0.key`: it holds no private key in PEM",
+        ),
+        (
+            &one.pem,
+            &one.pem,
+            ":2:59: `0.key`: it holds no private key in PEM",
+        ),
+    ] {
+        let folder = folder(&upstream, &[&one], "");
+        std::fs::write(folder.path().join("0.pem"), pem).unwrap();
+        std::fs::write(folder.path().join("0.key"), key).unwrap();
+        let ended = child::run(folder.path(), &["check"]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        says(&(ended.out + &ended.err), &[expected]);
+    }
+}

@@ -13,6 +13,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use common::certificate::Certificate;
 use common::{Client, Gateway, Message, Upstream, ok, status};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
@@ -67,10 +68,9 @@ impl Site {
         let keys =
             json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "use": "sig", "x": PUBLIC }] });
         fs::write(folder.path().join("jwks.json"), keys.to_string()).unwrap();
-        let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
-        fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
-        let key = made.signing_key.serialize_pem();
-        fs::write(folder.path().join("key.pem"), key).unwrap();
+        let made = Certificate::of(&["localhost"]);
+        fs::write(folder.path().join("cert.pem"), made.pem).unwrap();
+        fs::write(folder.path().join("key.pem"), made.key).unwrap();
 
         let clock = Clock::manual(Nanos::from_secs(1_800_000_000));
         let (app, _) = App::start(&folder.path().join("tollgate.yaml"), clock.clone())

@@ -9,34 +9,18 @@ use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use common::certificate::{Certificate, roots};
 use common::{
     Gateway, Message, SOON, Upstream, child, ok, read_body, read_head, says, soon, write,
 };
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned, version};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned, version};
 use tempfile::TempDir;
 use tollgate::clock::Clock;
 use tollgate::serve::admin::Control;
 use tollgate::telemetry::{Label, Metric};
 
 const POLICY: &str = "match: /**\nupstream: up\nlimits:\n  few: { key: ip, rate: 1000/h }\n";
-
-/// A certificate for these names, its own authority.
-struct Certificate {
-    pem: String,
-    key: String,
-    der: CertificateDer<'static>,
-}
-
-fn certificate(names: &[&str]) -> Certificate {
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    Certificate {
-        pem: made.cert.pem(),
-        key: made.signing_key.serialize_pem(),
-        der: made.cert.der().clone(),
-    }
-}
 
 /// Writes what a listener with these certificates needs, named `0.pem` and `0.key` and so on.
 fn folder(upstream: &Upstream, certificates: &[&Certificate], more: &str) -> TempDir {
@@ -72,15 +56,11 @@ fn trusting(
     certificates: &[&Certificate],
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        roots.add(certificate.der.clone()).unwrap();
-    }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .unwrap()
-        .with_root_certificates(roots)
+        .with_root_certificates(roots(certificates))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
@@ -124,7 +104,7 @@ impl Tls {
 #[test]
 fn requests_come_in_under_both_versions() {
     let upstream = Upstream::plain();
-    let own = certificate(&["a.example"]);
+    let own = Certificate::of(&["a.example"]);
     let gateway = start(&upstream, &[&own], "");
     for (versions, version) in [
         (&[&version::TLS13], rustls::ProtocolVersion::TLSv1_3),
@@ -154,9 +134,9 @@ fn requests_come_in_under_both_versions() {
 #[test]
 fn the_name_chooses_the_certificate() {
     let upstream = Upstream::plain();
-    let first = certificate(&["first.example", "both.example"]);
-    let wild = certificate(&["*.wild.example"]);
-    let exact = certificate(&["exact.wild.example", "other.example"]);
+    let first = Certificate::of(&["first.example", "both.example"]);
+    let wild = Certificate::of(&["*.wild.example"]);
+    let exact = Certificate::of(&["exact.wild.example", "other.example"]);
     let gateway = start(&upstream, &[&first, &wild, &exact], "");
     let config = trusting(&[&first, &wild, &exact], ALL);
     for (name, expected) in [
@@ -187,7 +167,10 @@ fn the_name_chooses_the_certificate() {
 #[test]
 fn a_reload_changes_the_certificate_and_nothing_else() {
     let upstream = Upstream::plain();
-    let (old, new) = (certificate(&["a.example"]), certificate(&["a.example"]));
+    let (old, new) = (
+        Certificate::of(&["a.example"]),
+        Certificate::of(&["a.example"]),
+    );
     let gateway = start(&upstream, &[&old], "");
     let config = trusting(&[&old, &new], ALL);
     let mut open = Tls::connect(&gateway, "a.example", &config);
@@ -230,7 +213,7 @@ fn bodies_pass_both_ways() {
         let body = String::from_utf8(request.body.clone()).unwrap();
         ok(&body)
     });
-    let own = certificate(&["a.example"]);
+    let own = Certificate::of(&["a.example"]);
     let gateway = start(&upstream, &[&own], "");
     let mut client = Tls::connect(&gateway, "a.example", &trusting(&[&own], ALL));
     let body: String = (0..SIZE)
@@ -250,7 +233,7 @@ fn bodies_pass_both_ways() {
 #[test]
 fn who_does_not_shake_hands_is_let_go() {
     let upstream = Upstream::plain();
-    let own = certificate(&["a.example"]);
+    let own = Certificate::of(&["a.example"]);
     let gateway = start(&upstream, &[&own], "timeouts: { header: 300ms }\n");
     let failed = || {
         Control::count(
@@ -278,7 +261,7 @@ fn who_does_not_shake_hands_is_let_go() {
 #[test]
 fn curl_comes_through() {
     let upstream = Upstream::plain();
-    let own = certificate(&["localhost"]);
+    let own = Certificate::of(&["localhost"]);
     let folder = folder(&upstream, &[&own], "");
     let gateway = Gateway::start_in(folder, Clock::system());
     let url = format!("https://localhost:{}/", gateway.address.port());
@@ -307,7 +290,10 @@ fn curl_comes_through() {
 #[test]
 fn broken_certificates_are_told_where_they_are_named() {
     let upstream = Upstream::plain();
-    let (one, two) = (certificate(&["a.example"]), certificate(&["a.example"]));
+    let (one, two) = (
+        Certificate::of(&["a.example"]),
+        Certificate::of(&["a.example"]),
+    );
     let wrong = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     for (pem, key, expected) in [
         (

@@ -71,6 +71,15 @@ impl Certificate {
     }
 }
 
+impl PartialEq for Certificate {
+    fn eq(&self, other: &Certificate) -> bool {
+        // The key is that of the certificate.
+        self.certified.cert == other.certified.cert
+    }
+}
+
+impl Eq for Certificate {}
+
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Certificate").field(&self.names).finish()

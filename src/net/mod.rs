@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `socket` | a stream that sends at once |
 //! | `certificate` | a certificate with its key, checked when it is read |
+//! | `connector` | how servers are verified and shaken hands with |
 //! | `tls` | what a listener that speaks TLS offers |
 
 pub mod certificate;
+pub mod connector;
 pub mod socket;
 pub mod tls;
 
 pub use certificate::Certificate;
+pub use connector::{Connector, Roots};
 pub use socket::Socket;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
 
+use super::Connector;
 use super::tls::Offer;
 
 /// See the module.
@@ -18,7 +18,7 @@ use super::tls::Offer;
 pub enum Socket {
     /// Bytes as they are.
     Plain(TcpStream),
-    /// The server's side of TLS.
+    /// Either side of TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -33,7 +33,14 @@ impl Socket {
     pub async fn accept(stream: TcpStream, offer: Offer) -> io::Result<Socket> {
         prepare(&stream)?;
         let stream = TlsAcceptor::from(offer).accept(stream).await?;
-        Ok(Socket::Tls(Box::new(stream)))
+        Ok(Socket::Tls(Box::new(stream.into())))
+    }
+
+    /// Takes a connected stream and shakes hands with its server.
+    pub async fn connect(stream: TcpStream, connector: &Connector) -> io::Result<Socket> {
+        prepare(&stream)?;
+        let stream = connector.connect(stream).await?;
+        Ok(Socket::Tls(Box::new(stream.into())))
     }
 
     fn tcp(&self) -> &TcpStream {

@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::check::pattern;
 use super::collect::Cx;
 use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
-use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts, TlsListener};
+use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
 use crate::limit::{Algorithm, Count, Limit, Rule, Throttle};
-use crate::net::Certificate;
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::upstream;
 
 mod identity;
+mod tls;
 
 /// Bytes of counts in memory when nothing is said.
 const STORE_BUDGET: usize = 256 * 1024 * 1024;
@@ -43,12 +43,12 @@ pub fn compile(
 ) -> Option<(Process, Ruleset)> {
     let process = process(cx, files, base, gateway);
     let identity = identity::compile(cx, files, base, gateway);
-    let tls = tls(cx, files, base, gateway);
+    let tls = tls::listeners(cx, files, base, gateway);
+    let timeouts = timeouts(&gateway.timeouts);
+    let upstreams = upstreams(cx, files, base, gateway, &timeouts);
     if cx.failed() {
         return None;
     }
-    let timeouts = timeouts(&gateway.timeouts);
-    let upstreams = upstreams(gateway, &timeouts);
     let mut rules = Rules::new(gateway);
     let mut routes = Vec::with_capacity(policies.len());
     for policy in policies {
@@ -147,39 +147,6 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
     }
 }
 
-fn tls(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Vec<TlsListener> {
-    let speaking = gateway.listen.iter().filter(|l| !l.value.tls.is_empty());
-    let mut listeners = Vec::new();
-    for listener in speaking {
-        let tls = listener.value.tls.iter();
-        listeners.push(TlsListener {
-            address: listener.value.address,
-            certificates: tls
-                .filter_map(|tls| certificate(cx, files, base, tls))
-                .collect(),
-        });
-    }
-    listeners
-}
-
-fn certificate(
-    cx: &mut Cx,
-    files: &dyn Files,
-    base: &Path,
-    tls: &model::Tls,
-) -> Option<Certificate> {
-    let chain = named_file(cx, files, base, &tls.cert, "the certificate");
-    let key = named_file(cx, files, base, &tls.key, "the certificate's key");
-    match Certificate::from_pem(&chain?, &key?) {
-        Ok(certificate) => Some(certificate),
-        Err(error) => {
-            let file = if error.in_key() { &tls.key } else { &tls.cert };
-            cx.error(file.place, format!("`{}`: {error}", file.value), None);
-            None
-        }
-    }
-}
-
 fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
     let bytes = named_file(cx, files, base, name, "the admin token")?;
     let token = String::from_utf8(bytes)
@@ -211,19 +178,24 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
     }
 }
 
-fn upstreams(gateway: &Gateway, timeouts: &Timeouts) -> Vec<upstream::Settings> {
-    let settings = |written: &model::Upstream| upstream::Settings {
-        name: written.name.value.clone(),
-        servers: written
-            .servers
-            .iter()
-            .map(|server| server.value.clone())
-            .collect(),
-        connect: written.connect.unwrap_or(timeouts.connect),
-        first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
-        idle: written.idle.unwrap_or(timeouts.idle),
+fn upstreams(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &Gateway,
+    timeouts: &Timeouts,
+) -> Vec<upstream::Settings> {
+    let mut servers = tls::Servers::new(files, base);
+    let mut settings = |written: &model::Upstream| {
+        Some(upstream::Settings {
+            name: written.name.value.clone(),
+            servers: servers.of(cx, written)?,
+            connect: written.connect.unwrap_or(timeouts.connect),
+            first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
+            idle: written.idle.unwrap_or(timeouts.idle),
+        })
     };
-    gateway.upstreams.iter().map(settings).collect()
+    gateway.upstreams.iter().filter_map(&mut settings).collect()
 }
 
 /// The limits of the running policies as they come to be.

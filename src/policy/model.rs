@@ -103,13 +103,37 @@ pub struct Upstream {
     /// What policies call it.
     pub name: At<String>,
     /// Its servers.
-    pub servers: Vec<At<crate::upstream::Server>>,
+    pub servers: Vec<At<Server>>,
+    /// How those that speak TLS are spoken to.
+    pub tls: Option<At<ServerTls>>,
     /// To connect.
     pub connect: Option<Duration>,
     /// To the first byte of an answer.
     pub first_byte: Option<Duration>,
     /// How long an unused connection is kept.
     pub idle: Option<Duration>,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Whether TLS is spoken to it.
+    pub tls: bool,
+}
+
+/// How servers are spoken to under TLS.
+#[derive(Clone, Debug, Default)]
+pub struct ServerTls {
+    /// The file of whom to believe; the system's when absent.
+    pub roots: Option<At<String>>,
+    /// The name that servers prove; their host when absent.
+    pub name: Option<At<String>>,
+    /// What the gateway shows of itself.
+    pub own: Option<Tls>,
 }
 
 /// How the gateway knows who asks.

@@ -18,6 +18,8 @@ pub mod upload;
 
 use std::time::Duration;
 
+use crate::net::Connector;
+
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
 pub use pool::{Connection, Error, Pool};
 
@@ -37,12 +39,14 @@ pub struct Settings {
 }
 
 /// One server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Host name or address, without brackets.
     pub host: String,
     /// Port.
     pub port: u16,
+    /// How TLS is spoken to it, if it is.
+    pub tls: Option<Connector>,
 }
 
 impl Server {

@@ -181,16 +181,21 @@ impl Pool {
             server: name.clone(),
             cause,
         };
-        let attempt = TcpStream::connect((server.host.as_str(), server.port));
+        let attempt = async {
+            let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
+            match &server.tls {
+                Some(tls) => Socket::connect(stream, tls).await,
+                None => Socket::new(stream),
+            }
+        };
         let after = self.settings.connect;
-        let stream = tokio::time::timeout(after, attempt)
+        let socket = tokio::time::timeout(after, attempt)
             .await
             .map_err(|_| Error::ConnectTimeout {
                 server: name.clone(),
                 after,
             })?
             .map_err(failed)?;
-        let socket = Socket::new(stream).map_err(failed)?;
         self.connected.increment(1);
         Ok(socket)
     }

@@ -102,8 +102,13 @@ impl Server {
     /// Runs `tollgate.yaml` of a folder; returns when it listens for clients, and for operators
     /// when `admin` says so.
     pub fn start(folder: &Path, admin: bool) -> Server {
-        let spawned = command(folder, &["run", "--config", "tollgate.yaml"]).spawn();
-        let mut child = Guard(spawned.unwrap());
+        let mut command = command(folder, &["run", "--config", "tollgate.yaml"]);
+        Server::of(&mut command, admin)
+    }
+
+    /// Runs this command, as [`Server::start`] does.
+    pub fn of(command: &mut Command, admin: bool) -> Server {
+        let mut child = Guard(command.spawn().unwrap());
         let out = lines(child.0.stdout.take().unwrap());
         let err = lines(child.0.stderr.take().unwrap());
         let address = address(&line_with(&err, "listening on http://"));

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{Admin, At, Listener, Tls, Upstream};
+use super::super::model::{Admin, At, Listener, Server, ServerTls, Tls, Upstream};
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::leaf::{ADDRESS, DURATION, PATH, parse_name};
 use super::{Wrong, wrong};
-use crate::upstream::Server;
 
 static TLS: Table = Table {
     name: "`tls`",
@@ -73,7 +72,7 @@ pub static ADMIN: Table = Table {
 pub static SERVER: Form = Form {
     name: "server",
     pattern: r"^https?://[^/\s]+/?$",
-    doc: "A server: http://HOST[:PORT].",
+    doc: "A server: http://HOST[:PORT], or https:// where TLS is spoken to it.",
 };
 
 static HEALTH: Table = Table {
@@ -115,6 +114,37 @@ static WAITS: Table = Table {
     ],
 };
 
+static SERVER_TLS: Table = Table {
+    name: "an upstream's `tls`",
+    doc: "How servers that are written https:// are spoken to. They are always verified.",
+    fields: &[
+        may(
+            "roots",
+            Shape::Form(&PATH),
+            "The authorities that may vouch for them, in PEM. Default: the system's.",
+            "ca.pem",
+        ),
+        may(
+            "name",
+            Shape::Text,
+            "The name that their certificates are for. Default: the host of each.",
+            "shop.internal",
+        ),
+        may(
+            "cert",
+            Shape::Form(&PATH),
+            "The certificate chain, in PEM, of the gateway itself, for servers that ask; with `key`.",
+            "gateway.pem",
+        ),
+        may(
+            "key",
+            Shape::Form(&PATH),
+            "Its private key in PEM.",
+            "gateway.key",
+        ),
+    ],
+};
+
 /// An upstream with more than servers.
 pub static UPSTREAM: Table = Table {
     name: "an upstream",
@@ -125,6 +155,12 @@ pub static UPSTREAM: Table = Table {
             Shape::Many(&Shape::Form(&SERVER)),
             "Its servers.",
             "[http://10.0.0.11:8080]",
+        ),
+        may(
+            "tls",
+            Shape::Table(&SERVER_TLS),
+            "How servers that are written https:// are spoken to.",
+            "{ roots: ca.pem }",
         ),
         may(
             "protocol",
@@ -167,6 +203,25 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
         .map_or_else(Vec::new, |node| cx.many(node, tls));
     let address = fields.get("address").and_then(|node| cx.address(node))?;
     Some(address.map(|address| Listener { address, tls }))
+}
+
+fn server_tls(cx: &mut Cx, node: &Node) -> Option<At<ServerTls>> {
+    let fields = SERVER_TLS.open(cx, node)?;
+    let mut text = |name, what| fields.get(name).and_then(|node| cx.text(node, what));
+    let roots = text("roots", "the name of a file");
+    let name = text("name", "a host name");
+    let cert = text("cert", "the name of a file");
+    let key = text("key", "the name of a file");
+    for (given, missing) in [("cert", "key"), ("key", "cert")] {
+        if fields.has(given) && !fields.has(missing) {
+            let message = format!("`{given}` is nothing without `{missing}`");
+            cx.error(fields.place_of(given), message, None);
+        }
+    }
+    let own = cert.zip(key).map(|(cert, key)| Tls { cert, key });
+    let place = node.place;
+    let value = ServerTls { roots, name, own };
+    Some(At { value, place })
 }
 
 fn tls(cx: &mut Cx, node: &Node) -> Option<Tls> {
@@ -219,6 +274,7 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
     let mut upstream = Upstream {
         name,
         servers: Vec::new(),
+        tls: None,
         connect: None,
         first_byte: None,
         idle: None,
@@ -231,6 +287,7 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
     upstream.servers = fields
         .get("servers")
         .map_or_else(Vec::new, |node| cx.many(node, server));
+    upstream.tls = fields.get("tls").and_then(|node| server_tls(cx, node));
     let words = [("h1", false), ("h2", true)];
     if fields
         .get("protocol")
@@ -298,18 +355,10 @@ fn health(cx: &mut Cx, node: &Node) {
 }
 
 fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
-    let server = cx.read(node, "a server such as http://10.0.0.11:8080", parse_server)?;
-    if server.value.1 {
-        cx.unbuilt(
-            server.place,
-            "TLS to servers (https) is not built yet: a run refuses it",
-        );
-    }
-    Some(server.map(|(server, _)| server))
+    cx.read(node, "a server such as http://10.0.0.11:8080", parse_server)
 }
 
-/// A server, and whether TLS is spoken to it.
-fn parse_server(text: &str) -> Result<(Server, bool), Wrong> {
+fn parse_server(text: &str) -> Result<Server, Wrong> {
     let text = text.trim();
     let Some((scheme, rest)) = text.split_once("://") else {
         let help = format!("write `http://{text}`");
@@ -367,11 +416,9 @@ fn parse_server(text: &str) -> Result<(Server, bool), Wrong> {
     if port == 0 || host.is_empty() {
         return Err(bad());
     }
-    Ok((
-        Server {
-            host: host.to_ascii_lowercase(),
-            port,
-        },
+    Ok(Server {
+        host: host.to_ascii_lowercase(),
+        port,
         tls,
-    ))
+    })
 }

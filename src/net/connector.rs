@@ -1,0 +1,135 @@
+//! How servers are spoken to under TLS. That their certificates are verified cannot be turned off.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::Certificate;
+
+/// Whom to believe that a server is who it says.
+#[derive(Clone)]
+pub struct Roots {
+    store: Arc<RootCertStore>,
+    /// What they were read from, to know them again; nothing for the system's.
+    pem: Option<Vec<u8>>,
+}
+
+/// Why there is nobody to believe.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// The file has none.
+    #[error("it holds no certificate in PEM")]
+    None,
+    /// One of them cannot be read.
+    #[error("its certificates cannot be read: {0}")]
+    Unreadable(String),
+    /// The system has none.
+    #[error("the system has no certificates to verify servers by")]
+    System,
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl Roots {
+    /// Those of a file's contents.
+    pub fn from_pem(pem: &[u8]) -> Result<Roots, Error> {
+        let mut store = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let unreadable = |error: &dyn fmt::Display| Error::Unreadable(error.to_string());
+            let certificate = certificate.map_err(|error| unreadable(&error))?;
+            let added = store.add(certificate);
+            added.map_err(|error| unreadable(&error))?;
+        }
+        if store.is_empty() {
+            return Err(Error::None);
+        }
+        Ok(Roots {
+            store: Arc::new(store),
+            pem: Some(pem.to_vec()),
+        })
+    }
+
+    /// Those that the system trusts.
+    pub fn of_system() -> Result<Roots, Error> {
+        let mut store = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        let (added, _) = store.add_parsable_certificates(found.certs);
+        if added == 0 {
+            return Err(Error::System);
+        }
+        let store = Arc::new(store);
+        Ok(Roots { store, pem: None })
+    }
+}
+
+/// Shakes hands with one server.
+#[derive(Clone)]
+pub struct Connector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    /// What tells connectors apart.
+    roots: Option<Vec<u8>>,
+    own: Option<Certificate>,
+}
+
+impl Connector {
+    /// Believes `roots` that a server is `name`; shows `own` to servers that ask who calls.
+    pub fn new(
+        name: ServerName<'static>,
+        roots: &Roots,
+        own: Option<Certificate>,
+    ) -> Result<Connector, Error> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots.store.clone());
+        let mut config = match &own {
+            Some(own) => {
+                let resolver = SingleCertAndKey::from(own.certified.clone());
+                config.with_client_cert_resolver(Arc::new(resolver))
+            }
+            None => config.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Connector {
+            config: Arc::new(config),
+            name,
+            roots: roots.pem.clone(),
+            own,
+        })
+    }
+
+    /// The name in a certificate for a host: a DNS name or an address.
+    pub fn name(host: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
+        ServerName::try_from(host.to_owned())
+    }
+
+    pub(super) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let connector = TlsConnector::from(self.config.clone());
+        connector.connect(self.name.clone(), stream).await
+    }
+}
+
+impl PartialEq for Connector {
+    fn eq(&self, other: &Connector) -> bool {
+        self.name == other.name && self.roots == other.roots && self.own == other.own
+    }
+}
+
+impl Eq for Connector {}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connector").field(&self.name).finish()
+    }
+}

@@ -1,0 +1,147 @@
+//! Certificates: of listeners, and what servers are verified by.
+
+use std::path::Path;
+
+use super::super::collect::Cx;
+use super::super::model::{self, At, Gateway};
+use super::super::settings::TlsListener;
+use super::super::source::Files;
+use super::named_file;
+use crate::net::{Certificate, Connector, Roots};
+use crate::upstream::Server;
+
+/// The listeners that speak TLS.
+pub fn listeners(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &Gateway,
+) -> Vec<TlsListener> {
+    let mut listeners = Vec::new();
+    for listener in gateway.listen.iter().filter(|l| !l.value.tls.is_empty()) {
+        let tls = listener.value.tls.iter();
+        listeners.push(TlsListener {
+            address: listener.value.address,
+            certificates: tls
+                .filter_map(|tls| certificate(cx, files, base, tls))
+                .collect(),
+        });
+    }
+    listeners
+}
+
+fn certificate(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    tls: &model::Tls,
+) -> Option<Certificate> {
+    let chain = named_file(cx, files, base, &tls.cert, "the certificate");
+    let key = named_file(cx, files, base, &tls.key, "the certificate's key");
+    match Certificate::from_pem(&chain?, &key?) {
+        Ok(certificate) => Some(certificate),
+        Err(error) => {
+            let file = if error.in_key() { &tls.key } else { &tls.cert };
+            cx.error(file.place, format!("`{}`: {error}", file.value), None);
+            None
+        }
+    }
+}
+
+/// What servers are verified by, read once.
+pub struct Servers<'a> {
+    files: &'a dyn Files,
+    base: &'a Path,
+    system: Option<Roots>,
+}
+
+impl<'a> Servers<'a> {
+    pub fn new(files: &'a dyn Files, base: &'a Path) -> Servers<'a> {
+        Servers {
+            files,
+            base,
+            system: None,
+        }
+    }
+
+    /// The servers of one upstream.
+    pub fn of(&mut self, cx: &mut Cx, written: &model::Upstream) -> Option<Vec<Server>> {
+        let tls = written.tls.as_ref();
+        let first = written.servers.iter().find(|server| server.value.tls);
+        let Some(first) = first else {
+            if let Some(tls) = tls {
+                let message = "`tls` is for servers that are written https://";
+                let help = "write `https://` before those that speak TLS, or drop `tls`";
+                cx.error(tls.place, message, Some(help.into()));
+            }
+            let plain = written.servers.iter().map(|server| of(&server.value, None));
+            return Some(plain.collect());
+        };
+        let named = tls.and_then(|tls| tls.value.roots.as_ref());
+        let own = tls.and_then(|tls| tls.value.own.as_ref());
+        let own = own.map(|own| certificate(cx, self.files, self.base, own));
+        let roots = match named {
+            Some(file) => self.roots(cx, file),
+            None => self.system(cx, first),
+        };
+        let (roots, own) = (roots?, own.map_or(Some(None), |own| own.map(Some))?);
+        let mut servers = Vec::with_capacity(written.servers.len());
+        for server in &written.servers {
+            let connector = if server.value.tls {
+                let name = tls.and_then(|tls| tls.value.name.as_ref());
+                Some(connector(cx, server, name, &roots, own.clone())?)
+            } else {
+                None
+            };
+            servers.push(of(&server.value, connector));
+        }
+        Some(servers)
+    }
+
+    fn roots(&self, cx: &mut Cx, file: &At<String>) -> Option<Roots> {
+        let pem = named_file(cx, self.files, self.base, file, "the certificates")?;
+        let roots = Roots::from_pem(&pem);
+        let told = |error| cx.error(file.place, format!("`{}`: {error}", file.value), None);
+        roots.map_err(told).ok()
+    }
+
+    fn system(&mut self, cx: &mut Cx, server: &At<model::Server>) -> Option<Roots> {
+        if self.system.is_none() {
+            match Roots::of_system() {
+                Ok(roots) => self.system = Some(roots),
+                Err(error) => {
+                    let help =
+                        "install `ca-certificates`, or name a file: `tls: { roots: ca.pem }`";
+                    cx.error(server.place, error.to_string(), Some(help.into()));
+                }
+            }
+        }
+        self.system.clone()
+    }
+}
+
+fn connector(
+    cx: &mut Cx,
+    server: &At<model::Server>,
+    name: Option<&At<String>>,
+    roots: &Roots,
+    own: Option<Certificate>,
+) -> Option<Connector> {
+    let (text, place) = match name {
+        Some(name) => (&name.value, name.place),
+        None => (&server.value.host, server.place),
+    };
+    let made = match Connector::name(text) {
+        Ok(name) => Connector::new(name, roots, own).map_err(|error| error.to_string()),
+        Err(_) => Err(format!("`{text}` cannot be the name in a certificate")),
+    };
+    made.map_err(|message| cx.error(place, message, None)).ok()
+}
+
+fn of(server: &model::Server, tls: Option<Connector>) -> Server {
+    Server {
+        host: server.host.clone(),
+        port: server.port,
+        tls,
+    }
+}

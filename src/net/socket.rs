@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -56,10 +56,21 @@ impl Socket {
         let _ = SockRef::from(self.tcp()).set_linger(reset.then_some(Duration::ZERO));
     }
 
-    /// Nothing has come in, not even the end. Asks the kernel only when it said that something did.
-    pub fn is_quiet(&self) -> bool {
-        let nothing = self.tcp().try_read(&mut [0]);
-        nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    /// Nothing has come in, not even the end. Asks the kernel only when it said that something did. What
+    /// did come in is lost.
+    pub fn is_quiet(&mut self) -> bool {
+        let byte = &mut [0];
+        match self {
+            Socket::Plain(stream) => stream
+                .try_read(byte)
+                .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
+            // It may be in there already, or what came may be no content, such as a session ticket.
+            Socket::Tls(stream) => {
+                let mut cx = Context::from_waker(Waker::noop());
+                let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(byte));
+                read.is_pending()
+            }
+        }
     }
 }
 

@@ -168,7 +168,7 @@ impl Pool {
     fn idle(&self, server: usize) -> Option<Idle> {
         let mut idle = self.servers[server].idle.borrow_mut();
         loop {
-            let last = idle.pop()?;
+            let mut last = idle.pop()?;
             if last.link.socket.is_quiet() {
                 return Some(last);
             }
@@ -205,7 +205,7 @@ impl Pool {
         let keep_since = self.clock.now().since(self.settings.idle.into());
         for server in &self.servers {
             let idle = &mut *server.idle.borrow_mut();
-            idle.retain(|idle| idle.since >= keep_since && idle.link.socket.is_quiet());
+            idle.retain_mut(|idle| idle.since >= keep_since && idle.link.socket.is_quiet());
         }
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::Method;
 use http_body::Body;
+use tokio::io::AsyncWrite;
 
 use super::pool::{Connection, Link};
 use crate::head::Head;
@@ -93,7 +94,11 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
                 ready!(link.outbox.poll_write(cx, &mut link.socket)).map_err(Broken::Server)?;
                 (self.begun, self.progress) = (true, true);
             }
+            // Under TLS what was written may still have to be sent, also when more is to come later.
+            let sent = Pin::new(&mut link.socket).poll_flush(cx);
+            let sent = sent.map_err(Broken::Server)?;
             if !ready!(more).map_err(Broken::Body)? {
+                ready!(sent);
                 return Poll::Ready(Ok(()));
             }
         }

@@ -253,9 +253,66 @@ fn who_does_not_shake_hands_is_let_go() {
     let mut half = gateway.connect();
     half.send([22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
     assert_eq!(half.rest(), b"");
+    soon("handshakes that are late count too", || failed() == 3);
     let mut client = Tls::connect(&gateway, "a.example", &trusting(&[&own], ALL));
     assert_eq!(client.get("/").status(), 200);
     assert!(upstream.drain().len() == 1);
+}
+
+#[test]
+fn a_drain_does_not_wait_for_handshakes() {
+    let upstream = Upstream::plain();
+    let own = Certificate::of(&["a.example"]);
+    let gateway = start(
+        &upstream,
+        &[&own],
+        "timeouts: { header: 60s, drain: 60s }\n",
+    );
+    let open = || Control::count(&gateway.app, Metric::Connections, &[]);
+    let mut silent = gateway.connect();
+    soon("it is there", || open() == 1);
+    gateway.app.shut_down();
+    assert_eq!(silent.rest(), b"");
+}
+
+/// Answers of many sizes, around what the kernels hold, to clients that do not read.
+#[test]
+fn who_does_not_read_is_let_go() {
+    let upstream = Upstream::answering(|request| {
+        let size = request.start.split(['/', ' ']).nth(2).unwrap();
+        ok(&"x".repeat(size.parse().unwrap()))
+    });
+    let own = Certificate::of(&["a.example"]);
+    let gateway = start(
+        &upstream,
+        &[&own],
+        "timeouts: { send: 300ms, drain: 20s }\n",
+    );
+    let config = trusting(&[&own], ALL);
+    let mut clients = Vec::new();
+    for step in 0..24 {
+        let mut client = Tls::connect(&gateway, "a.example", &config);
+        let size = 2_000_000 + 150_000 * step;
+        let ask = format!("GET /{size} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
+        client.send(ask.as_bytes());
+        clients.push(client);
+    }
+    let mut seen = 0;
+    soon("all have been asked for", || {
+        seen += upstream.seen.try_iter().count();
+        seen == clients.len()
+    });
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            gateway.app.shut_down();
+            done.send(()).unwrap();
+        });
+        ended
+            .recv_timeout(SOON)
+            .expect("every connection ends within its deadline");
+    });
+    drop(clients);
 }
 
 #[test]
@@ -310,6 +367,11 @@ fn broken_certificates_are_told_where_they_are_named() {
             wrong,
             &one.key,
             ":2:47: `0.pem`: its certificate cannot be read",
+        ),
+        (
+            &one.pem,
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            ":2:59: `0.key`: its private key is encrypted",
         ),
         (
             &one.pem,

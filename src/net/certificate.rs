@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 /// A chain, the key of its first certificate, and the names that this one is for.
 #[derive(Clone)]
 pub struct Certificate {
-    /// Host names in lower case, those of the form `*.example.com` among them.
+    /// Host names in lower case and in order, those of the form `*.example.com` among them.
     pub names: Vec<String>,
     pub(super) certified: Arc<CertifiedKey>,
 }
@@ -29,6 +29,9 @@ pub enum Error {
     /// No key in the second file.
     #[error("it holds no private key in PEM")]
     NoKey,
+    /// The key needs a password.
+    #[error("its private key is encrypted: store it without a password")]
+    Encrypted,
     /// The key is of a kind that TLS does not use.
     #[error("its private key cannot be used: {0}")]
     Key(String),
@@ -40,7 +43,7 @@ pub enum Error {
 impl Error {
     /// Whether the file of the key is the one to look at.
     pub fn in_key(&self) -> bool {
-        matches!(self, Error::NoKey | Error::Key(_) | Error::Mismatch)
+        !matches!(self, Error::NoCertificate | Error::Certificate(_))
     }
 }
 
@@ -55,7 +58,11 @@ impl Certificate {
         let parsed = webpki::EndEntityCert::try_from(first)
             .map_err(|error| Error::Certificate(error.to_string()))?;
         let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);
-        let names = names.collect();
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        if memchr::memmem::find(key, b"ENCRYPTED PRIVATE KEY").is_some() {
+            return Err(Error::Encrypted);
+        }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
             pem::Error::NoItemsFound => Error::NoKey,
             error => Error::Key(error.to_string()),

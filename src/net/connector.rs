@@ -17,11 +17,7 @@ use super::Certificate;
 
 /// Whom to believe that a server is who it says.
 #[derive(Clone)]
-pub struct Roots {
-    store: Arc<RootCertStore>,
-    /// What they were read from, to know them again; nothing for the system's.
-    pem: Option<Vec<u8>>,
-}
+pub struct Roots(Arc<RootCertStore>);
 
 /// Why there is nobody to believe.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -33,8 +29,8 @@ pub enum Error {
     #[error("its certificates cannot be read: {0}")]
     Unreadable(String),
     /// The system has none.
-    #[error("the system has no certificates to verify servers by")]
-    System,
+    #[error("the system has no certificates to verify servers by{0}")]
+    System(String),
     /// TLS cannot be set up.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
@@ -53,10 +49,7 @@ impl Roots {
         if store.is_empty() {
             return Err(Error::None);
         }
-        Ok(Roots {
-            store: Arc::new(store),
-            pem: Some(pem.to_vec()),
-        })
+        Ok(Roots(Arc::new(store)))
     }
 
     /// Those that the system trusts.
@@ -65,10 +58,10 @@ impl Roots {
         let found = rustls_native_certs::load_native_certs();
         let (added, _) = store.add_parsable_certificates(found.certs);
         if added == 0 {
-            return Err(Error::System);
+            let why = found.errors.first().map(|error| format!(": {error}"));
+            return Err(Error::System(why.unwrap_or_default()));
         }
-        let store = Arc::new(store);
-        Ok(Roots { store, pem: None })
+        Ok(Roots(Arc::new(store)))
     }
 }
 
@@ -77,8 +70,7 @@ impl Roots {
 pub struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// What tells connectors apart.
-    roots: Option<Vec<u8>>,
+    roots: Arc<RootCertStore>,
     own: Option<Certificate>,
 }
 
@@ -92,7 +84,7 @@ impl Connector {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots.store.clone());
+            .with_root_certificates(roots.0.clone());
         let mut config = match &own {
             Some(own) => {
                 let resolver = SingleCertAndKey::from(own.certified.clone());
@@ -104,7 +96,7 @@ impl Connector {
         Ok(Connector {
             config: Arc::new(config),
             name,
-            roots: roots.pem.clone(),
+            roots: roots.0.clone(),
             own,
         })
     }
@@ -122,7 +114,8 @@ impl Connector {
 
 impl PartialEq for Connector {
     fn eq(&self, other: &Connector) -> bool {
-        self.name == other.name && self.roots == other.roots && self.own == other.own
+        let same = self.name == other.name && self.own == other.own;
+        same && self.roots.roots == other.roots.roots
     }
 }
 

@@ -60,17 +60,16 @@ impl Socket {
     /// did come in is lost.
     pub fn is_quiet(&mut self) -> bool {
         let byte = &mut [0];
-        match self {
-            Socket::Plain(stream) => stream
-                .try_read(byte)
-                .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock),
+        if let Socket::Tls(stream) = self {
             // It may be in there already, or what came may be no content, such as a session ticket.
-            Socket::Tls(stream) => {
-                let mut cx = Context::from_waker(Waker::noop());
-                let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(byte));
-                read.is_pending()
+            let mut cx = Context::from_waker(Waker::noop());
+            let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(byte));
+            if read.is_ready() {
+                return false;
             }
         }
+        let nothing = self.tcp().try_read(byte);
+        nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 

@@ -70,7 +70,7 @@ impl ByName {
     /// Those for `name`: an exact one before a wildcard, which stands for one label.
     fn find(&self, name: Option<&str>) -> &Keys {
         let found = name.and_then(|name| {
-            let name = name.to_ascii_lowercase();
+            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
             self.exact.get(&name).or_else(|| {
                 let (_, parent) = name.split_once('.')?;
                 self.wildcard.get(parent)

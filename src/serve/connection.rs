@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tower::Service;
 
 use super::answer::{Refusal, Why};
@@ -28,6 +29,7 @@ use super::worker::Worker;
 use crate::clock::Nanos;
 use crate::head::Answer;
 use crate::net::Socket;
+use crate::net::tls::Offer;
 use crate::telemetry::{Label, Metric};
 
 /// How long the rest of a refused request's body is read.
@@ -126,19 +128,14 @@ pub async fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
 async fn whole(placed: Placed, peer: Rc<Peer>, stack: Stack) {
     let generation = peer.worker.generation();
     let guard = peer.guard.clone();
-    let offer = placed.listen.offer;
-    let stream = match offer.and_then(|place| generation.offers.get(place)) {
-        Some(offer) => {
-            // As long as a request's head may take.
-            guard.received();
-            let shaken = Socket::accept(placed.stream, offer.clone()).await;
-            peer.worker.shook_hands(shaken.is_ok());
-            guard.enter(Phase::Idle, peer.idle);
-            shaken
-        }
-        None => Socket::new(placed.stream),
+    let stream = match placed.listen.offer {
+        Some(place) => match generation.offers.get(place) {
+            Some(offer) => shake_hands(placed.stream, offer.clone(), &peer).await,
+            None => return,
+        },
+        None => Socket::new(placed.stream).ok(),
     };
-    let Ok(stream) = stream else { return };
+    let Some(stream) = stream else { return };
     let send = generation.ruleset.timeouts.send;
     drop(generation);
     let wire = Wire::new(Client {
@@ -148,6 +145,38 @@ async fn whole(placed: Placed, peer: Rc<Peer>, stack: Stack) {
         closing: false,
     });
     exchanges(&wire, &peer, stack).await;
+}
+
+/// Nothing when the client is late, which ends the connection, or when the worker is about to end.
+async fn shake_hands(stream: TcpStream, offer: Offer, peer: &Peer) -> Option<Socket> {
+    let worker = &peer.worker;
+    let mut counted = Counted {
+        worker,
+        well: false,
+    };
+    // As long as a request's head may take.
+    peer.guard.received();
+    let mut accept = pin!(Socket::accept(stream, offer));
+    let shaken = poll_fn(|cx| match accept.as_mut().poll(cx) {
+        Poll::Pending if worker.draining() => Poll::Ready(None),
+        shaken => shaken.map(Result::ok),
+    });
+    let shaken = shaken.await;
+    counted.well = shaken.is_some();
+    peer.guard.enter(Phase::Idle, peer.idle);
+    shaken
+}
+
+/// Counts a handshake, however it ends.
+struct Counted<'a> {
+    worker: &'a Worker,
+    well: bool,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.worker.shook_hands(self.well);
+    }
 }
 
 /// One request after the other, until one side has had enough.
@@ -319,7 +348,9 @@ impl AsyncWrite for Client {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.closing {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            // Under TLS the end is a message that must find room.
+            let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
+            ready!(this.wrote(shut))?;
             this.closing = true;
             this.guard.enter(Phase::Linger, LINGER);
         }

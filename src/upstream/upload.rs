@@ -34,10 +34,12 @@ pub struct Upload<B> {
     pub held: bool,
     /// A write has been tried.
     started: bool,
-    /// The server's kernel has taken some of it.
+    /// The server may have got some of it.
     pub begun: bool,
     /// The same, since somebody looked.
     pub progress: bool,
+    /// Some of what was written waits under TLS to be sent.
+    waits: bool,
     /// The request has no body, and its method no effect: it may be sent again.
     repeatable: bool,
 }
@@ -57,6 +59,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             started: false,
             begun: false,
             progress: false,
+            waits: false,
         }
     }
 
@@ -97,6 +100,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             // Under TLS what was written may still have to be sent, also when more is to come later.
             let sent = Pin::new(&mut link.socket).poll_flush(cx);
             let sent = sent.map_err(Broken::Server)?;
+            let waited = std::mem::replace(&mut self.waits, sent.is_pending());
+            self.progress |= waited && sent.is_ready();
             if !ready!(more).map_err(Broken::Body)? {
                 ready!(sent);
                 return Poll::Ready(Ok(()));

@@ -20,6 +20,8 @@ RUN touch src/main.rs src/lib.rs \
 
 FROM debian:bookworm-slim
 COPY --from=build /build/target/release/tollgate /usr/local/bin/tollgate
+# By which servers that are written https:// are verified.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 # The folder of the configuration is mounted; /var/lib/tollgate is the only place to write to.
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin tollgate \
  && install -d -o tollgate -g tollgate /etc/tollgate /var/lib/tollgate

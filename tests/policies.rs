@@ -2,11 +2,14 @@
 //! every message is written down.
 
 // A test that cannot be set up has failed.
-#![allow(clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use common::certificate::Certificate;
 use proptest::prelude::*;
 use tollgate::limit::Identity;
 use tollgate::policy::source::Memory;
@@ -170,9 +173,9 @@ fn contract() -> tempfile::TempDir {
     ] {
         fs::copy(Path::new("tests/golden/product").join(name), to(name)).expect(name);
     }
-    let made = rcgen::generate_simple_self_signed(["localhost".into()]).expect("a certificate");
-    fs::write(to("cert.pem"), made.cert.pem()).expect("cert.pem");
-    fs::write(to("key.pem"), made.signing_key.serialize_pem()).expect("key.pem");
+    let made = Certificate::of(&["localhost"]);
+    fs::write(to("cert.pem"), made.pem).expect("cert.pem");
+    fs::write(to("key.pem"), made.key).expect("key.pem");
     folder
 }
 

@@ -121,29 +121,6 @@ fn a_server_that_is_believed_is_asked_over_one_connection() {
 }
 
 #[test]
-fn a_server_that_reads_late_gets_all_of_a_request() {
-    let own = Certificate::of(&["localhost"]);
-    let secure = Secure::start(config(&own, None), |stream| {
-        let mut request = read_head(stream)?;
-        // Until both kernels' buffers are full.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        read_body(stream, &mut request)?;
-        let sum: usize = request.body.iter().map(|byte| usize::from(*byte)).sum();
-        stream.get_mut().write_all(ok(&sum.to_string()).as_bytes())
-    });
-    let server = format!("https://localhost:{}", secure.port());
-    let tls = ", tls: { roots: ca.pem }";
-    let gateway = start(&server, tls, &[("ca.pem", &own.pem)]);
-    let mut client = gateway.connect();
-    for size in [6 << 20, 9_999_999] {
-        let head = format!("POST / HTTP/1.1\r\nhost: t\r\ncontent-length: {size}\r\n\r\n");
-        client.send(head);
-        client.send(vec![1; size]);
-        assert_eq!(client.answer().text(), size.to_string());
-    }
-}
-
-#[test]
 fn what_nobody_asked_for_answers_no_other_request() {
     let own = Certificate::of(&["localhost"]);
     let secure = Secure::start(config(&own, None), |stream| {

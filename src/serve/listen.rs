@@ -16,14 +16,31 @@ const BACKLOG: i32 = 4096;
 /// How many connections more than the least loaded worker a worker keeps for itself.
 const SLACK: usize = 2;
 
-/// A connection on its way to another worker.
-pub struct Handed {
+/// A connection that a client has made.
+pub struct Incoming<S> {
     /// The socket.
-    pub stream: std::net::TcpStream,
+    pub stream: S,
     /// What the client connected to.
     pub listen: Listen,
     /// The other end.
     pub from: SocketAddr,
+}
+
+/// One that stays with the worker that accepted it.
+pub type Placed = Incoming<tokio::net::TcpStream>;
+
+/// One on its way to another worker.
+pub type Handed = Incoming<std::net::TcpStream>;
+
+impl<S> Incoming<S> {
+    /// The same connection under another kind of socket.
+    pub fn with<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Incoming<T>> {
+        Ok(Incoming {
+            stream: make(self.stream)?,
+            listen: self.listen,
+            from: self.from,
+        })
+    }
 }
 
 /// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each
@@ -89,31 +106,19 @@ impl Share {
         let mine = self.loads[self.mine].load(Ordering::Relaxed);
         let loads = self.loads.iter().map(|load| load.load(Ordering::Relaxed));
         let (least, number) = loads.zip(0..).min().unwrap_or((mine, self.mine));
-        let Placed {
-            mut stream,
-            listen,
-            from,
-        } = placed;
+        let mut placed = placed;
         if number != self.mine && mine >= least + SLACK {
-            let handed = Handed {
-                stream: stream.into_std().ok()?,
-                listen,
-                from,
-            };
+            let handed = placed.with(tokio::net::TcpStream::into_std).ok()?;
             self.loads[number].fetch_add(1, Ordering::Relaxed);
             let Err(SendError(handed)) = self.others[number].send(handed) else {
                 return None;
             };
             // The other has ended.
             self.loads[number].fetch_sub(1, Ordering::Relaxed);
-            stream = tokio::net::TcpStream::from_std(handed.stream).ok()?;
+            placed = handed.with(tokio::net::TcpStream::from_std).ok()?;
         }
         self.loads[self.mine].fetch_add(1, Ordering::Relaxed);
-        Some(Placed {
-            stream,
-            listen,
-            from,
-        })
+        Some(placed)
     }
 
     /// A connection of this worker is over.
@@ -127,14 +132,4 @@ impl Share {
 pub struct Listen {
     /// See [`Running::offers`](super::generation::Running::offers).
     pub offer: Option<usize>,
-}
-
-/// A connection that stays with the worker that accepted it.
-pub struct Placed {
-    /// The socket.
-    pub stream: tokio::net::TcpStream,
-    /// What the client connected to.
-    pub listen: Listen,
-    /// The other end.
-    pub from: SocketAddr,
 }

@@ -235,20 +235,8 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 fn take_over(handed: Handed, worker: &Rc<Worker>, stack: &Stack) {
-    let Handed {
-        stream,
-        listen,
-        from,
-    } = handed;
-    match tokio::net::TcpStream::from_std(stream) {
-        Ok(stream) => {
-            let placed = Placed {
-                stream,
-                listen,
-                from,
-            };
-            serve(placed, worker.clone(), stack.clone());
-        }
+    match handed.with(tokio::net::TcpStream::from_std) {
+        Ok(placed) => serve(placed, worker.clone(), stack.clone()),
         Err(_) => worker.share.over(),
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::Connector;
-use super::tls::Offer;
+use super::tls::{HTTP2, Offer};
 
 /// See the module.
 #[derive(Debug)]
@@ -41,6 +41,14 @@ impl Socket {
         prepare(&stream)?;
         let stream = connector.connect(stream).await?;
         Ok(Socket::Tls(Box::new(stream.into())))
+    }
+
+    /// Both ends have agreed to speak HTTP/2.
+    pub fn speaks_http2(&self) -> bool {
+        match self {
+            Socket::Plain(_) => false,
+            Socket::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(HTTP2),
+        }
     }
 
     fn tcp(&self) -> &TcpStream {

@@ -18,6 +18,9 @@ pub type Offer = Arc<ServerConfig>;
 /// resume their sessions.
 pub type Tickets = Arc<dyn ProducesTickets>;
 
+/// What HTTP/2 is called in a handshake.
+pub const HTTP2: &[u8] = b"h2";
+
 /// Keys that rustls changes every six hours.
 pub fn tickets() -> Result<Tickets, rustls::Error> {
     aws_lc_rs::Ticketer::new()
@@ -31,7 +34,7 @@ pub fn offer(certificates: &[Certificate], tickets: Tickets) -> Result<Offer, ru
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(ByName::new(certificates)));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     config.ticketer = tickets;
     Ok(Arc::new(config))
 }

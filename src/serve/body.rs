@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::generation::Generation;
 use super::guard::Guard;
 use super::hop::clean_trailers;
-use super::wire::Wire;
+use super::source::Source;
 use crate::http1::Cause;
 use crate::http1::chunked::Piece;
 use crate::throttle::Settling;
@@ -49,19 +49,19 @@ pub struct RequestBody {
     /// Read ahead to look for an email address: content, and the trailers if they came too.
     ahead: Option<Bytes>,
     trailers: Option<HeaderMap>,
-    rest: Option<Rc<Wire>>,
+    rest: Option<Source>,
     guard: Rc<Guard>,
     generation: Rc<Generation>,
 }
 
 impl RequestBody {
-    /// The body of the request that `wire` is at.
-    pub fn new(wire: &Rc<Wire>, guard: Rc<Guard>, generation: Rc<Generation>) -> RequestBody {
+    /// The body of the request that comes from `source`.
+    pub fn new(source: &Source, generation: Rc<Generation>) -> RequestBody {
         RequestBody {
             ahead: None,
             trailers: None,
-            rest: (!wire.body_is_over()).then(|| wire.clone()),
-            guard,
+            rest: (!source.body_is_over()).then(|| source.clone()),
+            guard: source.guard().clone(),
             generation,
         }
     }
@@ -99,10 +99,10 @@ impl Body for RequestBody {
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
         let this = &mut *self;
-        let Some(wire) = &this.rest else {
+        let Some(source) = &this.rest else {
             return Poll::Ready(None);
         };
-        let Poll::Ready(piece) = wire.poll_body(cx) else {
+        let Poll::Ready(piece) = source.poll_body(cx) else {
             let idle = this.generation.ruleset.timeouts.body_idle;
             if this.guard.body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
@@ -111,7 +111,7 @@ impl Body for RequestBody {
             return Poll::Pending;
         };
         this.guard.body_came();
-        if piece.is_err() || wire.body_is_over() {
+        if piece.is_err() || source.body_is_over() {
             this.rest = None;
         }
         Poll::Ready(match piece {
@@ -133,7 +133,7 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let rest = match &self.rest {
-            Some(wire) => wire.body_left(),
+            Some(source) => source.body_left(),
             // Only a chunked body has trailers, and must stay one.
             None if self.trailers.is_some() => SizeHint::default(),
             None => SizeHint::with_exact(0),

@@ -1,16 +1,14 @@
 //! One client connection: its deadlines, its requests through the stack, and a close that lets the
 //! client read the last answer.
 
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower::Service;
@@ -20,96 +18,24 @@ use super::body::ReplyBody;
 use super::gateway::Stack;
 use super::generation::Outcome;
 use super::guard::{Guard, Phase};
+use super::http2;
 use super::listen::Placed;
+use super::peer::Peer;
 use super::record::{Fresh, Recorded};
 use super::reply;
 use super::request::{Bad, Wants};
+use super::source::Source;
 use super::wire::Wire;
 use super::worker::Worker;
-use crate::clock::Nanos;
 use crate::head::Answer;
 use crate::net::Socket;
 use crate::net::tls::Offer;
-use crate::telemetry::{Label, Metric};
 
 /// How long the rest of a refused request's body is read.
 const DRAIN_FOR: Duration = Duration::from_millis(500);
 
 /// How long a client may take to close after the gateway has.
-const LINGER: Duration = Duration::from_secs(2);
-
-/// The client side of one connection.
-pub struct Peer {
-    /// The other end's address, IPv4-mapped IPv6 folded.
-    pub ip: IpAddr,
-    /// The same as text.
-    pub address: String,
-    /// The connection's deadlines.
-    pub guard: Rc<Guard>,
-    /// The scheme that the client used.
-    pub scheme: &'static str,
-    forwarded: RefCell<(Vec<u8>, Bytes)>,
-    /// As it was when the connection began; a reload reaches new ones.
-    idle: Duration,
-    worker: Rc<Worker>,
-}
-
-impl Peer {
-    fn new(address: SocketAddr, secure: bool, worker: &Rc<Worker>) -> Rc<Peer> {
-        let ip = address.ip().to_canonical();
-        let timeouts = worker.generation().ruleset.timeouts.clone();
-        let guard = worker.guards.watch(timeouts.idle, timeouts.header);
-        Rc::new(Peer {
-            ip,
-            address: ip.to_string(),
-            guard,
-            scheme: if secure { "https" } else { "http" },
-            forwarded: RefCell::default(),
-            idle: timeouts.idle,
-            worker: worker.clone(),
-        })
-    }
-
-    /// This hop's element of `Forwarded`, kept while the connection asks for the same host.
-    pub fn forwarded(&self, host: &[u8]) -> Bytes {
-        let (known, element) = &mut *self.forwarded.borrow_mut();
-        if element.is_empty() || known != host {
-            let node = match self.ip {
-                IpAddr::V4(ip) => ip.to_string(),
-                IpAddr::V6(ip) => format!("\"[{ip}]\""),
-            };
-            let parts = [
-                b"for=",
-                node.as_bytes(),
-                b";host=\"",
-                host,
-                b"\";proto=",
-                self.scheme.as_bytes(),
-            ];
-            *element = parts.concat().into();
-            *known = host.to_vec();
-        }
-        element.clone()
-    }
-
-    /// An answer is over: the client has until the idle deadline for its next request.
-    pub fn answered(&self) {
-        self.guard.enter(Phase::Idle, self.idle);
-    }
-
-    /// Time as of the worker's last tick.
-    pub fn coarse(&self) -> Nanos {
-        self.worker.guards.coarse()
-    }
-
-    /// The counter of one kind of failure of one upstream.
-    pub fn failures(&self, metric: Metric, upstream: &str, reason: &str) -> metrics::Counter {
-        let labels = [(Label::Upstream, upstream), (Label::Reason, reason)];
-        self.worker
-            .registry
-            .worker_counter(self.worker.number, metric, &labels)
-    }
-}
+pub const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves one connection to its end.
 pub async fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
@@ -138,13 +64,23 @@ async fn whole(placed: Placed, peer: Rc<Peer>, stack: Stack) {
     let Some(stream) = stream else { return };
     let send = generation.ruleset.timeouts.send;
     drop(generation);
-    let wire = Wire::new(Client {
+    let http2 = stream.speaks_http2();
+    let client = Client {
         stream,
         guard,
         send,
         closing: false,
-    });
-    exchanges(&wire, &peer, stack).await;
+    };
+    if http2 {
+        return http2::serve(client, BytesMut::new(), peer, stack).await;
+    }
+    let wire = Wire::new(client);
+    if !exchanges(&wire, &peer, stack.clone()).await {
+        return;
+    }
+    if let Some((client, begun)) = Rc::into_inner(wire).map(Wire::into_parts) {
+        http2::serve(client, begun, peer, stack).await;
+    }
 }
 
 /// Nothing when the client is late, which ends the connection, or when the worker is about to end.
@@ -179,9 +115,11 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// One request after the other, until one side has had enough.
-async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
+/// One request after the other, until one side has had enough. Says whether the client began to speak
+/// HTTP/2 instead.
+async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
     let worker = &peer.worker;
+    let mut first = true;
     loop {
         wire.begin();
         let next = poll_fn(|cx| {
@@ -196,17 +134,19 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
             Ok(Some(request)) => {
                 let future = stack.call(Fresh {
                     head: request.head,
-                    wire: wire.clone(),
+                    source: Source::Wire(wire.clone()),
                     peer: peer.clone(),
                     generation: worker.generation(),
                 });
                 match unless_gone(wire, future).await {
                     Some(Ok(answer)) => (answer, request.wants),
-                    None => return,
+                    None => return false,
                 }
             }
-            Err(bad) => (refuse(bad, peer), LAST),
+            Err(Bad::Http2) if first && !peer.secure => return true,
+            Err(bad) => (refuse(bad.into(), peer), LAST),
         };
+        first = false;
         others_first().await;
         let (date, close) = (worker.date(), worker.draining());
         let sent = reply::send(wire, wants, answer, &date, close);
@@ -214,10 +154,11 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) {
             Ok(true) if wire.body_is_over() || drained(wire).await => peer.answered(),
             Ok(_) => break,
             // The client must not take what it got for a whole answer.
-            Err(_) => return,
+            Err(_) => return false,
         }
     }
     let _ = poll_fn(|cx| wire.poll_shutdown(cx)).await;
+    false
 }
 
 /// What is promised to a client whose request cannot be read.
@@ -228,15 +169,21 @@ const LAST: Wants = Wants {
     trailers: false,
 };
 
-fn refuse(bad: Bad, peer: &Rc<Peer>) -> Answer<Recorded> {
+impl From<Bad> for Why {
+    fn from(bad: Bad) -> Why {
+        match bad {
+            Bad::Malformed(why) => Why::Bad(why),
+            Bad::TooLarge => Why::TooLarge,
+            Bad::Version | Bad::Http2 => Why::Version,
+        }
+    }
+}
+
+/// The answer to what is no request, counted as one without a route.
+pub fn refuse(why: Why, peer: &Peer) -> Answer<Recorded> {
     let generation = peer.worker.generation();
     let counters = generation.route_counters(None);
     counters.outcomes[Outcome::Rejected as usize].increment(1);
-    let why = match bad {
-        Bad::Malformed(why) => Why::Bad(why),
-        Bad::TooLarge => Why::TooLarge,
-        Bad::Version => Why::Version,
-    };
     peer.guard.request();
     let answer = Refusal::told(why, false).answer();
     answer.map(|body| Recorded::unrecorded(ReplyBody::own(body)))
@@ -294,9 +241,7 @@ impl AsyncRead for Client {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.guard.received();
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 

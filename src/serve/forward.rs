@@ -11,12 +11,12 @@ use tower::Service;
 
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
-use super::connection::{Peer, others_first};
+use super::connection::others_first;
 use super::hop;
 use super::identify::Identified;
+use super::peer::Peer;
 use super::record::{Arrival, Note};
-use super::reply;
-use super::wire::Wire;
+use super::source::Source;
 use crate::head::{Answer, AnswerHead, Fields, Head};
 use crate::limit::{Count, Rule};
 use crate::telemetry::Metric;
@@ -62,7 +62,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let Arrival {
         mut head,
         body,
-        wire,
+        source,
         peer,
         generation,
         note,
@@ -82,7 +82,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     hop::strip(&mut head.fields);
     generation.identifier.strip(peer.ip, &mut head.fields);
     claims.write(&mut head.fields);
-    announce(&mut head.fields, &peer);
+    announce(&mut head.fields, &peer, source.via(head.newer));
     if !head.fields.contains("host") {
         head.fields.add("host", pool.host().as_bytes());
     }
@@ -93,8 +93,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     }
     let attempt = Attempt {
         pool,
-        wire: &wire,
-        newer: head.newer,
+        source: &source,
         peer: &peer,
         note: &note,
     };
@@ -140,11 +139,11 @@ fn is_field_value(text: &str) -> bool {
 }
 
 /// Adds what a proxy must say of the client's connection.
-fn announce(fields: &mut Fields, peer: &Peer) {
+fn announce(fields: &mut Fields, peer: &Peer, via: &[u8]) {
     append(fields, "x-forwarded-for", peer.address.as_bytes());
-    fields.add("via", b"1.1 tollgate");
+    fields.add("via", via);
     if !fields.contains("x-forwarded-proto") {
-        fields.add("x-forwarded-proto", peer.scheme.as_bytes());
+        fields.add("x-forwarded-proto", peer.scheme().as_bytes());
     }
     let Some(element) = fields.first("host").map(|host| peer.forwarded(host)) else {
         return;
@@ -170,9 +169,7 @@ fn append(fields: &mut Fields, name: &str, element: &[u8]) {
 
 struct Attempt<'a> {
     pool: &'a Rc<Pool>,
-    wire: &'a Wire,
-    /// The client speaks HTTP/1.1.
-    newer: bool,
+    source: &'a Source,
     peer: &'a Peer,
     note: &'a Note,
 }
@@ -190,7 +187,7 @@ impl Attempt<'_> {
                 Ok(head) => {
                     let body = exchange.into_body(self.peer.coarse());
                     let silence = self.pool.settings().first_byte;
-                    let body = Relay::new(body, self.peer.guard.clone(), silence);
+                    let body = Relay::new(body, self.source.guard().clone(), silence);
                     return Ok(Answer { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
@@ -208,33 +205,22 @@ impl Attempt<'_> {
         }
     }
 
-    /// Passes on an interim answer, which clients of HTTP/1.0 do not know.
-    fn pass_on(&self, mut head: AnswerHead) {
-        if self.newer {
-            hop::strip(&mut head.fields);
-            let write = |out: &mut Vec<u8>| {
-                reply::lead(out, &head);
-                out.extend_from_slice(b"\r\n");
-            };
-            self.wire.push(|outbox| outbox.text(write));
-        }
-    }
-
     async fn head(&self, exchange: &mut Exchange<RequestBody>) -> Result<AnswerHead, Why> {
         if self.note.wants_server() {
             self.note.server.replace(Some(exchange.server().to_owned()));
         }
-        let guard = &self.peer.guard;
+        let guard = self.source.guard();
         let after = self.pool.settings().first_byte;
-        let mut patience = self.wire.waits().then(|| {
+        let mut patience = self.source.waits().then(|| {
             exchange.ask_first();
             Box::pin(tokio::time::sleep(PATIENCE))
         });
         let result = poll_fn(|cx| {
             loop {
                 match exchange.poll_head(cx) {
-                    Poll::Ready(Ok(Lead::Interim(head))) => {
-                        self.pass_on(head);
+                    Poll::Ready(Ok(Lead::Interim(mut head))) => {
+                        hop::strip(&mut head.fields);
+                        self.source.inform(&head);
                         continue;
                     }
                     Poll::Ready(Ok(Lead::Final(head))) => return Poll::Ready(Some(Ok(head))),
@@ -242,7 +228,7 @@ impl Attempt<'_> {
                     Poll::Pending => {}
                 }
                 // A client that takes nothing shows with the answer.
-                let _ = self.wire.poll_flush(cx);
+                let _ = self.source.poll_flush(cx);
                 if patience
                     .as_mut()
                     .is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())

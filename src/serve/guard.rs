@@ -33,6 +33,8 @@ pub enum Phase {
     Header,
     /// In a request.
     Request,
+    /// Without a request, where the end is told before the connection closes.
+    Rest,
     /// After the last answer, before the client closes.
     Linger,
 }
@@ -114,6 +116,11 @@ impl Guards {
 }
 
 impl Guard {
+    /// Where the connection is.
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
     /// Starts a phase that may last `span`.
     pub fn enter(&self, phase: Phase, span: Duration) {
         self.phase.set(phase);
@@ -126,6 +133,11 @@ impl Guard {
         for ends in [&self.phase_ends, &self.body_ends, &self.server_ends] {
             ends.set(NEVER);
         }
+    }
+
+    /// Whether the connection was without a request for as long as it may be.
+    pub fn has_rested(&self) -> bool {
+        self.phase.get() == Phase::Rest && self.passed(&self.phase_ends)
     }
 
     /// Bytes came in: the first ones of a request start its head's deadline.
@@ -204,7 +216,7 @@ impl Guard {
         // The request answers first, if it has not answered yet.
         let body_ends = self.body_ends.get().saturating_add(GRACE.0);
         self.passed(&self.write_ends)
-            || self.passed(&self.phase_ends)
+            || (self.phase.get() != Phase::Rest && self.passed(&self.phase_ends))
             || body_ends <= self.guards.now.get().0
     }
 
@@ -218,7 +230,8 @@ impl Guard {
         all.into_iter().any(|ends| self.passed(ends))
     }
 
-    fn wake(&self) {
+    /// Has the connection looked at.
+    pub fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }

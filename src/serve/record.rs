@@ -19,9 +19,9 @@ use tower::{Layer, Service};
 use super::access::Access;
 use super::answer::Refusal;
 use super::body::{self, Relay, ReplyBody, RequestBody};
-use super::connection::Peer;
 use super::generation::{Generation, Outcome};
-use super::wire::Wire;
+use super::peer::Peer;
+use super::source::Source;
 use crate::admission::Verdict;
 use crate::clock::Nanos;
 use crate::head::{Answer, Head};
@@ -34,8 +34,8 @@ pub struct Arrival {
     pub head: Head,
     /// Its body.
     pub body: RequestBody,
-    /// The connection as bytes.
-    pub wire: Rc<Wire>,
+    /// Where it comes from.
+    pub source: Source,
     /// The connection it came over.
     pub peer: Rc<Peer>,
     /// The policies it is served by.
@@ -162,8 +162,8 @@ pub struct Record<S> {
 pub struct Fresh {
     /// Its head.
     pub head: Head,
-    /// The connection as bytes, at the start of its body.
-    pub wire: Rc<Wire>,
+    /// Where it comes from.
+    pub source: Source,
     /// The connection it came over.
     pub peer: Rc<Peer>,
     /// The policies it is served by.
@@ -185,11 +185,11 @@ where
     fn call(&mut self, fresh: Fresh) -> Self::Future {
         let Fresh {
             head,
-            wire,
+            source,
             peer,
             generation,
         } = fresh;
-        peer.guard.request();
+        source.guard().request();
         let note = Rc::new(Note {
             at: generation.clock.now(),
             method: head.method.clone(),
@@ -206,12 +206,12 @@ where
             generation: generation.clone(),
             access: self.access.clone(),
         });
-        let body = RequestBody::new(&wire, peer.guard.clone(), generation.clone());
+        let body = RequestBody::new(&source, generation.clone());
         let recording = Some(Recording(note.clone()));
         let future = self.inner.call(Box::new(Arrival {
             head,
             body,
-            wire,
+            source,
             peer,
             generation,
             note,

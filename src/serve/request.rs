@@ -43,6 +43,8 @@ pub enum Bad {
     TooLarge,
     /// It is of another version of HTTP.
     Version,
+    /// It is the preface of HTTP/2.
+    Http2,
 }
 
 impl From<Malformed> for Bad {
@@ -51,8 +53,19 @@ impl From<Malformed> for Bad {
     }
 }
 
+/// What a client of HTTP/2 begins with: RFC 9113 section 3.4.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// Takes a head off the front of `input`, when all of it is there.
 pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
+    if input.starts_with(&PREFACE[..3]) {
+        let known = input.len().min(PREFACE.len());
+        match input[..known] == PREFACE[..known] {
+            true if known < PREFACE.len() => return Ok(None),
+            true => return Err(Bad::Http2),
+            false => {}
+        }
+    }
     let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Request::new(&mut []);
     let end = match head.parse_with_uninit_headers(input, &mut parsed) {

@@ -6,12 +6,15 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::SizeHint;
 use tokio::io::AsyncWrite;
 
 use super::connection::Client;
+use super::guard::Guard;
+use super::reply;
 use super::request::{self, Bad, Request};
+use crate::head::AnswerHead;
 use crate::http1::chunked::Piece;
 use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Framing, MAX_HEAD, Outbox};
@@ -21,6 +24,7 @@ const MAX_DRAIN: usize = 256 * 1024;
 
 /// See the module.
 pub struct Wire {
+    guard: Rc<Guard>,
     inner: RefCell<Inner>,
 }
 
@@ -30,6 +34,8 @@ struct Inner {
     outbox: Outbox,
     /// What of the request's body is left.
     body: Framing,
+    /// The client speaks HTTP/1.1.
+    newer: bool,
     /// The client waits to be told to go on.
     waits: bool,
 }
@@ -38,14 +44,27 @@ impl Wire {
     /// Nothing has been read.
     pub fn new(client: Client) -> Rc<Wire> {
         Rc::new(Wire {
+            guard: client.guard.clone(),
             inner: RefCell::new(Inner {
                 client,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
                 body: Framing::Length(0),
+                newer: false,
                 waits: false,
             }),
         })
+    }
+
+    /// The socket and what has been read from it.
+    pub fn into_parts(self) -> (Client, BytesMut) {
+        let inner = self.inner.into_inner();
+        (inner.client, inner.inbox.bytes)
+    }
+
+    /// The connection's deadlines.
+    pub fn guard(&self) -> &Rc<Guard> {
+        &self.guard
     }
 
     /// Before the next request.
@@ -58,11 +77,12 @@ impl Wire {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             if !inner.inbox.bytes.is_empty() {
-                inner.client.guard.received();
+                self.guard.received();
                 if inner.inbox.seems_whole()
                     && let Some(request) = request::next(&mut inner.inbox.bytes)?
                 {
                     inner.body = request.framing;
+                    inner.newer = request.wants.newer;
                     inner.waits = request.waits && inner.inbox.bytes.is_empty();
                     return Poll::Ready(Ok(Some(request)));
                 }
@@ -125,6 +145,17 @@ impl Wire {
             }
         }
         Poll::Pending
+    }
+
+    /// Passes on an answer that comes before the final one, which clients of HTTP/1.0 do not know.
+    pub fn inform(&self, head: &AnswerHead) {
+        let inner = &mut *self.inner.borrow_mut();
+        if inner.newer {
+            inner.outbox.text(|out| {
+                reply::lead(out, head);
+                out.extend_from_slice(b"\r\n");
+            });
+        }
     }
 
     /// Adds to what is to be sent.

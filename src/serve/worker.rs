@@ -66,6 +66,7 @@ pub struct Worker {
     open: metrics::Gauge,
     /// Handshakes that failed and that did not.
     handshakes: [metrics::Counter; 2],
+    floods: metrics::Counter,
 }
 
 /// Another thread's end of a worker.
@@ -90,6 +91,11 @@ impl Worker {
     /// Counts a TLS handshake.
     pub fn shook_hands(&self, well: bool) {
         self.handshakes[usize::from(well)].increment(1);
+    }
+
+    /// Counts a connection that was closed because what came over it asked for nothing.
+    pub fn flooded(&self) {
+        self.floods.increment(1);
     }
 
     /// Whether connections should end after the request they are serving.
@@ -147,6 +153,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
             let labels = [(Label::Outcome, outcome)];
             registry.worker_counter(number, Metric::Handshakes, &labels)
         }),
+        floods: registry.worker_counter(number, Metric::Floods, &[]),
         registry,
     });
     let stack = gateway::stack(access.clone());

@@ -17,6 +17,8 @@ pub enum Metric {
     Connections,
     /// TLS handshakes with clients.
     Handshakes,
+    /// HTTP/2 connections closed for a flood of frames that ask for nothing.
+    Floods,
     /// Connections open now.
     ConnectionsOpen,
     /// Policy reloads.
@@ -53,6 +55,7 @@ impl Metric {
             Metric::UpstreamConnects => "tollgate_upstream_connects_total",
             Metric::Connections => "tollgate_connections_total",
             Metric::Handshakes => "tollgate_tls_handshakes_total",
+            Metric::Floods => "tollgate_http2_floods_total",
             Metric::ConnectionsOpen => "tollgate_connections_open",
             Metric::Reloads => "tollgate_reloads_total",
             Metric::StoreBytes => "tollgate_store_bytes",
@@ -77,6 +80,7 @@ impl Metric {
             Metric::UpstreamConnects => "Connections made to upstreams.",
             Metric::Connections => "Connections taken from clients.",
             Metric::Handshakes => "TLS handshakes with clients.",
+            Metric::Floods => "HTTP/2 connections closed for a flood of empty frames.",
             Metric::ConnectionsOpen => "Client connections open now.",
             Metric::Reloads => "Policy reloads, by result.",
             Metric::StoreBytes => "Bytes of the memory store in use.",

@@ -1,0 +1,96 @@
+//! Who is at the other end of a client's connection.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::guard::{Guard, Phase};
+use super::worker::Worker;
+use crate::clock::Nanos;
+use crate::telemetry::{Label, Metric};
+
+/// The client side of one connection.
+pub struct Peer {
+    /// The other end's address, IPv4-mapped IPv6 folded.
+    pub ip: IpAddr,
+    /// The same as text.
+    pub address: String,
+    /// The connection's deadlines.
+    pub guard: Rc<Guard>,
+    /// The client speaks under TLS.
+    pub secure: bool,
+    /// How long it may be unused; as it was when the connection began, for a reload reaches new ones.
+    pub idle: Duration,
+    /// How long a request's head may take; the same.
+    pub header: Duration,
+    /// The worker that serves it.
+    pub worker: Rc<Worker>,
+    forwarded: RefCell<(Vec<u8>, Bytes)>,
+}
+
+impl Peer {
+    /// A connection that begins.
+    pub fn new(address: SocketAddr, secure: bool, worker: &Rc<Worker>) -> Rc<Peer> {
+        let ip = address.ip().to_canonical();
+        let timeouts = worker.generation().ruleset.timeouts.clone();
+        let guard = worker.guards.watch(timeouts.idle, timeouts.header);
+        Rc::new(Peer {
+            ip,
+            address: ip.to_string(),
+            guard,
+            secure,
+            forwarded: RefCell::default(),
+            idle: timeouts.idle,
+            header: timeouts.header,
+            worker: worker.clone(),
+        })
+    }
+
+    /// The scheme that the client used.
+    pub fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    /// This hop's element of `Forwarded`, kept while the connection asks for the same host.
+    pub fn forwarded(&self, host: &[u8]) -> Bytes {
+        let (known, element) = &mut *self.forwarded.borrow_mut();
+        if element.is_empty() || known != host {
+            let node = match self.ip {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("\"[{ip}]\""),
+            };
+            let parts = [
+                b"for=",
+                node.as_bytes(),
+                b";host=\"",
+                host,
+                b"\";proto=",
+                self.scheme().as_bytes(),
+            ];
+            *element = parts.concat().into();
+            *known = host.to_vec();
+        }
+        element.clone()
+    }
+
+    /// An answer is over: the client has until the idle deadline for its next request.
+    pub fn answered(&self) {
+        self.guard.enter(Phase::Idle, self.idle);
+    }
+
+    /// Time as of the worker's last tick.
+    pub fn coarse(&self) -> Nanos {
+        self.worker.guards.coarse()
+    }
+
+    /// The counter of one kind of failure of one upstream.
+    pub fn failures(&self, metric: Metric, upstream: &str, reason: &str) -> metrics::Counter {
+        let labels = [(Label::Upstream, upstream), (Label::Reason, reason)];
+        self.worker
+            .registry
+            .worker_counter(self.worker.number, metric, &labels)
+    }
+}

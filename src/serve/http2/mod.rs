@@ -50,7 +50,7 @@ const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves a connection to its end; `begun` has been read from it.
 pub async fn serve(client: Client, begun: BytesMut, peer: Rc<Peer>, stack: Stack) {
-    // The preface and what belongs to it may take as long as a request's head.
+    // The preface may take as long as a request's head.
     peer.guard.received();
     let traffic = Traffic::new();
     let watched = Watched::new(client, begun, traffic.clone());

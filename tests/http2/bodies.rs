@@ -1,0 +1,141 @@
+//! Bodies stream both ways and are held back with the slower side: RFC 9113 section 5.2.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use crate::client::{Client, get, request, run, whole};
+use crate::common::{Gate, Gateway, Upstream, ok, read_head, soon};
+
+const OPEN: &str = "match: /**\nupstream: up\n";
+const PIECE: &[u8] = &[b'x'; 64 * 1024];
+
+/// More than all windows, buffers of sockets included, can hold.
+const MUCH: usize = 64 * 1024 * 1024;
+
+/// Sends so many bytes, as the windows allow.
+async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
+    let mut left = bytes;
+    while left > 0 {
+        body.reserve_capacity(left.min(PIECE.len()));
+        let room = std::future::poll_fn(|cx| body.poll_capacity(cx)).await;
+        let room = room.unwrap().unwrap().min(left).min(PIECE.len());
+        left -= room;
+        body.send_data(Bytes::from_static(&PIECE[..room]), left == 0)
+            .unwrap();
+    }
+}
+
+#[test]
+fn large_bodies_pass_both_ways() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        let mut request = read_head(&mut served.reader).unwrap();
+        let length = request.field("content-length").unwrap().parse().unwrap();
+        let mut body = vec![0; length];
+        served.reader.read_exact(&mut body).unwrap();
+        assert!(body.iter().all(|byte| *byte == b'x'));
+        request.body = length.to_string().into();
+        report(request);
+        served.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {MUCH}\r\n\r\n"));
+        for _ in 0..MUCH / PIECE.len() {
+            served.send(PIECE);
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "", &[("all", OPEN)]);
+    run(async {
+        let mut client = Client::connect(gateway.address).await;
+        let post = request("POST", "/").header("content-length", MUCH);
+        let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
+        send(&mut body, MUCH).await;
+        let answer = whole(answer.await.unwrap()).await.unwrap();
+        assert_eq!(answer.body.len(), MUCH);
+    });
+    assert_eq!(upstream.next().text(), MUCH.to_string());
+}
+
+/// A body without a length is chunked for a server of HTTP/1.1.
+#[test]
+fn bodies_of_unknown_length_are_chunked() {
+    let upstream = Upstream::answering(|request| ok(&request.body.len().to_string()));
+    let gateway = Gateway::start(upstream.address, "", &[("all", OPEN)]);
+    run(async {
+        let mut client = Client::connect(gateway.address).await;
+        let post = request("POST", "/").body(()).unwrap();
+        let (answer, mut body) = client.begin(post, false);
+        send(&mut body, 300_000).await;
+        let answer = whole(answer.await.unwrap()).await.unwrap();
+        assert_eq!(answer.body, "300000");
+    });
+    assert_eq!(upstream.next().field("transfer-encoding"), Some("chunked"));
+}
+
+/// A server that does not read holds back the client, and other streams go on.
+#[test]
+fn a_server_that_does_not_read_holds_back_the_client() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::scripted(move |mut served, report| {
+        while let Ok(request) = read_head(&mut served.reader) {
+            if request.start.starts_with("POST") {
+                held.pass();
+                let read = std::io::copy(
+                    &mut served.reader.by_ref().take(MUCH as u64),
+                    &mut std::io::sink(),
+                );
+                assert_eq!(read.unwrap(), MUCH as u64);
+            }
+            report(request);
+            served.send(ok("fine"));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
+    run(async {
+        let mut client = Client::connect(gateway.address).await;
+        let post = request("POST", "/").header("content-length", MUCH);
+        let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
+        let mut sending = std::pin::pin!(send(&mut body, MUCH));
+        let stuck = tokio::time::timeout(std::time::Duration::from_millis(500), &mut sending);
+        assert!(stuck.await.is_err(), "somebody buffers all of it");
+        // What waits on that stream must not eat the window of the connection.
+        for _ in 0..10 {
+            assert_eq!(client.get("/").await.body, "fine");
+        }
+        gate.open();
+        sending.await;
+        assert_eq!(whole(answer.await.unwrap()).await.unwrap().body, "fine");
+    });
+}
+
+/// A client that takes nothing holds back the server.
+#[test]
+fn a_client_that_does_not_read_holds_back_the_server() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = sent.clone();
+    let upstream = Upstream::scripted(move |mut served, _| {
+        use std::io::Write;
+        read_head(&mut served.reader).unwrap();
+        served.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {MUCH}\r\n\r\n"));
+        while served.stream.write_all(PIECE).is_ok() {
+            if counted.fetch_add(PIECE.len(), Ordering::Relaxed) >= MUCH {
+                break;
+            }
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "", &[("all", OPEN)]);
+    run(async {
+        let mut client = Client::connect(gateway.address).await;
+        let (answer, _) = client.begin(get("/"), true);
+        let answer = answer.await.unwrap();
+        let (mut before, mut same) = (0, 0);
+        soon("the server is held back", || {
+            let now = sent.load(Ordering::Relaxed);
+            same = if now == before { same + 1 } else { 0 };
+            before = now;
+            same > 40
+        });
+        assert!(before < MUCH / 2, "{before} bytes are held");
+        assert_eq!(whole(answer).await.unwrap().body.len(), MUCH);
+    });
+}

@@ -1,0 +1,99 @@
+//! A client of HTTP/2 that keeps to the rules.
+
+use std::future::Future;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, Request, Response};
+
+use crate::common::SOON;
+
+/// Runs a test on one thread; it ends in time.
+pub fn run<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let limited = async { tokio::time::timeout(SOON, test).await };
+    runtime.block_on(limited).expect("it takes too long")
+}
+
+/// One connection.
+pub struct Client {
+    pub send: SendRequest<Bytes>,
+    /// Ends with the connection; true when it ended as it should.
+    pub ends: tokio::task::JoinHandle<Result<(), h2::Error>>,
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub fields: HeaderMap,
+    pub body: Bytes,
+    pub trailers: Option<HeaderMap>,
+}
+
+impl Answer {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+impl Client {
+    pub async fn connect(address: SocketAddr) -> Client {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (send, connection) = h2::client::Builder::new()
+            .initial_window_size(1 << 20)
+            .initial_connection_window_size(1 << 20)
+            .initial_max_send_streams(1000)
+            .handshake(stream)
+            .await
+            .unwrap();
+        let ends = tokio::spawn(connection);
+        Client { send, ends }
+    }
+
+    /// Begins a request.
+    pub fn begin(
+        &mut self,
+        request: Request<()>,
+        end: bool,
+    ) -> (ResponseFuture, SendStream<Bytes>) {
+        self.send.send_request(request, end).unwrap()
+    }
+
+    pub async fn get(&mut self, path: &str) -> Answer {
+        let (answer, _) = self.begin(get(path), true);
+        whole(answer.await.unwrap()).await.unwrap()
+    }
+}
+
+/// A GET.
+pub fn get(path: &str) -> Request<()> {
+    request("GET", path).body(()).unwrap()
+}
+
+pub fn request(method: &str, path: &str) -> http::request::Builder {
+    let uri = format!("http://test{path}");
+    Request::builder().method(method).uri(uri)
+}
+
+/// The rest of an answer.
+pub async fn whole(response: Response<RecvStream>) -> Result<Answer, h2::Error> {
+    let (parts, mut stream) = response.into_parts();
+    let mut body = Vec::new();
+    while let Some(data) = stream.data().await.transpose()? {
+        stream.flow_control().release_capacity(data.len())?;
+        body.extend_from_slice(&data);
+    }
+    Ok(Answer {
+        status: parts.status.as_u16(),
+        fields: parts.headers,
+        body: body.into(),
+        trailers: stream.trailers().await?,
+    })
+}

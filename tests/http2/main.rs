@@ -1,0 +1,13 @@
+//! HTTP/2 to clients: RFC 9113. Each test says which rule it holds the gateway to.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attacks;
+mod bodies;
+mod client;
+mod messages;
+mod raw;

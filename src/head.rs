@@ -19,6 +19,8 @@ pub struct Head {
     pub uri: Uri,
     /// HTTP/1.1 or later.
     pub newer: bool,
+    /// The protocol that the client wants to change to.
+    pub upgrade: Option<Bytes>,
     /// The fields.
     pub fields: Fields,
 }
@@ -29,6 +31,7 @@ impl From<&Parts> for Head {
             method: parts.method.clone(),
             uri: parts.uri.clone(),
             newer: parts.version >= Version::HTTP_11,
+            upgrade: None,
             fields: Fields::from(&parts.headers),
         }
     }

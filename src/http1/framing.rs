@@ -49,6 +49,8 @@ pub struct Said {
     pub close: bool,
     /// The connection goes on.
     pub keep_alive: bool,
+    /// It may change to another protocol.
+    pub upgrade: bool,
 }
 
 impl Said {
@@ -70,6 +72,7 @@ impl Said {
             for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
                 self.close |= word.eq_ignore_ascii_case(b"close");
                 self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
+                self.upgrade |= word.eq_ignore_ascii_case(b"upgrade");
             }
         }
         Ok(())

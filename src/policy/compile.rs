@@ -174,6 +174,7 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
         send: or(written.send, 30),
         connect: or(written.connect, 2),
         first_byte: or(written.first_byte, 60),
+        tunnel: or(written.tunnel, 3600),
         drain: or(written.drain, 30),
     }
 }

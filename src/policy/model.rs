@@ -258,6 +258,8 @@ pub struct Timeouts {
     pub connect: Option<Duration>,
     /// To the first byte of the answer.
     pub first_byte: Option<Duration>,
+    /// Between two pieces after a change of protocol.
+    pub tunnel: Option<Duration>,
     /// For running requests at the end.
     pub drain: Option<Duration>,
 }

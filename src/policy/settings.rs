@@ -122,6 +122,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the end of the request to the first byte of the answer.
     pub first_byte: Duration,
+    /// Between two pieces of what passes after a change of protocol, either way.
+    pub tunnel: Duration,
     /// For running requests when the process is told to stop.
     pub drain: Duration,
 }

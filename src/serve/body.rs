@@ -50,6 +50,8 @@ pub struct RequestBody {
     ahead: Option<Bytes>,
     trailers: Option<HeaderMap>,
     rest: Option<Source>,
+    /// It has no deadline of its own: what passes the other way counts too.
+    tunnel: bool,
     guard: Rc<Guard>,
     generation: Rc<Generation>,
 }
@@ -61,9 +63,18 @@ impl RequestBody {
             ahead: None,
             trailers: None,
             rest: (!source.body_is_over()).then(|| source.clone()),
+            tunnel: false,
             guard: source.guard().clone(),
             generation,
         }
+    }
+
+    /// What comes from `source` after a change of protocol.
+    pub fn tunnel(source: &Source, generation: Rc<Generation>) -> RequestBody {
+        source.open_tunnel();
+        let mut body = RequestBody::new(source, generation);
+        body.tunnel = true;
+        body
     }
 
     /// Puts back what was read from it.
@@ -103,6 +114,9 @@ impl Body for RequestBody {
             return Poll::Ready(None);
         };
         let Poll::Ready(piece) = source.poll_body(cx) else {
+            if this.tunnel {
+                return Poll::Pending;
+            }
             let idle = this.generation.ruleset.timeouts.body_idle;
             if this.guard.body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
@@ -111,7 +125,7 @@ impl Body for RequestBody {
             return Poll::Pending;
         };
         this.guard.body_came();
-        if piece.is_err() || source.body_is_over() {
+        if matches!(piece, Err(_) | Ok(Piece::End)) || source.body_is_over() {
             this.rest = None;
         }
         Poll::Ready(match piece {

@@ -68,6 +68,7 @@ impl Question {
             method: method.map_err(|_| unclear(&self.method, "a method"))?,
             uri: uri.map_err(|_| unclear(&self.path, "a path"))?,
             newer: true,
+            upgrade: None,
             fields,
         })
     }

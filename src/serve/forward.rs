@@ -7,17 +7,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::StatusCode;
 use tower::Service;
 
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::connection::others_first;
+use super::generation::Generation;
 use super::hop;
 use super::identify::Identified;
 use super::peer::Peer;
 use super::record::{Arrival, Note};
 use super::source::Source;
+use super::websocket;
 use crate::head::{Answer, AnswerHead, Fields, Head};
+use crate::http1::Malformed;
 use crate::limit::{Count, Rule};
 use crate::telemetry::Metric;
 use crate::throttle::reject::is_grpc;
@@ -25,6 +29,8 @@ use crate::upstream::{self, Exchange, Failure, Lead, Pool};
 
 /// How long a server that is asked whether to send the body may take before it is sent anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 /// A request that all its limits admit.
 pub struct Admitted {
@@ -86,6 +92,9 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     if !head.fields.contains("host") {
         head.fields.add("host", pool.host().as_bytes());
     }
+    if head.upgrade.as_deref() == Some(b"websocket") && !head.fields.contains("sec-websocket-key") {
+        head.fields.add("sec-websocket-key", &websocket::key());
+    }
     if reads_costs {
         // A cost in a compressed answer, or in a part of one, could not be read.
         head.fields.set("accept-encoding", b"identity");
@@ -94,12 +103,17 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let attempt = Attempt {
         pool,
         source: &source,
+        generation: &generation,
         peer: &peer,
         note: &note,
     };
     match attempt.run(&head, body).await {
         Ok(mut answer) => {
             hop::strip(&mut answer.head.fields);
+            if let Some(protocol) = head.upgrade.filter(|_| answer.head.status == SWITCHED) {
+                answer.head.fields.add("connection", b"upgrade");
+                answer.head.fields.add("upgrade", &protocol);
+            }
             Ok(answer)
         }
         Err(why) => {
@@ -110,6 +124,22 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
             Err(Refusal::told(why, grpc))
         }
     }
+}
+
+/// Sees that a server has changed to the protocol that it was asked to.
+fn agreed(
+    exchange: &Exchange<RequestBody>,
+    asked: Option<&[u8]>,
+    head: &AnswerHead,
+) -> Result<(), Why> {
+    let said = head.fields.first("upgrade").unwrap_or_default();
+    if asked.is_some_and(|asked| asked.eq_ignore_ascii_case(said)) {
+        return Ok(());
+    }
+    Err(Why::Upstream(upstream::Error::Exchange {
+        server: exchange.server().to_owned(),
+        cause: Malformed("it changes to a protocol that was not asked for").into(),
+    }))
 }
 
 /// What the gateway tells the upstream of a request.
@@ -170,6 +200,7 @@ fn append(fields: &mut Fields, name: &str, element: &[u8]) {
 struct Attempt<'a> {
     pool: &'a Rc<Pool>,
     source: &'a Source,
+    generation: &'a Rc<Generation>,
     peer: &'a Peer,
     note: &'a Note,
 }
@@ -178,15 +209,21 @@ impl Attempt<'_> {
     /// Sends the request once. Sends it again over a new connection only if it certainly did not
     /// reach the server, or if it may be repeated and the connection was one that the server may
     /// have closed in the meantime.
-    async fn run(&self, head: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
+    async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
         others_first().await;
         let connection = self.pool.checkout(false).await.map_err(Why::Upstream)?;
-        let mut exchange = Exchange::new(connection, head, body);
+        let mut exchange = Exchange::new(connection, asked, body);
         loop {
             match self.head(&mut exchange).await {
                 Ok(head) => {
+                    let mut silence = self.pool.settings().first_byte;
+                    if head.status == SWITCHED {
+                        agreed(&exchange, asked.upgrade.as_deref(), &head)?;
+                        silence = self.generation.ruleset.timeouts.tunnel;
+                        let generation = self.generation.clone();
+                        exchange.tunnel(RequestBody::tunnel(self.source, generation));
+                    }
                     let body = exchange.into_body(self.peer.coarse());
-                    let silence = self.pool.settings().first_byte;
                     let body = Relay::new(body, self.source.guard().clone(), silence);
                     return Ok(Answer { head, body });
                 }
@@ -194,7 +231,7 @@ impl Attempt<'_> {
                     if exchange.may_repeat() =>
                 {
                     match self.pool.checkout(true).await {
-                        Ok(connection) => exchange.repeat(head, connection),
+                        Ok(connection) => exchange.repeat(asked, connection),
                         // The first server may have seen the request.
                         Err(_) if exchange.has_begun() => return Err(why),
                         Err(error) => return Err(Why::Upstream(error)),

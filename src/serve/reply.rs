@@ -35,7 +35,10 @@ pub async fn send(
     let Answer { mut head, body } = answer;
     let status = head.status.as_u16();
     let exact = body.size_hint().exact();
-    let shape = if wants.head_only || matches!(status, 204 | 304) {
+    let switched = status == 101;
+    let shape = if switched {
+        Shape::Plain
+    } else if wants.head_only || matches!(status, 204 | 304) {
         Shape::Nothing
     } else if exact.is_some() || !wants.newer {
         Shape::Plain
@@ -43,8 +46,8 @@ pub async fn send(
         Shape::Chunked
     };
     let endless = shape == Shape::Plain && exact.is_none();
-    // Only the gateway's own answers have one: those after which nothing can follow.
-    let last = head.fields.contains("connection");
+    // Of the gateway's own answers those have one after which nothing can follow.
+    let last = !switched && head.fields.contains("connection");
     if last {
         head.fields.remove("connection");
     }
@@ -165,7 +168,9 @@ fn encode(
     if shape == Shape::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
-    if !keep {
+    if head.fields.contains("connection") {
+        // It says what the connection changes to.
+    } else if !keep {
         out.extend_from_slice(b"connection: close\r\n");
     } else if !wants.newer {
         out.extend_from_slice(b"connection: keep-alive\r\n");

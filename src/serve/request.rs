@@ -2,11 +2,11 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::{Method, Uri};
 
 use super::hop;
-use crate::head::Head;
+use crate::head::{Fields, Head};
 use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, ends_in_crlf, fields};
 
 /// A request that begins.
@@ -97,17 +97,35 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
         keep: said.keeps(newer),
         trailers: fields.all("te").any(hop::accepts_trailers),
     };
+    let changes = said.upgrade && newer && framing.is_over();
     Ok(Some(Request {
         head: Head {
             method,
             uri: target.map_err(|_| Bad::Malformed("its target is not one"))?,
             newer,
+            upgrade: changes.then(|| upgrade(&fields)).flatten(),
             fields,
         },
         framing,
         wants,
         waits: waits && newer && !framing.is_over(),
     }))
+}
+
+/// The one protocol that a request names, if the gateway passes on its like: a server that took up HTTP/2
+/// or TLS would be spoken to behind the gateway's back.
+fn upgrade(fields: &Fields) -> Option<Bytes> {
+    let mut all = fields.all("upgrade");
+    let only = all.next().filter(|_| all.next().is_none())?;
+    let name = only.split(|byte| *byte == b'/').next()?;
+    let refused: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
+    let is_token = !name.is_empty() && only.iter().all(|byte| is_token_or_slash(*byte));
+    let passes = !refused.iter().any(|other| name.eq_ignore_ascii_case(other));
+    (is_token && passes).then(|| Bytes::copy_from_slice(only))
+}
+
+fn is_token_or_slash(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte)
 }
 
 /// Whether what stands in a version's place is one, of whatever HTTP.

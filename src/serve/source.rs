@@ -57,6 +57,14 @@ impl Source {
         }
     }
 
+    /// What comes next is another protocol, to the end.
+    pub fn open_tunnel(&self) {
+        match self {
+            Source::Wire(wire) => wire.open_tunnel(),
+            Source::Stream(stream) => stream.open_tunnel(),
+        }
+    }
+
     /// All of the body has been read.
     pub fn body_is_over(&self) -> bool {
         match self {

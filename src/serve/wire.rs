@@ -116,9 +116,17 @@ impl Wire {
                 result?;
             }
             if ready!(inner.poll_read(cx))? == 0 {
-                return Poll::Ready(Err(Cause::Closed));
+                return Poll::Ready(match inner.body {
+                    Framing::Close => Ok(Piece::End),
+                    Framing::Length(_) | Framing::Chunked(_) => Err(Cause::Closed),
+                });
             }
         }
+    }
+
+    /// What comes next is another protocol, to the end of the connection.
+    pub fn open_tunnel(&self) {
+        self.inner.borrow_mut().body = Framing::Close;
     }
 
     /// What of the request's body is left.

@@ -29,6 +29,8 @@ pub struct Head {
 pub struct Reader {
     /// The request was a HEAD: whatever the answer says, it has no body.
     pub bodiless: bool,
+    /// The request asked for a change of protocol.
+    pub upgrade: bool,
     /// Interim answers so far.
     pub interim: u32,
     /// Something has come in.
@@ -43,6 +45,7 @@ impl Reader {
             return Ok(None);
         };
         match raw.status.as_u16() {
+            101 if self.upgrade => raw.switched(input).map(Read::Final).map(Some),
             101 => Err(Malformed("it switches protocols unasked")),
             100..=199 => {
                 self.interim += 1;
@@ -105,6 +108,17 @@ fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
 }
 
 impl Raw {
+    /// What follows is another protocol.
+    fn switched(mut self, input: &mut BytesMut) -> Result<Head, Malformed> {
+        // It has no body: RFC 9110 section 8.6.
+        (self.said.length, self.said.chunked) = (None, false);
+        let mut head = self.head(input, false)?;
+        head.answer.fields.remove("content-length");
+        head.answer.fields.remove("transfer-encoding");
+        (head.framing, head.keep) = (Framing::Close, false);
+        Ok(head)
+    }
+
     fn head(mut self, input: &mut BytesMut, bodiless: bool) -> Result<Head, Malformed> {
         let bytes = input.split_to(self.end).freeze();
         let usual = self.status.canonical_reason().unwrap_or_default();
@@ -142,6 +156,7 @@ mod tests {
     fn read(text: &[u8], bodiless: bool, cut: usize) -> Result<Option<Head>, Malformed> {
         let mut reader = Reader {
             bodiless,
+            upgrade: false,
             interim: 0,
             heard: false,
         };

@@ -78,6 +78,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             connection,
             reader: Reader {
                 bodiless: head.method == Method::HEAD,
+                upgrade: head.upgrade.is_some(),
                 interim: 0,
                 heard: false,
             },
@@ -134,6 +135,12 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Whether the server has taken some of the request since the last time this was asked.
     pub fn has_sent(&mut self) -> bool {
         std::mem::take(&mut self.upload.progress)
+    }
+
+    /// Sends these bytes from now on: the server has changed to another protocol.
+    pub fn tunnel(&mut self, bytes: B) {
+        self.upload.tunnel(bytes);
+        self.sent = false;
     }
 
     /// Sends, and reads the answer's heads.

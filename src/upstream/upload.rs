@@ -42,6 +42,8 @@ pub struct Upload<B> {
     waits: bool,
     /// The request has no body, and its method no effect: it may be sent again.
     repeatable: bool,
+    /// The end of the body is that of the connection's sending side.
+    closes: bool,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
@@ -60,7 +62,15 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             begun: false,
             progress: false,
             waits: false,
+            closes: false,
         }
+    }
+
+    /// Goes on with these bytes as they are, after a change of protocol.
+    pub fn tunnel(&mut self, bytes: B) {
+        self.body = Some(bytes);
+        self.chunked = false;
+        self.closes = true;
     }
 
     /// Queues the head.
@@ -104,6 +114,10 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             self.progress |= waited && sent.is_ready();
             if !ready!(more).map_err(Broken::Body)? {
                 ready!(sent);
+                if self.closes {
+                    let closed = Pin::new(&mut link.socket).poll_shutdown(cx);
+                    return closed.map_err(Broken::Server);
+                }
                 return Poll::Ready(Ok(()));
             }
         }
@@ -153,6 +167,10 @@ fn encode(out: &mut Vec<u8>, head: &Head, chunked: bool, exact: Option<u64>) {
     out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     head.fields.write_lines(out);
+    if let Some(upgrade) = &head.upgrade {
+        fields::write(out, b"connection", b"upgrade");
+        fields::write(out, b"upgrade", upgrade);
+    }
     if chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     } else if let Some(length) = exact.filter(|_| !head.fields.contains("content-length")) {

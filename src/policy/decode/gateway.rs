@@ -68,6 +68,12 @@ static TIMEOUTS: Table = Table {
             "60s",
         ),
         may(
+            "tunnel",
+            Shape::Form(&DURATION),
+            "Between two pieces, either way, of a WebSocket or another protocol that a connection changed to. Default: 1h.",
+            "1h",
+        ),
+        may(
             "drain",
             Shape::Form(&DURATION),
             "For running requests when the process is told to stop. Default: 30s.",
@@ -349,6 +355,7 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
         send: get("send"),
         connect: get("connect"),
         first_byte: get("first_byte"),
+        tunnel: get("tunnel"),
         drain: fields.get("drain").and_then(|node| {
             cx.span(node, Duration::ZERO, Duration::from_secs(86_400))
                 .map(|span| span.value)

@@ -61,6 +61,7 @@ pub async fn serve(client: Client, begun: BytesMut, peer: Rc<Peer>, stack: Stack
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_reset_streams(KEPT_RESETS)
         .max_send_buffer_size(SEND_BUFFER)
+        .enable_connect_protocol()
         .handshake(watched)
         .await;
     let Ok(connection) = shaken else { return };
@@ -176,7 +177,7 @@ async fn answer(
     };
     let guard = worker.guards.watch(peer.idle, peer.header);
     guard.request();
-    let stream = Stream::new(guard, respond, body, &head.fields);
+    let stream = Stream::new(guard, respond, body, &head);
     let answer = match why {
         Some(why) => Some(refuse(why, &peer)),
         None => {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::{Reason, SendStream};
-use http::Response;
-use http::header::{CONTENT_LENGTH, DATE, HeaderMap, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderValue, UPGRADE};
+use http::{Response, StatusCode};
 use http_body::Body;
 
 use super::stream::Stream;
@@ -35,14 +35,18 @@ pub async fn send(
     answer: Answer<Recorded>,
 ) {
     let Answer { head, body } = answer;
-    let status = head.status;
+    let status = match head.status {
+        // RFC 8441 section 5.
+        StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,
+        status => status,
+    };
     let exact = body.size_hint().exact();
     let mut response = Response::new(());
     *response.status_mut() = status;
     let fields = response.headers_mut();
     *fields = HeaderMap::from(&head.fields);
-    // Only the gateway's own answers have one.
-    fields.remove(http::header::CONNECTION);
+    fields.remove(CONNECTION);
+    fields.remove(UPGRADE);
     if !fields.contains_key(DATE)
         && let Ok(date) = HeaderValue::from_str(manner.date)
     {

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
+use h2::ext::Protocol;
 use h2::server::SendResponse;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -28,6 +29,7 @@ pub struct Stream {
 struct Inner {
     respond: SendResponse<Bytes>,
     body: RecvStream,
+    /// Nothing of the body is left, or none belongs to the request.
     over: bool,
     /// What of the body is left, if the client said how long it is.
     left: Option<u64>,
@@ -41,9 +43,10 @@ impl Stream {
         guard: Rc<Guard>,
         respond: SendResponse<Bytes>,
         body: RecvStream,
-        fields: &Fields,
+        head: &Head,
     ) -> Rc<Stream> {
-        let over = body.is_end_stream();
+        let fields = &head.fields;
+        let over = body.is_end_stream() || head.upgrade.is_some();
         let length = fields.text("content-length");
         let expects = fields.first("expect");
         let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
@@ -94,6 +97,12 @@ impl Stream {
                 return Poll::Ready(Ok(Piece::Data(data)));
             }
         }
+    }
+
+    /// What comes next is another protocol, to the end of the stream.
+    pub fn open_tunnel(&self) {
+        let inner = &mut *self.inner.borrow_mut();
+        (inner.over, inner.left) = (inner.body.is_end_stream(), None);
     }
 
     /// What of the body is left.
@@ -152,11 +161,18 @@ fn broken(error: h2::Error) -> Cause {
 /// The head of a request, its authority as its `Host`.
 pub fn head(parts: Parts) -> Result<Head, Why> {
     let Parts {
-        method,
+        mut method,
         uri,
         headers,
+        extensions,
         ..
     } = parts;
+    let protocol = extensions.get::<Protocol>();
+    let upgrade = protocol.map(|protocol| Bytes::copy_from_slice(protocol.as_str().as_bytes()));
+    if upgrade.is_some() {
+        // As HTTP/1.1 asks for it: RFC 8441 section 5.
+        method = Method::GET;
+    }
     if headers.len() > MAX_FIELDS {
         return Err(Why::TooLarge);
     }
@@ -192,6 +208,7 @@ pub fn head(parts: Parts) -> Result<Head, Why> {
         method,
         uri,
         newer: true,
+        upgrade,
         fields,
     })
 }

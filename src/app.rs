@@ -1,5 +1,6 @@
 //! The composition root: builds everything in order, changes what runs, and stops it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -180,7 +181,7 @@ impl App {
             let _one = self.reloading.lock();
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
             let ruleset = Arc::new(loaded.ruleset);
-            let admission = Admission::new(&ruleset.rules, self.store.clone(), self.clock.clone())?;
+            let admission = self.running.read().admission.with_rules(&ruleset.rules)?;
             let before = &self.running.read().offers.clone();
             let running = Running {
                 offers: offers(&self.process, &ruleset, &self.tickets, before)?,
@@ -280,6 +281,15 @@ impl App {
 
     /// `/metrics`, with the store's figures as of now.
     pub fn metrics(&self) -> String {
+        let running = self.running();
+        let mut open: BTreeMap<&str, u64> = BTreeMap::new();
+        for (rule, open_now) in running.ruleset.rules.iter().zip(running.admission.open()) {
+            if let Some(permits) = open_now {
+                *open.entry(rule.name.as_str()).or_default() += permits;
+            }
+        }
+        self.registry
+            .gauges(Metric::PermitsOpen, Label::Limit, &open);
         let usage = self.store.usage();
         self.registry
             .gauge(Metric::StoreBytes, &[])

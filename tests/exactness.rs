@@ -3,13 +3,18 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 
 use smallvec::SmallVec;
-use tollgate::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Throttle};
+use tollgate::admission::{Admission, Ask, Ticket};
+use tollgate::clock::{Clock, Nanos};
+use tollgate::identity::{self, Identifier, Keyer, Who};
+use tollgate::limit::{
+    Algorithm, Bound, Concurrency, Fingerprint, Identity, Limit, Name, Rule, Throttle,
+};
 use tollgate::store::{Item, Memory, Settings, Slot};
 
 const THREADS: u32 = 8;
@@ -144,5 +149,104 @@ fn reservations_never_pass_the_limit() {
         assert_eq!(failed, 200, "{algorithm:?}");
         assert!(most.into_inner() <= 200, "{algorithm:?}");
         assert!(!passes(&memory, &[item(&limit, slot, 5)]));
+    }
+}
+
+/// An admission by rules of one identity each, and requests of it.
+struct Site {
+    rules: Vec<Arc<Rule>>,
+    admission: Admission,
+    identifier: Identifier,
+}
+
+impl Site {
+    fn new(limits: Vec<(Identity, Bound)>) -> Site {
+        let rule = |(index, (by, limit)): (usize, (Identity, Bound))| {
+            let name = Name::new(&format!("limit-{index}")).unwrap();
+            Arc::new(Rule::new(name, index, &[by], limit))
+        };
+        let rules: Vec<_> = limits.into_iter().enumerate().map(rule).collect();
+        Site {
+            admission: Admission::new(&rules, store(), Clock::manual(NOW)).unwrap(),
+            rules,
+            identifier: Identifier::new(identity::Settings::default(), Keyer::random()),
+        }
+    }
+
+    /// Of one address and one of a few users.
+    fn decide(&self, user: u32) -> (bool, Ticket) {
+        let mut who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        who.user = Some(user.to_string().into());
+        let (verdict, ticket) = self.admission.decide(&Ask {
+            rules: &self.rules,
+            who: &who,
+            identifier: &self.identifier,
+            now: NOW,
+        });
+        (verdict.admitted, ticket)
+    }
+}
+
+#[test]
+fn open_requests_never_exceed_their_permits() {
+    const USERS: u32 = 3;
+    let permits = |most| Bound::from(Concurrency::hard(most));
+    let site = Site::new(vec![
+        (Identity::Ip, permits(5)),
+        (Identity::User, permits(2)),
+    ]);
+    let of_user: [AtomicU32; USERS as usize] = Default::default();
+    let of_ip = AtomicU32::new(0);
+    let done = count(3_000, |thread, turn| {
+        let user = (thread + turn) % USERS;
+        let (admitted, ticket) = site.decide(user);
+        if !admitted {
+            assert!(ticket.is_empty());
+            return false;
+        }
+        let counters = [(&of_ip, 5), (&of_user[user as usize], 2)];
+        for (open, most) in counters {
+            assert!(open.fetch_add(1, SeqCst) < most);
+        }
+        if turn % 4 == 0 {
+            thread::yield_now();
+        }
+        // Before they are given back, for then others have them at once.
+        for (open, _) in counters {
+            open.fetch_sub(1, SeqCst);
+        }
+        true
+    });
+    assert!(done > 0);
+    assert_eq!(site.admission.permits().entries(), 0, "all are back");
+    let users = (0..USERS).chain(0..USERS);
+    let all: Vec<(bool, Ticket)> = users.map(|user| site.decide(user)).collect();
+    let admitted: Vec<bool> = all.iter().map(|(admitted, _)| *admitted).collect();
+    assert_eq!(admitted, [true, true, true, true, true, false]);
+}
+
+#[test]
+fn permits_and_rates_are_taken_together_or_not_at_all() {
+    for algorithm in algorithms() {
+        let site = Site::new(vec![
+            (Identity::Ip, limit("1000/h", algorithm).into()),
+            (Identity::User, Concurrency::hard(1).into()),
+        ]);
+        let busy = count(200, |thread, turn| {
+            let (admitted, ticket) = site.decide((thread + turn) % 2);
+            if admitted && turn % 4 == 0 {
+                thread::yield_now();
+            }
+            drop(ticket);
+            admitted
+        });
+        assert_eq!(site.admission.permits().entries(), 0, "{algorithm:?}");
+        // What was refused for want of a permit used up no rate.
+        let rest = (0..2_000).filter(|_| site.decide(0).0).count();
+        assert_eq!(busy as usize + rest, 1_000, "{algorithm:?}");
+        // What the rate refuses holds no permit.
+        let refused: Vec<_> = (0..3).map(|_| site.decide(0)).collect();
+        assert!(refused.iter().all(|(admitted, _)| !admitted));
+        assert_eq!(site.admission.permits().entries(), 0, "{algorithm:?}");
     }
 }

@@ -2,6 +2,7 @@
 //! decides here; nothing here knows HTTP status codes of its own or waits for anything.
 
 pub mod ticket;
+mod verdict;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,17 +12,27 @@ use smallvec::SmallVec;
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Count, Disclose, Fingerprint, Identity, Reading, Rule, Standing};
-use crate::store::{self, Item, Memory, Parent, Registered, Slot};
+use crate::limit::{Bound, Count, Identity, Reading, Rule};
+use crate::store::permits::{Scope, Want};
+use crate::store::{self, Item, Memory, Parent, Permits, Registered, Slot};
 
 pub use ticket::{Outcome, Ticket};
+pub use verdict::{Finding, Verdict};
 
 /// Decides by the rules of one set of running policies.
 #[derive(Clone, Debug)]
 pub struct Admission {
     store: Arc<Memory>,
-    slots: Arc<[Registered]>,
+    permits: Arc<Permits>,
+    counters: Arc<[Counter]>,
     clock: Clock,
+}
+
+/// Where the counts of a rule are kept.
+#[derive(Clone, Debug)]
+enum Counter {
+    Rate(Registered),
+    Open(Scope),
 }
 
 /// One request, as far as limits care.
@@ -37,34 +48,16 @@ pub struct Ask<'a> {
     pub now: Nanos,
 }
 
-/// What one limit said.
-#[derive(Clone, Copy, Debug)]
-pub struct Finding {
-    /// The limit's place among the request's rules.
-    pub rule: usize,
-    /// Who was counted.
-    pub key: Fingerprint,
-    /// What it said.
-    pub reading: Reading,
+/// What one request asks of the limits that apply.
+#[derive(Default)]
+struct Asked<'a> {
+    items: SmallVec<[Item<'a>; 4]>,
+    /// The place of each item's rule among the request's rules.
+    applies: SmallVec<[u16; 4]>,
+    wants: SmallVec<[Want<'a>; 2]>,
+    /// The same of the wants.
+    wanted_by: SmallVec<[u16; 2]>,
 }
-
-/// What all limits said.
-#[derive(Clone, Debug, Default)]
-pub struct Verdict {
-    /// Every limit that applies, in the order of the rules.
-    pub findings: SmallVec<[Finding; 4]>,
-    /// Index into `findings` of the limit that decides: of those that refuse the one with the
-    /// longest wait, else the one with the least remaining and, of equals, the longest window. Shadow limits do not decide.
-    pub deciding: Option<usize>,
-    /// All limits that can refuse admit.
-    pub admitted: bool,
-    /// How long the request must be held back first (leaky bucket).
-    pub delay: Nanos,
-}
-
-type Items<'a> = SmallVec<[Item<'a>; 4]>;
-/// The place of each item's rule among the request's rules.
-type Applies = SmallVec<[u16; 4]>;
 
 impl Admission {
     /// Makes the rules known to the store; counters of limits it already knows go on.
@@ -73,13 +66,31 @@ impl Admission {
         store: Arc<Memory>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
-        let slots = rules
-            .iter()
-            .map(|rule| store.register(&rule.scope, &rule.limit));
-        let slots = slots.collect::<Result<Arc<[Registered]>, _>>()?;
+        let permits = Arc::default();
+        Admission::over(rules, store, permits, clock)
+    }
+
+    /// By other rules, over the same counts: a permit that is out stays out.
+    pub fn with_rules(&self, rules: &[Arc<Rule>]) -> Result<Admission, store::Error> {
+        let (store, permits) = (self.store.clone(), self.permits.clone());
+        Admission::over(rules, store, permits, self.clock.clone())
+    }
+
+    fn over(
+        rules: &[Arc<Rule>],
+        store: Arc<Memory>,
+        permits: Arc<Permits>,
+        clock: Clock,
+    ) -> Result<Admission, store::Error> {
+        let counter = |rule: &Arc<Rule>| match &rule.limit {
+            Bound::Rate(limit) => store.register(&rule.scope, limit).map(Counter::Rate),
+            Bound::Open(_) => Ok(Counter::Open(Scope::new(&rule.scope))),
+        };
+        let counters = rules.iter().map(counter).collect::<Result<_, _>>()?;
         Ok(Admission {
             store,
-            slots,
+            permits,
+            counters,
             clock,
         })
     }
@@ -87,26 +98,77 @@ impl Admission {
     /// Checks all limits of a request and takes from all of them, or from none.
     pub fn decide(&self, ask: &Ask<'_>) -> (Verdict, Ticket) {
         let parents = ask.identifier.parents(ask.who);
-        let (items, applies) = self.items(ask, &parents);
+        let mut asked = Asked::default();
+        self.gather(ask, &parents, &mut asked);
+        if !asked.wants.is_empty() {
+            return self.decide_open(ask, &asked);
+        }
         let mut readings = SmallVec::new();
-        let admitted = items.is_empty() || self.store.take(&items, ask.now, &mut readings);
-        let verdict = verdict(ask.rules, &items, &applies, &readings, admitted);
-        let ticket = self.ticket(ask, &verdict, &items);
+        let items = &asked.items;
+        let admitted = items.is_empty() || self.store.take(items, ask.now, &mut readings);
+        let mut verdict = asked.verdict(&readings, admitted);
+        verdict.weigh(ask.rules);
+        let ticket = self.ticket(ask, &asked, &readings, admitted);
+        (verdict, ticket)
+    }
+
+    /// The same where requests are limited by how many are open: rates are asked while the permits that
+    /// the request needs are held.
+    #[inline(never)]
+    fn decide_open(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> (Verdict, Ticket) {
+        let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
+        let items = &asked.items;
+        let others = |there: bool| {
+            if items.is_empty() {
+                return true;
+            }
+            if there {
+                return self.store.take(items, ask.now, &mut readings);
+            }
+            self.store.refused(items, ask.now, &mut readings);
+            false
+        };
+        let (admitted, taken) = self.permits.take(&asked.wants, &mut open, others);
+        let mut verdict = asked.verdict(&readings, admitted);
+        asked.add_open(&mut verdict, &open);
+        verdict.weigh(ask.rules);
+        let mut ticket = self.ticket(ask, asked, &readings, admitted);
+        ticket.keep(taken);
         (verdict, ticket)
     }
 
     /// What [`Admission::decide`] would say, taking nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Verdict {
         let parents = ask.identifier.parents(ask.who);
-        let (items, applies) = self.items(ask, &parents);
-        let mut readings = SmallVec::new();
-        let admitted = items.is_empty() || self.store.peek(&items, ask.now, &mut readings);
-        verdict(ask.rules, &items, &applies, &readings, admitted)
+        let mut asked = Asked::default();
+        self.gather(ask, &parents, &mut asked);
+        let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
+        let items = &asked.items;
+        let admits = items.is_empty() || self.store.peek(items, ask.now, &mut readings);
+        let there = self.permits.peek(&asked.wants, &mut open);
+        let mut verdict = asked.verdict(&readings, admits && there);
+        asked.add_open(&mut verdict, &open);
+        verdict.weigh(ask.rules);
+        verdict
     }
 
-    /// Where the store keeps a rule's counters.
-    pub fn slot(&self, rule: &Rule) -> Slot {
-        self.slots[rule.index].slot()
+    /// Where the store keeps a rule's counters, unless the rule counts permits.
+    pub fn slot(&self, rule: &Rule) -> Option<Slot> {
+        match self.counters.get(rule.index)? {
+            Counter::Rate(registered) => Some(registered.slot()),
+            Counter::Open(_) => None,
+        }
+    }
+
+    /// Permits that are out, of all keys of each rule, in the order of the rules; nothing for a rule
+    /// on a rate.
+    pub fn open(&self) -> Vec<Option<u64>> {
+        let out = self.permits.out();
+        let each = self.counters.iter().map(|counter| match counter {
+            Counter::Rate(_) => None,
+            Counter::Open(scope) => Some(out.get(scope).copied().unwrap_or(0)),
+        });
+        each.collect()
     }
 
     /// The store behind.
@@ -114,9 +176,13 @@ impl Admission {
         &self.store
     }
 
-    fn items<'a>(&self, ask: &Ask<'a>, parents: &'a [Parent]) -> (Items<'a>, Applies) {
-        let mut items = Items::new();
-        let mut applies = Applies::new();
+    /// The permits behind.
+    pub fn permits(&self) -> &Arc<Permits> {
+        &self.permits
+    }
+
+    // Into a place of the caller's: it is too large to be handed about.
+    fn gather<'a>(&self, ask: &Ask<'a>, parents: &'a [Parent], asked: &mut Asked<'a>) {
         for (place, rule) in ask.rules.iter().enumerate() {
             if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
                 continue;
@@ -125,33 +191,88 @@ impl Admission {
                 continue;
             };
             let by_address = rule.key == [Identity::Ip];
-            let item = Item {
-                limit: &rule.limit,
-                slot: self.slots[rule.index].slot(),
-                key,
-                cost: 1,
-                multiply: multiply(ask.identifier, rule, ask.who),
-                shadow: rule.shadow,
-                parents: if by_address { parents } else { &[] },
-            };
-            // It comes while the next key is hashed.
-            self.store.prefetch(&item);
-            items.push(item);
-            applies.push(place as u16);
+            let parents = if by_address { parents } else { &[] };
+            let multiply = multiply(ask.identifier, rule, ask.who);
+            match (&rule.limit, &self.counters[rule.index]) {
+                (Bound::Rate(limit), Counter::Rate(registered)) => {
+                    let item = Item {
+                        limit,
+                        slot: registered.slot(),
+                        key,
+                        cost: 1,
+                        multiply,
+                        shadow: rule.shadow,
+                        parents,
+                    };
+                    // It comes while the next key is hashed.
+                    self.store.prefetch(&item);
+                    asked.items.push(item);
+                    asked.applies.push(place as u16);
+                }
+                (Bound::Open(limit), Counter::Open(scope)) => {
+                    asked.wants.push(Want {
+                        limit,
+                        scope: *scope,
+                        key,
+                        multiply,
+                        shadow: rule.shadow,
+                        parents,
+                    });
+                    asked.wanted_by.push(place as u16);
+                }
+                // The rules are not those that the counters were made for.
+                _ => debug_assert!(false, "{} has another kind of counter", rule.name),
+            }
         }
-        (items, applies)
     }
 
-    fn ticket(&self, ask: &Ask<'_>, verdict: &Verdict, items: &[Item<'_>]) -> Ticket {
+    fn ticket(
+        &self,
+        ask: &Ask<'_>,
+        asked: &Asked<'_>,
+        readings: &[Reading],
+        admitted: bool,
+    ) -> Ticket {
         let mut ticket = Ticket::default();
-        for (finding, item) in verdict.findings.iter().zip(items) {
-            let took = finding.reading.standing.admits() && (verdict.admitted || item.shadow);
+        let places = asked.applies.iter().map(|place| usize::from(*place));
+        for ((item, place), reading) in asked.items.iter().zip(places).zip(readings) {
+            let took = reading.standing.admits() && (admitted || item.shadow);
             if item.limit.reserves && took {
-                let rule = ask.rules[finding.rule].clone();
-                ticket.hold(self, rule, item, finding.reading.sketched);
+                let rule = ask.rules[place].clone();
+                ticket.hold(self, rule, item, reading.sketched);
             }
         }
         ticket
+    }
+}
+
+impl Asked<'_> {
+    /// What the store said, not yet weighed.
+    fn verdict(&self, readings: &[Reading], admitted: bool) -> Verdict {
+        let mut verdict = Verdict {
+            admitted,
+            ..Verdict::default()
+        };
+        for ((item, place), reading) in self.items.iter().zip(&self.applies).zip(readings) {
+            verdict.findings.push(Finding {
+                rule: usize::from(*place),
+                key: item.key,
+                reading: *reading,
+            });
+        }
+        verdict
+    }
+
+    /// Adds what permits said.
+    fn add_open(&self, verdict: &mut Verdict, readings: &[Reading]) {
+        for ((want, place), reading) in self.wants.iter().zip(&self.wanted_by).zip(readings) {
+            verdict.findings.push(Finding {
+                rule: usize::from(*place),
+                key: want.key,
+                reading: *reading,
+            });
+        }
+        verdict.findings.sort_by_key(|finding| finding.rule);
     }
 }
 
@@ -167,123 +288,7 @@ fn multiply(identifier: &Identifier, rule: &Rule, who: &Who) -> u32 {
         .settings()
         .plan
         .multiply(who.plan)
-        .clamp(1, rule.limit.max_multiply.max(1))
-}
-
-fn verdict(
-    rules: &[Arc<Rule>],
-    items: &[Item<'_>],
-    applies: &[u16],
-    readings: &[Reading],
-    admitted: bool,
-) -> Verdict {
-    let mut verdict = Verdict {
-        admitted,
-        ..Verdict::default()
-    };
-    for ((item, place), reading) in items.iter().zip(applies).zip(readings) {
-        let finding = Finding {
-            rule: usize::from(*place),
-            key: item.key,
-            reading: *reading,
-        };
-        let index = verdict.findings.len();
-        verdict.findings.push(finding);
-        if rules[finding.rule].shadow {
-            continue;
-        }
-        verdict.delay = verdict.delay.max(reading.delay);
-        let best = verdict.deciding.map(|best| &verdict.findings[best]);
-        if best.is_none_or(|best| precedence(&finding, rules) > precedence(best, rules)) {
-            verdict.deciding = Some(index);
-        }
-    }
-    verdict
-}
-
-/// Of several limits the one with the greatest decides, of equals the first.
-fn precedence(finding: &Finding, rules: &[Arc<Rule>]) -> (u8, u64, Nanos) {
-    let reading = &finding.reading;
-    let (rank, weight) = match reading.standing {
-        Standing::Unsatisfiable => (2, u64::MAX),
-        Standing::Refused => (2, reading.wait.0),
-        Standing::Over => (1, u64::MAX),
-        Standing::Within => (0, u64::MAX - u64::from(reading.remaining)),
-    };
-    let windows = &rules[finding.rule].limit.windows;
-    let window = windows.get(usize::from(reading.window));
-    (
-        rank,
-        weight,
-        window.map_or(Nanos::ZERO, |rate| rate.window()),
-    )
-}
-
-impl Verdict {
-    /// The names of all limits that refuse, the longest wait first, as far as clients may know.
-    pub fn refusing<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
-        let refuses =
-            |finding: &&Finding| !finding.reading.standing.admits() && !rules[finding.rule].shadow;
-        let mut list: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
-        list.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
-        list.iter().map(|finding| &*rules[finding.rule]).collect()
-    }
-
-    /// Seconds after which all limits that refuse admit, as far as they know; none when waiting cannot
-    /// help.
-    pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<u64> {
-        let live = self
-            .findings
-            .iter()
-            .filter(|finding| !rules[finding.rule].shadow);
-        let mut longest = 1;
-        for finding in live {
-            match finding.reading.standing {
-                Standing::Unsatisfiable => return None,
-                Standing::Refused => {
-                    let limit = &rules[finding.rule].limit;
-                    longest = longest.max(limit.seconds(finding.reading.wait));
-                }
-                Standing::Within | Standing::Over => {}
-            }
-        }
-        Some(longest)
-    }
-
-    /// The limit that decides.
-    pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
-        let finding = &self.findings[self.deciding?];
-        Some((&rules[finding.rule], finding))
-    }
-
-    /// What clients may know of: every finding of a limit that neither hides nor only watches.
-    pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
-        self.findings.iter().filter(|finding| {
-            let rule = &rules[finding.rule];
-            !rule.shadow && rule.disclose == Disclose::All
-        })
-    }
-
-    /// The one of them that decides among them.
-    pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
-        self.disclosed(rules).reduce(|best, next| {
-            if precedence(next, rules) > precedence(best, rules) {
-                next
-            } else {
-                best
-            }
-        })
-    }
-
-    /// The soft limits that this request exceeds.
-    pub fn over<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
-        let over = self
-            .findings
-            .iter()
-            .filter(|f| f.reading.standing == Standing::Over);
-        over.map(|finding| &*rules[finding.rule])
-            .filter(|rule| !rule.shadow)
-    }
+        .clamp(1, rule.limit.max_multiply().max(1))
 }
 
 /// A number of units: rounded up, however large.

@@ -1,4 +1,4 @@
-//! The single planned step back from response to limits.
+//! The single planned step back from response to limits, and the permits that go back at the end.
 
 use std::sync::Arc;
 
@@ -7,16 +7,22 @@ use smallvec::SmallVec;
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::limit::{Count, Fingerprint, Rule};
+use crate::store::permits::Taken;
 use crate::store::{Item, Memory, Parent, Registered};
 
-use super::{Admission, units, used};
+use super::{Admission, Counter, units, used};
 
 /// What was reserved when a request was admitted. It must be settled once the answer is known; one
 /// that is dropped counts what it reserved, so that hanging up early never buys another attempt.
+///
+/// It also holds the request's permits, where the number of open requests is limited: keep it until
+/// the last of the answer is handed on. They go back when it is dropped, whatever ends the request.
 #[derive(Debug, Default)]
-#[must_use = "a reservation stays counted until it is settled"]
+#[must_use = "a reservation stays counted until it is settled, and permits are out until it is dropped"]
 pub struct Ticket {
     reservations: SmallVec<[Reservation; 1]>,
+    /// Boxed, for few routes have such limits.
+    permits: Option<Box<Taken>>,
 }
 
 #[derive(Debug)]
@@ -57,10 +63,13 @@ impl Ticket {
         item: &Item<'_>,
         sketched: bool,
     ) {
+        let Counter::Rate(registered) = &admission.counters[rule.index] else {
+            return;
+        };
         self.reservations.push(Reservation {
             clock: admission.clock.clone(),
             store: admission.store.clone(),
-            registered: admission.slots[rule.index].clone(),
+            registered: registered.clone(),
             rule,
             key: item.key,
             units: item.cost,
@@ -70,8 +79,20 @@ impl Ticket {
         });
     }
 
-    /// Nothing was reserved.
+    /// Keeps permits until it is dropped.
+    pub(super) fn keep(&mut self, permits: Taken) {
+        self.permits = Some(permits)
+            .filter(|taken| !taken.is_empty())
+            .map(Box::new);
+    }
+
+    /// It holds nothing that the end of the request would change.
     pub fn is_empty(&self) -> bool {
+        self.is_settled() && self.permits.is_none()
+    }
+
+    /// Nothing is reserved, or not any more.
+    pub fn is_settled(&self) -> bool {
         self.reservations.is_empty()
     }
 
@@ -96,8 +117,11 @@ impl Ticket {
 
 impl Reservation {
     fn settle(&self, used: u32, now: Nanos) {
+        let Some(limit) = self.rule.limit.rate() else {
+            return;
+        };
         let item = Item {
-            limit: &self.rule.limit,
+            limit,
             slot: self.registered.slot(),
             key: self.key,
             cost: self.units,

@@ -30,15 +30,21 @@ impl Algorithm {
     }
 }
 
+impl Throttle {
+    /// How a promise goes on.
+    pub(super) fn lent(self) -> String {
+        match self {
+            Throttle::Hard => String::new(),
+            Throttle::Soft { percent } => format!("; up to {percent} % more admitted and marked"),
+        }
+    }
+}
+
 impl Limit {
     /// What the limit promises, as one sentence without a full stop. Plans multiply the numbers.
     pub fn guarantee(&self) -> String {
         let each: Vec<String> = self.windows.iter().map(|rate| self.promise(rate)).collect();
-        let lent = match self.throttle {
-            Throttle::Hard => String::new(),
-            Throttle::Soft { percent } => format!("; up to {percent} % more admitted and marked"),
-        };
-        each.join(" and ") + &lent
+        each.join(" and ") + &self.throttle.lent()
     }
 
     fn promise(&self, rate: &Rate) -> String {

@@ -1,7 +1,9 @@
 //! What a limit promises, and the pure arithmetic that keeps it: no I/O, no clock, no lock.
 
+mod bound;
 mod buckets;
 pub mod cell;
+pub mod concurrency;
 mod fixed_window;
 mod gcra;
 mod guarantee;
@@ -14,7 +16,9 @@ mod window;
 
 use crate::clock::Nanos;
 
+pub use bound::Bound;
 pub use cell::{Cell, Shape};
+pub use concurrency::Concurrency;
 pub use gcra::Terms;
 pub use rate::Rate;
 pub use rule::{Count, Disclose, Identity, Name, Rule};
@@ -28,7 +32,7 @@ pub const LOG_DEFAULT_MOST: u32 = 16_384;
 /// Most windows that one limit may have.
 pub const MAX_WINDOWS: usize = 8;
 
-/// One limit as a store enforces it: all its windows must hold.
+/// One limit on a rate as a store enforces it: all its windows must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// 1 to [`MAX_WINDOWS`] rates, shortest window first, no two with the same window.
@@ -167,11 +171,12 @@ pub struct Reading {
     pub window: u8,
     /// Units that window admits, with the plan's multiplier.
     pub quota: u32,
-    /// Units left in that window below the quota.
+    /// Units left in that window below the quota, or permits that are free.
     pub remaining: u32,
-    /// Until this request would pass; zero when it passes.
+    /// Until this request would pass, a guess where only the end of others frees something; zero when
+    /// it passes.
     pub wait: Nanos,
-    /// Until one more unit than `remaining` is free; zero when nothing is used.
+    /// Until one more unit than `remaining` is free; zero when nothing is used, or nobody knows.
     pub reset: Nanos,
     /// How long an admitted request must be held back (leaky bucket).
     pub delay: Nanos,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::Limit;
+use super::Bound;
 
 /// The one word that a limit is called by everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,8 +127,8 @@ pub struct Rule {
     pub scope: String,
     /// What it is counted by; of a list the parts that are there make one key.
     pub key: Vec<Identity>,
-    /// The arithmetic.
-    pub limit: Limit,
+    /// What it holds requests to.
+    pub limit: Bound,
     /// What uses it up.
     pub count: Count,
     /// Whether plans multiply it.
@@ -144,14 +144,14 @@ pub struct Rule {
 impl Rule {
     /// A rule that no file wrote: every request counts, clients are told, nobody is spared. `index`
     /// is its place in the list that admission is made with.
-    pub fn new(name: Name, index: usize, key: &[Identity], limit: Limit) -> Rule {
+    pub fn new(name: Name, index: usize, key: &[Identity], limit: impl Into<Bound>) -> Rule {
         Rule {
             index,
             origin: String::new(),
             scope: name.as_str().to_owned(),
             name,
             key: key.to_vec(),
-            limit,
+            limit: limit.into(),
             count: Count::All,
             plans: false,
             shadow: false,

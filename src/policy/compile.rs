@@ -10,7 +10,7 @@ use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
-use crate::limit::{Algorithm, Count, Limit, Rule, Throttle};
+use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle};
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::upstream;
 
@@ -304,7 +304,14 @@ impl Rules {
             origin: cx.sources.origin(limit.name.place),
             scope,
             key: limit.key.iter().map(|part| part.value).collect(),
-            limit: arithmetic(gateway, limit, count.needs_response()),
+            limit: match limit.concurrent {
+                Some(most) => Bound::Open(Concurrency {
+                    most: most.value,
+                    throttle: throttle(limit),
+                    max_multiply: max_multiply(gateway, limit),
+                }),
+                None => Bound::Rate(arithmetic(gateway, limit, count.needs_response())),
+            },
             count,
             plans: limit.plans.is_some_and(|plans| plans.value),
             shadow: limit.shadow,
@@ -331,14 +338,18 @@ pub fn max_multiply(gateway: &Gateway, limit: &model::Limit) -> u32 {
         .max(1)
 }
 
-fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit {
-    let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
-    windows.sort_by_key(|rate| rate.window());
-    let throttle = match limit.throttle.map(|throttle| throttle.value) {
+fn throttle(limit: &model::Limit) -> Throttle {
+    match limit.throttle.map(|throttle| throttle.value) {
         Some(model::Throttle::Soft(percent)) => Throttle::Soft { percent },
         // What an elastic limit guarantees; above that it is not built.
         Some(model::Throttle::Hard | model::Throttle::Elastic) | None => Throttle::Hard,
-    };
+    }
+}
+
+fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit {
+    let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
+    windows.sort_by_key(|rate| rate.window());
+    let throttle = throttle(limit);
     let max_multiply = max_multiply(gateway, limit);
     let quota = windows.iter().map(|rate| rate.quota()).max().unwrap_or(0);
     // Checked to fit: what plans and `soft` add is bounded.
@@ -371,7 +382,10 @@ fn algorithm(limit: &model::Limit, quota: u32, most: u32) -> Algorithm {
 
 /// Reports a limit of which memory holds but few keys.
 fn fits(cx: &mut Cx, budget: usize, limit: &model::Limit, rule: &Rule) {
-    let each = rule.limit.bytes_per_key().max(1);
+    let Bound::Rate(kept) = &rule.limit else {
+        return;
+    };
+    let each = kept.bytes_per_key().max(1);
     let keys = budget / each;
     let message = || {
         format!(

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::load::Loaded;
-use crate::limit::{Count, Disclose, Rule, Throttle};
+use crate::limit::{Bound, Count, Disclose, Limit, Rule, Throttle};
 use crate::route::pattern::Segment;
 use crate::route::{HostPattern, Pattern, Route};
 
@@ -112,22 +112,26 @@ pub fn describe_json(loaded: &Loaded) -> Value {
 }
 
 fn limit_json(rule: &Rule, loaded: &Loaded) -> Value {
+    let rate = rule.limit.rate();
+    let each = rate.map(|limit| limit.bytes_per_key().max(1));
+    let windows = rate.map_or(&[][..], |limit| &limit.windows);
     json!({
         "name": rule.name.as_str(),
         "index": rule.index,
         "origin": rule.origin,
         "scope": rule.scope,
         "key": rule.key.iter().map(|part| part.as_str()).collect::<Vec<_>>(),
-        "rates": rule.limit.windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "algorithm": rule.limit.algorithm.as_str(),
-        "throttle": throttle(rule.limit.throttle),
+        "rates": windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "concurrent": rule.limit.open().map(|limit| limit.most),
+        "algorithm": rate.map(|limit| limit.algorithm.as_str()),
+        "throttle": throttle(rule.limit.throttle()),
         "count": count(&rule.count),
         "plans": rule.plans,
         "shadow": rule.shadow,
         "disclosed": rule.disclose == Disclose::All,
         "guarantee": promise(rule),
-        "bytes_per_key": rule.limit.bytes_per_key(),
-        "keys_in_budget": loaded.process.store_budget / rule.limit.bytes_per_key().max(1),
+        "bytes_per_key": each,
+        "keys_in_budget": each.map(|each| loaded.process.store_budget / each),
     })
 }
 
@@ -143,14 +147,15 @@ fn promise(rule: &Rule) -> String {
 /// Key, rates, and what else is not as usual.
 fn terms(rule: &Rule) -> String {
     let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
-    let rates: Vec<String> = rule.limit.windows.iter().map(ToString::to_string).collect();
-    let mut terms = format!(
-        "by {}, {}, {}, {}",
-        key.join(" and "),
-        rates.join(" and "),
-        throttle(rule.limit.throttle),
-        rule.limit.algorithm.as_str()
-    );
+    let (key, throttle) = (key.join(" and "), throttle(rule.limit.throttle()));
+    let mut terms = match &rule.limit {
+        Bound::Rate(limit) => {
+            let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
+            let (rates, algorithm) = (rates.join(" and "), limit.algorithm.as_str());
+            format!("by {key}, {rates}, {throttle}, {algorithm}")
+        }
+        Bound::Open(limit) => format!("by {key}, {} concurrent, {throttle}", limit.most),
+    };
     if rule.count != Count::All {
         let _ = write!(terms, ", counts {}", count(&rule.count));
     }
@@ -158,7 +163,7 @@ fn terms(rule: &Rule) -> String {
         let _ = write!(
             terms,
             ", times the plan (up to {})",
-            rule.limit.max_multiply
+            rule.limit.max_multiply()
         );
     }
     if rule.disclose == Disclose::None {
@@ -168,7 +173,10 @@ fn terms(rule: &Rule) -> String {
 }
 
 fn cost(rule: &Rule, loaded: &Loaded) -> String {
-    let each = rule.limit.bytes_per_key().max(1);
+    let Some(each) = rule.limit.rate().map(Limit::bytes_per_key) else {
+        return String::from("takes memory for keys with an open request only");
+    };
+    let each = each.max(1);
     let keys = loaded.process.store_budget / each;
     format!("{each} B a key, the store holds about {keys} of them")
 }

@@ -282,6 +282,8 @@ pub struct Limit {
     pub key: Vec<At<Identity>>,
     /// How many in how long.
     pub rates: Vec<At<Rate>>,
+    /// How many open at once; then there are no rates.
+    pub concurrent: Option<At<u32>>,
     /// What happens above the rate.
     pub throttle: Option<At<Throttle>>,
     /// While what an elastic limit lends.

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::decode::{GATEWAY, POLICY};
-use super::table::{Field, Shape, Table};
+use super::table::{Field, Need, Shape, Table};
 use super::tree;
 
 /// Names of the user's choice.
@@ -40,11 +40,10 @@ fn object(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, V
         .iter()
         .map(|each| (each.name.to_owned(), field(each, defs)))
         .collect();
-    let required: Vec<&str> = table
-        .fields
-        .iter()
-        .filter(|field| field.required)
-        .map(|field| field.name)
+    let required: Vec<&str> = table.needing(Need::Must).map(|field| field.name).collect();
+    let either: Vec<Value> = table
+        .needing(Need::Either)
+        .map(|field| json!({ "required": [field.name] }))
         .collect();
     let mut object = Map::new();
     object.insert("description".into(), table.doc.into());
@@ -52,6 +51,9 @@ fn object(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, V
     object.insert("properties".into(), Value::Object(properties));
     if !required.is_empty() {
         object.insert("required".into(), json!(required));
+    }
+    if !either.is_empty() {
+        object.insert("oneOf".into(), json!(either));
     }
     object.insert("additionalProperties".into(), false.into());
     object

@@ -24,11 +24,22 @@ pub struct Field {
     /// What may be written behind it.
     pub shape: Shape,
     /// Whether it must be there.
-    pub required: bool,
+    pub need: Need,
     /// What it is for, in one line.
     pub doc: &'static str,
     /// A right value, as YAML.
     pub example: &'static str,
+}
+
+/// Whether a field must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It must.
+    Must,
+    /// Of all the fields of its table with this need one must, and only one.
+    Either,
+    /// It may.
+    May,
 }
 
 /// What may be written behind a colon.
@@ -79,7 +90,23 @@ pub const fn must(
     Field {
         name,
         shape,
-        required: true,
+        need: Need::Must,
+        doc,
+        example,
+    }
+}
+
+/// One of the fields of which exactly one must be there.
+pub const fn either(
+    name: &'static str,
+    shape: Shape,
+    doc: &'static str,
+    example: &'static str,
+) -> Field {
+    Field {
+        name,
+        shape,
+        need: Need::Either,
         doc,
         example,
     }
@@ -95,7 +122,7 @@ pub const fn may(
     Field {
         name,
         shape,
-        required: false,
+        need: Need::May,
         doc,
         example,
     }
@@ -110,6 +137,11 @@ pub struct Fields<'n> {
 }
 
 impl Table {
+    /// The fields with this need.
+    pub fn needing(&self, need: Need) -> impl Iterator<Item = &'static Field> {
+        self.fields.iter().filter(move |field| field.need == need)
+    }
+
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().map(|field| field.name)
     }
@@ -150,20 +182,33 @@ impl Table {
             entries,
             place,
         };
-        for field in self.fields.iter().filter(|field| field.required) {
-            if !fields.has(field.name) && !meant.contains(&field.name) && !fields.has("<<") {
+        let lacks = |field: &Field| {
+            !fields.has(field.name) && !meant.contains(&field.name) && !fields.has("<<")
+        };
+        for field in self.needing(Need::Must) {
+            if lacks(field) {
                 let help = format!("for instance `{}: {}`", field.name, field.example);
                 let message = format!("{} needs the field `{}`", self.name, field.name);
                 cx.error(place, message, Some(help));
             }
+        }
+        if let Some(first) = self.needing(Need::Either).next()
+            && self.needing(Need::Either).all(lacks)
+        {
+            let names: Vec<&str> = self.needing(Need::Either).map(|field| field.name).collect();
+            let message = format!("{} needs `{}`", self.name, names.join("` or `"));
+            let help = format!("for instance `{}: {}`", first.name, first.example);
+            cx.error(place, message, Some(help));
         }
         Some(fields)
     }
 
     /// How it is written, shown by what it must have.
     fn example(&self) -> String {
-        let required = self.fields.iter().filter(|field| field.required);
-        let fields: Vec<String> = required
+        let either = self.needing(Need::Either).take(1);
+        let fields: Vec<String> = self
+            .needing(Need::Must)
+            .chain(either)
             .map(|field| format!("{}: {}", field.name, field.example))
             .collect();
         match fields.as_slice() {

@@ -15,7 +15,7 @@ use crate::admission::{Ask, Finding};
 use crate::clock::Clock;
 use crate::head::{Fields, Head};
 use crate::identity::{Identifier, Who};
-use crate::limit::{Identity, Rule};
+use crate::limit::{Bound, Identity, Rule};
 use crate::route::{Found, Route, normalise};
 
 /// A request to explain.
@@ -195,7 +195,7 @@ fn limit(
 pub fn reading(finding: &Finding, rule: &Rule) -> Map<String, Value> {
     let reading = &finding.reading;
     let seconds = |nanos: crate::clock::Nanos| Duration::from(nanos).as_secs_f64();
-    let rate = rule.limit.windows.get(usize::from(reading.window));
+    let rate = rule.limit.window(reading.window);
     let value = json!({
         "standing": reading.standing.as_str(),
         "window": rate.map(|rate| rate.window().ceil_secs()),
@@ -210,19 +210,27 @@ pub fn reading(finding: &Finding, rule: &Rule) -> Map<String, Value> {
 
 /// A limit, as operators see it.
 pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
-    let rates: Vec<String> = rule.limit.windows.iter().map(ToString::to_string).collect();
     let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
     let value = json!({
         "limit": rule.name.as_str(),
         "at": rule.origin,
         "scope": rule.scope,
         "counts_by": key,
-        "rate": rates,
-        "algorithm": rule.limit.algorithm.as_str(),
         "guarantee": rule.limit.guarantee(),
         "shadow": rule.shadow,
     });
-    value.as_object().cloned().unwrap_or_default()
+    let mut value = value.as_object().cloned().unwrap_or_default();
+    match &rule.limit {
+        Bound::Rate(limit) => {
+            let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
+            value.insert("rate".into(), json!(rates));
+            value.insert("algorithm".into(), json!(limit.algorithm.as_str()));
+        }
+        Bound::Open(limit) => {
+            value.insert("concurrent".into(), json!(limit.most));
+        }
+    }
+    value
 }
 
 fn key_text(rule: &Rule, who: &Who, identifier: &Identifier) -> String {
@@ -301,14 +309,19 @@ pub fn render(explanation: &Value) -> String {
         out += &format!("{mark} {} ({})", text(&limit["limit"]), text(&limit["at"]));
         if limit["applies"] == true {
             out += &format!(
-                ": {} for {}; {} of {} left in {} s, next unit in {:.3} s",
+                ": {} for {}; {} of {} ",
                 text(&limit["standing"]),
                 text(&limit["key"]),
                 text(&limit["remaining"]),
                 text(&limit["quota"]),
-                text(&limit["window"]),
-                limit["next_unit_in"].as_f64().unwrap_or(0.0),
             );
+            match limit["window"].as_u64() {
+                Some(window) => {
+                    let next = limit["next_unit_in"].as_f64().unwrap_or(0.0);
+                    out += &format!("left in {window} s, next unit in {next:.3} s");
+                }
+                None => out += "permits free",
+            }
         } else {
             out += &format!(": does not apply, {}", text(&limit["reason"]));
         }

@@ -2,12 +2,14 @@
 //! request are checked, then all are taken, or none.
 
 mod memory;
+pub mod permits;
 
 use std::sync::Arc;
 
 use crate::limit::{Fingerprint, Limit};
 
 pub use memory::{Error, Memory, Settings, Usage};
+pub use permits::Permits;
 
 /// The number a store gives to a limit that was registered with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

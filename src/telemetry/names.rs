@@ -29,6 +29,8 @@ pub enum Metric {
     StoreBudget,
     /// Keys that the memory store holds.
     StoreKeys,
+    /// Permits that are out: requests open now, of each limit that counts them.
+    PermitsOpen,
     /// Decisions made by the overflow sketch because no cell was free.
     StoreSketched,
     /// Access-log lines lost: the output was slower than the traffic, or could not be written.
@@ -61,6 +63,7 @@ impl Metric {
             Metric::StoreBytes => "tollgate_store_bytes",
             Metric::StoreBudget => "tollgate_store_budget_bytes",
             Metric::StoreKeys => "tollgate_store_keys",
+            Metric::PermitsOpen => "tollgate_permits_open",
             Metric::StoreSketched => "tollgate_store_sketched_total",
             Metric::LogDropped => "tollgate_log_dropped_total",
         }
@@ -86,6 +89,7 @@ impl Metric {
             Metric::StoreBytes => "Bytes of the memory store in use.",
             Metric::StoreBudget => "Bytes that the memory store may use.",
             Metric::StoreKeys => "Keys that the memory store holds.",
+            Metric::PermitsOpen => "Requests open now that hold a permit, by limit.",
             Metric::StoreSketched => {
                 "Decisions of the overflow sketch, made when no cell was free."
             }
@@ -101,7 +105,8 @@ impl Metric {
             Metric::ConnectionsOpen
             | Metric::StoreBytes
             | Metric::StoreBudget
-            | Metric::StoreKeys => Kind::Gauge,
+            | Metric::StoreKeys
+            | Metric::PermitsOpen => Kind::Gauge,
             _ => Kind::Counter,
         }
     }

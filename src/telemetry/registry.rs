@@ -110,6 +110,27 @@ impl Registry {
         Gauge::from_arc(self.cell(Owner::Process, metric, labels))
     }
 
+    /// Sets a gauge for each of these values of a label; one that is not among them any more is zero.
+    pub fn gauges(&self, metric: Metric, label: Label, values: &BTreeMap<&str, u64>) {
+        let mut series = self.series.lock();
+        for ((of, _), cells) in series.iter() {
+            if *of == metric {
+                cells.iter().for_each(|cell| GaugeFn::set(&**cell, 0.0));
+            }
+        }
+        for (name, value) in values {
+            let cells = series.entry((metric, vec![(label, (*name).to_owned())]));
+            let cells = cells.or_default();
+            if cells.is_empty() {
+                cells.push(Arc::new(Cell {
+                    bits: AtomicU64::new(0),
+                    owner: Owner::Process,
+                }));
+            }
+            GaugeFn::set(&*cells[0], *value as f64);
+        }
+    }
+
     /// The sum of all cells of one counter.
     pub fn total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
         let labels: Labels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
@@ -191,6 +212,21 @@ mod tests {
             "{text}"
         );
         assert_eq!(registry.total(Metric::Requests, &labels), 5);
+    }
+
+    #[test]
+    fn a_gauge_of_a_name_that_is_gone_is_zero() {
+        let registry = Registry::default();
+        let set = |names: &[(&str, u64)]| {
+            let values = names.iter().copied().collect();
+            registry.gauges(Metric::PermitsOpen, Label::Limit, &values);
+            let text = registry.render();
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let line = |name: &str, value| format!("tollgate_permits_open{{limit=\"{name}\"}} {value}");
+        assert_eq!(set(&[("a", 2), ("b", 3)]), [line("a", 2), line("b", 3)]);
+        assert_eq!(set(&[("b", 4)]), [line("a", 0), line("b", 4)]);
     }
 
     #[test]

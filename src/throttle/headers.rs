@@ -20,11 +20,12 @@ pub fn tell(fields: &mut Fields, verdict: &Verdict, rules: &[Arc<Rule>], style: 
     };
     let name = |finding: &Finding| rules[finding.rule].name.as_str();
     let window = |finding: &Finding| {
-        let rate = &rules[finding.rule].limit.windows[usize::from(finding.reading.window)];
-        rate.window().ceil_secs()
+        let rate = rules[finding.rule].limit.window(finding.reading.window);
+        rate.map(|rate| rate.window().ceil_secs())
     };
     let left = decider.reading;
-    let reset = rules[decider.rule].limit.seconds(left.reset);
+    // Nobody knows when a permit comes back.
+    let reset = window(decider).map(|_| rules[decider.rule].limit.seconds(left.reset));
     if matches!(style, HeaderStyle::Ietf | HeaderStyle::Both) {
         fields.compose("ratelimit-policy", |value| {
             for (place, finding) in verdict.disclosed(rules).enumerate() {
@@ -32,8 +33,13 @@ pub fn tell(fields: &mut Fields, verdict: &Verdict, rules: &[Arc<Rule>], style: 
                 add(value, name(finding));
                 add(value, "\";q=");
                 number(value, finding.reading.quota);
-                add(value, ";w=");
-                number(value, window(finding));
+                match window(finding) {
+                    Some(seconds) => {
+                        add(value, ";w=");
+                        number(value, seconds);
+                    }
+                    None => add(value, ";qu=\"concurrent-requests\""),
+                }
             }
         });
         fields.compose("ratelimit", |value| {
@@ -41,17 +47,21 @@ pub fn tell(fields: &mut Fields, verdict: &Verdict, rules: &[Arc<Rule>], style: 
             add(value, name(decider));
             add(value, "\";r=");
             number(value, left.remaining);
-            add(value, ";t=");
-            number(value, reset);
+            if let Some(seconds) = reset {
+                add(value, ";t=");
+                number(value, seconds);
+            }
         });
     }
     if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
         for (name, figure) in [
-            ("x-ratelimit-limit", left.quota.into()),
-            ("x-ratelimit-remaining", left.remaining.into()),
+            ("x-ratelimit-limit", Some(left.quota.into())),
+            ("x-ratelimit-remaining", Some(left.remaining.into())),
             ("x-ratelimit-reset", reset),
         ] {
-            fields.compose(name, |value| number(value, figure));
+            if let Some(figure) = figure {
+                fields.compose(name, |value| number(value, figure));
+            }
         }
     }
 }

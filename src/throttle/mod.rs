@@ -211,18 +211,18 @@ impl Pass {
                     Ended::Answered(status) => Some(Outcome::Answered { status, fields }),
                     Ended::Unknown => None,
                 };
-                if let Some(outcome) = outcome.filter(|_| !self.ticket.is_empty()) {
+                if let Some(outcome) = outcome.filter(|_| !self.ticket.is_settled()) {
                     self.ticket.settle(outcome, self.clock.now());
                 }
                 return Err(error);
             }
         };
-        let left = (!self.ticket.is_empty()).then(|| {
+        if !self.ticket.is_settled() {
             let (status, fields) = (answer.status(), answer.fields());
             let outcome = Outcome::Answered { status, fields };
             self.ticket.settle(outcome, self.clock.now());
-            (self.ticket, self.clock)
-        });
+        }
+        let left = (!self.ticket.is_empty()).then_some((self.ticket, self.clock));
         answer.set(&self.headers);
         Ok(answer.settling(left))
     }

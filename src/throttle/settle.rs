@@ -1,4 +1,5 @@
-//! A response body that settles, at its end, what only the body can tell.
+//! A response body that settles, at its end, what only the body can tell, and holds the request's
+//! permits until then.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -75,7 +76,7 @@ impl<B> Settle for Answer<B> {
 }
 
 pin_project! {
-    /// The inner body; beside it the open ticket, when the cost stands in the body.
+    /// The inner body; beside it the open ticket, when the cost stands in the body or permits are out.
     #[derive(Debug)]
     pub struct Settling<B> {
         #[pin]
@@ -88,6 +89,7 @@ pin_project! {
 struct Open {
     ticket: Ticket,
     clock: Clock,
+    /// What came so far, where a cost may stand in it.
     copy: Option<BytesMut>,
 }
 
@@ -103,6 +105,9 @@ impl Open {
     }
 
     fn settle(mut self) {
+        if self.ticket.is_settled() {
+            return;
+        }
         let document = self
             .copy
             .take()
@@ -124,9 +129,9 @@ impl<B> Settling<B> {
             inner,
             open: open.map(|(ticket, clock)| {
                 Box::new(Open {
+                    copy: (!ticket.is_settled()).then(BytesMut::new),
                     ticket,
                     clock,
-                    copy: Some(BytesMut::new()),
                 })
             }),
         }

@@ -28,10 +28,40 @@ pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
             "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`";
         cx.error(plans.place, message, Some(help.into()));
     }
+    if limit.concurrent.is_some() && limit.rates.is_empty() {
+        return open(cx, limit);
+    }
     windows(cx, gateway, limit);
     lending(cx, limit);
     log(cx, gateway, limit);
     algorithm(cx, limit);
+}
+
+/// What makes no sense where open requests are counted.
+fn open(cx: &mut Cx, limit: &Limit) {
+    let elastic = limit.throttle.filter(|at| at.value == Throttle::Elastic);
+    let at_once = "remove it: a permit is held from the admission to the end of the answer";
+    let lent = "write `hard`, or for instance `soft 10%`";
+    let nothing = "remove it";
+    let fields = [
+        (limit.algorithm.map(|at| at.place), "`algorithm`", at_once),
+        (limit.burst.map(|at| at.place), "`burst`", at_once),
+        (limit.delay.map(|at| at.place), "`delay`", at_once),
+        (limit.count.as_ref().map(|at| at.place), "`count`", at_once),
+        (elastic.map(|at| at.place), "`throttle: elastic`", lent),
+        (
+            limit.condition.as_ref().map(|at| at.place),
+            "`while`",
+            nothing,
+        ),
+        (limit.at_most.map(|at| at.place), "`at_most`", nothing),
+    ];
+    for (place, field, help) in fields {
+        if let Some(place) = place {
+            let message = format!("{field} is for limits with `rate`, not with `concurrent`");
+            cx.error(place, message, Some(help.into()));
+        }
+    }
 }
 
 fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {

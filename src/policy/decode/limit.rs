@@ -3,14 +3,21 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Limit, Throttle};
-use super::super::suggest::nearest;
-use super::super::table::{Fields, Form, Shape, Table, may, must};
+use super::super::model::{At, Limit};
+use super::super::table::{Fields, Form, Shape, Table, either, may, must};
 use super::super::tree::{Key, Node, Place};
-use super::leaf::{DURATION, IDENTITIES, RATE, parse_header, parse_name, parse_span};
-use super::{Wrong, wrong};
+use super::Wrong;
+use super::leaf::{DURATION, IDENTITIES, RATE, parse_name};
 use crate::clock::Nanos;
-use crate::limit::{Count, Disclose, MAX_WINDOWS, Rate};
+use crate::limit::{Disclose, MAX_WINDOWS, Rate};
+
+mod phrase;
+
+use phrase::{condition, count, refusals, throttle};
+
+/// Most permits of a key as written: with the largest plan and all that `soft` lends it still fits 32
+/// bits.
+const MOST_OPEN: u64 = 100_000;
 
 static THROTTLE: Form = Form {
     name: "throttle",
@@ -64,7 +71,7 @@ pub static ALGORITHMS: &[&str] = &[
 /// One limit.
 pub static LIMIT: Table = Table {
     name: "a limit",
-    doc: "How many requests of one key are admitted in how long.",
+    doc: "How many requests of one key are admitted in how long, or are open at once.",
     fields: &[
         must(
             "key",
@@ -72,11 +79,17 @@ pub static LIMIT: Table = Table {
             "What it is counted by; of a list the parts that are there make one key.",
             "[ip, email]",
         ),
-        must(
+        either(
             "rate",
             Shape::Many(&Shape::Form(&RATE)),
             "How many in how long; of a list every one holds.",
             "[10/s, 600/h]",
+        ),
+        either(
+            "concurrent",
+            Shape::Whole(1, MOST_OPEN),
+            "How many may be open at once, from their admission to the end of their answers.",
+            "10",
         ),
         may(
             "throttle",
@@ -197,6 +210,7 @@ pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Lim
         rates: fields
             .get("rate")
             .map_or_else(Vec::new, |node| rates(cx, node)),
+        concurrent: concurrent(cx, &fields),
         throttle: None,
         condition: None,
         at_most: fields.get("at_most").and_then(|node| cx.rate(node)),
@@ -276,6 +290,21 @@ fn reach(cx: &mut Cx, fields: &Fields<'_>, gateway: bool) -> (Option<Place>, Opt
     )
 }
 
+fn concurrent(cx: &mut Cx, fields: &Fields<'_>) -> Option<At<u32>> {
+    let node = fields.get("concurrent")?;
+    if fields.has("rate") {
+        let place = fields.place_of("concurrent");
+        let help = "write two limits with names of their own, one with each";
+        cx.error(
+            place,
+            "a limit has `rate` or `concurrent`, not both",
+            Some(help.into()),
+        );
+    }
+    let most = cx.whole(node, 1, MOST_OPEN)?;
+    Some(most.map(|most| u32::try_from(most).unwrap_or(u32::MAX)))
+}
+
 fn rates(cx: &mut Cx, node: &Node) -> Vec<At<Rate>> {
     let rates = cx.many(node, |cx, node| cx.rate(node));
     if rates.len() > MAX_WINDOWS {
@@ -293,6 +322,11 @@ fn rates(cx: &mut Cx, node: &Node) -> Vec<At<Rate>> {
 fn unbuilt(cx: &mut Cx, fields: &Fields<'_>) {
     if let Some(node) = fields.get("try") {
         rates(cx, node);
+        if fields.has("concurrent") && !fields.has("rate") {
+            let place = fields.place_of("try");
+            let help = "remove it, or watch another number with `mode: shadow` in a second limit";
+            cx.error(place, "`try` is for limits with `rate`", Some(help.into()));
+        }
         cx.unbuilt(
             fields.place_of("try"),
             "candidate rates (`try`) are not built yet: a run refuses them",
@@ -317,166 +351,5 @@ fn unbuilt(cx: &mut Cx, fields: &Fields<'_>) {
             Duration::from_secs(1),
             Duration::from_secs(366 * 86_400),
         );
-    }
-}
-
-fn throttle(text: &str) -> Result<Throttle, Wrong> {
-    let mut words = text.split_whitespace();
-    let first = words.next().unwrap_or_default();
-    let rest: Vec<&str> = words.collect();
-    match (first, rest.join(" ").as_str()) {
-        ("hard", "") => Ok(Throttle::Hard),
-        ("elastic", "") => Ok(Throttle::Elastic),
-        ("soft", "") => Err(wrong(
-            "`soft` needs a percentage",
-            "write for instance `soft 10%`",
-        )),
-        ("soft", percent) => {
-            let number = percent
-                .strip_suffix('%')
-                .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
-                .and_then(|digits| digits.parse::<u16>().ok());
-            match number {
-                Some(percent @ 1..=1000) => Ok(Throttle::Soft(percent)),
-                Some(0) => Err(wrong(
-                    "`soft 0%` lends nothing",
-                    "write `hard`, or a percentage from 1% to 1000%",
-                )),
-                _ => Err(wrong(
-                    format!("`{percent}` is not a percentage from 1% to 1000%"),
-                    "write for instance `soft 10%`",
-                )),
-            }
-        }
-        ("hard" | "elastic", more) => Err(wrong(
-            format!("`{first}` takes nothing behind it, not `{more}`"),
-            format!("write `{first}`"),
-        )),
-        _ => {
-            let help = match nearest(first, ["hard", "soft", "elastic"]) {
-                Some("soft") => String::from("did you mean `soft 10%`?"),
-                Some(word) => format!("did you mean `{word}`?"),
-                None => String::from("write `hard`, `soft 10%` or `elastic`"),
-            };
-            Err(wrong(format!("`{text}` is not a throttle"), help))
-        }
-    }
-}
-
-const SIGNALS: [&str; 5] = [
-    "upstream.load",
-    "upstream.latency.p50",
-    "upstream.latency.p90",
-    "upstream.latency.p99",
-    "gateway.cpu",
-];
-
-fn condition(text: &str) -> Result<String, Wrong> {
-    let Some((signal, bound)) = text.split_once('<') else {
-        let help = "write SIGNAL < BOUND, for instance `upstream.load < 0.7`";
-        return Err(wrong(format!("`{text}` is not a condition"), help));
-    };
-    let (signal, bound) = (signal.trim(), bound.trim());
-    if !SIGNALS.contains(&signal) {
-        let help = match nearest(signal, SIGNALS) {
-            Some(word) => format!("did you mean `{word}`?"),
-            None => format!("the signals are {}", super::listed(SIGNALS)),
-        };
-        return Err(wrong(format!("`{signal}` is not a signal"), help));
-    }
-    if signal.starts_with("upstream.latency") {
-        parse_span(bound)?;
-        return Ok(text.to_owned());
-    }
-    let share = match bound.strip_suffix('%') {
-        Some(percent) => percent
-            .trim()
-            .parse::<f64>()
-            .ok()
-            .map(|percent| percent / 100.0),
-        None => bound.parse::<f64>().ok(),
-    };
-    match share {
-        Some(share) if share > 0.0 && share <= 1.0 => Ok(text.to_owned()),
-        _ => Err(wrong(
-            format!("`{bound}` is not a share above 0 and up to 1"),
-            format!("write for instance `{signal} < 0.7` or `{signal} < 70%`"),
-        )),
-    }
-}
-
-fn refusals(text: &str) -> Result<(), Wrong> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let fits = match words.as_slice() {
-        [many, "refusal" | "refusals", "in", span] => {
-            many.parse::<u32>().is_ok_and(|many| many > 0) && parse_span(span).is_ok()
-        }
-        _ => false,
-    };
-    if fits {
-        return Ok(());
-    }
-    Err(wrong(
-        format!("`{text}` does not say when to ban"),
-        "write for instance `3 refusals in 10m`",
-    ))
-}
-
-fn count(text: &str) -> Result<Count, Wrong> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    match words.as_slice() {
-        ["all"] => Ok(Count::All),
-        ["status", range] => status(range),
-        ["cost", "header", name] => parse_header(name)
-            .map(Count::CostHeader)
-            .map_err(|message| wrong(message, "write for instance `cost header x-cost`")),
-        ["cost", "json", path] => {
-            let parts: Vec<String> = path.split('.').map(String::from).collect();
-            if parts.len() > 16 || parts.iter().any(String::is_empty) {
-                let help = "write names with dots between them, for instance `cost json usage.total_tokens`";
-                return Err(wrong(format!("`{path}` is not a path into JSON"), help));
-            }
-            Ok(Count::CostJson(parts))
-        }
-        _ => {
-            let first = words.first().copied().unwrap_or_default();
-            let help = match (nearest(first, ["all", "status", "cost"]), words.len()) {
-                (Some("all"), 1) => "did you mean `all`?",
-                (Some("status"), 1) => "write the status too, for instance `status 401`",
-                (Some("status"), 2) => "did you mean `status`?",
-                (Some("cost"), _) => "write `cost header x-cost` or `cost json usage.total_tokens`",
-                _ => {
-                    "write `all`, `status 401`, `status 400-499`, `cost header x-cost` or `cost json usage.total_tokens`"
-                }
-            };
-            Err(wrong(
-                format!("`{text}` does not say what is counted"),
-                help,
-            ))
-        }
-    }
-}
-
-fn status(range: &str) -> Result<Count, Wrong> {
-    let (from, to) = range.split_once('-').unwrap_or((range, range));
-    let code = |text: &str| {
-        text.parse::<u16>()
-            .ok()
-            .filter(|code| (100..=599).contains(code))
-    };
-    let help = "write a status from 100 to 599, or a range such as `status 400-499`";
-    match (code(from), code(to)) {
-        (Some(from), Some(to)) if from <= to => Ok(Count::Status { from, to }),
-        (Some(from), Some(to)) => Err(wrong(
-            format!("`{range}` runs backwards"),
-            format!("write `status {to}-{from}`"),
-        )),
-        _ => match range.strip_suffix("xx").filter(|class| class.len() == 1) {
-            Some(class) => Err(wrong(
-                format!("`{range}` is not a status"),
-                format!("write `status {class}00-{class}99`"),
-            )),
-            None => Err(wrong(format!("`{range}` is not a status"), help)),
-        },
     }
 }

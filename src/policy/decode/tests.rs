@@ -1,7 +1,7 @@
 //! What the words of a file become.
 
 use super::*;
-use crate::policy::table::{Field, Shape, Table};
+use crate::policy::table::{Field, Need, Shape, Table};
 use crate::policy::tree;
 
 /// Decodes a text and gives what was said.
@@ -16,11 +16,11 @@ fn said(text: &str, read: impl FnOnce(&mut Cx, &Node)) -> Option<String> {
 }
 
 fn other_fields(table: &Table, field: &Field) -> String {
-    let others = table
-        .fields
-        .iter()
-        .filter(|other| other.required && other.name != field.name);
+    let others = table.needing(Need::Must);
+    let either = table.needing(Need::Either).take(1);
     others
+        .filter(|other| other.name != field.name)
+        .chain(either.filter(|_| field.need != Need::Either))
         .map(|other| format!("{}: {}\n", other.name, other.example))
         .collect()
 }

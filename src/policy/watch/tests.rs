@@ -97,7 +97,10 @@ fn follows_the_swapped_links_of_a_config_map() {
     fs::rename(policies.join("..data_tmp"), policies.join("..data")).expect("renamed");
     assert_eq!(told.recv_timeout(LONG), Ok(()));
     let loaded = load(&path).unwrap_or_else(|report| panic!("{report}"));
-    assert_eq!(loaded.ruleset.rules[0].limit.windows[0].to_string(), "2/s");
+    assert_eq!(
+        loaded.ruleset.rules[0].limit.window(0).unwrap().to_string(),
+        "2/s"
+    );
 }
 
 #[test]

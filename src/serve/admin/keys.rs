@@ -52,7 +52,8 @@ pub async fn read(
 }
 
 /// `DELETE /v1/limits/{limit}/keys/{key}`. What the overflow sketch counted and what the networks around
-/// an address used stays, for others share it.
+/// an address used stays, for others share it. Permits of open requests are not forgotten either: they
+/// come back when the requests end.
 pub async fn forget(
     State(gateway): State<Arc<dyn Control>>,
     Path((limit, key)): Path<(String, String)>,
@@ -62,9 +63,16 @@ pub async fn forget(
         Err(answer) => return *answer,
     };
     let admission = &asked.running.admission;
+    if asked.rules.iter().all(|rule| rule.limit.open().is_some()) {
+        let detail = format!(
+            "`{limit}` counts open requests: a permit comes back when its request ends, and no sooner"
+        );
+        return problem(StatusCode::CONFLICT, &detail);
+    }
     let forget = |rule: &&Arc<Rule>| {
         let key = asked.identifier.key(&asked.who, &rule.key);
-        key.is_some_and(|key| admission.store().reset(admission.slot(rule), key))
+        let counter = key.zip(admission.slot(rule));
+        counter.is_some_and(|(key, slot)| admission.store().reset(slot, key))
     };
     let forgotten = asked.rules.iter().filter(forget).count();
     Json(json!({ "key": key, "forgotten": forgotten })).into_response()

@@ -113,8 +113,12 @@ async fn metrics(State(gateway): Gateway) -> Response {
 /// Every limit with its decisions so far.
 fn all_limits(gateway: &dyn Control) -> Vec<Value> {
     let running = gateway.running();
+    let open = running.admission.open();
     let describe = |rule: &Arc<crate::limit::Rule>| {
         let mut value = explain::describe_rule(rule);
+        if let Some(permits) = open.get(rule.index).copied().flatten() {
+            value.insert("open".into(), json!(permits));
+        }
         let count = |outcome| {
             let labels = [
                 (Label::Limit, rule.name.as_str()),

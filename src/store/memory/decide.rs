@@ -17,6 +17,17 @@ use crate::store::Item;
 /// How long a request waits whose cell could not be converted for want of memory.
 const STUCK_WAIT: Nanos = Nanos::from_secs(1);
 
+/// Who takes what it is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taking {
+    /// Every item.
+    All,
+    /// Shadows only: the request is refused whatever is said here.
+    Shadows,
+    /// None.
+    Nothing,
+}
+
 /// One item and where its cell is.
 pub(super) struct Part<'a> {
     pub(super) item: &'a Item<'a>,
@@ -62,9 +73,10 @@ pub(super) fn alone(
     sketch: &Sketch,
     item: &Item<'_>,
     now: Nanos,
-    consume: bool,
+    taking: Taking,
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
+    let consume = taking == Taking::All;
     let info = cells.slots.get(item.slot)?;
     if !info.inline() || item.shadow || !item.parents.is_empty() {
         return None;
@@ -111,6 +123,8 @@ pub(super) struct Call<'a> {
     cells: &'a Cells,
     sketch: &'a Sketch,
     now: Nanos,
+    taking: Taking,
+    /// Whether this round takes.
     consume: bool,
     parts: Parts<'a>,
     nets: Nets,
@@ -124,7 +138,7 @@ impl<'a> Call<'a> {
         sketch: &'a Sketch,
         items: &'a [Item<'a>],
         now: Nanos,
-        consume: bool,
+        taking: Taking,
     ) -> Option<Call<'a>> {
         let mut parts = Parts::new();
         let mut nets = Nets::new();
@@ -170,7 +184,8 @@ impl<'a> Call<'a> {
             cells,
             sketch,
             now,
-            consume,
+            taking,
+            consume: taking == Taking::All,
             parts,
             nets,
             held,
@@ -187,6 +202,7 @@ impl<'a> Call<'a> {
             .filter(|index| !self.parts[*index].item.shadow)
             .collect();
         let admitted = self.round(&live, readings);
+        self.consume = self.taking != Taking::Nothing;
         if live.len() < self.parts.len() {
             for index in 0..self.parts.len() {
                 if self.parts[index].item.shadow {

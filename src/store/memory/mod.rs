@@ -34,7 +34,7 @@ use smallvec::SmallVec;
 
 use self::arena::Arena;
 use self::cells::{Cells, Owner};
-use self::decide::Call;
+use self::decide::{Call, Taking};
 use self::sketch::Sketch;
 use self::table::Table;
 use super::{Item, Registered, Slot};
@@ -135,7 +135,13 @@ impl Memory {
         now: Nanos,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
-        self.decide(items, now, true, readings)
+        self.decide(items, now, Taking::All, readings)
+    }
+
+    /// What [`Memory::take`] does to a request that something else refuses: it leaves the readings, and
+    /// only shadows take.
+    pub fn refused(&self, items: &[Item<'_>], now: Nanos, readings: &mut SmallVec<[Reading; 4]>) {
+        self.decide(items, now, Taking::Shadows, readings);
     }
 
     /// What [`Memory::take`] would say, consuming nothing.
@@ -145,24 +151,24 @@ impl Memory {
         now: Nanos,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
-        self.decide(items, now, false, readings)
+        self.decide(items, now, Taking::Nothing, readings)
     }
 
     fn decide(
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        consume: bool,
+        taking: Taking,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
         readings.clear();
         if let [item] = items
             && let Some(admits) =
-                decide::alone(&self.cells, &self.sketch, item, now, consume, readings)
+                decide::alone(&self.cells, &self.sketch, item, now, taking, readings)
         {
             return admits;
         }
-        self.decide_all(items, now, consume, readings)
+        self.decide_all(items, now, taking, readings)
     }
 
     // Apart, so that what it needs on the stack costs nothing where it is not needed.
@@ -171,10 +177,10 @@ impl Memory {
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        consume: bool,
+        taking: Taking,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
-        match Call::new(&self.cells, &self.sketch, items, now, consume) {
+        match Call::new(&self.cells, &self.sketch, items, now, taking) {
             Some(call) => call.decide(readings),
             None => {
                 readings.resize(items.len(), decide::refused());

@@ -1,0 +1,131 @@
+//! What all limits of a request said, and which of them decides.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::clock::Nanos;
+use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing};
+
+/// What one limit said.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// The limit's place among the request's rules.
+    pub rule: usize,
+    /// Who was counted.
+    pub key: Fingerprint,
+    /// What it said.
+    pub reading: Reading,
+}
+
+/// What all limits said.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Every limit that applies, in the order of the rules.
+    pub findings: SmallVec<[Finding; 4]>,
+    /// Index into `findings` of the limit that decides: of those that refuse the one with the
+    /// longest wait, else the one with the least remaining and, of equals, the longest window. Shadow limits do not decide.
+    pub deciding: Option<usize>,
+    /// All limits that can refuse admit.
+    pub admitted: bool,
+    /// How long the request must be held back first (leaky bucket).
+    pub delay: Nanos,
+}
+
+impl Verdict {
+    /// Finds who decides, and for how long the request is held back.
+    pub(super) fn weigh(&mut self, rules: &[Arc<Rule>]) {
+        for (index, finding) in self.findings.iter().enumerate() {
+            if rules[finding.rule].shadow {
+                continue;
+            }
+            self.delay = self.delay.max(finding.reading.delay);
+            let best = self.deciding.map(|best| &self.findings[best]);
+            if best.is_none_or(|best| precedence(finding, rules) > precedence(best, rules)) {
+                self.deciding = Some(index);
+            }
+        }
+    }
+
+    /// The names of all limits that refuse, the longest wait first, as far as clients may know.
+    pub fn refusing<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
+        let refuses =
+            |finding: &&Finding| !finding.reading.standing.admits() && !rules[finding.rule].shadow;
+        let mut list: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
+        list.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
+        list.iter().map(|finding| &*rules[finding.rule]).collect()
+    }
+
+    /// Seconds after which all limits that refuse admit, as far as they know; none when waiting cannot
+    /// help.
+    pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<u64> {
+        let live = self
+            .findings
+            .iter()
+            .filter(|finding| !rules[finding.rule].shadow);
+        let mut longest = 1;
+        for finding in live {
+            match finding.reading.standing {
+                Standing::Unsatisfiable => return None,
+                Standing::Refused => {
+                    let limit = &rules[finding.rule].limit;
+                    longest = longest.max(limit.seconds(finding.reading.wait));
+                }
+                Standing::Within | Standing::Over => {}
+            }
+        }
+        Some(longest)
+    }
+
+    /// The limit that decides.
+    pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
+        let finding = &self.findings[self.deciding?];
+        Some((&rules[finding.rule], finding))
+    }
+
+    /// What clients may know of: every finding of a limit that neither hides nor only watches.
+    pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
+        self.findings.iter().filter(|finding| {
+            let rule = &rules[finding.rule];
+            !rule.shadow && rule.disclose == Disclose::All
+        })
+    }
+
+    /// The one of them that decides among them.
+    pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
+        self.disclosed(rules).reduce(|best, next| {
+            if precedence(next, rules) > precedence(best, rules) {
+                next
+            } else {
+                best
+            }
+        })
+    }
+
+    /// The soft limits that this request exceeds.
+    pub fn over<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
+        let over = self
+            .findings
+            .iter()
+            .filter(|f| f.reading.standing == Standing::Over);
+        over.map(|finding| &*rules[finding.rule])
+            .filter(|rule| !rule.shadow)
+    }
+}
+
+/// Of several limits the one with the greatest decides, of equals the first.
+fn precedence(finding: &Finding, rules: &[Arc<Rule>]) -> (u8, u64, Nanos) {
+    let reading = &finding.reading;
+    let (rank, weight) = match reading.standing {
+        Standing::Unsatisfiable => (2, u64::MAX),
+        Standing::Refused => (2, reading.wait.0),
+        Standing::Over => (1, u64::MAX),
+        Standing::Within => (0, u64::MAX - u64::from(reading.remaining)),
+    };
+    let window = rules[finding.rule].limit.window(reading.window);
+    (
+        rank,
+        weight,
+        window.map_or(Nanos::ZERO, |rate| rate.window()),
+    )
+}

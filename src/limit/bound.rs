@@ -1,0 +1,81 @@
+//! What a rule holds requests to: a rate, or a number that are open at once.
+
+use super::{Concurrency, Limit, Rate, Throttle};
+use crate::clock::Nanos;
+
+/// Either kind of limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// So many in a window.
+    Rate(Limit),
+    /// So many at once.
+    Open(Concurrency),
+}
+
+impl From<Limit> for Bound {
+    fn from(limit: Limit) -> Bound {
+        Bound::Rate(limit)
+    }
+}
+
+impl From<Concurrency> for Bound {
+    fn from(limit: Concurrency) -> Bound {
+        Bound::Open(limit)
+    }
+}
+
+impl Bound {
+    /// The limit on a rate, if it is one.
+    pub fn rate(&self) -> Option<&Limit> {
+        match self {
+            Bound::Rate(limit) => Some(limit),
+            Bound::Open(_) => None,
+        }
+    }
+
+    /// The limit on open requests, if it is one.
+    pub fn open(&self) -> Option<&Concurrency> {
+        match self {
+            Bound::Rate(_) => None,
+            Bound::Open(limit) => Some(limit),
+        }
+    }
+
+    /// The window that a reading names.
+    pub fn window(&self, index: u8) -> Option<Rate> {
+        let limit = self.rate()?;
+        limit.windows.get(usize::from(index)).copied()
+    }
+
+    /// What happens above it.
+    pub fn throttle(&self) -> Throttle {
+        match self {
+            Bound::Rate(limit) => limit.throttle,
+            Bound::Open(limit) => limit.throttle,
+        }
+    }
+
+    /// The largest plan multiplier that a request may bring.
+    pub fn max_multiply(&self) -> u32 {
+        match self {
+            Bound::Rate(limit) => limit.max_multiply,
+            Bound::Open(limit) => limit.max_multiply,
+        }
+    }
+
+    /// See [`Limit::seconds`].
+    pub fn seconds(&self, span: Nanos) -> u64 {
+        match self {
+            Bound::Rate(limit) => limit.seconds(span),
+            Bound::Open(_) => span.ceil_secs(),
+        }
+    }
+
+    /// What it promises, as one sentence without a full stop. Plans multiply the numbers.
+    pub fn guarantee(&self) -> String {
+        match self {
+            Bound::Rate(limit) => limit.guarantee(),
+            Bound::Open(limit) => limit.guarantee(),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The fields of a limit with a small language of their own: `soft 10%`, `status 401`.
+
+use super::super::super::model::Throttle;
+use super::super::super::suggest::nearest;
+use super::super::leaf::{parse_header, parse_span};
+use super::super::{Wrong, listed, wrong};
+use crate::limit::Count;
+
+pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
+    let mut words = text.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let rest: Vec<&str> = words.collect();
+    match (first, rest.join(" ").as_str()) {
+        ("hard", "") => Ok(Throttle::Hard),
+        ("elastic", "") => Ok(Throttle::Elastic),
+        ("soft", "") => Err(wrong(
+            "`soft` needs a percentage",
+            "write for instance `soft 10%`",
+        )),
+        ("soft", percent) => {
+            let number = percent
+                .strip_suffix('%')
+                .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|digits| digits.parse::<u16>().ok());
+            match number {
+                Some(percent @ 1..=1000) => Ok(Throttle::Soft(percent)),
+                Some(0) => Err(wrong(
+                    "`soft 0%` lends nothing",
+                    "write `hard`, or a percentage from 1% to 1000%",
+                )),
+                _ => Err(wrong(
+                    format!("`{percent}` is not a percentage from 1% to 1000%"),
+                    "write for instance `soft 10%`",
+                )),
+            }
+        }
+        ("hard" | "elastic", more) => Err(wrong(
+            format!("`{first}` takes nothing behind it, not `{more}`"),
+            format!("write `{first}`"),
+        )),
+        _ => {
+            let help = match nearest(first, ["hard", "soft", "elastic"]) {
+                Some("soft") => String::from("did you mean `soft 10%`?"),
+                Some(word) => format!("did you mean `{word}`?"),
+                None => String::from("write `hard`, `soft 10%` or `elastic`"),
+            };
+            Err(wrong(format!("`{text}` is not a throttle"), help))
+        }
+    }
+}
+
+const SIGNALS: [&str; 5] = [
+    "upstream.load",
+    "upstream.latency.p50",
+    "upstream.latency.p90",
+    "upstream.latency.p99",
+    "gateway.cpu",
+];
+
+pub(super) fn condition(text: &str) -> Result<String, Wrong> {
+    let Some((signal, bound)) = text.split_once('<') else {
+        let help = "write SIGNAL < BOUND, for instance `upstream.load < 0.7`";
+        return Err(wrong(format!("`{text}` is not a condition"), help));
+    };
+    let (signal, bound) = (signal.trim(), bound.trim());
+    if !SIGNALS.contains(&signal) {
+        let help = match nearest(signal, SIGNALS) {
+            Some(word) => format!("did you mean `{word}`?"),
+            None => format!("the signals are {}", listed(SIGNALS)),
+        };
+        return Err(wrong(format!("`{signal}` is not a signal"), help));
+    }
+    if signal.starts_with("upstream.latency") {
+        parse_span(bound)?;
+        return Ok(text.to_owned());
+    }
+    let share = match bound.strip_suffix('%') {
+        Some(percent) => percent
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .map(|percent| percent / 100.0),
+        None => bound.parse::<f64>().ok(),
+    };
+    match share {
+        Some(share) if share > 0.0 && share <= 1.0 => Ok(text.to_owned()),
+        _ => Err(wrong(
+            format!("`{bound}` is not a share above 0 and up to 1"),
+            format!("write for instance `{signal} < 0.7` or `{signal} < 70%`"),
+        )),
+    }
+}
+
+pub(super) fn refusals(text: &str) -> Result<(), Wrong> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let fits = match words.as_slice() {
+        [many, "refusal" | "refusals", "in", span] => {
+            many.parse::<u32>().is_ok_and(|many| many > 0) && parse_span(span).is_ok()
+        }
+        _ => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(wrong(
+        format!("`{text}` does not say when to ban"),
+        "write for instance `3 refusals in 10m`",
+    ))
+}
+
+pub(super) fn count(text: &str) -> Result<Count, Wrong> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words.as_slice() {
+        ["all"] => Ok(Count::All),
+        ["status", range] => status(range),
+        ["cost", "header", name] => parse_header(name)
+            .map(Count::CostHeader)
+            .map_err(|message| wrong(message, "write for instance `cost header x-cost`")),
+        ["cost", "json", path] => {
+            let parts: Vec<String> = path.split('.').map(String::from).collect();
+            if parts.len() > 16 || parts.iter().any(String::is_empty) {
+                let help = "write names with dots between them, for instance `cost json usage.total_tokens`";
+                return Err(wrong(format!("`{path}` is not a path into JSON"), help));
+            }
+            Ok(Count::CostJson(parts))
+        }
+        _ => {
+            let first = words.first().copied().unwrap_or_default();
+            let help = match (nearest(first, ["all", "status", "cost"]), words.len()) {
+                (Some("all"), 1) => "did you mean `all`?",
+                (Some("status"), 1) => "write the status too, for instance `status 401`",
+                (Some("status"), 2) => "did you mean `status`?",
+                (Some("cost"), _) => "write `cost header x-cost` or `cost json usage.total_tokens`",
+                _ => {
+                    "write `all`, `status 401`, `status 400-499`, `cost header x-cost` or `cost json usage.total_tokens`"
+                }
+            };
+            Err(wrong(
+                format!("`{text}` does not say what is counted"),
+                help,
+            ))
+        }
+    }
+}
+
+fn status(range: &str) -> Result<Count, Wrong> {
+    let (from, to) = range.split_once('-').unwrap_or((range, range));
+    let code = |text: &str| {
+        text.parse::<u16>()
+            .ok()
+            .filter(|code| (100..=599).contains(code))
+    };
+    let help = "write a status from 100 to 599, or a range such as `status 400-499`";
+    match (code(from), code(to)) {
+        (Some(from), Some(to)) if from <= to => Ok(Count::Status { from, to }),
+        (Some(from), Some(to)) => Err(wrong(
+            format!("`{range}` runs backwards"),
+            format!("write `status {to}-{from}`"),
+        )),
+        _ => match range.strip_suffix("xx").filter(|class| class.len() == 1) {
+            Some(class) => Err(wrong(
+                format!("`{range}` is not a status"),
+                format!("write `status {class}00-{class}99`"),
+            )),
+            None => Err(wrong(format!("`{range}` is not a status"), help)),
+        },
+    }
+}

@@ -1,0 +1,198 @@
+//! Permits of open requests: how many are out for each key. They are of this process, wherever rates
+//! are counted, for nobody else could tell that a request has ended. Never gives one out that only its
+//! holder's good will would bring back: dropping what was [`Taken`] is what returns it.
+//!
+//! Bounds: one entry of 48 bytes for each key that has a request open and for each network around it,
+//! gone when the last request is. Room that was needed once is kept.
+
+mod locked;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use siphasher::sip128::SipHasher13;
+use smallvec::SmallVec;
+
+use self::locked::Locked;
+use super::Parent;
+use crate::limit::{Concurrency, Fingerprint, Reading};
+
+const SHARDS: usize = 64;
+
+/// What tells a limit's permits apart from those of others: its scope, hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scope(u128);
+
+impl Scope {
+    /// Of a limit's scope.
+    pub fn new(scope: &str) -> Scope {
+        Scope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
+    }
+
+    /// Networks are counted apart, so that nobody sums them up with what is in them.
+    fn of_networks(self) -> Scope {
+        Scope(!self.0)
+    }
+}
+
+/// One limit's part of one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Want<'a> {
+    /// The arithmetic.
+    pub limit: &'a Concurrency,
+    /// Whose permits.
+    pub scope: Scope,
+    /// Who gets one.
+    pub key: Fingerprint,
+    /// The plan's multiplier, at least 1.
+    pub multiply: u32,
+    /// Refuses nothing, and has a permit out only while it alone would admit.
+    pub shadow: bool,
+    /// Wider networks that must have room too (IPv6 keys).
+    pub parents: &'a [Parent],
+}
+
+impl Want<'_> {
+    fn place(&self) -> Place {
+        Place {
+            scope: self.scope,
+            key: self.key,
+        }
+    }
+
+    fn network(&self, parent: &Parent) -> Place {
+        Place {
+            scope: self.scope.of_networks(),
+            key: parent.key,
+        }
+    }
+
+    /// Its key's place and those of the networks around.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let networks = self.parents.iter().map(|parent| self.network(parent));
+        std::iter::once(self.place()).chain(networks)
+    }
+}
+
+/// Where permits are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    scope: Scope,
+    key: Fingerprint,
+}
+
+impl Place {
+    fn shard(&self) -> usize {
+        // Both are hashes already.
+        (self.scope.0 ^ self.key.0) as usize % SHARDS
+    }
+}
+
+type Counts = HashMap<Place, u32>;
+
+/// A cache line of its own, so that workers do not wait for each other's shards.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<Counts>);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Permits {
+    shards: Box<[Shard]>,
+}
+
+impl Default for Permits {
+    fn default() -> Permits {
+        let shards = (0..SHARDS).map(|_| Shard::default());
+        Permits {
+            shards: shards.collect(),
+        }
+    }
+}
+
+impl Permits {
+    /// Takes a permit for each want, or none at all. `others` decides about everything else that the
+    /// request must pass: it is told whether the permits are there, says whether all else admits, and is
+    /// called once, while nobody can take or return any of these permits. So it must not wait.
+    ///
+    /// Leaves one reading for each want and says whether the request passes.
+    pub fn take(
+        self: &Arc<Self>,
+        wants: &[Want<'_>],
+        readings: &mut SmallVec<[Reading; 2]>,
+        others: impl FnOnce(bool) -> bool,
+    ) -> (bool, Taken) {
+        // Made before the locks, so that whatever happens they are gone when it is dropped.
+        let mut taken = Taken {
+            permits: Arc::clone(self),
+            places: SmallVec::new(),
+        };
+        let mut locked = Locked::new(&self.shards, wants);
+        let there = locked.look(wants, readings);
+        let admitted = others(there) && there;
+        if admitted {
+            locked.give(wants, readings, &mut taken.places);
+        }
+        (admitted, taken)
+    }
+
+    /// What [`Permits::take`] would say, taking nothing.
+    pub fn peek(&self, wants: &[Want<'_>], readings: &mut SmallVec<[Reading; 2]>) -> bool {
+        Locked::new(&self.shards, wants).look(wants, readings)
+    }
+
+    /// Permits that are out, by scope.
+    pub fn out(&self) -> HashMap<Scope, u64> {
+        let mut sums = HashMap::new();
+        for shard in &self.shards {
+            for (place, count) in &*shard.0.lock() {
+                *sums.entry(place.scope).or_insert(0) += u64::from(*count);
+            }
+        }
+        sums
+    }
+
+    /// Keys and networks with a permit out.
+    pub fn entries(&self) -> usize {
+        let each = self.shards.iter().map(|shard| shard.0.lock().len());
+        each.sum()
+    }
+
+    fn give_back(&self, place: Place) {
+        let counts = &mut *self.shards[place.shard()].0.lock();
+        let left = counts.get_mut(&place).map(|count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        debug_assert!(left.is_some(), "what comes back was given out");
+        if left == Some(0) {
+            counts.remove(&place);
+        }
+    }
+}
+
+/// The permits of one request. Dropping them gives them back, and they are free at once.
+#[derive(Debug)]
+#[must_use = "permits that are dropped are free again"]
+pub struct Taken {
+    permits: Arc<Permits>,
+    places: SmallVec<[Place; 1]>,
+}
+
+impl Taken {
+    /// None were taken.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        for place in self.places.drain(..) {
+            self.permits.give_back(place);
+        }
+    }
+}

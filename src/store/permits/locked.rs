@@ -1,0 +1,105 @@
+//! The shards that one request needs, locked in ascending order from the first look to the last change.
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use super::{Counts, Place, Shard, Want};
+use crate::limit::concurrency::GUESS;
+use crate::limit::{Reading, Standing};
+
+pub(super) struct Locked<'a> {
+    guards: SmallVec<[(usize, MutexGuard<'a, Counts>); 4]>,
+}
+
+impl<'a> Locked<'a> {
+    pub(super) fn new(shards: &'a [Shard], wants: &[Want<'_>]) -> Locked<'a> {
+        let places = wants.iter().flat_map(Want::places);
+        let mut numbers: SmallVec<[usize; 4]> = places.map(|place| place.shard()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let guards = numbers
+            .iter()
+            .map(|number| (*number, shards[*number].0.lock()));
+        Locked {
+            guards: guards.collect(),
+        }
+    }
+
+    fn counts(&mut self, place: &Place) -> Option<&mut Counts> {
+        let shard = place.shard();
+        let mut guards = self.guards.iter_mut();
+        let (_, guard) = guards.find(|(number, _)| *number == shard)?;
+        Some(&mut **guard)
+    }
+
+    fn out(&mut self, place: &Place) -> u32 {
+        let counts = self.counts(place);
+        counts
+            .and_then(|counts| counts.get(place).copied())
+            .unwrap_or(0)
+    }
+
+    /// One reading for each want; whether all that can refuse admit.
+    pub(super) fn look(
+        &mut self,
+        wants: &[Want<'_>],
+        readings: &mut SmallVec<[Reading; 2]>,
+    ) -> bool {
+        readings.clear();
+        let mut there = true;
+        for (number, want) in wants.iter().enumerate() {
+            // Those before it that want the same.
+            let before = |place: &Place| {
+                let earlier = wants[..number].iter().flat_map(Want::places);
+                earlier.filter(|other| other == place).count() as u32
+            };
+            let place = want.place();
+            let mut reading = want
+                .limit
+                .stand(self.out(&place) + before(&place), want.multiply);
+            for parent in want.parents {
+                let place = want.network(parent);
+                let open = self.out(&place) + before(&place);
+                let left = want
+                    .limit
+                    .left_in_network(open, want.multiply, parent.factor);
+                reading.remaining = reading.remaining.min(left);
+                if left == 0 {
+                    reading.standing = Standing::Refused;
+                    reading.wait = GUESS;
+                }
+            }
+            there &= want.shadow || reading.standing.admits();
+            readings.push(reading);
+        }
+        there
+    }
+
+    /// Gives a permit to each want whose reading admits, and says in it what is left.
+    pub(super) fn give(
+        &mut self,
+        wants: &[Want<'_>],
+        readings: &mut [Reading],
+        taken: &mut SmallVec<[Place; 1]>,
+    ) {
+        let given = wants.iter().zip(&*readings);
+        for (want, _) in given.filter(|(_, reading)| reading.standing.admits()) {
+            for place in want.places() {
+                if let Some(counts) = self.counts(&place) {
+                    *counts.entry(place).or_insert(0) += 1;
+                    taken.push(place);
+                }
+            }
+        }
+        for (want, reading) in wants.iter().zip(readings) {
+            reading.remaining = want.limit.left(self.out(&want.place()), want.multiply);
+            for parent in want.parents {
+                let open = self.out(&want.network(parent));
+                let left = want
+                    .limit
+                    .left_in_network(open, want.multiply, parent.factor);
+                reading.remaining = reading.remaining.min(left);
+            }
+        }
+    }
+}

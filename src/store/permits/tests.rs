@@ -1,0 +1,156 @@
+//! What the table gives, what it refuses, and that it is empty in the end.
+
+use super::*;
+use crate::limit::{Standing, Throttle};
+
+const TWO: Concurrency = Concurrency {
+    most: 2,
+    throttle: Throttle::Hard,
+    max_multiply: 1,
+};
+
+fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> Want<'a> {
+    Want {
+        limit,
+        scope: Scope::new(scope),
+        key: Fingerprint(key),
+        multiply: 1,
+        shadow: false,
+        parents: &[],
+    }
+}
+
+/// Takes where nothing else is asked; what is left after it, by want.
+fn take(permits: &Arc<Permits>, wants: &[Want<'_>]) -> Result<(Taken, Vec<u32>), Vec<Standing>> {
+    let mut readings = SmallVec::new();
+    let (admitted, taken) = permits.take(wants, &mut readings, |there| there);
+    if admitted {
+        Ok((taken, readings.iter().map(|r| r.remaining).collect()))
+    } else {
+        assert!(taken.is_empty());
+        Err(readings.iter().map(|r| r.standing).collect())
+    }
+}
+
+#[test]
+fn permits_go_round() {
+    let permits = Arc::new(Permits::default());
+    let ann = [want(&TWO, "a", 1)];
+    let (first, left) = take(&permits, &ann).unwrap();
+    assert_eq!(left, [1]);
+    let (second, left) = take(&permits, &ann).unwrap();
+    assert_eq!(left, [0]);
+    assert_eq!(take(&permits, &ann).unwrap_err(), [Standing::Refused]);
+    // Others have their own, under another limit too.
+    drop(take(&permits, &[want(&TWO, "a", 2)]).unwrap());
+    drop(take(&permits, &[want(&TWO, "b", 1)]).unwrap());
+    drop(first);
+    let (third, left) = take(&permits, &ann).unwrap();
+    assert_eq!((left, permits.entries()), (vec![0], 1));
+    assert_eq!(permits.out()[&Scope::new("a")], 2);
+    drop((second, third));
+    assert_eq!((permits.entries(), permits.out().len()), (0, 0));
+}
+
+#[test]
+fn all_or_none() {
+    let permits = Arc::new(Permits::default());
+    let one = Concurrency::hard(1);
+    let held = take(&permits, &[want(&one, "full", 1)]).unwrap();
+    let both = [want(&TWO, "free", 1), want(&one, "full", 1)];
+    let standings = take(&permits, &both).unwrap_err();
+    assert_eq!(standings, [Standing::Within, Standing::Refused]);
+    assert_eq!(permits.entries(), 1);
+    // What refuses elsewhere is told that the permits are there, and leaves them.
+    let mut readings = SmallVec::new();
+    let (admitted, taken) = permits.take(&both[..1], &mut readings, |there| {
+        assert!(there);
+        false
+    });
+    assert!(!admitted && taken.is_empty());
+    assert_eq!((readings[0].remaining, permits.entries()), (2, 1));
+    drop(held);
+    let (taken, left) = take(&permits, &both).unwrap();
+    assert_eq!(left, [1, 0]);
+    drop(taken);
+    assert_eq!(permits.entries(), 0);
+}
+
+#[test]
+fn the_same_key_twice_in_one_request() {
+    let permits = Arc::new(Permits::default());
+    let one = Concurrency::hard(1);
+    let twice = |limit| [want(limit, "a", 1), want(limit, "a", 1)];
+    let standings = take(&permits, &twice(&one)).unwrap_err();
+    assert_eq!(standings, [Standing::Within, Standing::Refused]);
+    let (taken, left) = take(&permits, &twice(&TWO)).unwrap();
+    assert_eq!(left, [0, 0]);
+    drop(taken);
+    assert_eq!(permits.entries(), 0);
+}
+
+#[test]
+fn shadows_never_refuse_and_hold_no_more_than_they_would_admit() {
+    let permits = Arc::new(Permits::default());
+    let shadow = [Want {
+        shadow: true,
+        ..want(&TWO, "a", 1)
+    }];
+    let all: Vec<_> = (0..3).map(|_| take(&permits, &shadow).unwrap()).collect();
+    assert_eq!(permits.out()[&Scope::new("a")], 2);
+    drop(all);
+    assert_eq!(permits.entries(), 0);
+}
+
+#[test]
+fn a_new_number_holds_for_what_comes() {
+    let permits = Arc::new(Permits::default());
+    let (three, one) = (Concurrency::hard(3), Concurrency::hard(1));
+    let mut held: Vec<_> = (0..3)
+        .map(|_| take(&permits, &[want(&three, "a", 1)]).unwrap().0)
+        .collect();
+    for _ in 0..3 {
+        assert!(take(&permits, &[want(&one, "a", 1)]).is_err());
+        held.pop();
+    }
+    assert!(take(&permits, &[want(&one, "a", 1)]).is_ok());
+}
+
+#[test]
+fn networks_have_room_for_several_of_their_clients() {
+    let permits = Arc::new(Permits::default());
+    let network = [Parent {
+        key: Fingerprint(77),
+        factor: 2,
+    }];
+    let from = |key| {
+        [Want {
+            parents: &network,
+            ..want(&TWO, "a", key)
+        }]
+    };
+    let mut held: Vec<_> = [1, 2, 3]
+        .iter()
+        .map(|key| take(&permits, &from(*key)).unwrap())
+        .collect();
+    assert_eq!(held[2].1, [1], "of the network four, of the key two");
+    held.push(take(&permits, &from(4)).unwrap());
+    assert_eq!(held[3].1, [0], "the network's last");
+    assert_eq!(take(&permits, &from(5)).unwrap_err(), [Standing::Refused]);
+    assert_eq!(permits.out()[&Scope::new("a")], 4, "networks are no keys");
+    held.clear();
+    assert_eq!(permits.entries(), 0);
+}
+
+#[test]
+fn a_panic_while_others_decide_leaves_nothing_taken_or_locked() {
+    let permits = Arc::new(Permits::default());
+    let ann = [want(&TWO, "a", 1)];
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut readings = SmallVec::new();
+        permits.take(&ann, &mut readings, |_| panic!("on purpose"))
+    }));
+    assert!(caught.is_err());
+    assert_eq!(permits.entries(), 0);
+    assert!(take(&permits, &ann).is_ok());
+}

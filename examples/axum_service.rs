@@ -1,5 +1,5 @@
-//! The throttle layer inside an axum service, without a gateway or files: two limits, one by address
-//! and one by API key. `cargo run --example axum_service -- --port 3001`
+//! The throttle layer inside an axum service, without a gateway or files: limits by address and by API
+//! key, and one on how many requests of an address are open at once. `cargo run --example axum_service -- --port 3001`
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -18,7 +18,7 @@ use tollgate::admission::{Admission, Ask, Verdict};
 use tollgate::clock::{Clock, Nanos};
 use tollgate::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
-use tollgate::limit::{Identity, Limit, Name, Rule};
+use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::{Candidate, Denied, Failed, ThrottleLayer, reject};
 use tower::{Layer, ServiceExt};
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// What all requests are decided by.
 struct Limits {
-    rules: [Arc<Rule>; 2],
+    rules: [Arc<Rule>; 3],
     admission: Admission,
     identifier: Identifier,
     clock: Clock,
@@ -57,13 +57,15 @@ struct Limits {
 impl Limits {
     fn new() -> Result<Limits, Box<dyn Error>> {
         // The number is the rule's place in the list.
-        let rule = |index, name: &str, key, rate: &str| -> Result<_, Box<dyn Error>> {
-            let limit = Limit::hard(rate.parse()?);
+        let rule = |index, name: &str, key, limit: Bound| -> Result<_, Box<dyn Error>> {
             Ok(Arc::new(Rule::new(Name::new(name)?, index, &[key], limit)))
         };
-        let per_ip = rule(0, "per-ip", Identity::Ip, "100/m")?;
-        let per_key = rule(1, "per-key", Identity::Token, "3/m")?;
-        let rules = [per_ip, per_key];
+        let (often, seldom) = (Limit::hard("100/m".parse()?), Limit::hard("3/m".parse()?));
+        let per_ip = rule(0, "per-ip", Identity::Ip, often.into())?;
+        let per_key = rule(1, "per-key", Identity::Token, seldom.into())?;
+        // Open until the last of the response's body is sent or dropped: the layer sees to that.
+        let parallel = rule(2, "parallel", Identity::Ip, Concurrency::hard(10).into())?;
+        let rules = [per_ip, per_key, parallel];
         let clock = Clock::system();
         let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
         let token = Some(token::Source::Header("x-api-key".parse()?));

@@ -111,7 +111,11 @@ fn axum_service() {
         admitted(&ask("abc"), "three items", remaining, "per-key");
     }
     refused(&ask("abc"), "per-key");
-    admitted(&ask("other"), "three items", 2, "per-key");
+    let other = ask("other");
+    admitted(&other, "three items", 2, "per-key");
+    let policy = other.field("ratelimit-policy").unwrap();
+    let parallel = "\"parallel\";q=10;qu=\"concurrent-requests\"";
+    assert!(policy.ends_with(parallel), "{policy}");
     let open = service.get("/healthz", "x-api-key: abc\r\n");
     assert_eq!((open.status(), open.field("ratelimit")), (200, None));
 }

@@ -18,12 +18,13 @@ use tokio::sync::oneshot;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
-use crate::net::tls::{self, Offer, Tickets};
-use crate::policy::{self, Diagnostic, Process, Ruleset, TlsListener};
+use crate::net::tls::{self, Tickets};
+use crate::policy::{self, Diagnostic, Process, Ruleset};
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
-use crate::serve::listen::{self, Share};
+use crate::serve::listen::{self, Entrance, Share};
+use crate::serve::occupancy::Occupancy;
 use crate::serve::worker::{self, Handle, Order};
 use crate::store::{self, Memory};
 use crate::telemetry::{Label, Metric, Registry};
@@ -99,7 +100,7 @@ impl App {
         let keyer = Keyer::random();
         let tickets = tls::tickets()?;
         let running = Running {
-            offers: offers(&process, &ruleset, &tickets, &[])?,
+            entrances: entrances(&process, &ruleset, &tickets, &[])?,
             ruleset,
             admission,
             keyer: keyer.clone(),
@@ -126,17 +127,15 @@ impl App {
     fn spawn_workers(&mut self) -> Result<(), Error> {
         let count = self.process.workers;
         let mut sockets: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
-        let mut offers = 0..;
-        for listen in &self.process.listen {
+        for (entrance, listen) in self.process.listen.iter().enumerate() {
             let failed = |cause| Error::Listen {
                 address: listen.address,
                 cause,
             };
             let bound = listen::bind(listen.address, count).map_err(failed)?;
             self.addresses.push(bound[0].local_addr().map_err(failed)?);
-            let offer = if listen.tls { offers.next() } else { None };
             for (sockets, socket) in sockets.iter_mut().zip(bound) {
-                sockets.push((socket, listen::Listen { offer }));
+                sockets.push((socket, entrance));
             }
         }
         let writer = Writer::start(&self.process.access_log, &self.registry);
@@ -146,6 +145,8 @@ impl App {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| unbounded_channel()).unzip();
         let senders: Arc<[_]> = senders.into();
+        let occupancy = Arc::new(Occupancy::default());
+        let room = listen::room();
         let each = sockets.into_iter().zip(receivers).enumerate();
         for (number, (listeners, handed)) in each {
             let start = worker::Start {
@@ -154,6 +155,8 @@ impl App {
                 running: self.running.read().clone(),
                 handed,
                 share: Share::new(loads.clone(), senders.clone(), number),
+                occupancy: occupancy.clone(),
+                room,
                 writer: writer.clone(),
                 registry: self.registry.clone(),
                 clock: self.clock.clone(),
@@ -182,9 +185,9 @@ impl App {
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
             let ruleset = Arc::new(loaded.ruleset);
             let admission = self.running.read().admission.with_rules(&ruleset.rules)?;
-            let before = &self.running.read().offers.clone();
+            let before = &self.running.read().entrances.clone();
             let running = Running {
-                offers: offers(&self.process, &ruleset, &self.tickets, before)?,
+                entrances: entrances(&self.process, &ruleset, &self.tickets, before)?,
                 ruleset,
                 admission,
                 keyer: self.keyer.clone(),
@@ -307,32 +310,33 @@ impl App {
     }
 }
 
-/// What the listeners that there are offer by `ruleset`; one that it does not name, for a listener
-/// goes with a restart only, offers what it did before.
-fn offers(
+/// What the listeners that there are speak by `ruleset`; one that it does not name, or that it would have
+/// speak otherwise, for a listener goes and changes with a restart only, goes on as `before`.
+fn entrances(
     process: &Process,
     ruleset: &Ruleset,
     tickets: &Tickets,
-    before: &[Offer],
-) -> Result<Vec<Offer>, rustls::Error> {
-    let speaking = process.listen.iter().filter(|listen| listen.tls);
-    let mut offers = Vec::new();
-    for (place, listen) in speaking.enumerate() {
-        let named = |tls: &&TlsListener| tls.address == listen.address;
-        let same = ruleset.tls.get(place).filter(named);
-        let offer = match (
-            same.or_else(|| ruleset.tls.iter().find(named)),
-            before.get(place),
-        ) {
-            (None, Some(before)) => before.clone(),
-            (tls, _) => {
-                let certificates = tls.map_or(&[][..], |tls| &tls.certificates);
-                tls::offer(certificates, tickets.clone())?
-            }
+    before: &[Entrance],
+) -> Result<Arc<[Entrance]>, rustls::Error> {
+    let mut entrances = Vec::new();
+    for (place, listen) in process.listen.iter().enumerate() {
+        let named = |entrance: &&policy::Entrance| {
+            entrance.address == listen.address && entrance.certificates.is_empty() != listen.tls
         };
-        offers.push(offer);
+        let same = ruleset.entrances.get(place).filter(named);
+        let settings = same.or_else(|| ruleset.entrances.iter().find(named));
+        let Some(settings) = settings else {
+            entrances.extend(before.get(place).cloned());
+            continue;
+        };
+        let roots = settings.client_roots.as_ref();
+        let offer = || tls::offer(&settings.certificates, roots, tickets.clone());
+        entrances.push(Entrance {
+            offer: listen.tls.then(offer).transpose()?,
+            proxies: settings.proxies.clone(),
+        });
     }
-    Ok(offers)
+    Ok(entrances.into())
 }
 
 impl Control for App {

@@ -120,7 +120,7 @@ fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
         ruleset,
         admission,
         keyer: Keyer::random(),
-        offers: Vec::new(),
+        entrances: [].into(),
     };
     explain::explain(&running, question, &clock).map_err(|why| (MISTAKE, why.to_string()))
 }

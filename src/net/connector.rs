@@ -4,9 +4,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
@@ -16,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use super::Certificate;
 
 /// Whom to believe that a server is who it says.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Roots(Arc<RootCertStore>);
 
 /// Why there is nobody to believe.
@@ -50,6 +52,17 @@ impl Roots {
             return Err(Error::None);
         }
         Ok(Roots(Arc::new(store)))
+    }
+
+    /// Verifies the certificates of clients that show one.
+    pub(super) fn verifier(
+        &self,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+        WebPkiClientVerifier::builder_with_provider(self.0.clone(), provider)
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))
     }
 
     /// Those that the system trusts.

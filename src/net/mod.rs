@@ -5,10 +5,12 @@
 //! | `socket` | a stream that sends at once |
 //! | `certificate` | a certificate with its key, checked when it is read |
 //! | `connector` | how servers are verified and shaken hands with |
+//! | `proxy` | the PROXY protocol |
 //! | `tls` | what a listener that speaks TLS offers |
 
 pub mod certificate;
 pub mod connector;
+pub mod proxy;
 pub mod socket;
 pub mod tls;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
-use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::Certificate;
+use super::{Certificate, Roots};
 
 /// What the handshakes of one listener are made with; a reload makes a new one.
 pub type Offer = Arc<ServerConfig>;
@@ -27,15 +27,29 @@ pub fn tickets() -> Result<Tickets, rustls::Error> {
 }
 
 /// An offer of these certificates. The first is for clients that name no host or one that no
-/// certificate is for.
-pub fn offer(certificates: &[Certificate], tickets: Tickets) -> Result<Offer, rustls::Error> {
+/// certificate is for. With `clients`, those that show a certificate must have theirs from there.
+pub fn offer(
+    certificates: &[Certificate],
+    clients: Option<&Roots>,
+    tickets: Tickets,
+) -> Result<Offer, rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(ByName::new(certificates)));
+    let versions = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?;
+    let resolver = Arc::new(ByName::new(certificates));
+    let mut config = match clients {
+        None => versions.with_no_client_auth(),
+        Some(roots) => versions.with_client_cert_verifier(roots.verifier(provider)?),
+    }
+    .with_cert_resolver(resolver);
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
-    config.ticketer = tickets;
+    if clients.is_none() {
+        config.ticketer = tickets;
+    } else {
+        // A session that is resumed would bring a certificate that nobody has verified by these roots.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(Arc::new(config))
 }
 

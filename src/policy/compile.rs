@@ -43,7 +43,7 @@ pub fn compile(
 ) -> Option<(Process, Ruleset)> {
     let process = process(cx, files, base, gateway);
     let identity = identity::compile(cx, files, base, gateway);
-    let tls = tls::listeners(cx, files, base, gateway);
+    let entrances = tls::entrances(cx, files, base, gateway);
     let timeouts = timeouts(&gateway.timeouts);
     let upstreams = upstreams(cx, files, base, gateway, &timeouts);
     if cx.failed() {
@@ -83,7 +83,8 @@ pub fn compile(
         rules: rules.all,
         identity,
         upstreams,
-        tls,
+        entrances,
+        connections: gateway.connections,
         timeouts,
         files: Vec::new(),
     };

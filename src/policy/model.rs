@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::settings::Logged;
+use super::settings::{Connections, Logged};
 use super::tree::Place;
 use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, Identity, Name, Rate};
@@ -52,6 +52,8 @@ pub struct Gateway {
     pub plans: Vec<At<Plan>>,
     /// How long things may take.
     pub timeouts: Timeouts,
+    /// How many connections clients may have.
+    pub connections: Connections,
     /// Limits of every route, or of those that list them.
     pub limits: Vec<Limit>,
     /// Most bytes of counts in memory.
@@ -69,6 +71,10 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Certificate and key files; none where bytes are sent as they are.
     pub tls: Vec<Tls>,
+    /// The file of who vouches for certificates that clients may show.
+    pub client_roots: Option<At<String>>,
+    /// Peers that speak the PROXY protocol.
+    pub proxies: Vec<IpNet>,
 }
 
 /// Files of a TLS listener.

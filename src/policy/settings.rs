@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::limit::Rule;
-use crate::net::Certificate;
+use crate::net::{Certificate, Roots};
 use crate::route::{Route, RouteTable};
 use crate::{identity, upstream};
 
@@ -23,8 +25,10 @@ pub struct Ruleset {
     pub identity: identity::Settings,
     /// The servers behind.
     pub upstreams: Vec<upstream::Settings>,
-    /// The listeners that speak TLS, in their order.
-    pub tls: Vec<TlsListener>,
+    /// What the listeners speak and whom they believe, in their order.
+    pub entrances: Vec<Entrance>,
+    /// How many connections clients may have.
+    pub connections: Connections,
     /// How long things may take.
     pub timeouts: Timeouts,
     /// The files that this came from, as they were read: path as messages name it, and text.
@@ -78,13 +82,26 @@ pub struct Listen {
     pub tls: bool,
 }
 
-/// What a listener that speaks TLS shows.
+/// What a listener speaks and whom it believes.
 #[derive(Clone, Debug)]
-pub struct TlsListener {
+pub struct Entrance {
     /// Its address and port.
     pub address: SocketAddr,
-    /// Its certificates; the first is for who names no host that another is for.
+    /// Its certificates, if it speaks TLS; the first is for who names no host that another is for.
     pub certificates: Vec<Certificate>,
+    /// Who vouches for the certificates that clients may show.
+    pub client_roots: Option<Roots>,
+    /// Peers that begin each connection by saying where it comes from.
+    pub proxies: Vec<IpNet>,
+}
+
+/// How many connections clients may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// In all; else as many as the process has descriptors for.
+    pub total: Option<usize>,
+    /// From one address, grouped as clients are; trusted proxies are not bounded.
+    pub per_ip: Option<usize>,
 }
 
 /// Where requests are logged, as JSON lines.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use ipnet::IpNet;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower::Service;
@@ -26,10 +27,10 @@ use super::reply;
 use super::request::{Bad, Wants};
 use super::source::Source;
 use super::wire::Wire;
-use super::worker::Worker;
+use super::worker::{Refused, Worker};
 use crate::head::Answer;
-use crate::net::Socket;
 use crate::net::tls::Offer;
+use crate::net::{Socket, proxy};
 
 /// How long the rest of a refused request's body is read.
 const DRAIN_FOR: Duration = Duration::from_millis(500);
@@ -39,9 +40,9 @@ pub const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves one connection to its end.
 pub async fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
-    let peer = Peer::new(placed.from, placed.listen.offer.is_some(), &worker);
-    let guard = peer.guard.clone();
-    let mut whole = pin!(whole(placed, peer, stack));
+    let timeouts = worker.generation().ruleset.timeouts.clone();
+    let guard = worker.guards.watch(timeouts.idle, timeouts.header);
+    let mut whole = pin!(whole(placed, guard.clone(), worker, stack));
     poll_fn(|cx| {
         if guard.must_close(cx) {
             return Poll::Ready(());
@@ -51,26 +52,49 @@ pub async fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
     .await;
 }
 
-async fn whole(placed: Placed, peer: Rc<Peer>, stack: Stack) {
-    let generation = peer.worker.generation();
-    let guard = peer.guard.clone();
-    let stream = match placed.listen.offer {
-        Some(place) => match generation.offers.get(place) {
-            Some(offer) => shake_hands(placed.stream, offer.clone(), &peer).await,
+async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stack) {
+    let generation = worker.generation();
+    let Some(entrance) = generation.entrances.get(placed.entrance) else {
+        return;
+    };
+    let Placed {
+        mut stream,
+        from,
+        mut seat,
+        ..
+    } = placed;
+    let mut ip = from.ip().to_canonical();
+    let believed = entrance.proxies.iter().any(|net| net.contains(&ip));
+    if believed {
+        match at_the_beginning(&worker, &guard, proxy::read(&mut stream)).await {
+            Some(Ok(Some(source))) => ip = source.ip().to_canonical(),
+            Some(Ok(None)) => {}
+            Some(Err(_)) => return worker.refused(Refused::ProxyHeader),
             None => return,
-        },
-        None => Socket::new(placed.stream).ok(),
+        }
+    }
+    let sources = &generation.ruleset.identity.ip;
+    let trusted = |net: &IpNet| net.contains(&ip);
+    if let Some(most) = generation.ruleset.connections.per_ip
+        && !sources.trusted_proxies.iter().any(trusted)
+        && !seat.of(sources.group(ip).network(), most)
+    {
+        return worker.refused(Refused::PerIp);
+    }
+    let stream = match &entrance.offer {
+        Some(offer) => shake_hands(stream, offer.clone(), &worker, &guard).await,
+        None => Socket::new(stream).ok(),
     };
     let Some(stream) = stream else { return };
-    let send = generation.ruleset.timeouts.send;
-    drop(generation);
     let http2 = stream.speaks_http2();
+    let peer = Peer::new(ip, entrance.offer.is_some(), guard.clone(), &worker);
     let client = Client {
         stream,
         guard,
-        send,
+        send: generation.ruleset.timeouts.send,
         closing: false,
     };
+    drop(generation);
     if http2 {
         return http2::serve(client, BytesMut::new(), peer, stack).await;
     }
@@ -83,23 +107,38 @@ async fn whole(placed: Placed, peer: Rc<Peer>, stack: Stack) {
     }
 }
 
+/// What `future` comes to, before the first request and for as long as a request's head may take; nothing
+/// when the worker is about to end.
+async fn at_the_beginning<F: Future>(
+    worker: &Worker,
+    guard: &Guard,
+    future: F,
+) -> Option<F::Output> {
+    guard.received();
+    let mut future = pin!(future);
+    let output = poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Pending if worker.draining() => Poll::Ready(None),
+        output => output.map(Some),
+    });
+    let output = output.await;
+    guard.enter(Phase::Idle, worker.generation().ruleset.timeouts.idle);
+    output
+}
+
 /// Nothing when the client is late, which ends the connection, or when the worker is about to end.
-async fn shake_hands(stream: TcpStream, offer: Offer, peer: &Peer) -> Option<Socket> {
-    let worker = &peer.worker;
+async fn shake_hands(
+    stream: TcpStream,
+    offer: Offer,
+    worker: &Worker,
+    guard: &Guard,
+) -> Option<Socket> {
     let mut counted = Counted {
         worker,
         well: false,
     };
-    // As long as a request's head may take.
-    peer.guard.received();
-    let mut accept = pin!(Socket::accept(stream, offer));
-    let shaken = poll_fn(|cx| match accept.as_mut().poll(cx) {
-        Poll::Pending if worker.draining() => Poll::Ready(None),
-        shaken => shaken.map(Result::ok),
-    });
-    let shaken = shaken.await;
+    let accept = Socket::accept(stream, offer);
+    let shaken = at_the_beginning(worker, guard, accept).await?.ok();
     counted.well = shaken.is_some();
-    peer.guard.enter(Phase::Idle, peer.idle);
     shaken
 }
 

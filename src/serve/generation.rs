@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use metrics::Counter;
 
+use super::listen::Entrance;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::{Identifier, Keyer};
-use crate::net::tls::Offer;
 use crate::policy::Ruleset;
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Pool;
@@ -24,8 +24,8 @@ pub struct Running {
     pub admission: Admission,
     /// The process's key for everything that is stored.
     pub keyer: Keyer,
-    /// What the listeners that speak TLS offer, in their order.
-    pub offers: Vec<Offer>,
+    /// What clients meet at the listeners, in their order.
+    pub entrances: Arc<[Entrance]>,
 }
 
 /// One worker's copy of the running policies.
@@ -42,8 +42,8 @@ pub struct Generation {
     pub routes: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
     pub rules: Vec<RuleCounters>,
-    /// See [`Running::offers`].
-    pub offers: Vec<Offer>,
+    /// See [`Running::entrances`].
+    pub entrances: Arc<[Entrance]>,
     /// Time.
     pub clock: Clock,
 }
@@ -150,7 +150,7 @@ impl Generation {
             routes,
             rules: rules.collect(),
             ruleset,
-            offers: running.offers.clone(),
+            entrances: running.entrances.clone(),
             clock: clock.clone(),
         }
     }

@@ -6,9 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ipnet::IpNet;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
+
+use super::occupancy::Seat;
+use crate::net::tls::Offer;
 
 /// Connections that may wait to be accepted, on each socket.
 const BACKLOG: i32 = 4096;
@@ -20,10 +25,14 @@ const SLACK: usize = 2;
 pub struct Incoming<S> {
     /// The socket.
     pub stream: S,
-    /// What the client connected to.
-    pub listen: Listen,
+    /// What the client connected to, by its place among [`Running::entrances`].
+    ///
+    /// [`Running::entrances`]: super::generation::Running::entrances
+    pub entrance: usize,
     /// The other end.
     pub from: SocketAddr,
+    /// Counts it as open.
+    pub seat: Seat,
 }
 
 /// One that stays with the worker that accepted it.
@@ -37,8 +46,9 @@ impl<S> Incoming<S> {
     pub fn with<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Incoming<T>> {
         Ok(Incoming {
             stream: make(self.stream)?,
-            listen: self.listen,
+            entrance: self.entrance,
             from: self.from,
+            seat: self.seat,
         })
     }
 }
@@ -51,6 +61,24 @@ pub fn probe(address: SocketAddr) -> io::Result<()> {
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())
 }
+
+/// How many connections clients may have by the descriptors of the process, of which it takes as many as it
+/// may: each of them may need one more to a server.
+pub fn room() -> usize {
+    let mut limits = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    if setrlimit(Resource::Nofile, most).is_ok() {
+        limits = most;
+    }
+    let descriptors = limits.current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors.saturating_sub(KEPT) / 2).unwrap_or(usize::MAX)
+}
+
+/// Descriptors for everything else.
+const KEPT: u64 = 128;
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
     Socket::new(
@@ -127,9 +155,11 @@ impl Share {
     }
 }
 
-/// What clients connect to: which of the running policies' TLS offers they get, if any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen {
-    /// See [`Running::offers`](super::generation::Running::offers).
-    pub offer: Option<usize>,
+/// What is spoken to clients at one place, and whom the gateway believes there.
+#[derive(Clone, Debug)]
+pub struct Entrance {
+    /// What handshakes are made with, where TLS is spoken.
+    pub offer: Option<Offer>,
+    /// Peers that begin each connection by saying where it comes from.
+    pub proxies: Vec<IpNet>,
 }

@@ -14,6 +14,7 @@ pub mod hop;
 pub mod http2;
 pub mod identify;
 pub mod listen;
+pub mod occupancy;
 pub mod peer;
 pub mod record;
 pub mod reply;

@@ -1,7 +1,7 @@
 //! Who is at the other end of a client's connection.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,20 +32,18 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A connection that begins.
-    pub fn new(address: SocketAddr, secure: bool, worker: &Rc<Worker>) -> Rc<Peer> {
-        let ip = address.ip().to_canonical();
-        let timeouts = worker.generation().ruleset.timeouts.clone();
-        let guard = worker.guards.watch(timeouts.idle, timeouts.header);
+    /// Who has made a connection.
+    pub fn new(ip: IpAddr, secure: bool, guard: Rc<Guard>, worker: &Rc<Worker>) -> Rc<Peer> {
+        let timeouts = &worker.generation().ruleset.timeouts;
         Rc::new(Peer {
             ip,
             address: ip.to_string(),
             guard,
             secure,
-            forwarded: RefCell::default(),
             idle: timeouts.idle,
             header: timeouts.header,
             worker: worker.clone(),
+            forwarded: RefCell::default(),
         })
     }
 

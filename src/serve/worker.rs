@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use super::connection;
 use super::gateway::{self, Stack};
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
-use super::listen::{Handed, Listen, Placed, Share};
+use super::listen::{Handed, Placed, Share};
+use super::occupancy::Occupancy;
 use crate::clock::Clock;
 use crate::telemetry::{Label, Metric, Registry};
 
@@ -34,13 +36,17 @@ pub struct Start {
     /// Its number, from 0.
     pub number: usize,
     /// Its sockets.
-    pub listeners: Vec<(TcpListener, Listen)>,
+    pub listeners: Vec<(TcpListener, usize)>,
     /// The policies it begins with.
     pub running: Running,
     /// Where it gets connections from other workers.
     pub handed: UnboundedReceiver<Handed>,
     /// What the workers know of each other.
     pub share: Share,
+    /// The connections of all workers.
+    pub occupancy: Arc<Occupancy>,
+    /// How many of them there may be when no file says.
+    pub room: usize,
     /// Where requests are logged.
     pub writer: Writer,
     /// Counters.
@@ -67,6 +73,19 @@ pub struct Worker {
     /// Handshakes that failed and that did not.
     handshakes: [metrics::Counter; 2],
     floods: metrics::Counter,
+    /// By [`Refused`].
+    refused: [metrics::Counter; 2],
+    occupancy: Arc<Occupancy>,
+    room: usize,
+}
+
+/// Why a connection is closed before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Its address has as many as it may.
+    PerIp,
+    /// It does not say where it comes from, or not in a way that can be read.
+    ProxyHeader,
 }
 
 /// Another thread's end of a worker.
@@ -91,6 +110,11 @@ impl Worker {
     /// Counts a TLS handshake.
     pub fn shook_hands(&self, well: bool) {
         self.handshakes[usize::from(well)].increment(1);
+    }
+
+    /// Counts a connection that is closed before its first request.
+    pub fn refused(&self, why: Refused) {
+        self.refused[why as usize].increment(1);
     }
 
     /// Counts a connection that was closed because what came over it asked for nothing.
@@ -133,6 +157,8 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         running,
         mut handed,
         share,
+        occupancy,
+        room,
         writer,
         registry,
         clock,
@@ -154,12 +180,18 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
             registry.worker_counter(number, Metric::Handshakes, &labels)
         }),
         floods: registry.worker_counter(number, Metric::Floods, &[]),
+        refused: ["per_ip", "proxy_header"].map(|reason| {
+            let labels = [(Label::Reason, reason)];
+            registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
+        }),
+        occupancy,
+        room,
         registry,
     });
     let stack = gateway::stack(access.clone());
     let accepting: Vec<_> = listeners
         .into_iter()
-        .map(|(socket, listen)| accept(socket, listen, worker.clone(), stack.clone()))
+        .map(|(socket, entrance)| accept(socket, entrance, worker.clone(), stack.clone()))
         .map(tokio::task::spawn_local)
         .collect();
     let ticker = tokio::task::spawn_local(tick(worker.clone(), access.clone(), clock.clone()));
@@ -205,19 +237,22 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
 }
 
 /// Takes connections until the task is aborted. Nothing that accepting can say ends it.
-async fn accept(socket: TcpListener, listen: Listen, worker: Rc<Worker>, stack: Stack) {
+async fn accept(socket: TcpListener, entrance: usize, worker: Rc<Worker>, stack: Stack) {
     let listener = match tokio::net::TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
     };
     loop {
+        let total = worker.generation().ruleset.connections.total;
+        worker.occupancy.room(total.unwrap_or(worker.room)).await;
         match listener.accept().await {
             Ok((stream, from)) => {
                 worker.accepted.increment(1);
                 let placed = Placed {
                     stream,
-                    listen,
+                    entrance,
                     from,
+                    seat: worker.occupancy.enter(),
                 };
                 if let Some(placed) = worker.share.place(placed) {
                     serve(placed, worker.clone(), stack.clone());

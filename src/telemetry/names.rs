@@ -15,6 +15,8 @@ pub enum Metric {
     UpstreamConnects,
     /// Connections taken from clients.
     Connections,
+    /// Connections closed before their first request.
+    ConnectionsRefused,
     /// TLS handshakes with clients.
     Handshakes,
     /// HTTP/2 connections closed for a flood of frames that ask for nothing.
@@ -56,6 +58,7 @@ impl Metric {
             Metric::UpstreamErrors => "tollgate_upstream_errors_total",
             Metric::UpstreamConnects => "tollgate_upstream_connects_total",
             Metric::Connections => "tollgate_connections_total",
+            Metric::ConnectionsRefused => "tollgate_connections_refused_total",
             Metric::Handshakes => "tollgate_tls_handshakes_total",
             Metric::Floods => "tollgate_http2_floods_total",
             Metric::ConnectionsOpen => "tollgate_connections_open",
@@ -82,6 +85,9 @@ impl Metric {
             Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
             Metric::UpstreamConnects => "Connections made to upstreams.",
             Metric::Connections => "Connections taken from clients.",
+            Metric::ConnectionsRefused => {
+                "Connections closed before their first request, by reason."
+            }
             Metric::Handshakes => "TLS handshakes with clients.",
             Metric::Floods => "HTTP/2 connections closed for a flood of empty frames.",
             Metric::ConnectionsOpen => "Client connections open now.",

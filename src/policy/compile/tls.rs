@@ -1,33 +1,34 @@
-//! Certificates: of listeners, and what servers are verified by.
+//! Certificates: of listeners, and what clients and servers are verified by.
 
 use std::path::Path;
 
 use super::super::collect::Cx;
 use super::super::model::{self, At, Gateway};
-use super::super::settings::TlsListener;
+use super::super::settings::Entrance;
 use super::super::source::Files;
 use super::named_file;
 use crate::net::{Certificate, Connector, Roots};
 use crate::upstream::Server;
 
-/// The listeners that speak TLS.
-pub fn listeners(
-    cx: &mut Cx,
-    files: &dyn Files,
-    base: &Path,
-    gateway: &Gateway,
-) -> Vec<TlsListener> {
-    let mut listeners = Vec::new();
-    for listener in gateway.listen.iter().filter(|l| !l.value.tls.is_empty()) {
-        let tls = listener.value.tls.iter();
-        listeners.push(TlsListener {
-            address: listener.value.address,
+/// What the listeners speak and whom they believe.
+pub fn entrances(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Vec<Entrance> {
+    let mut entrances = Vec::new();
+    for At {
+        value: listener, ..
+    } in &gateway.listen
+    {
+        let tls = listener.tls.iter();
+        let roots = listener.client_roots.as_ref();
+        entrances.push(Entrance {
+            address: listener.address,
             certificates: tls
                 .filter_map(|tls| certificate(cx, files, base, tls))
                 .collect(),
+            client_roots: roots.and_then(|file| named_roots(cx, files, base, file)),
+            proxies: listener.proxies.clone(),
         });
     }
-    listeners
+    entrances
 }
 
 fn certificate(
@@ -46,6 +47,13 @@ fn certificate(
             None
         }
     }
+}
+
+fn named_roots(cx: &mut Cx, files: &dyn Files, base: &Path, file: &At<String>) -> Option<Roots> {
+    let pem = named_file(cx, files, base, file, "the certificates")?;
+    let roots = Roots::from_pem(&pem);
+    let told = |error| cx.error(file.place, format!("`{}`: {error}", file.value), None);
+    roots.map_err(told).ok()
 }
 
 /// What servers are verified by, read once.
@@ -81,7 +89,7 @@ impl<'a> Servers<'a> {
         let own = tls.and_then(|tls| tls.value.own.as_ref());
         let own = own.map(|own| certificate(cx, self.files, self.base, own));
         let roots = match named {
-            Some(file) => self.roots(cx, file),
+            Some(file) => named_roots(cx, self.files, self.base, file),
             None => self.system(cx, first),
         };
         let (roots, own) = (roots?, own.map_or(Some(None), |own| own.map(Some))?);
@@ -96,13 +104,6 @@ impl<'a> Servers<'a> {
             servers.push(of(&server.value, connector));
         }
         Some(servers)
-    }
-
-    fn roots(&self, cx: &mut Cx, file: &At<String>) -> Option<Roots> {
-        let pem = named_file(cx, self.files, self.base, file, "the certificates")?;
-        let roots = Roots::from_pem(&pem);
-        let told = |error| cx.error(file.place, format!("`{}`: {error}", file.value), None);
-        roots.map_err(told).ok()
     }
 
     fn system(&mut self, cx: &mut Cx, server: &At<model::Server>) -> Option<Roots> {

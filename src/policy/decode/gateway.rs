@@ -9,6 +9,7 @@ use super::super::settings::Logged;
 use super::super::suggest::nearest;
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
+use super::connections::{CONNECTIONS, connections};
 use super::identity::{IDENTITY, identity};
 use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE, parse_name};
 use super::limit::{LIMIT, limit};
@@ -199,6 +200,12 @@ pub static GATEWAY: Table = Table {
             "{ connect: 2s }",
         ),
         may(
+            "connections",
+            Shape::Table(&CONNECTIONS),
+            "How many connections clients may have.",
+            "{ per_ip: 200 }",
+        ),
+        may(
             "limits",
             Shape::Named(&Shape::Table(&LIMIT)),
             "Limits of every route, by name.",
@@ -283,6 +290,10 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
         timeouts: fields
             .get("timeouts")
             .map(|node| timeouts(cx, node))
+            .unwrap_or_default(),
+        connections: fields
+            .get("connections")
+            .and_then(|node| connections(cx, node))
             .unwrap_or_default(),
         limits: each(cx, fields.get("limits"), "limits", |cx, key, node| {
             limit(cx, key, node, true)

@@ -266,7 +266,7 @@ fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
         return;
     };
     if let Some(node) = fields.get("trusted_proxies") {
-        ip.trusted_proxies = believed(cx, node);
+        ip.trusted_proxies = cx.believed(node);
     }
     if let Some(parents) = fields.get("parents").and_then(|node| cx.flag(node)) {
         ip.parents = parents.value;
@@ -283,21 +283,6 @@ fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
 }
 
 /// Peers that are believed. Believing everyone is allowed, for it is right behind a firewall.
-fn believed(cx: &mut Cx, node: &Node) -> Vec<IpNet> {
-    cx.many(node, |cx, item| {
-        let net = cx.network(item)?.value;
-        if net.prefix_len() == 0 {
-            let message = format!("`{net}` believes everyone: any client can claim to be anyone");
-            cx.warn(
-                item.place,
-                message,
-                Some("name the networks of your proxies".into()),
-            );
-        }
-        Some(net)
-    })
-}
-
 fn user(cx: &mut Cx, node: &Node) -> Option<User> {
     let fields = USER.open(cx, node)?;
     let way = fields.one_of(cx, &["jwt", "header", "api_keys"])?;
@@ -361,7 +346,7 @@ fn trusted(cx: &mut Cx, fields: &Fields<'_>) -> (Option<HeaderName>, Vec<IpNet>)
         .and_then(|node| cx.header(node))
         .map(|name| name.value);
     let from = match fields.get("from") {
-        Some(node) => believed(cx, node),
+        Some(node) => cx.believed(node),
         None => {
             let message = "`header` needs `from`: the peers that may set it";
             let help =

@@ -167,6 +167,20 @@ impl Cx {
         self.many(node, |cx, item| cx.network(item).map(|net| net.value))
     }
 
+    /// Reads the networks of peers whose word on others is taken.
+    pub(super) fn believed(&mut self, node: &Node) -> Vec<IpNet> {
+        self.many(node, |cx, item| {
+            let net = cx.network(item)?.value;
+            if net.prefix_len() == 0 {
+                let message =
+                    format!("`{net}` believes everyone: any client can claim to be anyone");
+                let help = "name the networks of your proxies";
+                cx.warn(item.place, message, Some(help.into()));
+            }
+            Some(net)
+        })
+    }
+
     /// Reads a header's name.
     pub(super) fn header(&mut self, node: &Node) -> Option<At<HeaderName>> {
         self.read(node, "the name of a header", |text| {

@@ -6,7 +6,7 @@ use super::super::collect::Cx;
 use super::super::model::{Admin, At, Listener, Server, ServerTls, Tls, Upstream};
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
-use super::leaf::{ADDRESS, DURATION, PATH, parse_name};
+use super::leaf::{ADDRESS, DURATION, NETWORK, PATH, parse_name};
 use super::{Wrong, wrong};
 
 static TLS: Table = Table {
@@ -44,6 +44,18 @@ pub static LISTENER: Table = Table {
             Shape::Many(&Shape::Table(&TLS)),
             "Speaks TLS with this certificate, or with the one of several whose names the client asks for; the first is for all others.",
             "{ cert: cert.pem, key: key.pem }",
+        ),
+        may(
+            "client_roots",
+            Shape::Form(&PATH),
+            "With `tls`: asks clients for a certificate that one of these authorities, in PEM, has issued. Who shows none is served as nobody known; who shows another is not served.",
+            "clients.pem",
+        ),
+        may(
+            "proxy_protocol",
+            Shape::Many(&Shape::Form(&NETWORK)),
+            "Peers that begin each connection with a header of the PROXY protocol, version 1 or 2, and must; from others it is no request.",
+            "[10.0.0.0/8]",
         ),
     ],
 };
@@ -195,6 +207,8 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
         return Some(cx.address(node)?.map(|address| Listener {
             address,
             tls: Vec::new(),
+            client_roots: None,
+            proxies: Vec::new(),
         }));
     }
     let fields = LISTENER.open(cx, node)?;
@@ -202,7 +216,26 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
         .get("tls")
         .map_or_else(Vec::new, |node| cx.many(node, tls));
     let address = fields.get("address").and_then(|node| cx.address(node))?;
-    Some(address.map(|address| Listener { address, tls }))
+    let client_roots = fields.get("client_roots").and_then(|node| {
+        if tls.is_empty() && !fields.has("tls") {
+            let help = "add `tls: { cert: cert.pem, key: key.pem }`";
+            cx.error(
+                node.place,
+                "`client_roots` is nothing without `tls`",
+                Some(help.into()),
+            );
+        }
+        cx.text(node, "the name of a file")
+    });
+    let proxies = fields
+        .get("proxy_protocol")
+        .map_or_else(Vec::new, |node| cx.believed(node));
+    Some(address.map(|address| Listener {
+        address,
+        tls,
+        client_roots,
+        proxies,
+    }))
 }
 
 fn server_tls(cx: &mut Cx, node: &Node) -> Option<At<ServerTls>> {

@@ -1,0 +1,104 @@
+//! How many connections clients have open, in all and from each address; shared by all workers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// See the module. It holds one entry for each address with an open connection.
+#[derive(Debug, Default)]
+pub struct Occupancy {
+    open: AtomicUsize,
+    /// Told when a connection ends.
+    ended: Notify,
+    /// By address, as clients are grouped.
+    addresses: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// An open connection, counted until it is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    occupancy: Arc<Occupancy>,
+    address: Option<IpAddr>,
+}
+
+impl Occupancy {
+    /// Waits until fewer than `most` are open.
+    pub async fn room(&self, most: usize) {
+        loop {
+            let ended = self.ended.notified();
+            if self.open.load(Ordering::Relaxed) < most {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Counts a connection.
+    pub fn enter(self: &Arc<Self>) -> Seat {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Seat {
+            occupancy: self.clone(),
+            address: None,
+        }
+    }
+}
+
+impl Seat {
+    /// Counts it as one of `address` too, unless that one has `most`.
+    pub fn of(&mut self, address: IpAddr, most: usize) -> bool {
+        let mut addresses = self.occupancy.addresses.lock();
+        let open = addresses.entry(address).or_default();
+        if *open >= most {
+            return false;
+        }
+        *open += 1;
+        self.address = Some(address);
+        true
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.occupancy.open.fetch_sub(1, Ordering::Relaxed);
+        self.occupancy.ended.notify_waiters();
+        if let Some(address) = self.address {
+            let mut addresses = self.occupancy.addresses.lock();
+            if let Some(open) = addresses.get_mut(&address) {
+                *open -= 1;
+                if *open == 0 {
+                    addresses.remove(&address);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn addresses_have_so_many_each() {
+        let occupancy = Arc::new(Occupancy::default());
+        let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
+        let enter = |last| {
+            let mut seat = occupancy.enter();
+            seat.of(address(last), 2).then_some(seat)
+        };
+        let first = enter(1);
+        let seats = [enter(1), enter(2)];
+        assert!(first.is_some() && seats.iter().all(Option::is_some));
+        assert!(enter(1).is_none());
+        drop(first);
+        assert!(enter(1).is_some());
+        drop(seats);
+        assert!(occupancy.addresses.lock().is_empty());
+        assert_eq!(occupancy.open.load(Ordering::Relaxed), 0);
+    }
+}

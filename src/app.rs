@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::{self, Tickets};
-use crate::policy::{self, Diagnostic, Process, Ruleset};
+use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
-use crate::serve::listen::{self, Entrance, Share};
+use crate::serve::listen::{self, Entrance, Inherited, Share};
 use crate::serve::occupancy::Occupancy;
 use crate::serve::worker::{self, Handle, Order};
 use crate::store::{self, Memory};
@@ -83,12 +83,24 @@ pub struct App {
     /// The end of the access log.
     written: Mutex<Option<Written>>,
     addresses: Vec<SocketAddr>,
+    /// All that listen, to be passed on.
+    sockets: Mutex<Vec<TcpListener>>,
 }
 
 impl App {
     /// Loads the configuration and starts the workers.
     pub fn start(config: &Path, clock: Clock) -> Result<(App, Vec<Diagnostic>), Error> {
         let loaded = policy::load(config).map_err(Error::Policy)?;
+        App::start_on(config, loaded, clock, &mut Inherited::default())
+    }
+
+    /// The same by what has been loaded from `config`, on sockets that there may be already.
+    pub fn start_on(
+        config: &Path,
+        loaded: Loaded,
+        clock: Clock,
+        inherited: &mut Inherited,
+    ) -> Result<(App, Vec<Diagnostic>), Error> {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
@@ -119,12 +131,13 @@ impl App {
             workers: Mutex::new(Vec::new()),
             written: Mutex::new(None),
             addresses: Vec::new(),
+            sockets: Mutex::new(Vec::new()),
         };
-        app.spawn_workers()?;
+        app.spawn_workers(inherited)?;
         Ok((app, loaded.notes))
     }
 
-    fn spawn_workers(&mut self) -> Result<(), Error> {
+    fn spawn_workers(&mut self, inherited: &mut Inherited) -> Result<(), Error> {
         let count = self.process.workers;
         let mut sockets: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
         for (entrance, listen) in self.process.listen.iter().enumerate() {
@@ -132,10 +145,12 @@ impl App {
                 address: listen.address,
                 cause,
             };
-            let bound = listen::bind(listen.address, count).map_err(failed)?;
+            let bound = listen::bind(listen.address, count, inherited).map_err(failed)?;
             self.addresses.push(bound[0].local_addr().map_err(failed)?);
-            for (sockets, socket) in sockets.iter_mut().zip(bound) {
-                sockets.push((socket, entrance));
+            for (place, socket) in bound.into_iter().enumerate() {
+                let own = socket.try_clone().map_err(failed)?;
+                self.sockets.lock().push(own);
+                sockets[place % count].push((socket, entrance));
             }
         }
         let writer = Writer::start(&self.process.access_log, &self.registry);
@@ -226,7 +241,14 @@ impl App {
         self.shut_down_within(drain);
     }
 
+    /// The sockets that clients connect to, for a process that takes over.
+    pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
+        let sockets = self.sockets.lock();
+        sockets.iter().map(TcpListener::try_clone).collect()
+    }
+
     fn shut_down_within(&self, drain: Duration) {
+        self.sockets.lock().clear();
         let workers = std::mem::take(&mut *self.workers.lock());
         for worker in &workers {
             let _ = worker.orders.send(Order::Drain(drain));

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::{output, run};
 use crate::app::App;
 use crate::clock::Clock;
@@ -72,9 +74,11 @@ fn free(address: SocketAddr) -> SocketAddr {
 }
 
 fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
+    // It ends with the process.
+    let (_running, stop) = oneshot::channel();
     let admin = run::bind_admin(app.process())
         .map_err(io::Error::other)?
-        .map(|listener| run::serve_admin(app, listener))
+        .map(|listener| run::serve_admin(app, listener, stop))
         .transpose()?
         .unwrap_or(arguments.admin);
     let gateway = app.addresses()[0];

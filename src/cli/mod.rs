@@ -8,6 +8,7 @@
 mod check;
 mod demo;
 mod explain;
+mod handover;
 mod output;
 mod run;
 mod schema;

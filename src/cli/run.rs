@@ -10,12 +10,15 @@ use std::thread;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
+use super::handover::{self, Starter};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
 use crate::policy::{self, Diagnostic, Listen, Process};
-use crate::serve::{admin, listen};
+use crate::serve::admin;
+use crate::serve::listen::{self, Inherited};
 use crate::telemetry;
 
 #[derive(clap::Args)]
@@ -27,13 +30,18 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     telemetry::log_to_stderr();
-    let (app, admin) = match start(&arguments.config) {
+    let mut inherited = Inherited::from_environment();
+    let (app, admin) = match start(&arguments.config, &mut inherited) {
         Ok((app, notes, admin)) => {
             tell_all(&notes);
             (Arc::new(app), admin)
         }
         Err(error) => return refuse(&error),
     };
+    for address in inherited.left() {
+        tracing::warn!(%address, "a socket was passed that no file names; it is closed");
+    }
+    drop(inherited);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -42,18 +50,23 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// Starts the gateway once every address is known to be free: clients are taken last.
-fn start(config: &Path) -> Result<(App, Vec<Diagnostic>, Option<TcpListener>), Error> {
-    let process = policy::load(config).map_err(Error::Policy)?.process;
+fn start(
+    config: &Path,
+    inherited: &mut Inherited,
+) -> Result<(App, Vec<Diagnostic>, Option<TcpListener>), Error> {
+    let loaded = policy::load(config).map_err(Error::Policy)?;
+    let process = &loaded.process;
     for Listen { address, .. } in &process.listen {
-        listen::probe(*address).map_err(|cause| unusable(*address, "listen", cause))?;
+        if !inherited.has(*address) {
+            listen::probe(*address).map_err(|cause| unusable(*address, "listen", cause))?;
+        }
     }
-    let admin = bind_admin(&process)?;
-    let (app, notes) = App::start(config, Clock::system())?;
-    if *app.process() != process {
-        // The file changed in between.
-        drop((app, admin));
-        return start(config);
-    }
+    let passed = process.admin.and_then(|admin| inherited.take(admin).pop());
+    let admin = match passed {
+        Some(admin) => Some(admin),
+        None => bind_admin(process)?,
+    };
+    let (app, notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
     Ok((app, notes, admin))
 }
 
@@ -91,15 +104,19 @@ fn refuse(error: &Error) -> ExitCode {
     }
 }
 
-/// Serves operators, on a thread of their own; says where.
-pub fn serve_admin(app: &Arc<App>, listener: TcpListener) -> io::Result<SocketAddr> {
+/// Serves operators, on a thread of their own, until `stop` is dropped; says where.
+pub fn serve_admin(
+    app: &Arc<App>,
+    listener: TcpListener,
+    stop: oneshot::Receiver<()>,
+) -> io::Result<SocketAddr> {
     let address = listener.local_addr()?;
     let router = admin::router(app.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     thread::Builder::new().name("admin".into()).spawn(move || {
-        if let Err(error) = runtime.block_on(admin::serve(listener, router)) {
+        if let Err(error) = runtime.block_on(admin::serve(listener, router, stop)) {
             tracing::error!(%error, "the admin listener ended");
         }
     })?;
@@ -111,15 +128,21 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut replace = signal(SignalKind::user_defined2())?;
+    let mut child = signal(SignalKind::child())?;
+    let mut starter = Starter::new()?;
     // Only now, when whoever reads it may send signals.
     for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
         let scheme = if listen.tls { "https" } else { "http" };
         output::tell(format_args!("listening on {scheme}://{address}"));
     }
+    let (stop_admin, stop) = oneshot::channel();
+    let passed = admin.as_ref().map(TcpListener::try_clone).transpose()?;
     if let Some(listener) = admin {
-        let address = serve_admin(&app, listener)?;
+        let address = serve_admin(&app, listener, stop)?;
         output::tell(format_args!("admin on http://{address}"));
     }
+    handover::ready();
     let (changes, mut changed): (UnboundedSender<()>, UnboundedReceiver<()>) = unbounded_channel();
     let _watch = policy::watch(app.config().to_owned(), app.fingerprint(), move || {
         // The receiver lives as long as the process serves.
@@ -129,14 +152,33 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
         tokio::select! {
             _ = hangup.recv() => reload(&app, "SIGHUP").await,
             Some(()) = changed.recv() => reload(&app, "a changed file").await,
+            _ = replace.recv() => match sockets(&app, passed.as_ref()).and_then(|all| starter.start(all)) {
+                Ok(()) => tracing::info!("a new process takes over"),
+                Err(error) => tracing::error!(%error, "no new process; this one goes on"),
+            },
+            _ = child.recv() => starter.look(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
+    }
+    let successor = starter.successor();
+    handover::ending(successor);
+    drop(passed);
+    if successor.is_some() {
+        // From now on operators ask the new one.
+        drop(stop_admin);
     }
     tracing::info!("draining; a second signal ends at once");
     let draining = tokio::task::spawn_blocking(move || app.shut_down());
     either(draining, &mut terminate, &mut interrupt).await;
     Ok(())
+}
+
+/// All sockets that listen.
+fn sockets(app: &App, admin: Option<&TcpListener>) -> io::Result<Vec<TcpListener>> {
+    let mut sockets = app.sockets()?;
+    sockets.extend(admin.map(TcpListener::try_clone).transpose()?);
+    Ok(sockets)
 }
 
 async fn either(draining: impl Future, terminate: &mut Signal, interrupt: &mut Signal) {

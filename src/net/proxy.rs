@@ -95,7 +95,8 @@ mod tests {
             b"PROXY TCP4 192.0.2.256 198.51.100.1 56324 443\r\n",
             b"PROXY TCP5 192.0.2.1 198.51.100.1 56324 443\r\n",
             b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c\xc0\0\x02\x01\xc6\x33\x64\x01\xdc\x04\x01\xbb",
-            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x02\xc0\0",
+            // A length too short for its addresses, however much follows.
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x02\xc0\0\x02\x01\xc6\x33\x64\x01\xdc\x04\x01\xbb",
         ];
         for text in cases {
             assert!(parse(text).is_err(), "{text:?}");

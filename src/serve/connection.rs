@@ -38,6 +38,10 @@ const DRAIN_FOR: Duration = Duration::from_millis(500);
 /// How long a client may take to close after the gateway has.
 pub const LINGER: Duration = Duration::from_secs(2);
 
+/// How long a connection without a request goes on when the worker is about to end: a request may be
+/// under way to it, and is answered as the last one.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Serves one connection to its end.
 pub async fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
     let timeouts = worker.generation().ruleset.timeouts.clone();
@@ -67,10 +71,9 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     let believed = entrance.proxies.iter().any(|net| net.contains(&ip));
     if believed {
         match at_the_beginning(&worker, &guard, proxy::read(&mut stream)).await {
-            Some(Ok(Some(source))) => ip = source.ip().to_canonical(),
-            Some(Ok(None)) => {}
-            Some(Err(_)) => return worker.refused(Refused::ProxyHeader),
-            None => return,
+            Ok(Some(source)) => ip = source.ip().to_canonical(),
+            Ok(None) => {}
+            Err(_) => return worker.refused(Refused::ProxyHeader),
         }
     }
     let sources = &generation.ruleset.identity.ip;
@@ -107,25 +110,23 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     }
 }
 
-/// What `future` comes to, before the first request and for as long as a request's head may take; nothing
-/// when the worker is about to end.
-async fn at_the_beginning<F: Future>(
-    worker: &Worker,
-    guard: &Guard,
-    future: F,
-) -> Option<F::Output> {
+/// What `future` comes to, before the first request and for as long as a request's head may take.
+async fn at_the_beginning<F: Future>(worker: &Worker, guard: &Guard, future: F) -> F::Output {
     guard.received();
     let mut future = pin!(future);
-    let output = poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Pending if worker.draining() => Poll::Ready(None),
-        output => output.map(Some),
+    let output = poll_fn(|cx| {
+        let output = future.as_mut().poll(cx);
+        if output.is_pending() && worker.draining() {
+            guard.hurry(FAREWELL);
+        }
+        output
     });
     let output = output.await;
     guard.enter(Phase::Idle, worker.generation().ruleset.timeouts.idle);
     output
 }
 
-/// Nothing when the client is late, which ends the connection, or when the worker is about to end.
+/// Nothing when it fails. A client that is late ends the connection.
 async fn shake_hands(
     stream: TcpStream,
     offer: Offer,
@@ -137,7 +138,7 @@ async fn shake_hands(
         well: false,
     };
     let accept = Socket::accept(stream, offer);
-    let shaken = at_the_beginning(worker, guard, accept).await?.ok();
+    let shaken = at_the_beginning(worker, guard, accept).await.ok();
     counted.well = shaken.is_some();
     shaken
 }
@@ -164,7 +165,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
         let next = poll_fn(|cx| {
             let head = wire.poll_head(cx);
             if head.is_pending() && worker.draining() && wire.is_idle() {
-                return Poll::Ready(Ok(None));
+                peer.guard.hurry(FAREWELL);
             }
             head
         });

@@ -135,6 +135,12 @@ impl Guard {
         }
     }
 
+    /// The phase ends within `span`, if not sooner.
+    pub fn hurry(&self, span: Duration) {
+        let ends = self.guards.deadline(span);
+        self.phase_ends.update(|before| before.min(ends));
+    }
+
     /// Whether the connection was without a request for as long as it may be.
     pub fn has_rested(&self) -> bool {
         self.phase.get() == Phase::Rest && self.passed(&self.phase_ends)

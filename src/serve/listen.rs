@@ -53,6 +53,51 @@ impl<S> Incoming<S> {
     }
 }
 
+/// Listening sockets that the process was given when it started: by systemd, or by the process before it.
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<(SocketAddr, std::net::TcpListener)>);
+
+impl Inherited {
+    /// Those that `LISTEN_FDS` tells of: `sd_listen_fds(3)`.
+    pub fn from_environment() -> Inherited {
+        let mut passed = listenfd::ListenFd::from_env();
+        let sockets = (0..passed.len()).filter_map(|place| {
+            let socket = passed.take_tcp_listener(place).ok()??;
+            socket.set_nonblocking(true).ok()?;
+            Some((socket.local_addr().ok()?, socket))
+        });
+        Inherited(sockets.collect())
+    }
+
+    /// Whether some listen on `address`; port 0 is any.
+    pub fn has(&self, address: SocketAddr) -> bool {
+        self.0.iter().any(|(other, _)| is_on(*other, address))
+    }
+
+    /// Takes those that listen on `address`. Port 0 is any one port.
+    pub fn take(&mut self, address: SocketAddr) -> Vec<std::net::TcpListener> {
+        let first = self.0.iter().map(|(other, _)| *other);
+        let Some(chosen) = first.into_iter().find(|other| is_on(*other, address)) else {
+            return Vec::new();
+        };
+        let (taken, left) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(other, _)| *other == chosen);
+        self.0 = left;
+        let taken: Vec<_> = taken;
+        taken.into_iter().map(|(_, socket)| socket).collect()
+    }
+
+    /// Where those listen that nobody has taken.
+    pub fn left(&self) -> impl Iterator<Item = SocketAddr> {
+        self.0.iter().map(|(address, _)| *address)
+    }
+}
+
+fn is_on(other: SocketAddr, address: SocketAddr) -> bool {
+    other.ip() == address.ip() && (address.port() == 0 || other.port() == address.port())
+}
+
 /// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each
 /// would count for itself.
 pub fn probe(address: SocketAddr) -> io::Result<()> {
@@ -74,10 +119,11 @@ pub fn room() -> usize {
         limits = most;
     }
     let descriptors = limits.current.unwrap_or(u64::MAX);
-    usize::try_from(descriptors.saturating_sub(KEPT) / 2).unwrap_or(usize::MAX)
+    let kept = KEPT.min(descriptors / 4 * 3);
+    usize::try_from((descriptors - kept) / 2).unwrap_or(usize::MAX)
 }
 
-/// Descriptors for everything else.
+/// Descriptors for everything else, where there are many.
 const KEPT: u64 = 128;
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {
@@ -88,9 +134,21 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     )
 }
 
-/// One socket for each worker, all on `address`. Port 0 becomes one free port for all of them.
-pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<std::net::TcpListener>> {
-    let mut sockets: Vec<std::net::TcpListener> = Vec::with_capacity(workers);
+/// Sockets on `address` for so many workers, at least one each; those that were `inherited`, if there are any.
+/// Port 0 becomes one free port for all of them.
+pub fn bind(
+    address: SocketAddr,
+    workers: usize,
+    inherited: &mut Inherited,
+) -> io::Result<Vec<std::net::TcpListener>> {
+    let mut sockets = inherited.take(address);
+    if !sockets.is_empty() {
+        // A queue may have several readers, but none may be without one.
+        for place in 0..workers.saturating_sub(sockets.len()) {
+            sockets.push(sockets[place].try_clone()?);
+        }
+        return Ok(sockets);
+    }
     let mut address = address;
     for _ in 0..workers {
         let socket = socket(address)?;

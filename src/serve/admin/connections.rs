@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 use tower::Service as _;
 
@@ -33,18 +33,26 @@ const LAST: Duration = Duration::from_secs(10);
 /// How long nothing is accepted after an accept failed, for instance for want of file descriptors.
 const REST: Duration = Duration::from_millis(100);
 
-/// Serves connections for ever.
+/// Serves connections, new ones until `stop` is dropped.
 ///
 /// # Errors
 ///
 /// The listener cannot be used at all.
-pub async fn serve(listener: std::net::TcpListener, router: Router) -> io::Result<()> {
+pub async fn serve(
+    listener: std::net::TcpListener,
+    router: Router,
+    mut stop: oneshot::Receiver<()>,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(MOST));
     loop {
         let place = room.clone().acquire_owned().await;
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = &mut stop => break,
+        };
+        match accepted {
             Ok((stream, _)) => {
                 let router = router.clone();
                 tokio::spawn(async move {
@@ -58,6 +66,10 @@ pub async fn serve(listener: std::net::TcpListener, router: Router) -> io::Resul
             }
         }
     }
+    drop(listener);
+    // Those that are served end by themselves.
+    let _all = room.acquire_many(MOST as u32).await;
+    Ok(())
 }
 
 async fn converse(stream: TcpStream, router: Router) {

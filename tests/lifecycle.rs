@@ -1,0 +1,244 @@
+//! How a process begins and ends: sockets that are there before it, another process in its place, and what the
+//! service manager is told.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use command_fds::{CommandFdExt, FdMapping};
+use common::child::{self, Server, line_with};
+use common::{Client, Gate, SOON, Upstream, ok, soon, write};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+const OPEN: &str = "match: /**\nupstream: up\n";
+
+fn folder(upstream: &Upstream, gateway: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, upstream.address, gateway, &[("all", OPEN)]);
+    folder
+}
+
+/// What a service manager hears.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn new(folder: &Path) -> Manager {
+        let socket = UnixDatagram::bind(folder.join("notify")).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        Manager(socket)
+    }
+
+    fn command(folder: &Path) -> Command {
+        let mut command = child::command(folder, &["run", "--config", "tollgate.yaml"]);
+        command.env("NOTIFY_SOCKET", folder.join("notify"));
+        command
+    }
+
+    fn hears(&self) -> String {
+        let mut text = [0; 256];
+        let length = self.0.recv(&mut text).expect("the manager is told");
+        String::from_utf8_lossy(&text[..length]).trim().to_owned()
+    }
+
+    /// Waits until a process is in the place of another; gives its number.
+    fn hears_of_successor(&self) -> Successor {
+        assert_eq!(self.hears(), "READY=1");
+        let told = self.hears();
+        let number = told.strip_prefix("MAINPID=").expect(&told);
+        Successor(Pid::from_raw(number.parse().unwrap()).unwrap())
+    }
+}
+
+/// A process that nobody but the test ends.
+struct Successor(Pid);
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: off\n");
+    let manager = Manager::new(folder.path());
+    let mut server = Server::of(&mut Manager::command(folder.path()), false);
+    assert_eq!(manager.hears(), "READY=1");
+    assert_eq!(server.connect().get("/").status(), 200);
+    server.signal(Signal::TERM);
+    assert_eq!(manager.hears(), "STOPPING=1");
+    assert_eq!(server.ended(), Some(0));
+}
+
+/// `sd_listen_fds(3)`: sockets that the manager listens on, and what waits in them since before the start.
+#[test]
+fn sockets_may_be_there_already() {
+    let upstream = Upstream::plain();
+    let sockets = [0, 0, 0].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [clients, admin, other] = sockets.each_ref().map(|s| s.local_addr().unwrap());
+    let folder = folder(&upstream, &format!("admin: {admin}\n"));
+    let file = folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace("listen: 127.0.0.1:0", &format!("listen: {clients}"));
+    std::fs::write(&file, text).unwrap();
+    let mut early = Client::connect(clients);
+    early.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
+    let mapped = (3..).zip(sockets).map(|(child_fd, socket)| FdMapping {
+        parent_fd: OwnedFd::from(socket),
+        child_fd,
+    });
+    let mut command = child::command(folder.path(), &["run", "--config", "tollgate.yaml"]);
+    command.env("LISTEN_FDS", "3").env("LISTEN_PID", "");
+    command.fd_mappings(mapped.collect()).unwrap();
+    let server = Server::of(&mut command, true);
+    // The command keeps the test's own ends.
+    drop(command);
+    assert_eq!((server.address, server.admin), (clients, Some(admin)));
+    assert_eq!(early.answer().status(), 200);
+    let health = server.ask("GET", "/healthz", "");
+    assert_eq!(health.status(), 200);
+    soon("one that no file names is closed", || {
+        std::net::TcpStream::connect(other).is_err()
+    });
+}
+
+#[test]
+fn a_new_process_takes_over() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::scripted(move |mut served, report| {
+        while let Ok(request) = served.request() {
+            let slow = request.start.contains("/slow");
+            report(request);
+            if slow {
+                held.pass();
+            }
+            served.send(ok("fine"));
+        }
+    });
+    // Sockets are found again by their address, so the port is not to be any.
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let folder = folder(&upstream, &format!("admin: {free}\n"));
+    let manager = Manager::new(folder.path());
+    let mut server = Server::of(&mut Manager::command(folder.path()), true);
+    assert_eq!(manager.hears(), "READY=1");
+    let mut slow = server.connect();
+    slow.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n");
+    assert!(upstream.next().start.contains("/slow"));
+    let before = server.ask("GET", "/v1/policies", "").text();
+    // What the new process runs by is what the files say now.
+    let policy = folder.path().join("policies/all.yaml");
+    std::fs::write(
+        policy,
+        "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 5/h } }\n",
+    )
+    .unwrap();
+    server.signal(Signal::USR2);
+    let successor = manager.hears_of_successor();
+    soon("operators ask the new one", || {
+        let now = server.ask("GET", "/v1/policies", "").text();
+        now != before && now.contains("few")
+    });
+    assert_eq!(
+        server.connect().get("/").status(),
+        200,
+        "on the same address"
+    );
+    gate.open();
+    assert_eq!(slow.answer().text(), "fine", "what was under way ends well");
+    assert_eq!(server.ended(), Some(0));
+    assert_eq!(server.connect().get("/").status(), 200);
+    drop(successor);
+    soon("nobody listens any more", || {
+        std::net::TcpStream::connect(server.address).is_err()
+    });
+}
+
+/// A new process that cannot serve changes nothing.
+#[test]
+fn a_new_process_that_fails_is_no_end() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: off\n");
+    let mut server = Server::start(folder.path(), false);
+    let file = folder.path().join("tollgate.yaml");
+    let good = std::fs::read_to_string(&file).unwrap();
+    for _ in 0..3 {
+        std::fs::write(&file, format!("{good}nonsense: 1\n")).unwrap();
+        server.signal(Signal::USR2);
+        line_with(&server.err, "this one goes on");
+        assert_eq!(server.connect().get("/").status(), 200);
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended(), Some(0));
+}
+
+/// Clients notice nothing of many processes in a row: none is refused, none is cut off.
+#[test]
+fn hand_over_under_load() {
+    const TIMES: usize = 10;
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: off\n");
+    let manager = Manager::new(folder.path());
+    let mut server = Server::of(&mut Manager::command(folder.path()), false);
+    assert_eq!(manager.hears(), "READY=1");
+    let address = server.address;
+    let stop = Arc::new(AtomicBool::new(false));
+    let served = Arc::new(AtomicUsize::new(0));
+    let clients: Vec<_> = (0..4)
+        .map(|number| {
+            let (stop, served) = (stop.clone(), served.clone());
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    requests(address, number % 2 == 0, &stop, &served);
+                }
+            })
+        })
+        .collect();
+    let mut running = None;
+    for _ in 0..TIMES {
+        let before = served.load(Ordering::Relaxed);
+        soon("clients are served", || {
+            served.load(Ordering::Relaxed) > before + 50
+        });
+        match &running {
+            None => server.signal(Signal::USR2),
+            Some(Successor(process)) => kill_process(*process, Signal::USR2).unwrap(),
+        }
+        // It is not the test's to end any more.
+        std::mem::forget(running.replace(manager.hears_of_successor()));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("no request fails");
+    }
+    assert_eq!(server.ended(), Some(0));
+}
+
+/// Sends requests over one connection until the gateway says that it ends; or one connection for each.
+fn requests(address: SocketAddr, keep: bool, stop: &AtomicBool, served: &AtomicUsize) {
+    let mut client = Client::connect(address);
+    while !stop.load(Ordering::Relaxed) {
+        let answer = client.get("/");
+        assert_eq!(answer.status(), 200);
+        served.fetch_add(1, Ordering::Relaxed);
+        if !keep || answer.field("connection") == Some("close") {
+            return;
+        }
+    }
+}

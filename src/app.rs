@@ -28,6 +28,7 @@ use crate::serve::occupancy::Occupancy;
 use crate::serve::worker::{self, Handle, Order};
 use crate::store::{self, Memory};
 use crate::telemetry::{Label, Metric, Registry};
+use crate::upstream::Servers;
 
 /// Why the gateway could not start or take new policies.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,8 @@ pub struct App {
     running: RwLock<Running>,
     /// One reload at a time.
     reloading: Mutex<()>,
+    /// One scrape at a time.
+    scraping: Mutex<()>,
     workers: Mutex<Vec<Handle>>,
     /// The end of the access log.
     written: Mutex<Option<Written>>,
@@ -113,6 +116,7 @@ impl App {
         let tickets = tls::tickets()?;
         let running = Running {
             entrances: entrances(&process, &ruleset, &tickets, &[])?,
+            upstreams: upstreams(&ruleset, &[], &clock),
             ruleset,
             admission,
             keyer: keyer.clone(),
@@ -128,6 +132,7 @@ impl App {
             registry,
             running: RwLock::new(running),
             reloading: Mutex::new(()),
+            scraping: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
             written: Mutex::new(None),
             addresses: Vec::new(),
@@ -199,10 +204,11 @@ impl App {
             let _one = self.reloading.lock();
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
             let ruleset = Arc::new(loaded.ruleset);
-            let admission = self.running.read().admission.with_rules(&ruleset.rules)?;
-            let before = &self.running.read().entrances.clone();
+            let before = self.running();
+            let admission = before.admission.with_rules(&ruleset.rules)?;
             let running = Running {
-                entrances: entrances(&self.process, &ruleset, &self.tickets, before)?,
+                entrances: entrances(&self.process, &ruleset, &self.tickets, &before.entrances)?,
+                upstreams: upstreams(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
                 keyer: self.keyer.clone(),
@@ -328,8 +334,47 @@ impl App {
         self.registry
             .counter(Metric::StoreSketched, &[])
             .absolute(usage.sketched);
+        // No other scrape may see what is there only in part.
+        let _one = self.scraping.lock();
+        self.count_servers();
         self.registry.render()
     }
+
+    fn count_servers(&self) {
+        let gauges = [Metric::ServerUp, Metric::ServerOpen];
+        for gauge in gauges {
+            self.registry.forget(gauge);
+        }
+        for servers in &self.running.read().upstreams {
+            for (server, known) in servers.all().iter().enumerate() {
+                let upstream = (Label::Upstream, servers.settings.name.as_str());
+                let labels = [upstream, (Label::Server, &*known.name)];
+                let up = servers.state(server, self.clock.now()).is_asked();
+                let values = [f64::from(u8::from(up)), f64::from(known.health.open())];
+                for (gauge, value) in gauges.into_iter().zip(values) {
+                    self.registry.gauge(gauge, &labels).set(value);
+                }
+                let counts = [
+                    (Metric::ServerEjections, known.health.ejections()),
+                    (Metric::ServerCheckFailures, known.health.failed_checks()),
+                ];
+                for (metric, count) in counts {
+                    self.registry.counter(metric, &labels).absolute(count);
+                }
+            }
+        }
+    }
+}
+
+/// What is known of each upstream's servers, those of `before` that stay included.
+fn upstreams(ruleset: &Ruleset, before: &[Arc<Servers>], clock: &Clock) -> Vec<Arc<Servers>> {
+    let settings = ruleset.upstreams.iter();
+    let servers = settings.map(|settings| {
+        let same = |other: &&Arc<Servers>| other.settings.name == settings.name;
+        let before = before.iter().find(same);
+        Servers::new(settings.clone(), before, clock.now())
+    });
+    servers.collect()
 }
 
 /// What the listeners that there are speak by `ruleset`; one that it does not name, or that it would have

@@ -272,7 +272,7 @@ fn what_reaches_no_upstream_costs_nothing() {
     let limit = "units: { key: ip, rate: 2/h, count: cost header x-cost }";
     let site = Site::start(&upstreams, &[limit], Upstream::plain());
     for _ in 0..5 {
-        assert_eq!(site.get("").status(), 502);
+        assert_eq!(site.get("").status(), 503);
     }
 }
 

@@ -161,13 +161,13 @@ fn a_server_that_is_not_believed_gets_nothing() {
     ] {
         let files = [("ca.pem", &*own.pem), ("other.pem", &*other.pem)];
         let gateway = start(server, tls, &files);
-        assert_eq!(gateway.connect().get("/").status(), 502, "{tls}");
+        assert_eq!(gateway.connect().get("/").status(), 503, "{tls}");
     }
     // A server that speaks no TLS is not asked in plain text either.
     let plain = Upstream::plain();
     let server = format!("https://{}", plain.address);
     let gateway = start(&server, ", tls: { roots: ca.pem }", &[("ca.pem", &own.pem)]);
-    assert_eq!(gateway.connect().get("/").status(), 502);
+    assert_eq!(gateway.connect().get("/").status(), 503);
     assert!(plain.drain().is_empty());
 }
 

@@ -119,6 +119,7 @@ fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
     let running = Running {
         ruleset,
         admission,
+        upstreams: Vec::new(),
         keyer: Keyer::random(),
         entrances: [].into(),
     };

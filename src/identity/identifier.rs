@@ -300,7 +300,19 @@ impl Identifier {
     /// The key of a limit that counts by `parts`: of those, the ones that are known. Nothing when
     /// none is. The order of `parts` does not matter.
     pub fn key(&self, who: &Who, parts: &[Identity]) -> Option<Fingerprint> {
-        let mut mixer = self.keyer.mix();
+        self.key_under(&self.keyer, who, parts)
+    }
+
+    /// What chooses a server by `parts`: as [`Identifier::key`], but not secret, so that ip, user and plan
+    /// choose the same in every gateway.
+    pub fn placement(&self, who: &Who, parts: &[Identity]) -> Option<u64> {
+        let Fingerprint(key) = self.key_under(&Keyer::new([0; 16]), who, parts)?;
+        // Each half is as good as the whole.
+        Some(key as u64)
+    }
+
+    fn key_under(&self, keyer: &Keyer, who: &Who, parts: &[Identity]) -> Option<Fingerprint> {
+        let mut mixer = keyer.mix();
         for identity in Identity::ALL
             .into_iter()
             .filter(|identity| parts.contains(identity))

@@ -10,6 +10,7 @@ use super::tree::Place;
 use crate::limit::Identity;
 use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
+use crate::upstream::Balance;
 
 mod limit;
 
@@ -81,10 +82,20 @@ fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
         for (index, server) in upstream.servers.iter().enumerate() {
             if upstream.servers[..index.min(256)]
                 .iter()
-                .any(|other| other.value == server.value)
+                .any(|other| other.value.is(&server.value))
             {
                 let message = format!("upstream `{}` has this server twice", upstream.name.value);
                 cx.warn(server.place, message, Some("remove one of them".into()));
+            }
+        }
+        if let Some(At {
+            value: Balance::Hash(identities),
+            place,
+        }) = &upstream.balance
+        {
+            for &value in identities {
+                let place = *place;
+                configured(cx, gateway, &At { value, place });
             }
         }
     }

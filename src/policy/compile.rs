@@ -16,6 +16,7 @@ use crate::upstream;
 
 mod identity;
 mod tls;
+mod upstreams;
 
 /// Bytes of counts in memory when nothing is said.
 const STORE_BUDGET: usize = 256 * 1024 * 1024;
@@ -45,7 +46,7 @@ pub fn compile(
     let identity = identity::compile(cx, files, base, gateway);
     let entrances = tls::entrances(cx, files, base, gateway);
     let timeouts = timeouts(&gateway.timeouts);
-    let upstreams = upstreams(cx, files, base, gateway, &timeouts);
+    let upstreams = upstreams::compile(cx, files, base, gateway, &timeouts);
     if cx.failed() {
         return None;
     }
@@ -176,28 +177,9 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
         connect: or(written.connect, 2),
         first_byte: or(written.first_byte, 60),
         tunnel: or(written.tunnel, 3600),
+        total: written.total,
         drain: or(written.drain, 30),
     }
-}
-
-fn upstreams(
-    cx: &mut Cx,
-    files: &dyn Files,
-    base: &Path,
-    gateway: &Gateway,
-    timeouts: &Timeouts,
-) -> Vec<upstream::Settings> {
-    let mut servers = tls::Servers::new(files, base);
-    let mut settings = |written: &model::Upstream| {
-        Some(upstream::Settings {
-            name: written.name.value.clone(),
-            servers: servers.of(cx, written)?,
-            connect: written.connect.unwrap_or(timeouts.connect),
-            first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
-            idle: written.idle.unwrap_or(timeouts.idle),
-        })
-    };
-    gateway.upstreams.iter().filter_map(&mut settings).collect()
 }
 
 /// The limits of the running policies as they come to be.

@@ -1,6 +1,7 @@
 //! From trees to the model: what was written, field by field. Every field is looked at, whatever is
 //! wrong with its neighbours.
 
+mod balance;
 mod connections;
 mod gateway;
 mod identity;

@@ -13,6 +13,7 @@ use super::tree::Place;
 use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, Identity, Name, Rate};
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
+use crate::upstream::{Balance, Bounds};
 
 /// Something and where it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +113,53 @@ pub struct Upstream {
     pub servers: Vec<At<Server>>,
     /// How those that speak TLS are spoken to.
     pub tls: Option<At<ServerTls>>,
+    /// Which of them is next.
+    pub balance: Option<At<Balance>>,
+    /// How they are asked whether they are well.
+    pub health: Option<Health>,
+    /// When one is left alone.
+    pub eject: Eject,
+    /// In what time one that comes back gets its full share.
+    pub slow_start: Option<Duration>,
+    /// Most requests at a time.
+    pub bounds: Bounds,
     /// To connect.
     pub connect: Option<Duration>,
     /// To the first byte of an answer.
     pub first_byte: Option<Duration>,
     /// How long an unused connection is kept.
     pub idle: Option<Duration>,
+    /// To the end of an answer.
+    pub total: Option<Duration>,
+}
+
+/// How servers are asked whether they are well.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// For what; a connection is enough when absent.
+    pub path: Option<String>,
+    /// How often.
+    pub every: Option<Duration>,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// Failures in a row that take a server out.
+    pub fall: Option<u32>,
+    /// Successes in a row that bring it back.
+    pub rise: Option<u32>,
+}
+
+/// When a server is left alone.
+#[derive(Clone, Copy, Debug)]
+pub enum Eject {
+    /// Never.
+    Off,
+    /// When requests to it fail; what is not said is absent.
+    On {
+        /// Failures in a row.
+        after: Option<u32>,
+        /// For how long the first time.
+        span: Option<Duration>,
+    },
 }
 
 /// One server.
@@ -129,6 +171,15 @@ pub struct Server {
     pub port: u16,
     /// Whether TLS is spoken to it.
     pub tls: bool,
+    /// Its share beside those of the others.
+    pub weight: u32,
+}
+
+impl Server {
+    /// Whether both are the same server, whatever their weights.
+    pub fn is(&self, other: &Server) -> bool {
+        self.host == other.host && self.port == other.port && self.tls == other.tls
+    }
 }
 
 /// How servers are spoken to under TLS.
@@ -266,6 +317,8 @@ pub struct Timeouts {
     pub first_byte: Option<Duration>,
     /// Between two pieces after a change of protocol.
     pub tunnel: Option<Duration>,
+    /// To the end of the answer.
+    pub total: Option<Duration>,
     /// For running requests at the end.
     pub drain: Option<Duration>,
 }

@@ -141,6 +141,8 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// Between two pieces of what passes after a change of protocol, either way.
     pub tunnel: Duration,
+    /// From the forwarding of a request to the end of its answer, where that has a bound.
+    pub total: Option<Duration>,
     /// For running requests when the process is told to stop.
     pub drain: Duration,
 }

@@ -147,13 +147,21 @@ fn describe(why: &Why) -> (StatusCode, String) {
             "The request body broke off.".into(),
         ),
         Why::Upstream(error) => match error {
-            upstream::Error::ConnectTimeout { .. } | upstream::Error::FirstByteTimeout { .. } => (
+            upstream::Error::FirstByteTimeout { .. } | upstream::Error::TotalTimeout { .. } => (
                 StatusCode::GATEWAY_TIMEOUT,
                 "The upstream did not answer in time.".into(),
             ),
-            upstream::Error::Connect { .. } => (
-                StatusCode::BAD_GATEWAY,
+            upstream::Error::ConnectTimeout { .. } | upstream::Error::Connect { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
                 "The upstream cannot be reached.".into(),
+            ),
+            upstream::Error::Unavailable { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "No server of the upstream is available.".into(),
+            ),
+            upstream::Error::Full { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The upstream has too many requests.".into(),
             ),
             upstream::Error::Exchange { .. } => (
                 StatusCode::BAD_GATEWAY,
@@ -170,6 +178,9 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
         upstream::Error::Connect { .. } => "connect failed",
         upstream::Error::Exchange { .. } => "no answer",
         upstream::Error::FirstByteTimeout { .. } => "first byte timeout",
+        upstream::Error::TotalTimeout { .. } => "total timeout",
+        upstream::Error::Unavailable { .. } => "no server available",
+        upstream::Error::Full { .. } => "too many requests",
     }
 }
 
@@ -207,9 +218,10 @@ impl From<body::Error> for Why {
         match error {
             body::Error::Idle(_) => Why::SlowBody,
             // A request's body has no other.
-            body::Error::Broken(_) | body::Error::Upstream(_) | body::Error::Silent(_) => {
-                Why::BrokenBody
-            }
+            body::Error::Broken(_)
+            | body::Error::Upstream(_)
+            | body::Error::Silent(_)
+            | body::Error::Overdue => Why::BrokenBody,
         }
     }
 }
@@ -226,9 +238,11 @@ impl From<Denied<Identified>> for Refusal {
 
 impl Failed for Refusal {
     fn ended(&self) -> Ended {
-        use upstream::Error::{Connect, ConnectTimeout};
+        use upstream::Error::{Connect, ConnectTimeout, Full, Unavailable};
         match &self.why {
-            Why::Upstream(Connect { .. } | ConnectTimeout { .. }) => Ended::Unsent,
+            Why::Upstream(
+                Connect { .. } | ConnectTimeout { .. } | Unavailable { .. } | Full { .. },
+            ) => Ended::Unsent,
             Why::Upstream(_) => Ended::Answered(describe(&self.why).0.as_u16()),
             _ => Ended::Unknown,
         }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
+use super::deadline::Deadline;
 use super::generation::Generation;
 use super::guard::Guard;
 use super::hop::clean_trailers;
@@ -33,6 +34,9 @@ pub enum Error {
     /// The upstream stopped in the middle of its answer.
     #[error("the upstream sent nothing for {0:?}")]
     Silent(Duration),
+    /// The whole request took too long.
+    #[error("the answer was not whole in time")]
+    Overdue,
 }
 
 impl From<Failure<Error>> for Error {
@@ -167,15 +171,22 @@ pub struct Relay {
     inner: Box<AnswerBody<RequestBody>>,
     guard: Rc<Guard>,
     silence: Duration,
+    deadline: Deadline,
 }
 
 impl Relay {
-    /// Lets the server say nothing for so long.
-    pub fn new(inner: AnswerBody<RequestBody>, guard: Rc<Guard>, silence: Duration) -> Relay {
+    /// Lets the server say nothing for so long, and take until `deadline` for all of it.
+    pub fn new(
+        inner: AnswerBody<RequestBody>,
+        guard: Rc<Guard>,
+        silence: Duration,
+        deadline: Deadline,
+    ) -> Relay {
         Relay {
             inner: Box::new(inner),
             guard,
             silence,
+            deadline,
         }
     }
 }
@@ -192,8 +203,12 @@ impl Body for Relay {
         if frame.is_ready() {
             self.guard.server_spoke();
         } else {
+            if self.deadline.has_passed(cx) {
+                return Poll::Ready(Some(Err(Error::Overdue)));
+            }
             let progress = self.inner.has_sent();
             if !progress && self.guard.server_late() {
+                self.inner.late();
                 return Poll::Ready(Some(Err(Error::Silent(self.silence))));
             }
             self.guard.server_waits(self.silence, progress);

@@ -13,6 +13,7 @@ use tower::Service;
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::connection::others_first;
+use super::deadline::Deadline;
 use super::generation::Generation;
 use super::hop;
 use super::identify::Identified;
@@ -74,6 +75,9 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         note,
     } = *routed.arrival;
     let pool = &generation.pools[upstream];
+    let key = pool
+        .hashes()
+        .and_then(|identities| generation.identifier.placement(&who, identities));
     let grpc = is_grpc(&head.fields);
 
     let claims = Claims {
@@ -102,6 +106,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     }
     let attempt = Attempt {
         pool,
+        key,
         source: &source,
         generation: &generation,
         peer: &peer,
@@ -199,6 +204,8 @@ fn append(fields: &mut Fields, name: &str, element: &[u8]) {
 
 struct Attempt<'a> {
     pool: &'a Rc<Pool>,
+    /// What chooses the server, if something does.
+    key: Option<u64>,
     source: &'a Source,
     generation: &'a Rc<Generation>,
     peer: &'a Peer,
@@ -211,26 +218,31 @@ impl Attempt<'_> {
     /// have closed in the meantime.
     async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
         others_first().await;
-        let connection = self.pool.checkout(false).await.map_err(Why::Upstream)?;
-        let mut exchange = Exchange::new(connection, asked, body);
+        let mut deadline = Deadline::new(self.pool.settings().total);
+        let connection = deadline.before(self.pool.checkout(self.key)).await;
+        let connection = connection.unwrap_or_else(|| Err(self.overdue()));
+        let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
         loop {
-            match self.head(&mut exchange).await {
+            match self.head(&mut exchange, &mut deadline).await {
                 Ok(head) => {
                     let mut silence = self.pool.settings().first_byte;
                     if head.status == SWITCHED {
                         agreed(&exchange, asked.upgrade.as_deref(), &head)?;
                         silence = self.generation.ruleset.timeouts.tunnel;
+                        deadline = Deadline::new(None);
                         let generation = self.generation.clone();
                         exchange.tunnel(RequestBody::tunnel(self.source, generation));
                     }
                     let body = exchange.into_body(self.peer.coarse());
-                    let body = Relay::new(body, self.source.guard().clone(), silence);
+                    let guard = self.source.guard().clone();
+                    let body = Relay::new(body, guard, silence, deadline);
                     return Ok(Answer { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
-                    if exchange.may_repeat() =>
+                    if exchange.may_repeat() && self.pool.may_retry() =>
                 {
-                    match self.pool.checkout(true).await {
+                    let connection = deadline.before(self.pool.checkout_fresh(self.key)).await;
+                    match connection.unwrap_or_else(|| Err(self.overdue())) {
                         Ok(connection) => exchange.repeat(asked, connection),
                         // The first server may have seen the request.
                         Err(_) if exchange.has_begun() => return Err(why),
@@ -242,7 +254,19 @@ impl Attempt<'_> {
         }
     }
 
-    async fn head(&self, exchange: &mut Exchange<RequestBody>) -> Result<AnswerHead, Why> {
+    fn overdue(&self) -> upstream::Error {
+        let settings = self.pool.settings();
+        upstream::Error::TotalTimeout {
+            upstream: settings.name.clone(),
+            after: settings.total.unwrap_or_default(),
+        }
+    }
+
+    async fn head(
+        &self,
+        exchange: &mut Exchange<RequestBody>,
+        deadline: &mut Deadline,
+    ) -> Result<AnswerHead, Why> {
         if self.note.wants_server() {
             self.note.server.replace(Some(exchange.server().to_owned()));
         }
@@ -274,6 +298,9 @@ impl Attempt<'_> {
                     exchange.go_on();
                     continue;
                 }
+                if deadline.has_passed(cx) {
+                    return Poll::Ready(None);
+                }
                 let progress = exchange.has_sent();
                 if !progress && guard.server_late() {
                     return Poll::Ready(None);
@@ -283,7 +310,10 @@ impl Attempt<'_> {
             }
         })
         .await;
-        let slow_body = guard.body_late();
+        let (slow_body, late) = (guard.body_late(), guard.server_late());
+        if result.is_none() && !slow_body && (late || exchange.is_sent()) {
+            exchange.late();
+        }
         guard.server_spoke();
         let server = || exchange.server().to_owned();
         Err(match result {
@@ -294,10 +324,11 @@ impl Attempt<'_> {
                 server: server(),
                 cause,
             }),
-            None => Why::Upstream(upstream::Error::FirstByteTimeout {
+            None if late => Why::Upstream(upstream::Error::FirstByteTimeout {
                 server: server(),
                 after,
             }),
+            None => Why::Upstream(self.overdue()),
         })
     }
 }

@@ -27,6 +27,6 @@ pub fn stack(access: Rc<Access>) -> Stack {
         .layer(IdentifyLayer)
         // Identified → Admitted, or 429: before any connection to an upstream is touched.
         .layer(ThrottleLayer)
-        // Admitted → Answer, or 502, 504.
+        // Admitted → Answer, or 502, 503, 504.
         .service(Forward)
 }

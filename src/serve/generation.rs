@@ -1,7 +1,6 @@
 //! One worker's copy of the running policies. A reload makes a new one; requests under way finish
 //! with the one they began with.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,7 +12,8 @@ use crate::clock::Clock;
 use crate::identity::{Identifier, Keyer};
 use crate::policy::Ruleset;
 use crate::telemetry::{Label, Metric, Registry};
-use crate::upstream::Pool;
+use crate::upstream::pool::Counters;
+use crate::upstream::{Pool, Servers};
 
 /// What the workers are told to run by.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Running {
     pub ruleset: Arc<Ruleset>,
     /// Their limits, known to the store.
     pub admission: Admission,
+    /// What the process knows of the servers of each upstream.
+    pub upstreams: Vec<Arc<Servers>>,
     /// The process's key for everything that is stored.
     pub keyer: Keyer,
     /// What clients meet at the listeners, in their order.
@@ -115,23 +117,22 @@ impl Generation {
         clock: &Clock,
     ) -> Generation {
         let ruleset = running.ruleset.clone();
-        let mut kept: HashMap<&str, &Rc<Pool>> = HashMap::new();
-        for pool in before.iter().flat_map(|before| &before.pools) {
-            kept.insert(&pool.settings().name, pool);
-        }
-        let pools =
-            ruleset
-                .upstreams
-                .iter()
-                .map(|settings| match kept.get(settings.name.as_str()) {
-                    Some(pool) if pool.settings() == settings => (*pool).clone(),
-                    _ => {
-                        let labels = [(Label::Upstream, settings.name.as_str())];
-                        let counter =
-                            registry.worker_counter(worker, Metric::UpstreamConnects, &labels);
-                        Pool::new(settings.clone(), clock.clone(), counter)
-                    }
-                });
+        let kept = |servers: &Arc<Servers>| {
+            let mut pools = before.iter().flat_map(|before| &before.pools);
+            let kept = pools.find(|pool| Arc::ptr_eq(pool.servers(), servers));
+            kept.cloned()
+        };
+        let pools = running.upstreams.iter().map(|servers| {
+            kept(servers).unwrap_or_else(|| {
+                let labels = [(Label::Upstream, servers.settings.name.as_str())];
+                let counter = |metric| registry.worker_counter(worker, metric, &labels);
+                let counters = Counters {
+                    connected: counter(Metric::UpstreamConnects),
+                    retried: counter(Metric::UpstreamRetries),
+                };
+                Pool::new(servers.clone(), clock.clone(), counters, worker as u64)
+            })
+        });
         let pools = pools.collect();
         let names = ruleset
             .routes

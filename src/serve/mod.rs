@@ -5,6 +5,7 @@ pub mod admin;
 pub mod answer;
 pub mod body;
 pub mod connection;
+pub mod deadline;
 pub mod explain;
 pub mod forward;
 pub mod gateway;

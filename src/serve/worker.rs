@@ -22,6 +22,7 @@ use super::listen::{Handed, Placed, Share};
 use super::occupancy::Occupancy;
 use crate::clock::Clock;
 use crate::telemetry::{Label, Metric, Registry};
+use crate::upstream::Watch;
 
 /// What a worker is told.
 pub enum Order {
@@ -164,6 +165,11 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         clock,
     } = start;
     let generation = Generation::new(&running, None, number, &registry, &clock);
+    // One worker looks after the servers for all.
+    let mut watch = (number == 0).then(Watch::default);
+    if let Some(watch) = &mut watch {
+        watch.follow(&running.upstreams, &clock);
+    }
     let access = Rc::new(Access::new(writer));
     let worker = Rc::new(Worker {
         number,
@@ -203,6 +209,9 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
                     let next =
                         Generation::new(&running, Some(&before), number, &worker.registry, &clock);
                     worker.generation.replace(Rc::new(next));
+                    if let Some(watch) = &mut watch {
+                        watch.follow(&running.upstreams, &clock);
+                    }
                     let _ = done.send(());
                 }
                 Some(Order::Drain(span)) => break span,

@@ -13,6 +13,16 @@ pub enum Metric {
     UpstreamErrors,
     /// Connections made to upstreams.
     UpstreamConnects,
+    /// Requests sent to another server or over another connection.
+    UpstreamRetries,
+    /// Whether a server is asked.
+    ServerUp,
+    /// Requests open at a server.
+    ServerOpen,
+    /// Ejections of a server.
+    ServerEjections,
+    /// Failed checks of a server.
+    ServerCheckFailures,
     /// Connections taken from clients.
     Connections,
     /// Connections closed before their first request.
@@ -57,6 +67,11 @@ impl Metric {
             Metric::RequestSeconds => "tollgate_request_seconds_total",
             Metric::UpstreamErrors => "tollgate_upstream_errors_total",
             Metric::UpstreamConnects => "tollgate_upstream_connects_total",
+            Metric::UpstreamRetries => "tollgate_upstream_retries_total",
+            Metric::ServerUp => "tollgate_upstream_server_up",
+            Metric::ServerOpen => "tollgate_upstream_server_open_requests",
+            Metric::ServerEjections => "tollgate_upstream_server_ejections_total",
+            Metric::ServerCheckFailures => "tollgate_upstream_server_check_failures_total",
             Metric::Connections => "tollgate_connections_total",
             Metric::ConnectionsRefused => "tollgate_connections_refused_total",
             Metric::Handshakes => "tollgate_tls_handshakes_total",
@@ -84,6 +99,13 @@ impl Metric {
             }
             Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
             Metric::UpstreamConnects => "Connections made to upstreams.",
+            Metric::UpstreamRetries => {
+                "Requests that went on to another server, or over another connection."
+            }
+            Metric::ServerUp => "1 if the server is asked, 0 if it is ejected or its checks fail.",
+            Metric::ServerOpen => "Requests open at the server now.",
+            Metric::ServerEjections => "Ejections of the server for requests that failed.",
+            Metric::ServerCheckFailures => "Failed checks of the server.",
             Metric::Connections => "Connections taken from clients.",
             Metric::ConnectionsRefused => {
                 "Connections closed before their first request, by reason."
@@ -109,6 +131,8 @@ impl Metric {
     pub fn kind(self) -> Kind {
         match self {
             Metric::ConnectionsOpen
+            | Metric::ServerUp
+            | Metric::ServerOpen
             | Metric::StoreBytes
             | Metric::StoreBudget
             | Metric::StoreKeys
@@ -130,6 +154,8 @@ pub enum Label {
     Limit,
     /// An upstream's name.
     Upstream,
+    /// A server of an upstream: host and port.
+    Server,
     /// Why something failed.
     Reason,
 }
@@ -142,6 +168,7 @@ impl Label {
             Label::Outcome => "outcome",
             Label::Limit => "limit",
             Label::Upstream => "upstream",
+            Label::Server => "server",
             Label::Reason => "reason",
         }
     }

@@ -131,6 +131,11 @@ impl Registry {
         }
     }
 
+    /// Forgets all series of one metric: what they were about may be gone.
+    pub fn forget(&self, metric: Metric) {
+        self.series.lock().retain(|(other, _), _| *other != metric);
+    }
+
     /// The sum of all cells of one counter.
     pub fn total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
         let labels: Labels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();

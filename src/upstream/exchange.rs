@@ -143,8 +143,33 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         self.sent = false;
     }
 
+    /// Whether all of the request has been sent that will be.
+    pub fn is_sent(&self) -> bool {
+        self.sent
+    }
+
+    /// The server took too long.
+    pub fn late(&mut self) {
+        self.connection.failed();
+    }
+
     /// Sends, and reads the answer's heads.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+        let lead = self.poll_lead(cx);
+        match &lead {
+            Poll::Ready(Ok(Lead::Final(head))) => self.connection.answered(head.status),
+            // A server may close a connection that is unused, or one whose client is slow.
+            Poll::Ready(Err(Failure::Server(_)))
+                if self.sent && (self.reader.heard || !self.connection.reused) =>
+            {
+                self.connection.failed();
+            }
+            _ => {}
+        }
+        lead
+    }
+
+    fn poll_lead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
         self.send(cx)?;
         loop {
             let inbox = &mut self.connection.link.inbox;
@@ -225,9 +250,17 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         let Some(exchange) = self.exchange.take() else {
             return;
         };
+        exchange.connection.succeeded();
         let whole = exchange.sent && exchange.failed.is_none();
         if exchange.keep && whole && exchange.connection.link.inbox.bytes.is_empty() {
             exchange.connection.release(self.now);
+        }
+    }
+
+    /// See [`Exchange::late`].
+    pub fn late(&mut self) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.late();
         }
     }
 
@@ -287,6 +320,9 @@ where
                 None
             }
             Err(failure) => {
+                if let Failure::Server(_) = failure {
+                    self.late();
+                }
                 // The next time, so that what came before it goes out first.
                 self.failure = Some(failure);
                 cx.waker().wake_by_ref();

@@ -4,58 +4,77 @@
 //! channels; measured beside nginx that made a proxied request a sixth dearer. Here both directions of
 //! an exchange run in the request's own task.
 //!
-//! | file | what it is |
-//! |---|---|
-//! | `pool` | the unused connections of one worker |
-//! | `exchange` | one request and its answer |
-//! | `upload` | the request as bytes |
-//! | `answer` | the head of the answer |
+//! | file | what it is | one for each |
+//! |---|---|---|
+//! | `settings` | what is configured | upstream |
+//! | `servers` | what is known of an upstream's servers | upstream |
+//! | `health` | whether a server may be asked | server |
+//! | `addresses` | where a server is | server |
+//! | `gate` | says at once that no server takes connections | upstream |
+//! | `watch` | checks of servers, looking up of names | process |
+//! | `balance` | which server is next | worker and upstream |
+//! | `budget` | how many requests are sent twice | worker and upstream |
+//! | `pool` | the unused connections | worker and upstream |
+//! | `exchange` | one request and its answer | request |
+//! | `upload` | the request as bytes | request |
+//! | `answer` | the head of the answer | request |
 
+pub mod addresses;
 pub mod answer;
+pub mod balance;
+pub mod budget;
 pub mod exchange;
+pub mod gate;
+pub mod health;
 pub mod pool;
+pub mod servers;
+pub mod settings;
 pub mod upload;
-
-use std::time::Duration;
-
-use crate::net::Connector;
+pub mod watch;
 
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
 pub use pool::{Connection, Error, Pool};
+pub use servers::Servers;
+pub use settings::{Balance, Bounds, Check, Eject, Server, Settings};
+pub use watch::Watch;
 
-/// One upstream: servers that can stand in for each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// What policies call it.
-    pub name: String,
-    /// Its servers, taken in turn.
-    pub servers: Vec<Server>,
-    /// How long to wait for a connection.
-    pub connect: Duration,
-    /// How long to wait for the first byte of an answer.
-    pub first_byte: Duration,
-    /// How long an unused connection is kept.
-    pub idle: Duration,
-}
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-    /// How TLS is spoken to it, if it is.
-    pub tls: Option<Connector>,
-}
+    use super::*;
 
-impl Server {
-    /// `host:port`, an IPv6 address in brackets: the `Host` of requests that have none.
-    pub fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
+    /// A server of no special kind.
+    pub fn server(host: &str, port: u16) -> Server {
+        Server {
+            host: host.into(),
+            port,
+            tls: None,
+            weight: 1,
+        }
+    }
+
+    /// An upstream of so many servers that no test connects to.
+    pub fn settings(servers: usize) -> Settings {
+        let ports = 9_001_u16..;
+        Settings {
+            name: "up".into(),
+            servers: ports
+                .take(servers)
+                .map(|port| server("10.0.0.1", port))
+                .collect(),
+            balance: Balance::default(),
+            check: None,
+            eject: Some(Eject {
+                after: 3,
+                span: Duration::from_secs(10),
+            }),
+            slow_start: None,
+            bounds: Bounds::default(),
+            connect: Duration::from_secs(2),
+            first_byte: Duration::from_secs(60),
+            idle: Duration::from_secs(60),
+            total: None,
         }
     }
 }

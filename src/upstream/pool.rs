@@ -1,20 +1,27 @@
-//! One worker's connections to one upstream: servers by round robin, the connection used last is
-//! used first. Nothing here is shared between workers.
+//! One worker's connections to one upstream: the connection used last is used first. Which server is
+//! next, `balance` says; how a request ends is told to `servers`, which all workers share.
 //!
 //! Bound: [`MAX_IDLE`] unused connections for each worker and server.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use http::StatusCode;
+use smallvec::SmallVec;
 
-use super::{Server, Settings};
+use super::balance::{Balancer, View};
+use super::budget::Budget;
+use super::servers::{Bound, Servers};
+use super::{Balance, Settings};
 use crate::clock::{Clock, Nanos};
 use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Outbox};
+use crate::limit::Identity;
 use crate::net::Socket;
 
 /// Unused connections kept for each server.
@@ -55,21 +62,49 @@ pub enum Error {
         /// How long was allowed.
         after: Duration,
     },
+    /// The answer was not there within the time that the whole request may take.
+    #[error("{upstream} gave no answer within {after:?}")]
+    TotalTimeout {
+        /// Which upstream.
+        upstream: String,
+        /// How long was allowed.
+        after: Duration,
+    },
+    /// No server may be asked.
+    #[error("no server of {upstream} is available")]
+    Unavailable {
+        /// Which upstream.
+        upstream: String,
+    },
+    /// It has as many requests as it may have.
+    #[error("{upstream} has {most} requests {what}")]
+    Full {
+        /// Which upstream.
+        upstream: String,
+        /// "open", or "waiting for a connection".
+        what: &'static str,
+        /// How many it may have.
+        most: u32,
+    },
 }
 
 /// The connections of one worker to one upstream.
 pub struct Pool {
-    settings: Settings,
-    servers: Vec<ServerPool>,
-    next: Cell<usize>,
+    servers: Arc<Servers>,
+    balancer: Balancer,
+    budget: Budget,
+    /// Unused connections, by server.
+    idle: Vec<RefCell<Vec<Idle>>>,
     clock: Clock,
-    connected: metrics::Counter,
+    counters: Counters,
 }
 
-struct ServerPool {
-    server: Server,
-    name: String,
-    idle: RefCell<Vec<Idle>>,
+/// What one worker counts of one upstream.
+pub struct Counters {
+    /// Connections made.
+    pub connected: metrics::Counter,
+    /// Requests that went on to another server, or over another connection.
+    pub retried: metrics::Counter,
 }
 
 struct Idle {
@@ -82,138 +117,291 @@ pub struct Link {
     pub(super) socket: Socket,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
+    address: SocketAddr,
 }
 
 /// A connection checked out of a pool. Give it back with [`Connection::release`] once the answer
 /// has been read; dropping it closes it.
 pub struct Connection {
-    pool: Rc<Pool>,
-    server: usize,
+    lease: Lease,
     pub(super) link: Link,
     /// It has carried a request before, so the server may have closed it unseen.
     pub reused: bool,
 }
 
+/// A request that counts as open at a server, however it ends.
+struct Lease {
+    pool: Rc<Pool>,
+    server: usize,
+    /// The request failed, so that nothing that follows is a success.
+    failed: bool,
+}
+
+/// Servers tried for one request.
+type Tried = SmallVec<[usize; 8]>;
+
 impl Pool {
-    /// No connection is made yet.
-    pub fn new(settings: Settings, clock: Clock, connected: metrics::Counter) -> Rc<Pool> {
-        let servers = settings.servers.iter().map(|server| ServerPool {
-            server: server.clone(),
-            name: server.authority(),
-            idle: RefCell::new(Vec::new()),
-        });
-        let servers = servers.collect();
+    /// No connection is made yet. Pools of different `seed` begin at different servers.
+    pub fn new(servers: Arc<Servers>, clock: Clock, counters: Counters, seed: u64) -> Rc<Pool> {
         Rc::new(Pool {
-            settings,
+            balancer: Balancer::new(&servers.settings, seed),
+            budget: Budget::new(clock.now()),
+            idle: servers.all().iter().map(|_| RefCell::default()).collect(),
             servers,
-            next: Cell::new(0),
             clock,
-            connected,
+            counters,
         })
     }
 
-    /// What the pool was made from.
+    /// What is configured.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.servers.settings
     }
 
-    /// A connection to the server whose turn it is, an unused one if there is one. A server that
-    /// cannot be reached is passed over once for each of the others.
-    pub async fn checkout(self: &Rc<Self>, fresh: bool) -> Result<Connection, Error> {
-        let first = self.turn();
+    /// What all workers know of its servers.
+    pub fn servers(&self) -> &Arc<Servers> {
+        &self.servers
+    }
+
+    /// What requests are spread by, if by a key.
+    pub fn hashes(&self) -> Option<&[Identity]> {
+        match &self.settings().balance {
+            Balance::Hash(identities) => Some(identities),
+            Balance::RoundRobin | Balance::LeastRequests => None,
+        }
+    }
+
+    /// A connection for a new request, an unused one if there is one. Each server that may be asked is
+    /// tried once; nothing has been sent to those that cannot be reached.
+    pub async fn checkout(self: &Rc<Self>, key: Option<u64>) -> Result<Connection, Error> {
+        self.budget.earn();
+        let fresh = self.budget.is_low();
+        self.find(key, fresh).await
+    }
+
+    /// Whether a request that may be repeated may also be repeated for the sake of the servers.
+    pub fn may_retry(&self) -> bool {
+        self.budget.spend(self.clock.now())
+    }
+
+    /// A new connection for a request that is repeated.
+    pub async fn checkout_fresh(self: &Rc<Self>, key: Option<u64>) -> Result<Connection, Error> {
+        self.counters.retried.increment(1);
+        self.find(key, true).await
+    }
+
+    async fn find(self: &Rc<Self>, key: Option<u64>, fresh: bool) -> Result<Connection, Error> {
+        let mut tried = Tried::new();
+        let mut admitted = None;
         let mut last = None;
-        for step in 0..self.servers.len() {
-            let server = (first + step) % self.servers.len();
-            if !fresh && let Some(idle) = self.idle(server) {
-                return Ok(self.connection(server, idle.link, true));
+        while let Some(server) = self.next(key, &tried) {
+            let lease = self.lease(server)?;
+            if !fresh && let Some(link) = self.idle(server) {
+                return Ok(Connection {
+                    lease,
+                    link,
+                    reused: true,
+                });
+            }
+            tried.push(server);
+            if !*admitted.get_or_insert_with(|| self.admits()) {
+                continue;
+            }
+            if last.is_some() {
+                self.counters.retried.increment(1);
             }
             match self.connect(server).await {
-                Ok(socket) => {
-                    let link = Link {
-                        socket,
-                        inbox: Inbox::default(),
-                        outbox: Outbox::default(),
-                    };
-                    return Ok(self.connection(server, link, false));
+                Ok(link) => {
+                    return Ok(Connection {
+                        lease,
+                        link,
+                        reused: false,
+                    });
                 }
+                Err(full @ Error::Full { .. }) => return Err(full),
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| Error::Connect {
-            server: self.settings.name.clone(),
-            cause: io::Error::other("the upstream has no servers"),
+        if last.is_some() {
+            self.servers.gate().shut(self.clock.now());
+        }
+        Err(last.unwrap_or_else(|| Error::Unavailable {
+            upstream: self.settings().name.clone(),
         }))
+    }
+
+    /// Whether servers may be asked for connections.
+    fn admits(&self) -> bool {
+        let patience = self.settings().connect;
+        self.servers.gate().admits(self.clock.now(), patience)
+    }
+
+    fn next(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
+        let view = Seen { pool: self, tried };
+        self.balancer.next(key, tried.is_empty(), &view)
+    }
+
+    fn full(&self, what: &'static str, most: u32) -> Error {
+        Error::Full {
+            upstream: self.settings().name.clone(),
+            what,
+            most,
+        }
     }
 
     /// What to call the upstream in a request that names no host: its first server.
     pub fn host(&self) -> &str {
-        self.servers.first().map_or("", |server| &server.name)
+        let first = self.servers.all().first();
+        first.map_or("", |server| &server.name)
     }
 
-    fn turn(&self) -> usize {
-        let turn = self.next.get();
-        self.next.set((turn + 1) % self.servers.len().max(1));
-        turn
-    }
-
-    fn connection(self: &Rc<Self>, server: usize, link: Link, reused: bool) -> Connection {
-        Connection {
+    fn lease(self: &Rc<Self>, server: usize) -> Result<Lease, Error> {
+        let entered = self.servers.enter(Bound::Open);
+        entered.map_err(|most| self.full("open", most))?;
+        self.servers.all()[server].health.opened();
+        Ok(Lease {
             pool: self.clone(),
             server,
-            link,
-            reused,
-        }
+            failed: false,
+        })
     }
 
-    fn idle(&self, server: usize) -> Option<Idle> {
-        let mut idle = self.servers[server].idle.borrow_mut();
+    fn idle(&self, server: usize) -> Option<Link> {
+        let mut idle = self.idle[server].borrow_mut();
         loop {
             let mut last = idle.pop()?;
             if last.link.socket.is_quiet() {
-                return Some(last);
+                return Some(last.link);
             }
         }
     }
 
-    async fn connect(self: &Rc<Self>, server: usize) -> Result<Socket, Error> {
-        let ServerPool { server, name, .. } = &self.servers[server];
-        let failed = |cause| Error::Connect {
-            server: name.clone(),
-            cause,
-        };
+    async fn connect(&self, server: usize) -> Result<Link, Error> {
+        let after = self.settings().connect;
+        let entered = self.servers.enter(Bound::Pending);
+        entered.map_err(|most| self.full("waiting for a connection", most))?;
+        let _pending = Pending(&self.servers);
+        let known = &self.servers.all()[server];
         let attempt = async {
-            let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
-            match &server.tls {
-                Some(tls) => Socket::connect(stream, tls).await,
-                None => Socket::new(stream),
-            }
+            let (stream, address) = known.addresses.connect().await?;
+            let socket = match &self.settings().servers[server].tls {
+                Some(tls) => Socket::connect(stream, tls).await?,
+                None => Socket::new(stream)?,
+            };
+            Ok(Link {
+                socket,
+                inbox: Inbox::default(),
+                outbox: Outbox::default(),
+                address,
+            })
         };
-        let after = self.settings.connect;
-        let socket = tokio::time::timeout(after, attempt)
-            .await
-            .map_err(|_| Error::ConnectTimeout {
-                server: name.clone(),
+        let server_name = || known.name.to_string();
+        let link = match tokio::time::timeout(after, attempt).await {
+            Ok(link) => link.map_err(|cause| Error::Connect {
+                server: server_name(),
+                cause,
+            }),
+            Err(_) => Err(Error::ConnectTimeout {
+                server: server_name(),
                 after,
-            })?
-            .map_err(failed)?;
-        self.connected.increment(1);
-        Ok(socket)
+            }),
+        };
+        match link {
+            Ok(_) => {
+                self.servers.gate().open();
+                self.counters.connected.increment(1);
+            }
+            Err(_) => self.servers.failed(server, self.clock.now()),
+        }
+        link
     }
 
-    /// Closes connections that were not used for the time allowed, or that the server has closed.
+    /// Closes connections that were not used for the time allowed, that the server has closed, or to
+    /// addresses that its name no longer stands for.
     pub fn expire(&self) {
-        let keep_since = self.clock.now().since(self.settings.idle.into());
-        for server in &self.servers {
-            let idle = &mut *server.idle.borrow_mut();
-            idle.retain_mut(|idle| idle.since >= keep_since && idle.link.socket.is_quiet());
+        let keep_since = self.clock.now().since(self.settings().idle.into());
+        for (idle, known) in self.idle.iter().zip(self.servers.all()) {
+            idle.borrow_mut().retain_mut(|idle| {
+                idle.since >= keep_since
+                    && known.addresses.has(idle.link.address)
+                    && idle.link.socket.is_quiet()
+            });
         }
+    }
+}
+
+/// A request that waits for a connection.
+struct Pending<'a>(&'a Servers);
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.leave(Bound::Pending);
+    }
+}
+
+/// The servers as one request sees them.
+struct Seen<'a> {
+    pool: &'a Pool,
+    tried: &'a Tried,
+}
+
+impl View for Seen<'_> {
+    fn is_plain(&self, server: usize) -> bool {
+        self.pool.servers.is_plain(server) && !self.tried.contains(&server)
+    }
+
+    fn share(&self, server: usize) -> u32 {
+        if self.tried.contains(&server) {
+            return 0;
+        }
+        self.pool.servers.share(server, self.pool.clock.now())
+    }
+
+    fn open(&self, server: usize) -> u32 {
+        self.pool.servers.all()[server].health.open()
+    }
+}
+
+impl Lease {
+    fn failed(&mut self) {
+        if !std::mem::replace(&mut self.failed, true) {
+            let now = self.pool.clock.now();
+            self.pool.servers.failed(self.server, now);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let servers = &self.pool.servers;
+        servers.all()[self.server].health.closed();
+        servers.leave(Bound::Open);
     }
 }
 
 impl Connection {
     /// The server at the other end.
     pub fn server(&self) -> &str {
-        &self.pool.servers[self.server].name
+        &self.lease.pool.servers.all()[self.lease.server].name
+    }
+
+    /// The request failed, and the server is to blame.
+    pub(super) fn failed(&mut self) {
+        self.lease.failed();
+    }
+
+    /// The head of the answer is there. Those of gateways in trouble are failures.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        if matches!(status.as_u16(), 502..=504) {
+            self.lease.failed();
+        }
+    }
+
+    /// The answer is there to its end.
+    pub(super) fn succeeded(&self) {
+        if !self.lease.failed {
+            self.lease.pool.servers.succeeded(self.lease.server);
+        }
     }
 
     /// Reads more; 0 at the end.
@@ -222,14 +410,14 @@ impl Connection {
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
-    pub fn release(mut self, now: Nanos) {
-        self.link.inbox.begin();
-        let mut idle = self.pool.servers[self.server].idle.borrow_mut();
+    pub fn release(self, now: Nanos) {
+        let Connection {
+            lease, mut link, ..
+        } = self;
+        link.inbox.begin();
+        let mut idle = lease.pool.idle[lease.server].borrow_mut();
         if idle.len() < MAX_IDLE {
-            idle.push(Idle {
-                link: self.link,
-                since: now,
-            });
+            idle.push(Idle { link, since: now });
         }
     }
 }

@@ -2,6 +2,7 @@
 //! that sees every byte.
 #![allow(dead_code)]
 
+pub mod backend;
 pub mod certificate;
 pub mod child;
 

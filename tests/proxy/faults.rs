@@ -11,14 +11,14 @@ use crate::common::{Gateway, Served, Upstream, ok, read_body, read_head, status}
 const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 
 #[test]
-fn an_upstream_that_cannot_be_reached_is_502() {
+fn an_upstream_that_cannot_be_reached_is_503() {
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     let gateway = Gateway::start(closed, "", &[ALL]);
     let answer = gateway.connect().get("/");
-    assert_eq!(answer.status(), 502);
+    assert_eq!(answer.status(), 503);
     let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(body["detail"], "The upstream cannot be reached.");
     assert!(

@@ -144,5 +144,6 @@ fn of(server: &model::Server, tls: Option<Connector>) -> Server {
         host: server.host.clone(),
         port: server.port,
         tls,
+        weight: server.weight,
     }
 }

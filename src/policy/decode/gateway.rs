@@ -13,7 +13,7 @@ use super::connections::{CONNECTIONS, connections};
 use super::identity::{IDENTITY, identity};
 use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE, parse_name};
 use super::limit::{LIMIT, limit};
-use super::listen::{ADMIN, LISTENER, SERVER, UPSTREAM, admin, listener, upstream, wait};
+use super::listen::{ADMIN, LISTENER, SERVER, SERVERS, UPSTREAM, admin, listener, upstream, wait};
 use super::{Wrong, wrong};
 use crate::store::Settings;
 
@@ -73,6 +73,12 @@ static TIMEOUTS: Table = Table {
             Shape::Form(&DURATION),
             "Between two pieces, either way, of a WebSocket or another protocol that a connection changed to. Default: 1h.",
             "1h",
+        ),
+        may(
+            "total",
+            Shape::Form(&DURATION),
+            "From the forwarding of a request to the end of its answer. Default: no bound.",
+            "5m",
         ),
         may(
             "drain",
@@ -175,7 +181,8 @@ pub static GATEWAY: Table = Table {
         must(
             "upstreams",
             Shape::Named(&Shape::Either(&[
-                Shape::Many(&Shape::Form(&SERVER)),
+                Shape::Form(&SERVER),
+                Shape::List(&SERVERS),
                 Shape::Table(&UPSTREAM),
             ])),
             "The servers behind, by name.",
@@ -367,6 +374,7 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
         connect: get("connect"),
         first_byte: get("first_byte"),
         tunnel: get("tunnel"),
+        total: get("total"),
         drain: fields.get("drain").and_then(|node| {
             cx.span(node, Duration::ZERO, Duration::from_secs(86_400))
                 .map(|span| span.value)

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{Admin, At, Listener, Server, ServerTls, Tls, Upstream};
+use super::super::model::{Admin, At, Eject, Listener, Server, ServerTls, Tls, Upstream};
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
+use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
 use super::leaf::{ADDRESS, DURATION, NETWORK, PATH, parse_name};
 use super::{Wrong, wrong};
+use crate::upstream::Bounds;
 
 static TLS: Table = Table {
     name: "`tls`",
@@ -87,19 +89,30 @@ pub static SERVER: Form = Form {
     doc: "A server: http://HOST[:PORT], or https:// where TLS is spoken to it.",
 };
 
-static HEALTH: Table = Table {
-    name: "`health`",
-    doc: "Asks each server whether it is well.",
+static WEIGHTED: Table = Table {
+    name: "a server",
+    doc: "A server with its weight.",
     fields: &[
-        must("path", Shape::Text, "The path to ask for.", "/healthz"),
+        must(
+            "url",
+            Shape::Form(&SERVER),
+            "Where it is.",
+            "http://10.0.0.11:8080",
+        ),
         may(
-            "every",
-            Shape::Form(&DURATION),
-            "How often. Default: 5s.",
-            "5s",
+            "weight",
+            Shape::Whole(1, MAX_WEIGHT),
+            "Its share beside those of the others. Default: 1.",
+            "2",
         ),
     ],
 };
+
+/// One of several servers.
+pub static SERVERS: Shape = Shape::Either(&[Shape::Form(&SERVER), Shape::Table(&WEIGHTED)]);
+
+/// The largest weight of a server.
+const MAX_WEIGHT: u64 = 256;
 
 static WAITS: Table = Table {
     name: "an upstream's `timeouts`",
@@ -122,6 +135,12 @@ static WAITS: Table = Table {
             Shape::Form(&DURATION),
             "How long an unused connection is kept.",
             "60s",
+        ),
+        may(
+            "total",
+            Shape::Form(&DURATION),
+            "From the forwarding of a request to the end of its answer.",
+            "5m",
         ),
     ],
 };
@@ -157,6 +176,9 @@ static SERVER_TLS: Table = Table {
     ],
 };
 
+/// The largest bound of requests.
+const MAX_REQUESTS: u64 = 1_000_000;
+
 /// An upstream with more than servers.
 pub static UPSTREAM: Table = Table {
     name: "an upstream",
@@ -164,7 +186,7 @@ pub static UPSTREAM: Table = Table {
     fields: &[
         must(
             "servers",
-            Shape::Many(&Shape::Form(&SERVER)),
+            Shape::Many(&SERVERS),
             "Its servers.",
             "[http://10.0.0.11:8080]",
         ),
@@ -182,15 +204,39 @@ pub static UPSTREAM: Table = Table {
         ),
         may(
             "balance",
-            Shape::Words(&["round_robin", "least_requests"]),
+            Shape::Either(&[Shape::Words(BALANCES), Shape::Table(&HASH)]),
             "Which server is next. Default: round_robin.",
-            "round_robin",
+            "least_requests",
         ),
         may(
             "health",
             Shape::Table(&HEALTH),
             "Asks each server whether it is well.",
             "{ path: /healthz, every: 5s }",
+        ),
+        may(
+            "eject",
+            Shape::Either(&[Shape::Words(&["off"]), Shape::Table(&EJECT)]),
+            "When a server is left alone because requests to it fail; never more than half of them. Default: after 3 failures in a row.",
+            "{ after: 3, for: 10s }",
+        ),
+        may(
+            "slow_start",
+            Shape::Form(&DURATION),
+            "In what time a server that comes back, or is new after a reload, gets its full share. Default: at once.",
+            "30s",
+        ),
+        may(
+            "max_requests",
+            Shape::Whole(1, MAX_REQUESTS),
+            "Most requests open at a time; above that the answer is 503. Default: no bound.",
+            "1000",
+        ),
+        may(
+            "max_pending",
+            Shape::Whole(1, MAX_REQUESTS),
+            "Most requests that wait for a connection at a time; above that the answer is 503. Default: no bound.",
+            "100",
         ),
         may(
             "timeouts",
@@ -308,9 +354,18 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         name,
         servers: Vec::new(),
         tls: None,
+        balance: None,
+        health: None,
+        eject: Eject::On {
+            after: None,
+            span: None,
+        },
+        slow_start: None,
+        bounds: Bounds::default(),
         connect: None,
         first_byte: None,
         idle: None,
+        total: None,
     };
     if !matches!(node.value, Value::Map(_)) {
         upstream.servers = cx.many(node, server);
@@ -332,22 +387,26 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
             "HTTP/2 to servers is not built yet: a run refuses it",
         );
     }
-    let words = [("round_robin", false), ("least_requests", true)];
-    if fields
-        .get("balance")
-        .and_then(|node| cx.word(node, &words))
-        .is_some_and(|least| least.value)
-    {
-        let message = "`balance: least_requests` has no effect yet: servers are taken in turn";
-        cx.warn(fields.place_of("balance"), message, None);
+    upstream.balance = fields.get("balance").and_then(|node| balance(cx, node));
+    upstream.health = fields.get("health").and_then(|node| health(cx, node));
+    if let Some(node) = fields.get("eject") {
+        upstream.eject = eject(cx, node);
     }
-    if let Some(node) = fields.get("health") {
-        health(cx, node);
-    }
+    upstream.slow_start = fields.get("slow_start").and_then(|node| wait(cx, node));
+    let mut most = |name| {
+        fields
+            .get(name)
+            .and_then(|node| count(cx, node, MAX_REQUESTS))
+    };
+    upstream.bounds = Bounds {
+        open: most("max_requests"),
+        pending: most("max_pending"),
+    };
     if let Some(waits) = fields.get("timeouts").and_then(|node| WAITS.open(cx, node)) {
         upstream.connect = waits.get("connect").and_then(|node| wait(cx, node));
         upstream.first_byte = waits.get("first_byte").and_then(|node| wait(cx, node));
         upstream.idle = waits.get("idle").and_then(|node| wait(cx, node));
+        upstream.total = waits.get("total").and_then(|node| wait(cx, node));
     }
     Some(upstream)
 }
@@ -358,36 +417,28 @@ pub fn wait(cx: &mut Cx, node: &Node) -> Option<Duration> {
         .map(|span| span.value)
 }
 
-fn health(cx: &mut Cx, node: &Node) {
-    cx.warn(
-        node.place,
-        "`health` has no effect yet: servers are not asked",
-        None,
-    );
-    let Some(fields) = HEALTH.open(cx, node) else {
-        return;
-    };
-    if let Some(node) = fields.get("path") {
-        cx.read(node, "a path such as /healthz", |text| {
-            let fits = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
-            fits.then_some(()).ok_or_else(|| {
-                wrong(
-                    format!("`{text}` is not a path"),
-                    "write for instance `/healthz`",
-                )
-            })
-        });
-    }
-    if let Some(node) = fields.get("every") {
-        cx.span(
-            node,
-            Duration::from_millis(100),
-            Duration::from_secs(86_400),
-        );
-    }
+/// Reads how many: 1 to `most`.
+pub fn count(cx: &mut Cx, node: &Node, most: u64) -> Option<u32> {
+    let count = cx.whole(node, 1, most)?;
+    u32::try_from(count.value).ok()
 }
 
 fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
+    if matches!(node.value, Value::Map(_)) {
+        let fields = WEIGHTED.open(cx, node)?;
+        let weight = fields
+            .get("weight")
+            .and_then(|node| count(cx, node, MAX_WEIGHT));
+        let server = fields.get("url").and_then(|node| url(cx, node))?;
+        return Some(server.map(|server| Server {
+            weight: weight.unwrap_or(1),
+            ..server
+        }));
+    }
+    url(cx, node)
+}
+
+fn url(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
     cx.read(node, "a server such as http://10.0.0.11:8080", parse_server)
 }
 
@@ -453,5 +504,6 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
         host: host.to_ascii_lowercase(),
         port,
         tls,
+        weight: 1,
     })
 }

@@ -24,6 +24,7 @@ use super::generation::Running;
 use crate::clock::Clock;
 use crate::policy::Report;
 use crate::telemetry::{Label, Metric};
+use crate::upstream::Servers;
 
 /// Most bytes of a request to the admin listener.
 const MAX_BODY: usize = 1024 * 1024;
@@ -70,6 +71,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
             "/v1/limits/{limit}/keys/{key}",
             get(keys::read).delete(keys::forget),
         )
+        .route("/v1/upstreams", get(upstreams))
         .route("/v1/explain", post(explained))
         .route("/v1/reload", post(reload))
         .route("/v1/policies", get(policies))
@@ -138,6 +140,30 @@ fn all_limits(gateway: &dyn Control) -> Vec<Value> {
 
 async fn limits(State(gateway): Gateway) -> Json<Value> {
     Json(json!({ "limits": all_limits(&*gateway) }))
+}
+
+/// Every upstream and how its servers stand.
+fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
+    let now = gateway.clock().now();
+    let describe = |servers: &Arc<Servers>| {
+        let known = servers.all().iter().enumerate();
+        let each = known.map(|(server, known)| {
+            json!({
+                "server": *known.name,
+                "weight": servers.settings.servers[server].weight,
+                "state": servers.state(server, now).as_str(),
+                "open": known.health.open(),
+                "ejections": known.health.ejections(),
+                "failed_checks": known.health.failed_checks(),
+            })
+        });
+        json!({ "upstream": servers.settings.name, "servers": each.collect::<Vec<_>>() })
+    };
+    gateway.running().upstreams.iter().map(describe).collect()
+}
+
+async fn upstreams(State(gateway): Gateway) -> Json<Value> {
+    Json(json!({ "upstreams": all_upstreams(&*gateway) }))
 }
 
 async fn explained(State(gateway): Gateway, body: String) -> Response {

@@ -1,4 +1,4 @@
-//! The page at `/`: limits and routes as plain HTML, with no request to anywhere else.
+//! The page at `/`: limits, routes and servers as plain HTML, with no request to anywhere else.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 
-use super::{Control, all_limits};
+use super::{Control, all_limits, all_upstreams};
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;\
 padding:0 1rem;color-scheme:light dark}table{border-collapse:collapse;width:100%}\
@@ -50,7 +51,27 @@ pub async fn page(State(gateway): State<Arc<dyn Control>>) -> Response {
         );
     }
     html.push_str(
+        "</tbody></table><h2>Upstreams</h2><table><thead><tr><th>Upstream<th>Server<th>State\
+         <th>Open<th>Ejections<th>Failed checks</thead><tbody>",
+    );
+    for upstream in all_upstreams(&*gateway) {
+        for server in upstream["servers"].as_array().into_iter().flatten() {
+            let text = |value: &Value| escape(value.as_str().unwrap_or_default());
+            let _ = write!(
+                html,
+                "<tr><th scope=row>{}<td>{}<td>{}",
+                text(&upstream["upstream"]),
+                text(&server["server"]),
+                text(&server["state"])
+            );
+            for count in ["open", "ejections", "failed_checks"] {
+                let _ = write!(html, "<td class=n>{}", server[count]);
+            }
+        }
+    }
+    html.push_str(
         "</tbody></table><p><a href=/metrics>metrics</a> · <a href=/v1/limits>limits</a> · \
+         <a href=/v1/upstreams>upstreams</a> · \
          <a href=/v1/policies>policies</a></p>",
     );
     let headers = [

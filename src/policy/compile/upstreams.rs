@@ -1,0 +1,72 @@
+//! The servers behind, with what holds when nothing is said.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::super::collect::Cx;
+use super::super::model::{self, Eject, Gateway};
+use super::super::settings::Timeouts;
+use super::super::source::Files;
+use super::tls::Servers;
+use crate::upstream;
+
+/// How often servers are asked whether they are well.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// How long their answer may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Failed checks in a row that take a server out, and good ones that bring it back.
+const FALL: u32 = 3;
+const RISE: u32 = 2;
+/// Failed requests in a row that eject a server.
+const EJECT_AFTER: u32 = 3;
+/// For how long, the first time.
+const EJECT_FOR: Duration = Duration::from_secs(10);
+
+/// All upstreams of the gateway file.
+pub fn compile(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &Gateway,
+    timeouts: &Timeouts,
+) -> Vec<upstream::Settings> {
+    let mut servers = Servers::new(files, base);
+    let mut settings = |written: &model::Upstream| {
+        let balance = written.balance.as_ref();
+        Some(upstream::Settings {
+            name: written.name.value.clone(),
+            servers: servers.of(cx, written)?,
+            balance: balance.map(|at| at.value.clone()).unwrap_or_default(),
+            check: written.health.as_ref().map(check),
+            eject: eject(written.eject),
+            slow_start: written.slow_start,
+            bounds: written.bounds,
+            connect: written.connect.unwrap_or(timeouts.connect),
+            first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
+            idle: written.idle.unwrap_or(timeouts.idle),
+            total: written.total.or(timeouts.total),
+        })
+    };
+    gateway.upstreams.iter().filter_map(&mut settings).collect()
+}
+
+fn check(health: &model::Health) -> upstream::Check {
+    let every = health.every.unwrap_or(CHECK_EVERY);
+    upstream::Check {
+        path: health.path.clone(),
+        every,
+        timeout: health.timeout.unwrap_or(CHECK_TIMEOUT.min(every)),
+        fall: health.fall.unwrap_or(FALL),
+        rise: health.rise.unwrap_or(RISE),
+    }
+}
+
+fn eject(written: Eject) -> Option<upstream::Eject> {
+    match written {
+        Eject::Off => None,
+        Eject::On { after, span } => Some(upstream::Eject {
+            after: after.unwrap_or(EJECT_AFTER),
+            span: span.unwrap_or(EJECT_FOR),
+        }),
+    }
+}

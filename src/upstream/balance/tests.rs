@@ -1,0 +1,151 @@
+//! How requests are spread over servers.
+
+use std::cell::RefCell;
+
+use super::*;
+use crate::limit::Identity;
+use crate::upstream::tests::settings;
+
+/// Shares, and open requests.
+struct Seen(Vec<u32>, RefCell<Vec<u32>>);
+
+impl Seen {
+    fn of(shares: &[u32]) -> Seen {
+        Seen(shares.to_vec(), RefCell::new(vec![0; shares.len()]))
+    }
+}
+
+impl View for Seen {
+    fn is_plain(&self, server: usize) -> bool {
+        self.0[server] == FULL
+    }
+    fn share(&self, server: usize) -> u32 {
+        self.0[server]
+    }
+    fn open(&self, server: usize) -> u32 {
+        self.1.borrow()[server]
+    }
+}
+
+fn balancer(method: Balance, weights: &[u32]) -> Balancer {
+    let mut settings = settings(weights.len());
+    for (server, weight) in settings.servers.iter_mut().zip(weights) {
+        server.weight = *weight;
+    }
+    settings.balance = method;
+    Balancer::new(&settings, 7)
+}
+
+fn by_hash(weights: &[u32]) -> Balancer {
+    balancer(Balance::Hash(vec![Identity::User]), weights)
+}
+
+fn spread(balancer: &Balancer, view: &Seen, requests: usize) -> Vec<usize> {
+    let mut counts = vec![0; view.0.len()];
+    for _ in 0..requests {
+        counts[balancer.next(None, true, view).unwrap()] += 1;
+    }
+    counts
+}
+
+#[test]
+fn round_robin_follows_weights_and_shares() {
+    let check = |weights: &[u32], shares: &[u32], requests, expected: &[usize]| {
+        let balancer = balancer(Balance::RoundRobin, weights);
+        let counts = spread(&balancer, &Seen::of(shares), requests);
+        for (got, wanted) in counts.iter().zip(expected) {
+            assert!(got.abs_diff(*wanted) <= wanted / 10, "{counts:?}");
+        }
+    };
+    check(&[1, 1, 1], &[FULL, FULL, FULL], 300, &[100, 100, 100]);
+    check(&[1, 1, 1], &[FULL, 0, FULL], 300, &[150, 0, 150]);
+    check(&[1, 1, 1], &[0, 0, FULL], 300, &[0, 0, 300]);
+    check(&[1, 2, 3], &[FULL, FULL, FULL], 600, &[100, 200, 300]);
+    check(&[1, 2, 3], &[FULL, 0, FULL], 400, &[100, 0, 300]);
+    check(&[1, 1], &[FULL, FULL / 4], 8_000, &[7_000, 1_000]);
+    check(&[4, 4], &[FULL, FULL / 2], 8_000, &[6_000, 2_000]);
+    check(&[1, 1], &[1, 0], 10, &[10, 0]);
+}
+
+#[test]
+fn heavy_servers_are_not_asked_in_a_row() {
+    let balancer = balancer(Balance::RoundRobin, &[5, 1, 1]);
+    let view = Seen::of(&[FULL; 3]);
+    let order: Vec<_> = (0..7)
+        .map(|_| balancer.next(None, true, &view).unwrap())
+        .collect();
+    assert_eq!(order, [0, 0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+fn workers_begin_at_different_servers() {
+    let settings = settings(3);
+    let first = |seed| {
+        let balancer = Balancer::new(&settings, seed);
+        balancer.next(None, true, &Seen::of(&[FULL; 3]))
+    };
+    assert_eq!([first(0), first(1), first(2)], [Some(0), Some(1), Some(2)]);
+}
+
+#[test]
+fn nobody_is_asked_when_none_may_be() {
+    for method in [
+        Balance::RoundRobin,
+        Balance::LeastRequests,
+        Balance::Hash(vec![Identity::User]),
+    ] {
+        let balancer = balancer(method, &[1, 1]);
+        let view = Seen::of(&[0, 0]);
+        assert_eq!(balancer.next(Some(1), true, &view), None);
+        assert_eq!(balancer.next(None, false, &view), None);
+    }
+}
+
+#[test]
+fn the_busy_one_of_two_is_spared() {
+    let least = balancer(Balance::LeastRequests, &[1, 1, 1]);
+    let view = Seen::of(&[FULL; 3]);
+    view.1.borrow_mut()[1] = 1_000;
+    assert_eq!(spread(&least, &view, 300)[1], 0);
+    // Nobody ends, so that open requests follow the weights.
+    let least = balancer(Balance::LeastRequests, &[1, 2, 1]);
+    let view = Seen::of(&[FULL, FULL, 0]);
+    for _ in 0..3_000 {
+        let server = least.next(None, true, &view).unwrap();
+        view.1.borrow_mut()[server] += 1;
+    }
+    let open = view.1.borrow();
+    assert!(open[0].abs_diff(1_000) < 30 && open[2] == 0, "{open:?}");
+}
+
+#[test]
+fn a_key_stays_and_only_keys_of_a_lost_server_move() {
+    let balancer = by_hash(&[1; 5]);
+    let place = |key: u64, shares: &[u32]| balancer.next(Some(mix(key)), true, &Seen::of(shares));
+    let (mut counts, mut moved) = ([0; 5], 0);
+    for key in 0..10_000 {
+        let before = place(key, &[FULL; 5]).unwrap();
+        counts[before] += 1;
+        assert_eq!(place(key, &[FULL; 5]), Some(before));
+        let after = place(key, &[FULL, FULL, 0, FULL, FULL]).unwrap();
+        if before == 2 {
+            moved += 1;
+        } else {
+            assert_eq!(before, after, "of a server that stayed");
+        }
+    }
+    assert_eq!(moved, counts[2]);
+    assert!(
+        counts.iter().all(|n| (1_800..2_200).contains(n)),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn keys_follow_weights() {
+    let balancer = by_hash(&[1, 3]);
+    let heavy = (0..10_000)
+        .filter(|key| balancer.next(Some(mix(*key)), true, &Seen::of(&[FULL; 2])) == Some(1))
+        .count();
+    assert!((7_300..7_700).contains(&heavy), "{heavy}");
+}

@@ -1,0 +1,97 @@
+//! How many requests one worker may send a second time: one for every five requests, and a few that
+//! are always there, so that servers that fail do not get more work for it. As Finagle's retry budget.
+//! While it is nearly spent, requests go over new connections, which need no second time.
+
+use std::cell::Cell;
+
+use crate::clock::Nanos;
+
+/// Requests that earn one retry.
+const EARN: u32 = 5;
+/// Retries that are there without requests; one comes back each second.
+const FLOOR: u32 = 10;
+/// Fewer than these left are kept for requests under way.
+const NEARLY: u32 = 5;
+/// Most retries that can be saved up.
+const MOST: u32 = 100;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Budget {
+    /// In requests.
+    saved: Cell<u32>,
+    filled: Cell<Nanos>,
+}
+
+impl Budget {
+    /// With the retries that are always there.
+    pub fn new(now: Nanos) -> Budget {
+        Budget {
+            saved: Cell::new(FLOOR * EARN),
+            filled: Cell::new(now),
+        }
+    }
+
+    /// A request is sent for the first time.
+    pub fn earn(&self) {
+        self.saved.set((self.saved.get() + 1).min(MOST * EARN));
+    }
+
+    /// Whether too few are left for requests that may need one.
+    pub fn is_low(&self) -> bool {
+        self.saved.get() < NEARLY * EARN
+    }
+
+    /// Whether one may be sent again.
+    pub fn spend(&self, now: Nanos) -> bool {
+        self.fill(now);
+        let left = self.saved.get().checked_sub(EARN);
+        if let Some(left) = left {
+            self.saved.set(left);
+        }
+        left.is_some()
+    }
+
+    fn fill(&self, now: Nanos) {
+        let seconds = now.since(self.filled.get()).0 / Nanos::from_secs(1).0;
+        if seconds == 0 {
+            return;
+        }
+        self.filled.set(now);
+        let saved = self.saved.get();
+        let come = u32::try_from(seconds).unwrap_or(FLOOR).min(FLOOR) * EARN;
+        self.saved.set(saved.max((saved + come).min(FLOOR * EARN)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spent(budget: &Budget, now: Nanos) -> usize {
+        (0..1_000).take_while(|_| budget.spend(now)).count()
+    }
+
+    #[test]
+    fn a_fifth_of_the_requests_beside_a_floor() {
+        let now = Nanos::from_secs(9);
+        let budget = Budget::new(now);
+        assert!(!budget.is_low());
+        assert_eq!(spent(&budget, now), 10);
+        assert!(budget.is_low());
+        (0..49).for_each(|_| budget.earn());
+        assert_eq!(spent(&budget, now), 9);
+        (0..10_000).for_each(|_| budget.earn());
+        assert_eq!(spent(&budget, now), 100);
+    }
+
+    #[test]
+    fn the_floor_comes_back_with_time() {
+        let now = Nanos::from_secs(9);
+        let budget = Budget::new(now);
+        assert_eq!(spent(&budget, now), 10);
+        assert_eq!(spent(&budget, now.after(Nanos::from_millis(900))), 0);
+        assert_eq!(spent(&budget, now.after(Nanos::from_secs(3))), 3);
+        assert_eq!(spent(&budget, now.after(Nanos::from_secs(3_000))), 10);
+    }
+}

@@ -1,0 +1,67 @@
+//! Keeps requests from waiting for connections that nobody gets: when no server took one, all are told
+//! so at once for a moment, and then one request tries for all.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::clock::Nanos;
+
+/// From a vain search to the next.
+const PAUSE: Nanos = Nanos::from_millis(100);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// Shut until then; 0 while it is open.
+    until: AtomicU64,
+}
+
+impl Gate {
+    /// Whether a request may try for a connection; one that may has `patience` to do so before another
+    /// is let through.
+    pub fn admits(&self, now: Nanos, patience: Duration) -> bool {
+        let until = self.until.load(Relaxed);
+        if until == 0 {
+            return true;
+        }
+        let next = now.after(patience.into()).0;
+        let claim = || {
+            self.until
+                .compare_exchange(until, next, Relaxed, Relaxed)
+                .is_ok()
+        };
+        until <= now.0 && claim()
+    }
+
+    /// No server took a connection.
+    pub fn shut(&self, now: Nanos) {
+        self.until.store(now.after(PAUSE).0, Relaxed);
+    }
+
+    /// One did.
+    pub fn open(&self) {
+        self.until.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tries_for_all() {
+        let gate = Gate::default();
+        let patience = Duration::from_secs(2);
+        let mut now = Nanos::from_secs(5);
+        assert!(gate.admits(now, patience) && gate.admits(now, patience));
+        gate.shut(now);
+        assert!(!gate.admits(now, patience));
+        now = now.after(PAUSE);
+        assert!(gate.admits(now, patience), "the one that tries");
+        assert!(!gate.admits(now, patience));
+        now = now.after(patience.into());
+        assert!(gate.admits(now, patience), "the one before went away");
+        gate.open();
+        assert!(gate.admits(now, patience) && gate.admits(now, patience));
+    }
+}

@@ -1,0 +1,107 @@
+//! What is configured of one upstream.
+
+use std::time::Duration;
+
+use crate::limit::Identity;
+use crate::net::Connector;
+
+/// One upstream: servers that can stand in for each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What policies call it.
+    pub name: String,
+    /// Its servers.
+    pub servers: Vec<Server>,
+    /// Which of them is next.
+    pub balance: Balance,
+    /// How they are asked whether they are well.
+    pub check: Option<Check>,
+    /// When one is left alone because requests to it fail.
+    pub eject: Option<Eject>,
+    /// In what time one that comes back gets its full share; none where it gets it at once.
+    pub slow_start: Option<Duration>,
+    /// Most requests at a time.
+    pub bounds: Bounds,
+    /// How long to wait for a connection.
+    pub connect: Duration,
+    /// How long to wait for the first byte of an answer.
+    pub first_byte: Duration,
+    /// How long an unused connection is kept.
+    pub idle: Duration,
+    /// How long a request may take from its forwarding to the end of its answer.
+    pub total: Option<Duration>,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// How TLS is spoken to it, if it is.
+    pub tls: Option<Connector>,
+    /// Its share beside those of the others, at least 1.
+    pub weight: u32,
+}
+
+impl Server {
+    /// `host:port`, an IPv6 address in brackets: the `Host` of requests that have none.
+    pub fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// Whether both are the same server, whatever their weights.
+    pub fn is(&self, other: &Server) -> bool {
+        self.host == other.host && self.port == other.port && self.tls == other.tls
+    }
+}
+
+/// Which server is next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Of two drawn at random, the one with fewer open requests.
+    LeastRequests,
+    /// The one that what these identities are of falls to; one after the other where none is known.
+    Hash(Vec<Identity>),
+}
+
+/// How servers are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The path of a GET whose answer must be 2xx or 3xx; none where a connection is enough.
+    pub path: Option<String>,
+    /// From the end of one to the beginning of the next.
+    pub every: Duration,
+    /// How long the answer may take.
+    pub timeout: Duration,
+    /// Failures in a row that take a server out.
+    pub fall: u32,
+    /// Successes in a row that bring it back.
+    pub rise: u32,
+}
+
+/// When a server is left alone because requests to it fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eject {
+    /// Failures in a row.
+    pub after: u32,
+    /// For how long the first time.
+    pub span: Duration,
+}
+
+/// Most requests of all workers at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Forwarded and not answered to the end.
+    pub open: Option<u32>,
+    /// Waiting for a connection.
+    pub pending: Option<u32>,
+}

@@ -11,8 +11,8 @@ use crate::clock::Nanos;
 
 /// A server's whole share of its weight.
 pub const FULL: u32 = 1024;
-/// The least share of one that starts slowly.
-const LEAST: u32 = FULL / 10;
+/// The share of one on trial, and the least of one that starts slowly.
+pub const LEAST: u32 = FULL / 10;
 /// The longest a server is ejected, but for one whose first time is longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -22,6 +22,8 @@ pub const EJECTED: u8 = 1;
 pub const FAILING: u8 = 2;
 /// It has come back a short time ago.
 pub const STARTING: u8 = 4;
+/// It was ejected and has answered nothing since.
+pub const TRIAL: u8 = 8;
 
 /// See the module. On a cache line of its own, for workers write to it.
 #[derive(Debug, Default)]
@@ -71,7 +73,14 @@ impl Health {
         self.failed_checks.load(Relaxed)
     }
 
-    /// A request was answered as a server that is well would.
+    /// It has begun to answer as a server that is well would.
+    pub fn answers(&self) {
+        if self.flags(TRIAL) != 0 {
+            self.flags.fetch_and(!TRIAL, Relaxed);
+        }
+    }
+
+    /// A request was answered to its end as a server that is well would.
     pub fn succeeded(&self) {
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
@@ -112,9 +121,11 @@ impl Health {
         self.flags(EJECTED) != 0 && self.ejected_until.load(Relaxed) <= now.0
     }
 
-    /// Ends its ejection, on trial: one more failure ejects it again.
+    /// Ends its ejection, on trial: it gets little before it has answered something, and one more failure
+    /// ejects it again.
     pub fn readmit(&self, eject: Eject, now: Nanos) {
         self.failures.store(eject.after.saturating_sub(1), Relaxed);
+        self.flags.fetch_or(TRIAL, Relaxed);
         self.come_back(EJECTED, now);
     }
 

@@ -394,6 +394,8 @@ impl Connection {
     pub(super) fn answered(&mut self, status: StatusCode) {
         if matches!(status.as_u16(), 502..=504) {
             self.lease.failed();
+        } else {
+            self.lease.pool.servers.answers(self.lease.server);
         }
     }
 

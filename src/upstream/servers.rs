@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::addresses::Addresses;
 use super::gate::Gate;
-use super::health::{EJECTED, FAILING, FULL, Health, STARTING};
+use super::health::{EJECTED, FAILING, FULL, Health, LEAST, STARTING, TRIAL};
 use super::{Server, Settings};
 use crate::clock::Nanos;
 
@@ -113,7 +113,7 @@ impl Servers {
         let counts = |flag, on| if on { flag } else { 0 };
         Arc::new(Servers {
             all: all.collect(),
-            mask: counts(EJECTED, settings.eject.is_some())
+            mask: counts(EJECTED | TRIAL, settings.eject.is_some())
                 | counts(FAILING, settings.check.is_some())
                 | counts(STARTING, settings.slow_start.is_some()),
             open: AtomicU32::new(0),
@@ -147,6 +147,7 @@ impl Servers {
             return 0;
         }
         match self.settings.slow_start {
+            _ if flags & TRIAL != 0 => LEAST,
             Some(span) if flags & STARTING != 0 => health.started(span, now),
             _ => FULL,
         }
@@ -164,7 +165,12 @@ impl Servers {
         }
     }
 
-    /// A request to it was answered.
+    /// It has begun to answer a request.
+    pub fn answers(&self, server: usize) {
+        self.all[server].health.answers();
+    }
+
+    /// A request to it was answered to the end.
     pub fn succeeded(&self, server: usize) {
         self.all[server].health.succeeded();
     }
@@ -281,12 +287,14 @@ mod tests {
         fail(&servers, 1, 1);
         assert_eq!((servers.is_plain(1), servers.share(1, NOW)), (false, 0));
         let back = NOW.after(Nanos::from_secs(10));
-        assert_eq!(servers.share(1, back), FULL);
-        assert!(servers.is_plain(1));
+        assert_eq!(servers.share(1, back), LEAST);
+        assert_eq!(servers.state(1, back), State::Starting);
         servers.failed(1, back);
         assert_eq!(servers.state(1, back), State::Ejected);
         let back = back.after(Nanos::from_secs(20));
-        assert_eq!(servers.share(1, back), FULL);
+        assert_eq!(servers.share(1, back), LEAST);
+        servers.answers(1);
+        assert!(servers.is_plain(1));
         servers.succeeded(1);
         servers.failed(1, back);
         assert_eq!(servers.state(1, back), State::Up);

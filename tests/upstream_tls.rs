@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::certificate::{Certificate, roots};
 use common::child::{self, Server};
-use common::{Gateway, Upstream, ok, read_body, read_head, says, write};
+use common::{Gateway, Upstream, ok, read_body, read_head, says, soon, write};
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -169,6 +169,28 @@ fn a_server_that_is_not_believed_gets_nothing() {
     let gateway = start(&server, ", tls: { roots: ca.pem }", &[("ca.pem", &own.pem)]);
     assert_eq!(gateway.connect().get("/").status(), 503);
     assert!(plain.drain().is_empty());
+}
+
+#[test]
+fn checks_verify_servers_too() {
+    let (own, other) = (
+        Certificate::of(&["localhost"]),
+        Certificate::of(&["localhost"]),
+    );
+    let secure = Secure::echoing(config(&own, None));
+    let name = format!("localhost:{}", secure.port());
+    let up = format!("tollgate_upstream_server_up{{upstream=\"up\",server=\"{name}\"}}");
+    let files = [("ca.pem", &*own.pem), ("other.pem", &*other.pem)];
+    for (roots, expected) in [("ca.pem", 1), ("other.pem", 0)] {
+        let tls = format!(", tls: {{ roots: {roots} }}, health: {{ path: /, every: 100ms }}");
+        let gateway = start(&format!("https://{name}"), &tls, &files);
+        let before = secure.connections.load(Ordering::SeqCst);
+        soon("it is checked", || {
+            secure.connections.load(Ordering::SeqCst) > before + 2
+        });
+        let line = format!("{up} {expected}\n");
+        assert!(gateway.app.metrics().contains(&line), "{roots}");
+    }
 }
 
 #[test]

@@ -68,7 +68,8 @@ impl Addresses {
         Ok(self.known.lock().clone())
     }
 
-    fn learn(&self, found: Vec<SocketAddr>) {
+    /// Replaces what is known by what was found.
+    pub(super) fn learn(&self, found: Vec<SocketAddr>) {
         let mut known = self.known.lock();
         // In the order they are in, which answers may change from one to the next.
         let same = known.len() == found.len() && found.iter().all(|one| known.contains(one));

@@ -423,3 +423,6 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

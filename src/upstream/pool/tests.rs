@@ -1,0 +1,89 @@
+//! Connections to names that stand for several addresses, and for others later.
+
+use std::net::{SocketAddr, TcpListener};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::*;
+use crate::upstream::tests::{server, settings};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A pool for a name that stands for these addresses, which nobody looks up.
+fn pool(addresses: &[SocketAddr]) -> Rc<Pool> {
+    let mut settings = settings(0);
+    settings.servers = vec![server("shop.internal", 80)];
+    let clock = Clock::manual(Nanos::from_secs(100));
+    let servers = Servers::new(settings, None, clock.now());
+    servers.all()[0].addresses.learn(addresses.to_vec());
+    let counters = Counters {
+        connected: metrics::Counter::noop(),
+        retried: metrics::Counter::noop(),
+    };
+    Pool::new(servers, clock, counters, 0)
+}
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+#[test]
+fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
+    let ((_one, first), (_two, second), (dead, third)) = (listen(), listen(), listen());
+    drop(dead);
+    let pool = pool(&[first, third, second]);
+    runtime().block_on(async {
+        let mut seen = Vec::new();
+        let mut held = Vec::new();
+        for _ in 0..6 {
+            let connection = pool.checkout(None).await.unwrap();
+            assert!(!connection.reused);
+            seen.push(connection.link.address);
+            held.push(connection);
+        }
+        assert_eq!(seen, [first, second, second, first, second, second]);
+        assert_eq!(pool.servers.all()[0].health.open(), 6);
+        drop(held);
+        assert_eq!(pool.servers.all()[0].health.open(), 0);
+    });
+}
+
+#[test]
+fn unused_connections_to_an_address_that_is_gone_are_let_go() {
+    let ((_one, first), (_two, second)) = (listen(), listen());
+    let pool = pool(&[first]);
+    runtime().block_on(async {
+        let now = pool.clock.now();
+        pool.checkout(None).await.unwrap().release(now);
+        pool.expire();
+        let connection = pool.checkout(None).await.unwrap();
+        assert!(connection.reused);
+        connection.release(now);
+        pool.servers.all()[0].addresses.learn(vec![second]);
+        pool.expire();
+        let connection = pool.checkout(None).await.unwrap();
+        assert!(!connection.reused);
+        assert_eq!(connection.link.address, second);
+    });
+}
+
+#[test]
+fn one_server_that_refuses_is_503_at_once_for_a_moment() {
+    let (dead, address) = listen();
+    drop(dead);
+    let pool = pool(&[address]);
+    runtime().block_on(async {
+        let refused = pool.checkout(None).await.err();
+        assert!(matches!(refused, Some(Error::Connect { .. })));
+        let shut = pool.checkout(None).await.err();
+        assert!(matches!(shut, Some(Error::Unavailable { .. })));
+        let listener = TcpListener::bind(address).unwrap();
+        pool.clock.advance(Nanos::from_millis(100));
+        assert!(pool.checkout(None).await.is_ok());
+        drop(listener);
+    });
+}

@@ -102,7 +102,15 @@ fn check(
 fn a_killed_server_loses_what_was_in_flight_on_it() {
     check(
         "eject: { for: 200ms }",
-        Backend::kill,
+        |backend| {
+            let before = backend.asked();
+            backend.set(Mode::Hang);
+            soon("requests are in flight on it", || {
+                backend.asked() > before + 1
+            });
+            backend.kill();
+            backend.set(Mode::Well);
+        },
         |_| CLIENTS,
         Backend::revive,
     );

@@ -2,13 +2,13 @@
 //! wrong with its neighbours.
 
 mod balance;
-mod connections;
 mod gateway;
 mod identity;
 mod leaf;
 mod limit;
 mod listen;
 mod route;
+mod upstream;
 
 pub use gateway::{GATEWAY, gateway};
 pub(super) use leaf::shown_size;

@@ -92,7 +92,7 @@ fn no_server_is_there() {
     let gateway = Gateway::start(address, "", &[("all", policy)]);
     let mut client = gateway.connect();
     for _ in 0..3 {
-        assert_eq!(client.get("/").status(), 502);
+        assert_eq!(client.get("/").status(), 503);
     }
     assert_eq!(gateway.app.running().admission.permits().entries(), 0);
 }

@@ -7,7 +7,7 @@ use super::super::model::{At, Eject, Health};
 use super::super::table::{Shape, Table, may, must};
 use super::super::tree::{Node, Value};
 use super::leaf::DURATION;
-use super::listen::{count, wait};
+use super::upstream::{count, wait};
 use super::wrong;
 use crate::limit::Identity;
 use crate::upstream::Balance;

@@ -9,11 +9,11 @@ use super::super::settings::Logged;
 use super::super::suggest::nearest;
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
-use super::connections::{CONNECTIONS, connections};
 use super::identity::{IDENTITY, identity};
 use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE, parse_name};
 use super::limit::{LIMIT, limit};
-use super::listen::{ADMIN, LISTENER, SERVER, SERVERS, UPSTREAM, admin, listener, upstream, wait};
+use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
+use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
 use super::{Wrong, wrong};
 use crate::store::Settings;
 

@@ -1,15 +1,11 @@
-//! Sockets and the servers behind: `listen`, `admin`, `upstreams`.
-
-use std::time::Duration;
+//! Who connects, and how: `listen`, `connections`, `admin`.
 
 use super::super::collect::Cx;
-use super::super::model::{Admin, At, Eject, Listener, Server, ServerTls, Tls, Upstream};
-use super::super::table::{Form, Shape, Table, may, must};
-use super::super::tree::{Key, Node, Value};
-use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
-use super::leaf::{ADDRESS, DURATION, NETWORK, PATH, parse_name};
-use super::{Wrong, wrong};
-use crate::upstream::Bounds;
+use super::super::model::{Admin, At, Listener, Tls};
+use super::super::settings::Connections;
+use super::super::table::{Shape, Table, may, must};
+use super::super::tree::{Node, Value};
+use super::leaf::{ADDRESS, NETWORK, PATH};
 
 static TLS: Table = Table {
     name: "`tls`",
@@ -62,6 +58,26 @@ pub static LISTENER: Table = Table {
     ],
 };
 
+/// Bounds on clients' connections.
+pub static CONNECTIONS: Table = Table {
+    name: "`connections`",
+    doc: "How many connections clients may have.",
+    fields: &[
+        may(
+            "total",
+            Shape::Whole(1, 10_000_000),
+            "In all; further ones wait to be accepted. Default: as many as the process has descriptors for, one more for each kept for its upstream.",
+            "50000",
+        ),
+        may(
+            "per_ip",
+            Shape::Whole(1, 10_000_000),
+            "From one address, grouped as `identity.ip.group` says; further ones are closed. Trusted proxies are not bounded. Default: no bound.",
+            "200",
+        ),
+    ],
+};
+
 /// The admin listener with more than an address.
 pub static ADMIN: Table = Table {
     name: "`admin`",
@@ -78,171 +94,6 @@ pub static ADMIN: Table = Table {
             Shape::Form(&PATH),
             "The file of the token that operators must send; required unless the address is loopback.",
             "admin.token",
-        ),
-    ],
-};
-
-/// A server.
-pub static SERVER: Form = Form {
-    name: "server",
-    pattern: r"^https?://[^/\s]+/?$",
-    doc: "A server: http://HOST[:PORT], or https:// where TLS is spoken to it.",
-};
-
-static WEIGHTED: Table = Table {
-    name: "a server",
-    doc: "A server with its weight.",
-    fields: &[
-        must(
-            "url",
-            Shape::Form(&SERVER),
-            "Where it is.",
-            "http://10.0.0.11:8080",
-        ),
-        may(
-            "weight",
-            Shape::Whole(1, MAX_WEIGHT),
-            "Its share beside those of the others. Default: 1.",
-            "2",
-        ),
-    ],
-};
-
-/// One of several servers.
-pub static SERVERS: Shape = Shape::Either(&[Shape::Form(&SERVER), Shape::Table(&WEIGHTED)]);
-
-/// The largest weight of a server.
-const MAX_WEIGHT: u64 = 256;
-
-static WAITS: Table = Table {
-    name: "an upstream's `timeouts`",
-    doc: "How long things may take with this upstream; what is left out is as in the gateway's timeouts.",
-    fields: &[
-        may(
-            "connect",
-            Shape::Form(&DURATION),
-            "To connect to a server.",
-            "2s",
-        ),
-        may(
-            "first_byte",
-            Shape::Form(&DURATION),
-            "To the first byte of an answer.",
-            "60s",
-        ),
-        may(
-            "idle",
-            Shape::Form(&DURATION),
-            "How long an unused connection is kept.",
-            "60s",
-        ),
-        may(
-            "total",
-            Shape::Form(&DURATION),
-            "From the forwarding of a request to the end of its answer.",
-            "5m",
-        ),
-    ],
-};
-
-static SERVER_TLS: Table = Table {
-    name: "an upstream's `tls`",
-    doc: "How servers that are written https:// are spoken to. They are always verified.",
-    fields: &[
-        may(
-            "roots",
-            Shape::Form(&PATH),
-            "The authorities that may vouch for them, in PEM. Default: the system's.",
-            "ca.pem",
-        ),
-        may(
-            "name",
-            Shape::Text,
-            "The name that their certificates are for. Default: the host of each.",
-            "shop.internal",
-        ),
-        may(
-            "cert",
-            Shape::Form(&PATH),
-            "The certificate chain, in PEM, of the gateway itself, for servers that ask; with `key`.",
-            "gateway.pem",
-        ),
-        may(
-            "key",
-            Shape::Form(&PATH),
-            "Its private key in PEM.",
-            "gateway.key",
-        ),
-    ],
-};
-
-/// The largest bound of requests.
-const MAX_REQUESTS: u64 = 1_000_000;
-
-/// An upstream with more than servers.
-pub static UPSTREAM: Table = Table {
-    name: "an upstream",
-    doc: "Servers that can stand in for each other.",
-    fields: &[
-        must(
-            "servers",
-            Shape::Many(&SERVERS),
-            "Its servers.",
-            "[http://10.0.0.11:8080]",
-        ),
-        may(
-            "tls",
-            Shape::Table(&SERVER_TLS),
-            "How servers that are written https:// are spoken to.",
-            "{ roots: ca.pem }",
-        ),
-        may(
-            "protocol",
-            Shape::Words(&["h1", "h2"]),
-            "How they are spoken to. Default: h1.",
-            "h1",
-        ),
-        may(
-            "balance",
-            Shape::Either(&[Shape::Words(BALANCES), Shape::Table(&HASH)]),
-            "Which server is next. Default: round_robin.",
-            "least_requests",
-        ),
-        may(
-            "health",
-            Shape::Table(&HEALTH),
-            "Asks each server whether it is well.",
-            "{ path: /healthz, every: 5s }",
-        ),
-        may(
-            "eject",
-            Shape::Either(&[Shape::Words(&["off"]), Shape::Table(&EJECT)]),
-            "When a server is left alone because requests to it fail; never more than half of them. Default: after 3 failures in a row.",
-            "{ after: 3, for: 10s }",
-        ),
-        may(
-            "slow_start",
-            Shape::Form(&DURATION),
-            "In what time a server that comes back, or is new after a reload, gets its full share. Default: at once.",
-            "30s",
-        ),
-        may(
-            "max_requests",
-            Shape::Whole(1, MAX_REQUESTS),
-            "Most requests open at a time; above that the answer is 503. Default: no bound.",
-            "1000",
-        ),
-        may(
-            "max_pending",
-            Shape::Whole(1, MAX_REQUESTS),
-            "Most requests that wait for a connection at a time; above that the answer is 503. Default: no bound.",
-            "100",
-        ),
-        may(
-            "timeouts",
-            Shape::Table(&WAITS),
-            "How long things may take.",
-            "{ first_byte: 10s }",
         ),
     ],
 };
@@ -284,25 +135,6 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
     }))
 }
 
-fn server_tls(cx: &mut Cx, node: &Node) -> Option<At<ServerTls>> {
-    let fields = SERVER_TLS.open(cx, node)?;
-    let mut text = |name, what| fields.get(name).and_then(|node| cx.text(node, what));
-    let roots = text("roots", "the name of a file");
-    let name = text("name", "a host name");
-    let cert = text("cert", "the name of a file");
-    let key = text("key", "the name of a file");
-    for (given, missing) in [("cert", "key"), ("key", "cert")] {
-        if fields.has(given) && !fields.has(missing) {
-            let message = format!("`{given}` is nothing without `{missing}`");
-            cx.error(fields.place_of(given), message, None);
-        }
-    }
-    let own = cert.zip(key).map(|(cert, key)| Tls { cert, key });
-    let place = node.place;
-    let value = ServerTls { roots, name, own };
-    Some(At { value, place })
-}
-
 fn tls(cx: &mut Cx, node: &Node) -> Option<Tls> {
     let fields = TLS.open(cx, node)?;
     let file = |cx: &mut Cx, name| {
@@ -313,6 +145,19 @@ fn tls(cx: &mut Cx, node: &Node) -> Option<Tls> {
     Some(Tls {
         cert: cert?,
         key: key?,
+    })
+}
+
+/// Reads `connections`.
+pub fn connections(cx: &mut Cx, node: &Node) -> Option<Connections> {
+    let fields = CONNECTIONS.open(cx, node)?;
+    let mut most = |name| {
+        let most = cx.whole(fields.get(name)?, 1, 10_000_000)?;
+        usize::try_from(most.value).ok()
+    };
+    Some(Connections {
+        total: most("total"),
+        per_ip: most("per_ip"),
     })
 }
 
@@ -338,172 +183,5 @@ pub fn admin(cx: &mut Cx, node: &Node) -> Admin {
     address.map_or(Admin::Off, |address| Admin::On {
         address,
         token_file,
-    })
-}
-
-/// Reads the upstream that is written under `key`.
-pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
-    if let Err(Wrong { message, help, .. }) = parse_name(&key.text, "an upstream") {
-        cx.error(key.place, message, help);
-    }
-    let name = At {
-        value: key.text.clone(),
-        place: key.place,
-    };
-    let mut upstream = Upstream {
-        name,
-        servers: Vec::new(),
-        tls: None,
-        balance: None,
-        health: None,
-        eject: Eject::On {
-            after: None,
-            span: None,
-        },
-        slow_start: None,
-        bounds: Bounds::default(),
-        connect: None,
-        first_byte: None,
-        idle: None,
-        total: None,
-    };
-    if !matches!(node.value, Value::Map(_)) {
-        upstream.servers = cx.many(node, server);
-        return Some(upstream);
-    }
-    let fields = UPSTREAM.open(cx, node)?;
-    upstream.servers = fields
-        .get("servers")
-        .map_or_else(Vec::new, |node| cx.many(node, server));
-    upstream.tls = fields.get("tls").and_then(|node| server_tls(cx, node));
-    let words = [("h1", false), ("h2", true)];
-    if fields
-        .get("protocol")
-        .and_then(|node| cx.word(node, &words))
-        .is_some_and(|h2| h2.value)
-    {
-        cx.unbuilt(
-            fields.place_of("protocol"),
-            "HTTP/2 to servers is not built yet: a run refuses it",
-        );
-    }
-    upstream.balance = fields.get("balance").and_then(|node| balance(cx, node));
-    upstream.health = fields.get("health").and_then(|node| health(cx, node));
-    if let Some(node) = fields.get("eject") {
-        upstream.eject = eject(cx, node);
-    }
-    upstream.slow_start = fields.get("slow_start").and_then(|node| wait(cx, node));
-    let mut most = |name| {
-        fields
-            .get(name)
-            .and_then(|node| count(cx, node, MAX_REQUESTS))
-    };
-    upstream.bounds = Bounds {
-        open: most("max_requests"),
-        pending: most("max_pending"),
-    };
-    if let Some(waits) = fields.get("timeouts").and_then(|node| WAITS.open(cx, node)) {
-        upstream.connect = waits.get("connect").and_then(|node| wait(cx, node));
-        upstream.first_byte = waits.get("first_byte").and_then(|node| wait(cx, node));
-        upstream.idle = waits.get("idle").and_then(|node| wait(cx, node));
-        upstream.total = waits.get("total").and_then(|node| wait(cx, node));
-    }
-    Some(upstream)
-}
-
-/// Reads how long something may take: 1 ms to a day.
-pub fn wait(cx: &mut Cx, node: &Node) -> Option<Duration> {
-    cx.span(node, Duration::from_millis(1), Duration::from_secs(86_400))
-        .map(|span| span.value)
-}
-
-/// Reads how many: 1 to `most`.
-pub fn count(cx: &mut Cx, node: &Node, most: u64) -> Option<u32> {
-    let count = cx.whole(node, 1, most)?;
-    u32::try_from(count.value).ok()
-}
-
-fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
-    if matches!(node.value, Value::Map(_)) {
-        let fields = WEIGHTED.open(cx, node)?;
-        let weight = fields
-            .get("weight")
-            .and_then(|node| count(cx, node, MAX_WEIGHT));
-        let server = fields.get("url").and_then(|node| url(cx, node))?;
-        return Some(server.map(|server| Server {
-            weight: weight.unwrap_or(1),
-            ..server
-        }));
-    }
-    url(cx, node)
-}
-
-fn url(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
-    cx.read(node, "a server such as http://10.0.0.11:8080", parse_server)
-}
-
-fn parse_server(text: &str) -> Result<Server, Wrong> {
-    let text = text.trim();
-    let Some((scheme, rest)) = text.split_once("://") else {
-        let help = format!("write `http://{text}`");
-        return Err(wrong(
-            format!("`{text}` is not a server: the scheme is missing"),
-            help,
-        ));
-    };
-    let tls = match scheme {
-        "http" => false,
-        "https" => true,
-        _ => {
-            return Err(wrong(
-                format!("`{scheme}` is not a scheme of servers"),
-                "write `http://`",
-            ));
-        }
-    };
-    let authority = rest.strip_suffix('/').unwrap_or(rest);
-    if authority.contains(['/', '?', '#', '@']) {
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
-        let help =
-            format!("write `{scheme}://{host}`: requests keep the path that the client asked for");
-        return Err(wrong(
-            "a server is a host and a port, without path and password",
-            help,
-        ));
-    }
-    let bad = || {
-        wrong(
-            format!("`{authority}` is not a host with a port"),
-            "write for instance `http://10.0.0.11:8080`",
-        )
-    };
-    let authority: http::uri::Authority = authority.parse().map_err(|_| bad())?;
-    let port = match authority.as_str().strip_prefix(authority.host()) {
-        Some("") => {
-            if tls {
-                443
-            } else {
-                80
-            }
-        }
-        Some(port) => port
-            .strip_prefix(':')
-            .and_then(|port| port.parse().ok())
-            .ok_or_else(bad)?,
-        None => return Err(bad()),
-    };
-    let host = authority
-        .host()
-        .trim_start_matches('[')
-        .trim_end_matches(']');
-    if port == 0 || host.is_empty() {
-        return Err(bad());
-    }
-    Ok(Server {
-        host: host.to_ascii_lowercase(),
-        port,
-        tls,
-        weight: 1,
     })
 }

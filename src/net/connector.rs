@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::Certificate;
+use super::tls::HTTP2;
 
 /// Whom to believe that a server is who it says.
 #[derive(Clone, Debug)]
@@ -88,11 +89,13 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Believes `roots` that a server is `name`; shows `own` to servers that ask who calls.
+    /// Believes `roots` that a server is `name`; shows `own` to servers that ask who calls. Speaks HTTP/2 or
+    /// HTTP/1.1, and nothing else.
     pub fn new(
         name: ServerName<'static>,
         roots: &Roots,
         own: Option<Certificate>,
+        http2: bool,
     ) -> Result<Connector, Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -105,7 +108,8 @@ impl Connector {
             }
             None => config.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let protocol = if http2 { HTTP2 } else { b"http/1.1" };
+        config.alpn_protocols = vec![protocol.to_vec()];
         Ok(Connector {
             config: Arc::new(config),
             name,
@@ -127,7 +131,9 @@ impl Connector {
 
 impl PartialEq for Connector {
     fn eq(&self, other: &Connector) -> bool {
-        let same = self.name == other.name && self.own == other.own;
+        let same = self.name == other.name
+            && self.own == other.own
+            && self.config.alpn_protocols == other.config.alpn_protocols;
         same && self.roots.roots == other.roots.roots
     }
 }

@@ -43,6 +43,11 @@ impl Socket {
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
+    /// What passes is under TLS.
+    pub fn is_secure(&self) -> bool {
+        matches!(self, Socket::Tls(_))
+    }
+
     /// Both ends have agreed to speak HTTP/2.
     pub fn speaks_http2(&self) -> bool {
         match self {

@@ -113,6 +113,8 @@ pub struct Upstream {
     pub servers: Vec<At<Server>>,
     /// How those that speak TLS are spoken to.
     pub tls: Option<At<ServerTls>>,
+    /// They are spoken to in HTTP/2.
+    pub http2: bool,
     /// Which of them is next.
     pub balance: Option<At<Balance>>,
     /// How they are asked whether they are well.

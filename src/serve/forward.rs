@@ -20,7 +20,6 @@ use super::identify::Identified;
 use super::peer::Peer;
 use super::record::{Arrival, Note};
 use super::source::Source;
-use super::websocket;
 use crate::head::{Answer, AnswerHead, Fields, Head};
 use crate::http1::Malformed;
 use crate::limit::{Count, Rule};
@@ -95,9 +94,6 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     announce(&mut head.fields, &peer, source.via(head.newer));
     if !head.fields.contains("host") {
         head.fields.add("host", pool.host().as_bytes());
-    }
-    if head.upgrade.as_deref() == Some(b"websocket") && !head.fields.contains("sec-websocket-key") {
-        head.fields.add("sec-websocket-key", &websocket::key());
     }
     if reads_costs {
         // A cost in a compressed answer, or in a part of one, could not be read.

@@ -22,6 +22,5 @@ pub mod reply;
 pub mod request;
 pub mod routing;
 pub mod source;
-pub mod websocket;
 pub mod wire;
 pub mod worker;

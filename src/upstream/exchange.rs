@@ -1,21 +1,17 @@
-//! One request over one connection and its answer: both directions run in the task of the request, so
-//! that nothing is handed from task to task.
+//! One request and its answer, whatever version of HTTP the server speaks.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use super::answer::{Read, Reader};
-use super::pool::Connection;
-use super::upload::{Broken, Upload};
+use super::pool::{Connection, Line};
+use super::{http1, http2};
 use crate::clock::Nanos;
 use crate::head::{AnswerHead, Head};
-use crate::http1::chunked::Piece;
-use crate::http1::{Cause, Framing, Malformed};
+use crate::http1::{Cause, Malformed};
 
 /// Which side an exchange failed on; `E` is what the request's body breaks with.
 #[derive(Debug, thiserror::Error)]
@@ -56,167 +52,118 @@ pub enum Lead {
 }
 
 /// See the module.
-pub struct Exchange<B> {
-    connection: Connection,
-    upload: Upload<B>,
-    reader: Reader,
-    /// All of the request has been sent, or no more of it will be.
-    sent: bool,
-    /// The server stopped taking the request.
-    failed: Option<io::Error>,
-    framing: Framing,
-    keep: bool,
+pub struct Exchange<B>(Way<B>);
+
+enum Way<B> {
+    /// Over a connection of HTTP/1.1.
+    One(http1::Exchange<B>),
+    /// Over a stream of HTTP/2.
+    Two(Box<http2::Exchange<B>>),
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// A request that has not been sent.
-    pub fn new(mut connection: Connection, head: &Head, body: B) -> Exchange<B> {
-        let upload = Upload::new(head, body);
-        upload.begin(head, &mut connection);
-        Exchange {
-            upload,
-            connection,
-            reader: Reader {
-                bodiless: head.method == Method::HEAD,
-                upgrade: head.upgrade.is_some(),
-                interim: 0,
-                heard: false,
-            },
-            sent: false,
-            failed: None,
-            framing: Framing::Length(0),
-            keep: false,
+    pub fn new(connection: Connection, head: &Head, body: B) -> Exchange<B> {
+        let Connection { lease, line } = connection;
+        match line {
+            Line::One(link) => Exchange(Way::One(http1::Exchange::new(lease, link, head, body))),
+            Line::Two(channel) => {
+                let exchange = http2::Exchange::new(lease, channel, head, body);
+                Exchange(Way::Two(Box::new(exchange)))
+            }
         }
     }
 
     /// Sends the head, and the body only when the server says so or [`Exchange::go_on`] is called.
     pub fn ask_first(&mut self) {
-        self.upload.held = true;
+        match &mut self.0 {
+            Way::One(exchange) => exchange.hold(true),
+            Way::Two(exchange) => exchange.hold(true),
+        }
     }
 
     /// Sends the body.
     pub fn go_on(&mut self) {
-        self.upload.held = false;
+        match &mut self.0 {
+            Way::One(exchange) => exchange.hold(false),
+            Way::Two(exchange) => exchange.hold(false),
+        }
     }
 
     /// The server that is asked.
     pub fn server(&self) -> &str {
-        self.connection.server()
+        match &self.0 {
+            Way::One(exchange) => exchange.lease.server(),
+            Way::Two(exchange) => exchange.lease.server(),
+        }
     }
 
     /// Whether the server may have got some of the request.
     pub fn has_begun(&self) -> bool {
-        self.upload.begun
+        match &self.0 {
+            Way::One(exchange) => exchange.has_begun(),
+            Way::Two(exchange) => exchange.begun,
+        }
     }
 
     /// Whether the request, having failed, may be sent over another connection: the server may have
-    /// closed this one while it was unused, and nothing was answered.
+    /// closed this one while it was unused, and nothing was answered; or it says that it has not looked at it.
     pub fn may_repeat(&self) -> bool {
-        self.connection.reused && !self.reader.heard && self.upload.may_repeat()
+        match &self.0 {
+            Way::One(exchange) => exchange.may_repeat(),
+            Way::Two(exchange) => exchange.may_repeat(),
+        }
     }
 
     /// The same request over another connection.
-    pub fn repeat(&mut self, head: &Head, mut connection: Connection) {
-        if self.upload.begun {
-            self.upload.begun = false;
-            self.upload.begin(head, &mut connection);
-        } else {
-            // A piece of the body may wait there.
-            std::mem::swap(
-                &mut connection.link.outbox,
-                &mut self.connection.link.outbox,
-            );
+    pub fn repeat(&mut self, head: &Head, connection: Connection) {
+        let Connection { lease, line } = connection;
+        match (&mut self.0, line) {
+            (Way::One(exchange), Line::One(link)) => exchange.repeat(head, lease, link),
+            (Way::Two(exchange), Line::Two(channel)) => exchange.repeat(head, lease, channel),
+            // A pool's connections are all of one kind.
+            (Way::One(_), Line::Two(_)) | (Way::Two(_), Line::One(_)) => {}
         }
-        self.connection = connection;
-        self.sent = false;
-        self.failed = None;
     }
 
     /// Whether the server has taken some of the request since the last time this was asked.
     pub fn has_sent(&mut self) -> bool {
-        std::mem::take(&mut self.upload.progress)
+        match &mut self.0 {
+            Way::One(exchange) => exchange.has_sent(),
+            Way::Two(exchange) => exchange.has_sent(),
+        }
     }
 
     /// Sends these bytes from now on: the server has changed to another protocol.
     pub fn tunnel(&mut self, bytes: B) {
-        self.upload.tunnel(bytes);
-        self.sent = false;
+        match &mut self.0 {
+            Way::One(exchange) => exchange.tunnel(bytes),
+            Way::Two(exchange) => exchange.tunnel(bytes),
+        }
     }
 
     /// Whether all of the request has been sent that will be.
     pub fn is_sent(&self) -> bool {
-        self.sent
+        match &self.0 {
+            Way::One(exchange) => exchange.sent,
+            Way::Two(exchange) => exchange.sent,
+        }
     }
 
     /// The server took too long.
     pub fn late(&mut self) {
-        self.connection.failed();
+        match &mut self.0 {
+            Way::One(exchange) => exchange.lease.failed(),
+            Way::Two(exchange) => exchange.late(),
+        }
     }
 
     /// Sends, and reads the answer's heads.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
-        let lead = self.poll_lead(cx);
-        match &lead {
-            Poll::Ready(Ok(Lead::Final(head))) => self.connection.answered(head.status),
-            // A server may close a connection that is unused, or one whose client is slow.
-            Poll::Ready(Err(Failure::Server(_)))
-                if self.sent && (self.reader.heard || !self.connection.reused) =>
-            {
-                self.connection.failed();
-            }
-            _ => {}
+        match &mut self.0 {
+            Way::One(exchange) => exchange.poll_head(cx),
+            Way::Two(exchange) => exchange.poll_head(cx),
         }
-        lead
-    }
-
-    fn poll_lead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
-        self.send(cx)?;
-        loop {
-            let inbox = &mut self.connection.link.inbox;
-            if inbox.seems_whole() {
-                match self.reader.next(&mut inbox.bytes)? {
-                    Some(Read::Interim(head)) if head.status == StatusCode::CONTINUE => {
-                        inbox.begin();
-                        self.go_on();
-                        self.send(cx)?;
-                        continue;
-                    }
-                    Some(Read::Interim(head)) => {
-                        inbox.begin();
-                        return Poll::Ready(Ok(Lead::Interim(head)));
-                    }
-                    Some(Read::Final(head)) => {
-                        (self.framing, self.keep) = (head.framing, head.keep);
-                        return Poll::Ready(Ok(Lead::Final(head.answer)));
-                    }
-                    None => {}
-                }
-            }
-            let read = ready!(self.connection.poll_read(cx));
-            match (read, self.failed.take()) {
-                (Ok(1..), failed) => self.failed = failed,
-                // The write says more than the read that failed after it.
-                (_, Some(error)) | (Err(error), None) => return Poll::Ready(Err(error.into())),
-                (Ok(0), None) => return Poll::Ready(Err(Cause::Closed.into())),
-            }
-        }
-    }
-
-    /// A server may answer and stop reading, so a write that fails does not end the exchange.
-    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Failure<B::Error>> {
-        if self.sent {
-            return Ok(());
-        }
-        match self.upload.poll_send(cx, &mut self.connection.link) {
-            Poll::Pending => {}
-            Poll::Ready(Ok(())) => self.sent = true,
-            Poll::Ready(Err(Broken::Body(error))) => return Err(Failure::Request(error)),
-            Poll::Ready(Err(Broken::Server(error))) => {
-                self.sent = true;
-                self.failed = Some(error);
-            }
-        }
-        Ok(())
     }
 
     /// The body, once the head is there. `now` may be coarse.
@@ -229,6 +176,23 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         body.finish_if_over();
         body
     }
+
+    fn is_over(&self) -> bool {
+        match &self.0 {
+            Way::One(exchange) => exchange.is_over(),
+            Way::Two(exchange) => exchange.is_over(),
+        }
+    }
+
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+        match &mut self.0 {
+            Way::One(exchange) => exchange.poll_frame(cx),
+            Way::Two(exchange) => exchange.poll_frame(cx),
+        }
+    }
 }
 
 /// The body of an answer, streamed; at its end the connection goes back to its pool.
@@ -240,20 +204,17 @@ pub struct AnswerBody<B: Body> {
 
 impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     fn finish_if_over(&mut self) {
-        if self.exchange.as_ref().is_some_and(|e| e.framing.is_over()) {
+        if self.exchange.as_ref().is_some_and(Exchange::is_over) {
             self.finish();
         }
     }
 
-    /// The answer is over. What was left unsent or unread ends the connection too.
+    /// The answer is over.
     fn finish(&mut self) {
-        let Some(exchange) = self.exchange.take() else {
-            return;
-        };
-        exchange.connection.succeeded();
-        let whole = exchange.sent && exchange.failed.is_none();
-        if exchange.keep && whole && exchange.connection.link.inbox.bytes.is_empty() {
-            exchange.connection.release(self.now);
+        match self.exchange.take() {
+            Some(Exchange(Way::One(exchange))) => exchange.finish(self.now),
+            Some(Exchange(Way::Two(exchange))) => exchange.lease.succeeded(),
+            None => {}
         }
     }
 
@@ -267,27 +228,6 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     /// See [`Exchange::has_sent`].
     pub fn has_sent(&mut self) -> bool {
         self.exchange.as_mut().is_some_and(Exchange::has_sent)
-    }
-
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Failure<B::Error>>> {
-        let Some(exchange) = &mut self.exchange else {
-            return Poll::Ready(Ok(Piece::End));
-        };
-        exchange.send(cx)?;
-        loop {
-            let piece = exchange
-                .framing
-                .next(&mut exchange.connection.link.inbox.bytes)?;
-            if piece != Piece::More {
-                return Poll::Ready(Ok(piece));
-            }
-            if ready!(exchange.connection.poll_read(cx))? == 0 {
-                return Poll::Ready(match exchange.framing {
-                    Framing::Close => Ok(Piece::End),
-                    _ => Err(Cause::Closed.into()),
-                });
-            }
-        }
     }
 }
 
@@ -306,20 +246,23 @@ where
             self.exchange = None;
             return Poll::Ready(Some(Err(failure)));
         }
-        Poll::Ready(match ready!(self.poll_piece(cx)) {
-            Ok(Piece::Data(data)) => {
-                self.finish_if_over();
-                Some(Ok(Frame::data(data)))
+        let Some(exchange) = &mut self.exchange else {
+            return Poll::Ready(None);
+        };
+        Poll::Ready(match ready!(exchange.poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                if frame.is_trailers() {
+                    self.finish();
+                } else {
+                    self.finish_if_over();
+                }
+                Some(Ok(frame))
             }
-            Ok(Piece::Trailers(trailers)) => {
-                self.finish();
-                Some(Ok(Frame::trailers(trailers)))
-            }
-            Ok(Piece::End | Piece::More) => {
+            None => {
                 self.finish();
                 None
             }
-            Err(failure) => {
+            Some(Err(failure)) => {
                 if let Failure::Server(_) = failure {
                     self.late();
                 }
@@ -336,10 +279,10 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.exchange.as_ref().map(|exchange| exchange.framing) {
+        match &self.exchange {
             None => SizeHint::with_exact(0),
-            Some(Framing::Length(left)) => SizeHint::with_exact(left),
-            Some(Framing::Chunked(_) | Framing::Close) => SizeHint::default(),
+            Some(Exchange(Way::One(exchange))) => exchange.size_hint(),
+            Some(Exchange(Way::Two(exchange))) => exchange.size_hint(),
         }
     }
 }

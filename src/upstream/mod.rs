@@ -1,4 +1,4 @@
-//! The servers behind the gateway, the connections to them, and HTTP/1.1 spoken over these.
+//! The servers behind the gateway, the connections to them, and HTTP spoken over these.
 //!
 //! The client of hyper runs each connection in a task of its own and hands requests over through
 //! channels; measured beside nginx that made a proxied request a sixth dearer. Here both directions of
@@ -14,10 +14,13 @@
 //! | `watch` | checks of servers, looking up of names | process |
 //! | `balance` | which server is next | worker and upstream |
 //! | `budget` | how many requests are sent twice | worker and upstream |
-//! | `pool` | the unused connections | worker and upstream |
+//! | `pool` | the connections | worker and upstream |
+//! | `mux` | those of HTTP/2 | worker and server |
 //! | `exchange` | one request and its answer | request |
-//! | `upload` | the request as bytes | request |
-//! | `answer` | the head of the answer | request |
+//! | `http1`, `http2` | the same in each version | request |
+//! | `upload` | a request of HTTP/1.1 as bytes | request |
+//! | `answer` | the head of an answer of HTTP/1.1 | request |
+//! | `websocket` | what one version says of it and the other does not | request |
 
 pub mod addresses;
 pub mod answer;
@@ -26,11 +29,15 @@ pub mod budget;
 pub mod exchange;
 pub mod gate;
 pub mod health;
+mod http1;
+mod http2;
+mod mux;
 pub mod pool;
 pub mod servers;
 pub mod settings;
-pub mod upload;
+mod upload;
 pub mod watch;
+mod websocket;
 
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
 pub use pool::{Connection, Error, Pool};
@@ -63,6 +70,7 @@ mod tests {
                 .take(servers)
                 .map(|port| server("10.0.0.1", port))
                 .collect(),
+            http2: false,
             balance: Balance::default(),
             check: None,
             eject: Some(Eject {

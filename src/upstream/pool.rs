@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::balance::{Balancer, View};
 use super::budget::Budget;
+use super::mux::{Channel, Muxes};
 use super::servers::{Bound, Servers};
 use super::{Balance, Settings};
 use crate::clock::{Clock, Nanos};
@@ -93,8 +94,10 @@ pub struct Pool {
     servers: Arc<Servers>,
     balancer: Balancer,
     budget: Budget,
-    /// Unused connections, by server.
+    /// Unused connections of HTTP/1.1, by server.
     idle: Vec<RefCell<Vec<Idle>>>,
+    /// Connections of HTTP/2, by server.
+    muxes: Vec<Muxes>,
     clock: Clock,
     counters: Counters,
 }
@@ -112,25 +115,33 @@ struct Idle {
     since: Nanos,
 }
 
-/// A connection and the room it keeps from request to request.
-pub struct Link {
+/// A connection of HTTP/1.1 and the room it keeps from request to request.
+pub(super) struct Link {
     pub(super) socket: Socket,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
+    /// It has carried a request before, so the server may have closed it unseen.
+    pub(super) reused: bool,
     address: SocketAddr,
 }
 
-/// A connection checked out of a pool. Give it back with [`Connection::release`] once the answer
-/// has been read; dropping it closes it.
+/// What a request is sent over.
+pub(super) enum Line {
+    /// A connection of its own. Give it back with `Lease::release` once the answer has been read;
+    /// dropping it closes it.
+    One(Link),
+    /// A place on a connection of HTTP/2.
+    Two(Channel),
+}
+
+/// What a request is given by a pool.
 pub struct Connection {
-    lease: Lease,
-    pub(super) link: Link,
-    /// It has carried a request before, so the server may have closed it unseen.
-    pub reused: bool,
+    pub(super) lease: Lease,
+    pub(super) line: Line,
 }
 
 /// A request that counts as open at a server, however it ends.
-struct Lease {
+pub(super) struct Lease {
     pool: Rc<Pool>,
     server: usize,
     /// The request failed, so that nothing that follows is a success.
@@ -147,6 +158,7 @@ impl Pool {
             balancer: Balancer::new(&servers.settings, seed),
             budget: Budget::new(clock.now()),
             idle: servers.all().iter().map(|_| RefCell::default()).collect(),
+            muxes: servers.all().iter().map(|_| Muxes::default()).collect(),
             servers,
             clock,
             counters,
@@ -196,12 +208,8 @@ impl Pool {
         let mut last = None;
         while let Some(server) = self.next(key, &tried) {
             let lease = self.lease(server)?;
-            if !fresh && let Some(link) = self.idle(server) {
-                return Ok(Connection {
-                    lease,
-                    link,
-                    reused: true,
-                });
+            if let Some(line) = self.unused(server, fresh) {
+                return Ok(Connection { lease, line });
             }
             tried.push(server);
             if !*admitted.get_or_insert_with(|| self.admits()) {
@@ -211,13 +219,7 @@ impl Pool {
                 self.counters.retried.increment(1);
             }
             match self.connect(server).await {
-                Ok(link) => {
-                    return Ok(Connection {
-                        lease,
-                        link,
-                        reused: false,
-                    });
-                }
+                Ok(line) => return Ok(Connection { lease, line }),
                 Err(full @ Error::Full { .. }) => return Err(full),
                 Err(error) => last = Some(error),
             }
@@ -266,6 +268,14 @@ impl Pool {
         })
     }
 
+    /// A place on a connection of HTTP/2 is as good as a fresh one: what failed is not among them.
+    fn unused(&self, server: usize, fresh: bool) -> Option<Line> {
+        if self.settings().http2 {
+            return self.muxes[server].channel().map(Line::Two);
+        }
+        (!fresh).then(|| self.idle(server)).flatten().map(Line::One)
+    }
+
     fn idle(&self, server: usize) -> Option<Link> {
         let mut idle = self.idle[server].borrow_mut();
         loop {
@@ -276,28 +286,44 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, server: usize) -> Result<Link, Error> {
+    async fn connect(&self, server: usize) -> Result<Line, Error> {
         let after = self.settings().connect;
         let entered = self.servers.enter(Bound::Pending);
         entered.map_err(|most| self.full("waiting for a connection", most))?;
         let _pending = Pending(&self.servers);
         let known = &self.servers.all()[server];
+        let muxes = &self.muxes[server];
         let attempt = async {
+            let _one = match self.settings().http2 {
+                true => Some(muxes.connecting.lock().await),
+                false => None,
+            };
+            // Another request may have connected meanwhile.
+            if let Some(line) = self.unused(server, true) {
+                return Ok(line);
+            }
             let (stream, address) = known.addresses.connect().await?;
             let socket = match &self.settings().servers[server].tls {
                 Some(tls) => Socket::connect(stream, tls).await?,
                 None => Socket::new(stream)?,
             };
-            Ok(Link {
+            if self.settings().http2 {
+                if socket.is_secure() && !socket.speaks_http2() {
+                    return Err(io::Error::other("it does not speak HTTP/2"));
+                }
+                return muxes.begin(socket, address).await.map(Line::Two);
+            }
+            Ok(Line::One(Link {
                 socket,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
+                reused: false,
                 address,
-            })
+            }))
         };
         let server_name = || known.name.to_string();
-        let link = match tokio::time::timeout(after, attempt).await {
-            Ok(link) => link.map_err(|cause| Error::Connect {
+        let line = match tokio::time::timeout(after, attempt).await {
+            Ok(line) => line.map_err(|cause| Error::Connect {
                 server: server_name(),
                 cause,
             }),
@@ -306,20 +332,24 @@ impl Pool {
                 after,
             }),
         };
-        match link {
+        match line {
             Ok(_) => {
                 self.servers.gate().open();
                 self.counters.connected.increment(1);
             }
             Err(_) => self.servers.failed(server, self.clock.now()),
         }
-        link
+        line
     }
 
     /// Closes connections that were not used for the time allowed, that the server has closed, or to
     /// addresses that its name no longer stands for.
     pub fn expire(&self) {
-        let keep_since = self.clock.now().since(self.settings().idle.into());
+        let now = self.clock.now();
+        let keep_since = now.since(self.settings().idle.into());
+        for (muxes, known) in self.muxes.iter().zip(self.servers.all()) {
+            muxes.expire(now, keep_since, |address| known.addresses.has(address));
+        }
         for (idle, known) in self.idle.iter().zip(self.servers.all()) {
             idle.borrow_mut().retain_mut(|idle| {
                 idle.since >= keep_since
@@ -363,10 +393,47 @@ impl View for Seen<'_> {
 }
 
 impl Lease {
-    fn failed(&mut self) {
+    /// The server at the other end.
+    pub fn server(&self) -> &str {
+        &self.pool.servers.all()[self.server].name
+    }
+
+    /// It is spoken to under TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        self.pool.settings().servers[self.server].tls.is_some()
+    }
+
+    /// The request failed, and the server is to blame.
+    pub(super) fn failed(&mut self) {
         if !std::mem::replace(&mut self.failed, true) {
             let now = self.pool.clock.now();
             self.pool.servers.failed(self.server, now);
+        }
+    }
+
+    /// The head of the answer is there. Those of gateways in trouble are failures.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        if matches!(status.as_u16(), 502..=504) {
+            self.failed();
+        } else {
+            self.pool.servers.answers(self.server);
+        }
+    }
+
+    /// The answer is there to its end.
+    pub(super) fn succeeded(&self) {
+        if !self.failed {
+            self.pool.servers.succeeded(self.server);
+        }
+    }
+
+    /// Keeps the connection for the next request. `now` may be coarse.
+    pub fn release(self, mut link: Link, now: Nanos) {
+        link.inbox.begin();
+        link.reused = true;
+        let mut idle = self.pool.idle[self.server].borrow_mut();
+        if idle.len() < MAX_IDLE {
+            idle.push(Idle { link, since: now });
         }
     }
 }
@@ -379,48 +446,10 @@ impl Drop for Lease {
     }
 }
 
-impl Connection {
-    /// The server at the other end.
-    pub fn server(&self) -> &str {
-        &self.lease.pool.servers.all()[self.lease.server].name
-    }
-
-    /// The request failed, and the server is to blame.
-    pub(super) fn failed(&mut self) {
-        self.lease.failed();
-    }
-
-    /// The head of the answer is there. Those of gateways in trouble are failures.
-    pub(super) fn answered(&mut self, status: StatusCode) {
-        if matches!(status.as_u16(), 502..=504) {
-            self.lease.failed();
-        } else {
-            self.lease.pool.servers.answers(self.lease.server);
-        }
-    }
-
-    /// The answer is there to its end.
-    pub(super) fn succeeded(&self) {
-        if !self.lease.failed {
-            self.lease.pool.servers.succeeded(self.lease.server);
-        }
-    }
-
+impl Link {
     /// Reads more; 0 at the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.link.inbox.poll_read(cx, &mut self.link.socket)
-    }
-
-    /// Keeps the connection for the next request. `now` may be coarse.
-    pub fn release(self, now: Nanos) {
-        let Connection {
-            lease, mut link, ..
-        } = self;
-        link.inbox.begin();
-        let mut idle = lease.pool.idle[lease.server].borrow_mut();
-        if idle.len() < MAX_IDLE {
-            idle.push(Idle { link, since: now });
-        }
+        self.inbox.poll_read(cx, &mut self.socket)
     }
 }
 

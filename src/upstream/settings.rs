@@ -12,6 +12,8 @@ pub struct Settings {
     pub name: String,
     /// Its servers.
     pub servers: Vec<Server>,
+    /// They are spoken to in HTTP/2 and not in HTTP/1.1.
+    pub http2: bool,
     /// Which of them is next.
     pub balance: Balance,
     /// How they are asked whether they are well.

@@ -10,7 +10,8 @@ use http::Method;
 use http_body::Body;
 use tokio::io::AsyncWrite;
 
-use super::pool::{Connection, Link};
+use super::pool::Link;
+use super::websocket;
 use crate::head::Head;
 use crate::http1::{Outbox, fields};
 
@@ -74,9 +75,9 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     }
 
     /// Queues the head.
-    pub fn begin(&self, head: &Head, connection: &mut Connection) {
-        let outbox = &mut connection.link.outbox;
-        outbox.text(|out| encode(out, head, self.chunked, self.exact));
+    pub fn begin(&self, head: &Head, link: &mut Link) {
+        link.outbox
+            .text(|out| encode(out, head, self.chunked, self.exact));
     }
 
     /// Whether it may go to another connection after this one failed without an answer.
@@ -170,6 +171,9 @@ fn encode(out: &mut Vec<u8>, head: &Head, chunked: bool, exact: Option<u64>) {
     if let Some(upgrade) = &head.upgrade {
         fields::write(out, b"connection", b"upgrade");
         fields::write(out, b"upgrade", upgrade);
+        if websocket::is_asked_for(upgrade) && !head.fields.contains(websocket::KEY) {
+            fields::write(out, websocket::KEY.as_bytes(), &websocket::key());
+        }
     }
     if chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");

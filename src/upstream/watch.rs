@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use http::{Request, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -113,6 +114,9 @@ async fn ask(servers: &Servers, server: usize, check: &Check) -> io::Result<bool
         None => Socket::new(stream)?,
     };
     let name = &known.name;
+    if servers.settings.http2 {
+        return ask_over_http2(socket, name, path).await;
+    }
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {name}\r\nuser-agent: tollgate\r\nconnection: close\r\n\r\n"
     );
@@ -128,12 +132,34 @@ async fn ask(servers: &Servers, server: usize, check: &Check) -> io::Result<bool
     loop {
         match reader.next(&mut input).map_err(io::Error::other)? {
             Some(Read::Final(head)) => {
-                let status = head.answer.status;
-                return Ok(status.is_success() || status.is_redirection());
+                return Ok(is_well(head.answer.status));
             }
             Some(Read::Interim(_)) => {}
             None if socket.read_buf(&mut input).await? == 0 => return Ok(false),
             None => {}
         }
     }
+}
+
+async fn ask_over_http2(socket: Socket, name: &str, path: &str) -> io::Result<bool> {
+    let scheme = if socket.is_secure() { "https" } else { "http" };
+    let request = Request::get(format!("{scheme}://{name}{path}"))
+        .header("user-agent", "tollgate")
+        .body(())
+        .map_err(io::Error::other)?;
+    let (mut send, connection) = h2::client::handshake(socket)
+        .await
+        .map_err(io::Error::other)?;
+    let asked = async {
+        let (answer, _) = send.send_request(request, true)?;
+        Ok(is_well(answer.await?.status()))
+    };
+    tokio::select! {
+        well = asked => well.map_err(|error: h2::Error| io::Error::other(error)),
+        ended = connection => ended.map(|()| false).map_err(io::Error::other),
+    }
+}
+
+fn is_well(status: StatusCode) -> bool {
+    status.is_success() || status.is_redirection()
 }

@@ -1,5 +1,6 @@
 //! Heads, statuses, trailers, and the ends of streams and connections.
 
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -16,7 +17,11 @@ fn gateway(upstream: &Upstream) -> Gateway {
 /// Requests of one connection are answered side by side, each by its own answer.
 #[test]
 fn streams_do_not_mix() {
-    let upstream = Upstream::answering(|request| ok(&request.start));
+    let all_there = Arc::new(Barrier::new(100));
+    let upstream = Upstream::answering(move |request| {
+        all_there.wait();
+        ok(&request.start)
+    });
     let gateway = gateway(&upstream);
     run(async {
         let mut client = Client::connect(gateway.address).await;

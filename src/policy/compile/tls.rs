@@ -97,7 +97,8 @@ impl<'a> Servers<'a> {
         for server in &written.servers {
             let connector = if server.value.tls {
                 let name = tls.and_then(|tls| tls.value.name.as_ref());
-                Some(connector(cx, server, name, &roots, own.clone())?)
+                let http2 = written.http2;
+                Some(connector(cx, server, name, &roots, own.clone(), http2)?)
             } else {
                 None
             };
@@ -127,13 +128,14 @@ fn connector(
     name: Option<&At<String>>,
     roots: &Roots,
     own: Option<Certificate>,
+    http2: bool,
 ) -> Option<Connector> {
     let (text, place) = match name {
         Some(name) => (&name.value, name.place),
         None => (&server.value.host, server.place),
     };
     let made = match Connector::name(text) {
-        Ok(name) => Connector::new(name, roots, own).map_err(|error| error.to_string()),
+        Ok(name) => Connector::new(name, roots, own, http2).map_err(|error| error.to_string()),
         Err(_) => Err(format!("`{text}` cannot be the name in a certificate")),
     };
     made.map_err(|message| cx.error(place, message, None)).ok()

@@ -36,6 +36,7 @@ pub fn compile(
         Some(upstream::Settings {
             name: written.name.value.clone(),
             servers: servers.of(cx, written)?,
+            http2: written.http2,
             balance: balance.map(|at| at.value.clone()).unwrap_or_default(),
             check: written.health.as_ref().map(check),
             eject: eject(written.eject),

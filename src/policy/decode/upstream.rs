@@ -208,6 +208,7 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         name,
         servers: Vec::new(),
         tls: None,
+        http2: false,
         balance: None,
         health: None,
         eject: Eject::On {
@@ -231,16 +232,10 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         .map_or_else(Vec::new, |node| cx.many(node, server));
     upstream.tls = fields.get("tls").and_then(|node| server_tls(cx, node));
     let words = [("h1", false), ("h2", true)];
-    if fields
+    let protocol = fields
         .get("protocol")
-        .and_then(|node| cx.word(node, &words))
-        .is_some_and(|h2| h2.value)
-    {
-        cx.unbuilt(
-            fields.place_of("protocol"),
-            "HTTP/2 to servers is not built yet: a run refuses it",
-        );
-    }
+        .and_then(|node| cx.word(node, &words));
+    upstream.http2 = protocol.is_some_and(|http2| http2.value);
     upstream.balance = fields.get("balance").and_then(|node| balance(cx, node));
     upstream.health = fields.get("health").and_then(|node| health(cx, node));
     if let Some(node) = fields.get("eject") {

@@ -89,7 +89,10 @@ impl Streams {
         poll_fn(|cx| {
             loop {
                 match connection.poll_accept(cx) {
-                    Poll::Ready(Some(Ok((request, respond)))) => self.begin(request, respond),
+                    Poll::Ready(Some(Ok((request, respond)))) => {
+                        self.begin(request, respond);
+                        continue;
+                    }
                     Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
                     Poll::Pending if ending => {}
                     Poll::Pending if self.traffic.is_flooded(worker.guards.coarse()) => {

@@ -1,0 +1,202 @@
+//! One request and its answer over a connection of HTTP/1.1: both directions run in the task of the request,
+//! so that nothing is handed from task to task.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+
+use super::answer::{Read, Reader};
+use super::exchange::{Failure, Lead};
+use super::pool::{Lease, Link};
+use super::upload::{Broken, Upload};
+use crate::clock::Nanos;
+use crate::head::Head;
+use crate::http1::chunked::Piece;
+use crate::http1::{Cause, Framing};
+
+/// See the module.
+pub struct Exchange<B> {
+    pub(super) lease: Lease,
+    link: Link,
+    upload: Upload<B>,
+    reader: Reader,
+    /// All of the request has been sent, or no more of it will be.
+    pub(super) sent: bool,
+    /// The server stopped taking the request.
+    failed: Option<io::Error>,
+    framing: Framing,
+    keep: bool,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
+    pub fn new(lease: Lease, mut link: Link, head: &Head, body: B) -> Exchange<B> {
+        let upload = Upload::new(head, body);
+        upload.begin(head, &mut link);
+        Exchange {
+            lease,
+            link,
+            upload,
+            reader: Reader {
+                bodiless: head.method == Method::HEAD,
+                upgrade: head.upgrade.is_some(),
+                interim: 0,
+                heard: false,
+            },
+            sent: false,
+            failed: None,
+            framing: Framing::Length(0),
+            keep: false,
+        }
+    }
+
+    pub fn hold(&mut self, held: bool) {
+        self.upload.held = held;
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.upload.begun
+    }
+
+    pub fn may_repeat(&self) -> bool {
+        self.link.reused && !self.reader.heard && self.upload.may_repeat()
+    }
+
+    pub fn repeat(&mut self, head: &Head, lease: Lease, mut link: Link) {
+        if self.upload.begun {
+            self.upload.begun = false;
+            self.upload.begin(head, &mut link);
+        } else {
+            // A piece of the body may wait there.
+            std::mem::swap(&mut link.outbox, &mut self.link.outbox);
+        }
+        (self.lease, self.link) = (lease, link);
+        self.sent = false;
+        self.failed = None;
+    }
+
+    pub fn has_sent(&mut self) -> bool {
+        std::mem::take(&mut self.upload.progress)
+    }
+
+    pub fn tunnel(&mut self, bytes: B) {
+        self.upload.tunnel(bytes);
+        self.sent = false;
+    }
+
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+        let lead = self.poll_lead(cx);
+        match &lead {
+            Poll::Ready(Ok(Lead::Final(head))) => self.lease.answered(head.status),
+            // A server may close a connection that is unused, or one whose client is slow.
+            Poll::Ready(Err(Failure::Server(_)))
+                if self.sent && (self.reader.heard || !self.link.reused) =>
+            {
+                self.lease.failed();
+            }
+            _ => {}
+        }
+        lead
+    }
+
+    fn poll_lead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+        self.send(cx)?;
+        loop {
+            let inbox = &mut self.link.inbox;
+            if inbox.seems_whole() {
+                match self.reader.next(&mut inbox.bytes)? {
+                    Some(Read::Interim(head)) if head.status == StatusCode::CONTINUE => {
+                        inbox.begin();
+                        self.hold(false);
+                        self.send(cx)?;
+                        continue;
+                    }
+                    Some(Read::Interim(head)) => {
+                        inbox.begin();
+                        return Poll::Ready(Ok(Lead::Interim(head)));
+                    }
+                    Some(Read::Final(head)) => {
+                        (self.framing, self.keep) = (head.framing, head.keep);
+                        return Poll::Ready(Ok(Lead::Final(head.answer)));
+                    }
+                    None => {}
+                }
+            }
+            let read = ready!(self.link.poll_read(cx));
+            match (read, self.failed.take()) {
+                (Ok(1..), failed) => self.failed = failed,
+                // The write says more than the read that failed after it.
+                (_, Some(error)) | (Err(error), None) => return Poll::Ready(Err(error.into())),
+                (Ok(0), None) => return Poll::Ready(Err(Cause::Closed.into())),
+            }
+        }
+    }
+
+    /// A server may answer and stop reading, so a write that fails does not end the exchange.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Failure<B::Error>> {
+        if self.sent {
+            return Ok(());
+        }
+        match self.upload.poll_send(cx, &mut self.link) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => self.sent = true,
+            Poll::Ready(Err(Broken::Body(error))) => return Err(Failure::Request(error)),
+            Poll::Ready(Err(Broken::Server(error))) => {
+                self.sent = true;
+                self.failed = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of the answer is left.
+    pub fn is_over(&self) -> bool {
+        self.framing.is_over()
+    }
+
+    /// The answer is over. What was left unsent or unread ends the connection too.
+    pub fn finish(self, now: Nanos) {
+        self.lease.succeeded();
+        let whole = self.sent && self.failed.is_none();
+        if self.keep && whole && self.link.inbox.bytes.is_empty() {
+            self.lease.release(self.link, now);
+        }
+    }
+
+    /// The next piece of the answer's body.
+    pub fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+        Poll::Ready(match ready!(self.poll_piece(cx))? {
+            Piece::Data(data) => Some(Ok(Frame::data(data))),
+            Piece::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
+            Piece::End | Piece::More => None,
+        })
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Failure<B::Error>>> {
+        self.send(cx)?;
+        loop {
+            let piece = self.framing.next(&mut self.link.inbox.bytes)?;
+            if piece != Piece::More {
+                return Poll::Ready(Ok(piece));
+            }
+            if ready!(self.link.poll_read(cx))? == 0 {
+                return Poll::Ready(match self.framing {
+                    Framing::Close => Ok(Piece::End),
+                    _ => Err(Cause::Closed.into()),
+                });
+            }
+        }
+    }
+
+    pub fn size_hint(&self) -> SizeHint {
+        match self.framing {
+            Framing::Length(left) => SizeHint::with_exact(left),
+            Framing::Chunked(_) | Framing::Close => SizeHint::default(),
+        }
+    }
+}

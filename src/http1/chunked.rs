@@ -83,7 +83,9 @@ impl Chunked {
     fn trailers(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let (end, map) = match httparse::parse_headers(input, &mut fields) {
-            Ok(httparse::Status::Complete((end, fields))) if ends_in_crlf(&input[..end]) => {
+            Ok(httparse::Status::Complete((end, fields)))
+                if end <= MAX_TRAILERS && ends_in_crlf(&input[..end]) =>
+            {
                 (end, map(fields)?)
             }
             Ok(httparse::Status::Partial) if input.len() <= MAX_TRAILERS => return Ok(Piece::More),
@@ -214,5 +216,9 @@ mod tests {
         assert!(read(&long, 1000).is_err());
         let many = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(MAX_TRAILERS / 5)].concat();
         assert!(read(&many, 1000).is_err());
+        let large = [&b"0\r\na: "[..], &vec![b'b'; MAX_TRAILERS], b"\r\n\r\n"].concat();
+        for cut in [1000, large.len()] {
+            assert!(read(&large, cut).is_err(), "in pieces of {cut}");
+        }
     }
 }

@@ -52,6 +52,8 @@ struct Proof {
     plan: Option<usize>,
     /// Something was given and did not verify.
     failed: bool,
+    /// More than one thing was given.
+    ambiguous: bool,
     /// The proof was looked for where [`Settings::token`] is, so that a token counts only if it
     /// verified, as this fingerprint.
     token: Option<Option<Fingerprint>>,
@@ -117,6 +119,7 @@ impl Identifier {
                 by_header(given, self.user_from.contains(peer))
             }
         };
+        who.ambiguous = proof.ambiguous || given == Found::Ambiguous;
         who.token = match (proof.token, given) {
             (Some(judged), _) => judged,
             (None, Found::One(text)) => Some(self.keyer.fingerprint(Domain::Token, &text)),
@@ -163,6 +166,7 @@ impl Identifier {
             Found::Ambiguous => {
                 return Proof {
                     failed: true,
+                    ambiguous: true,
                     token: judged(None),
                     ..Proof::default()
                 };
@@ -188,8 +192,8 @@ impl Identifier {
                 Proof {
                     user: Some(known.claims.user),
                     plan: known.plan,
-                    failed: false,
                     token,
+                    ..Proof::default()
                 }
             }
         }
@@ -234,19 +238,22 @@ impl Identifier {
                 failed: false,
                 ..failed
             },
-            Found::Ambiguous => failed,
+            Found::Ambiguous => Proof {
+                ambiguous: true,
+                ..failed
+            },
             Found::One(text) => match keys.lookup(text) {
                 None => failed,
                 Some(owner) => Proof {
                     user: Some(owner.user.clone()),
                     plan: owner.plan,
-                    failed: false,
                     token: Some(
                         self.settings
                             .token
                             .is_some()
                             .then(|| self.keyer.fingerprint(Domain::Token, text)),
                     ),
+                    ..Proof::default()
                 },
             },
         }
@@ -390,6 +397,7 @@ impl Identifier {
 }
 
 fn by_header(given: Found<'_>, believed: bool) -> Proof {
+    let ambiguous = believed && given == Found::Ambiguous;
     let user = match &given {
         Found::Absent => return Proof::default(),
         Found::One(text) if believed => std::str::from_utf8(text).ok().and_then(user::name),
@@ -397,6 +405,7 @@ fn by_header(given: Found<'_>, believed: bool) -> Proof {
     };
     Proof {
         failed: user.is_none(),
+        ambiguous,
         user,
         ..Proof::default()
     }

@@ -48,6 +48,9 @@ pub struct Who {
     pub user: Option<Arc<str>>,
     /// A credential was given that did not verify.
     pub unverified: bool,
+    /// A credential is there twice or cannot be looked at, so that the upstream may take one that was
+    /// not looked at here. Where requests are counted by it they are to be refused.
+    pub ambiguous: bool,
     /// Keyed hash of the credential.
     pub token: Option<Fingerprint>,
     /// Keyed hash of the normalised email address.
@@ -64,6 +67,7 @@ impl Who {
             ip_unclear: false,
             user: None,
             unverified: false,
+            ambiguous: false,
             token: None,
             email: None,
             plan: None,

@@ -2,6 +2,7 @@
 //!
 //! - `tollgate-*`, from everybody: by these the gateway tells the upstream what it knows.
 //! - The configured user and plan headers, unless the peer may set them.
+//! - What the configured credential's header could be taken for.
 //! - `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, unless the peer is a trusted proxy.
 //!
 //! CGI and its heirs hand `X_User` and `X-User` to the application as one, so a name that differs from
@@ -11,7 +12,7 @@
 use http::HeaderName;
 use smallvec::SmallVec;
 
-use super::{Settings, plan, user};
+use super::{Settings, plan, token, user};
 use crate::head::Fields;
 
 /// Who may set a header.
@@ -32,6 +33,7 @@ pub(super) enum List {
 pub(super) struct Stripper {
     user: Option<HeaderName>,
     plan: Option<HeaderName>,
+    token: Option<HeaderName>,
 }
 
 impl Stripper {
@@ -44,7 +46,11 @@ impl Stripper {
             Some(plan::Source::Header { name, .. }) => Some(name.clone()),
             _ => None,
         };
-        Stripper { user, plan }
+        let token = match &settings.token {
+            Some(token::Source::Header(name)) => Some(name.clone()),
+            _ => None,
+        };
+        Stripper { user, plan, token }
     }
 
     /// Removes every header that has lists, none of which `may` says yes to.
@@ -55,14 +61,16 @@ impl Stripper {
         });
     }
 
+    /// Whether a field of this name is not everybody's to set, or to set elsewhere than in a head.
     pub(super) fn guards(&self, name: &[u8]) -> bool {
-        !self.lists(name).is_empty()
+        let is_token = |token: &HeaderName| same(name, token.as_str());
+        !self.lists(name).is_empty() || self.token.as_ref().is_some_and(is_token)
     }
 
     /// Who may set this header; empty when everybody may.
     fn lists(&self, name: &[u8]) -> SmallVec<[List; 2]> {
         let mut lists = SmallVec::new();
-        let configured = self.user.is_some() || self.plan.is_some();
+        let configured = self.user.is_some() || self.plan.is_some() || self.token.is_some();
         if !configured && !matches!(name.first(), Some(b'f' | b't' | b'x' | b'F' | b'T' | b'X')) {
             return lists;
         }
@@ -72,6 +80,14 @@ impl Stripper {
                 let exact = name.eq_ignore_ascii_case(header.as_str().as_bytes());
                 lists.push(if exact { list } else { List::Nobody });
             }
+        }
+        if let Some(token) = self
+            .token
+            .as_ref()
+            .filter(|token| same(name, token.as_str()))
+            && !name.eq_ignore_ascii_case(token.as_str().as_bytes())
+        {
+            lists.push(List::Nobody);
         }
         // A configured header is for its own list only, even if it is called X-Forwarded-User.
         if lists.is_empty() {

@@ -1,7 +1,8 @@
 //! The credential a request carries.
 //!
 //! A credential that is there twice, or longer than [`MAX_TOKEN`], is no credential: the gateway and
-//! the upstream might read different ones. Such a request counts as bringing one that does not verify.
+//! the upstream might read different ones. Such a request counts as bringing one that does not verify, and
+//! is refused where requests are counted by their credential: see [`super::Who::ambiguous`].
 
 use http::HeaderName;
 
@@ -70,8 +71,10 @@ pub(super) fn bearer(fields: &Fields) -> Found<'_> {
             let std::borrow::Cow::Borrowed(value) = value else {
                 return Found::Ambiguous;
             };
-            match value.split_at_checked(7) {
-                Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => {
+            // Servers that split at any white space take a tab for the space.
+            let scheme_ends = value.iter().position(|byte| b" \t".contains(byte));
+            match scheme_ends.map(|end| value.split_at(end)) {
+                Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
                     Found::One(token.trim_ascii().into()).within(MAX_TOKEN)
                 }
                 _ => Found::Absent,
@@ -155,6 +158,7 @@ mod tests {
             |value, expected| check(&Source::Bearer, "/", &[("authorization", value)], expected);
         check("Bearer t", Some("t"));
         check("bEARER   t ", Some("t"));
+        check("Bearer\tt", Some("t"));
         check("Bearer", None);
         check("Bearer ", None);
         check("Bearert", None);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::generation::Running;
+use super::identify::{UNCLEAR, is_unclear};
 use super::routing::is_host;
 use crate::admission::{Ask, Finding};
 use crate::clock::Clock;
@@ -108,6 +109,9 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
     };
     let verdict = running.admission.peek(&ask);
     let missing = route.require.iter().find(|identity| !who.has(**identity));
+    if missing.is_none() && is_unclear(route, &who) {
+        return Ok(nowhere(400, UNCLEAR));
+    }
     let speaker = verdict.deciding.map(|index| verdict.findings[index].rule);
     let limits = route.rules.iter().enumerate().map(|(place, rule)| {
         let finding = verdict

@@ -270,7 +270,8 @@ impl Attempt<'_> {
         let after = self.pool.settings().first_byte;
         let mut patience = self.source.waits().then(|| {
             exchange.ask_first();
-            Box::pin(tokio::time::sleep(PATIENCE))
+            // In time before it would be late itself.
+            Box::pin(tokio::time::sleep(PATIENCE.min(after / 2)))
         });
         let result = poll_fn(|cx| {
             loop {

@@ -21,7 +21,7 @@ use crate::admission::{Admission, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::identity::Who;
 use crate::limit::{Identity, Rule};
-use crate::route::HeaderStyle;
+use crate::route::{HeaderStyle, Route};
 use crate::throttle::{Candidate, over_header};
 
 /// A request, its route and who asks.
@@ -209,11 +209,22 @@ async fn peek(body: &mut RequestBody, most: usize) -> Result<Peeked, body::Error
 }
 
 fn missing(identified: &Identified) -> Option<Why> {
-    let required = &identified.routed.route().require;
-    let absent = required
-        .iter()
-        .find(|identity| !identified.who.has(**identity))?;
-    Some(Why::Unidentified(*absent))
+    let (route, who) = (identified.routed.route(), &identified.who);
+    let absent = route.require.iter().find(|identity| !who.has(**identity));
+    match absent {
+        Some(absent) => Some(Why::Unidentified(*absent)),
+        None => is_unclear(route, who).then_some(Why::Bad(UNCLEAR)),
+    }
+}
+
+/// Why a request is refused that [`is_unclear`].
+pub const UNCLEAR: &str = "there is more than one credential";
+
+/// Whether the route counts by what the request does not clearly say. It is not enough to count it as
+/// absent: an upstream that takes the first or the last would serve what no limit has counted.
+pub fn is_unclear(route: &Route, who: &Who) -> bool {
+    let by_credential = [Identity::User, Identity::Token, Identity::Plan];
+    who.ambiguous && by_credential.into_iter().any(|by| route.needs(by))
 }
 
 fn refuse(why: Why, identified: &Identified) -> Refusal {

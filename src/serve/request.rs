@@ -83,6 +83,10 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
     let method = Method::from_bytes(method.as_bytes());
     let method = method.map_err(|_| Bad::Malformed("its method is not one"))?;
     let target = head.path.unwrap_or_default();
+    // It would be cut off, and no two servers agree on what is left: CVE-2023-45539.
+    if target.contains('#') {
+        return Err(Bad::Malformed("its target has a fragment"));
+    }
     let target = (fields::offset(input, target.as_bytes()), target.len());
     let (mut fields, said) = fields::read(input, head.headers)?;
     let bytes = input.split_to(end).freeze();

@@ -1,5 +1,6 @@
 //! Finds a request's route, or refuses what cannot be matched safely.
 
+use std::net::Ipv6Addr;
 use std::task::{Context, Poll};
 
 use futures_util::future::{Either, Ready, err};
@@ -87,6 +88,15 @@ fn served(head: &Head) -> Result<(), Why> {
     if head.method == Method::CONNECT {
         return Err(Why::Bad("CONNECT is not served here"));
     }
+    // Some servers take `get` for GET, and a policy for GET would not: RFC 9110 section 9.1.
+    if head
+        .method
+        .as_str()
+        .bytes()
+        .any(|byte| byte.is_ascii_lowercase())
+    {
+        return Err(Why::Bad("its method has small letters"));
+    }
     Ok(())
 }
 
@@ -114,8 +124,22 @@ fn one_host(head: &Head) -> Result<(), Why> {
     }
 }
 
-/// Whether this can be the value of `Host`.
+/// Whether this can be the value of `Host`: a name or an address, and perhaps a port. Names with escapes
+/// are none that anybody has.
 pub fn is_host(host: &[u8]) -> bool {
-    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
-    !host.is_empty() && host.len() <= 255 && host.iter().all(allowed)
+    let bracket = host.iter().rposition(|byte| *byte == b']').map(|at| at + 1);
+    let colon = || host.iter().position(|byte| *byte == b':');
+    let (name, port) = host.split_at(bracket.or_else(colon).unwrap_or(host.len()));
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(byte);
+    let named = match name {
+        [b'[', six @ .., b']'] => {
+            std::str::from_utf8(six).is_ok_and(|six| six.parse::<Ipv6Addr>().is_ok())
+        }
+        name => !name.is_empty() && name.iter().all(plain),
+    };
+    let ported = match port {
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        other => other.is_empty(),
+    };
+    named && ported && host.len() <= 255
 }

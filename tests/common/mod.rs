@@ -5,6 +5,7 @@
 pub mod backend;
 pub mod certificate;
 pub mod child;
+pub mod raw;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::common::SOON;
+use super::SOON;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;

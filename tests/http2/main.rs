@@ -10,4 +10,5 @@ mod attacks;
 mod bodies;
 mod client;
 mod messages;
-mod raw;
+
+use common::raw;

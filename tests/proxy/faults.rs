@@ -30,49 +30,6 @@ fn an_upstream_that_cannot_be_reached_is_503() {
 }
 
 #[test]
-fn an_upstream_that_says_nothing_is_504() {
-    let upstream = Upstream::scripted(|mut served, report| {
-        while let Ok(request) = served.request() {
-            report(request);
-        }
-    });
-    let gateway = Gateway::start(
-        upstream.address,
-        "timeouts: { first_byte: 300ms }\n",
-        &[ALL],
-    );
-    let mut client = gateway.connect();
-    assert_eq!(client.get("/").status(), 504);
-}
-
-#[test]
-fn an_upstream_that_breaks_off_is_502_before_the_answer_and_never_whole_after() {
-    let upstream = Upstream::scripted(|mut served, _| {
-        if let Ok(request) = served.request() {
-            if request.start.contains("/half") {
-                served.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
-            } else if request.start.contains("/chunks") {
-                served.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n");
-            }
-        }
-    });
-    let gateway = Gateway::start(upstream.address, "", &[ALL]);
-    let mut client = gateway.connect();
-    client.send("POST /none HTTP/1.1\r\nhost: t\r\ncontent-length: 0\r\n\r\n");
-    assert_eq!(client.answer().status(), 502);
-    for path in ["/half", "/chunks"] {
-        let mut client = gateway.connect();
-        client.send(format!("GET {path} HTTP/1.1\r\nhost: t\r\n\r\n"));
-        assert_eq!(client.head().unwrap().status(), 200);
-        let rest = String::from_utf8_lossy(&client.rest()).into_owned();
-        assert!(
-            rest.contains("half") && !rest.ends_with("0\r\n\r\n"),
-            "{rest:?}"
-        );
-    }
-}
-
-#[test]
 fn a_connection_the_upstream_closed_costs_no_get() {
     // Each connection serves one request, then is closed while the gateway believes it open.
     let upstream = Upstream::scripted(|mut served, report| {
@@ -139,30 +96,6 @@ fn servers_are_taken_in_turn_and_a_dead_one_is_passed_over() {
 }
 
 #[test]
-fn slow_clients_are_let_go() {
-    let upstream = Upstream::plain();
-    let gateway = Gateway::start(
-        upstream.address,
-        "timeouts: { header: 300ms, idle: 300ms, body_idle: 300ms }\n",
-        &[ALL],
-    );
-    let mut silent = gateway.connect();
-    assert_eq!(silent.rest(), b"", "a silent connection is closed");
-    let mut slow = gateway.connect();
-    slow.send("GET / HTTP/1.1\r\nhost: t\r\nx-a: ");
-    assert!(
-        slow.head().is_err(),
-        "a head that does not end is not waited for"
-    );
-    let mut body = gateway.connect();
-    body.send("POST / HTTP/1.1\r\nhost: t\r\ncontent-length: 10\r\n\r\nabc");
-    assert_eq!(body.answer().status(), 408);
-    let mut idle = gateway.connect();
-    assert_eq!(idle.get("/").status(), 200);
-    assert_eq!(idle.rest(), b"", "an idle connection is closed");
-}
-
-#[test]
 fn a_drain_finishes_what_runs() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let wait = Arc::new(std::sync::Mutex::new(wait));
@@ -190,36 +123,6 @@ fn a_drain_finishes_what_runs() {
         std::net::TcpStream::connect(address).is_err(),
         "nothing listens any more"
     );
-}
-
-#[test]
-fn an_upstream_that_stops_in_its_answer_ends_the_connection() {
-    let upstream = Upstream::scripted(|mut served, _| {
-        while let Ok(request) = served.request() {
-            if request.start.contains("/slow") {
-                for piece in [
-                    "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n",
-                    "a",
-                    "b",
-                    "c",
-                    "d",
-                ] {
-                    served.send(piece);
-                    std::thread::sleep(Duration::from_millis(250));
-                }
-                served.send("efgh");
-            } else {
-                served.send("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\na");
-            }
-        }
-    });
-    let timeouts = "timeouts: { first_byte: 600ms }\n";
-    let gateway = Gateway::start(upstream.address, timeouts, &[ALL]);
-    assert_eq!(gateway.connect().get("/slow").text(), "abcdefgh");
-    let mut client = gateway.connect();
-    client.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
-    assert_eq!(client.head().unwrap().status(), 200);
-    assert_eq!(client.rest(), b"a");
 }
 
 #[test]

@@ -8,5 +8,4 @@ mod common;
 
 mod bodies;
 mod faults;
-mod framing;
 mod refusals;

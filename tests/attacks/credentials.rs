@@ -1,0 +1,160 @@
+//! Who a client says it is, by credential and by name: what a server would take for somebody's is counted
+//! as that somebody's, or refused, or not passed on.
+
+use crate::case::Site;
+use crate::limits::{FEW, admitted, over_connections};
+
+const BY_USER: &str = "match: /**\nupstream: up\nlimits: { few: { key: user, rate: 5/h } }\n";
+
+const KEYS: &str = "identity: { token: { header: x-api-key }, user: { api_keys: keys.yaml } }\n";
+
+/// Whoever is known by a key the server knows too cannot hide it from the gateway.
+#[test]
+fn by_spellings_of_the_credential() {
+    let shapes = [
+        "x-api-key: {}",
+        "X-API-KEY:{}",
+        "x-api-key: \t {} \t",
+        "x-api-key: {}\r\nx-api-key: {}",
+        "x-api-key: {}\r\nX-Api-Key: other",
+        "x-api-key: other\r\nx-api-key: {}",
+        "x-api-key:\r\nx-api-key: {}",
+        "x_api_key: {}",
+        "x-api_key: {}",
+        "x_api_key: {}\r\nx-api-key: other",
+        "connection: x-api-key\r\nx-api-key: {}",
+        "tollgate-user: bob\r\nx-api-key: {}",
+        "x-user: bob\r\nx-api-key: {}",
+    ];
+    let site = keyed(KEYS, BY_USER);
+    let requests = shapes.map(|shape| {
+        format!(
+            "GET /a HTTP/1.1\r\nhost: t\r\n{}\r\n\r\n",
+            shape.replace("{}", "ann-key")
+        )
+    });
+    for _ in 0..3 {
+        over_connections(&site, requests.clone());
+    }
+    let trailer = "POST /a HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\ntrailer: x-api-key\r\n\r\n\
+                   0\r\nx-api-key: ann-key\r\nx_api_key: ann-key\r\ntollgate-user: bob\r\n\r\n";
+    over_connections(&site, [trailer.to_owned()]);
+    let seen = site.recorder.take();
+    assert_eq!(seen.unclean, Vec::<String>::new());
+    let with_key = seen.requests.iter().filter(|request| {
+        let mut fields = request.fields.iter().chain(&request.trailers);
+        fields.any(|(_, value)| value.contains("ann-key"))
+    });
+    let with_key: Vec<_> = with_key.collect();
+    assert_eq!(
+        with_key.len(),
+        FEW - 1,
+        "the fifth lost its key on the way {with_key:?}"
+    );
+    let named = seen
+        .requests
+        .iter()
+        .filter(|request| request.field("tollgate-user").is_some());
+    assert_eq!(named.count(), FEW);
+}
+
+/// The same where it stands in other places.
+#[test]
+fn by_credentials_in_other_places() {
+    let get =
+        |target: &str, field: &str| format!("GET {target} HTTP/1.1\r\nhost: t\r\n{field}\r\n");
+    let cases: [(&str, Vec<String>); 3] = [
+        (
+            "identity: { token: { bearer: true }, user: { api_keys: keys.yaml } }\n",
+            [
+                "Bearer ann-key",
+                "bearer ann-key",
+                "BEARER  ann-key",
+                "Bearer\tann-key",
+                "Bearer \t ann-key",
+                "Bearer ann-key\r\nauthorization: Bearer ann-key",
+                "Basic eA==\r\nauthorization: Bearer ann-key",
+                "Bearer other\r\nAuthorization: Bearer ann-key",
+                "Bearer ann-key\r\nauthorization: Basic eA==",
+            ]
+            .iter()
+            .map(|value| get("/a", &format!("authorization: {value}\r\n")))
+            .collect(),
+        ),
+        (
+            "identity: { token: { query: key }, user: { api_keys: keys.yaml } }\n",
+            [
+                "/a?key=ann-key",
+                "/a?key=ann%2dkey",
+                "/a?%6bey=ann-key",
+                "/a?key=ann-key&key=ann-key",
+                "/a?key=x&key=ann-key",
+                "/a?key=ann-key&key=x",
+                "/a?key=&key=ann-key",
+                "/a?x&key=ann-key#",
+                "/a?key=ann-key&%6bey=x",
+            ]
+            .iter()
+            .map(|target| get(target, ""))
+            .collect(),
+        ),
+        (
+            "identity: { token: { cookie: key }, user: { api_keys: keys.yaml } }\n",
+            [
+                "key=ann-key",
+                "a=b; key=ann-key",
+                "key=\"ann-key\"",
+                "key=ann-key; key=ann-key",
+                "key=x; key=ann-key",
+                "key=ann-key; key=x",
+                "key=ann-key\r\ncookie: key=x",
+                "a=b\r\ncookie: key=ann-key",
+                " key = ann-key ",
+            ]
+            .iter()
+            .map(|value| get("/a", &format!("cookie: {value}\r\n")))
+            .collect(),
+        ),
+    ];
+    for (identity, requests) in cases {
+        let site = keyed(identity, BY_USER);
+        for _ in 0..3 {
+            over_connections(&site, requests.clone());
+        }
+        let seen = site.recorder.take();
+        assert_eq!(seen.unclean, Vec::<String>::new());
+        assert_eq!(seen.requests.len(), FEW, "{identity}");
+    }
+}
+
+fn keyed(identity: &str, policy: &str) -> Site {
+    let keys = "ann-key: ann\n";
+    Site::with_files(identity, &[("all", policy)], &[("keys.yaml", keys)])
+}
+
+/// A header by which only trusted peers name the user is nothing from a stranger.
+#[test]
+fn by_names_of_one_s_own() {
+    let identity = "identity: { user: { header: x-user, from: [10.0.0.0/8] } }\n";
+    let policy = "match: /**\nupstream: up\nlimits: { few: { key: [ip, user], rate: 5/h } }\n";
+    let site = Site::start(identity, &[("all", policy)]);
+    let names = [
+        "x-user",
+        "X-User",
+        "x_user",
+        "tollgate-user",
+        "tollgate_user",
+        "x-forwarded-user",
+        "remote-user",
+    ];
+    over_connections(
+        &site,
+        (0..40).map(|number| {
+            let name = names[number % names.len()];
+            format!(
+                "GET /a HTTP/1.1\r\nhost: t\r\n{name}: user{number}\r\nconnection: {name}\r\n\r\n"
+            )
+        }),
+    );
+    admitted(&site, FEW);
+}

@@ -1,0 +1,213 @@
+//! Fields that belong to one connection, and fields by which a client says who it is: RFC 9110 7.6.1, and
+//! what the gateway promises of its own.
+
+use crate::case::{ALL, Asker, Cut, Site};
+use crate::common::Gateway;
+use crate::replay::{Replay, Script, Then};
+use crate::strict::Message;
+
+const IDENTITY: &str = "identity:\n  ip: { trusted_proxies: [10.0.0.0/8] }\n  \
+    user: { header: x-user, from: [10.0.0.0/8] }\n  token: { header: x-api-key }\n  \
+    plan: { header: x-plan, from: [10.0.0.0/8], default: free }\nplans: { free: { multiply: 1 }, gold: { multiply: 9 } }\n";
+
+/// What the upstream gets of a request with these fields.
+fn passed(site: &Site, fields: &str) -> Message {
+    let mut asker = site.connect();
+    asker.send(format!("GET /a HTTP/1.1\r\nhost: t\r\n{fields}\r\n"));
+    let answer = asker.answer(false).unwrap();
+    assert_eq!(answer.status(), 200, "{fields:?} {answer:?}");
+    let log = site.recorder.take();
+    assert_eq!(log.unclean, Vec::<String>::new(), "{fields:?}");
+    log.requests.into_iter().next().unwrap()
+}
+
+#[test]
+fn fields_of_one_connection() {
+    let site = Site::start("", &[ALL]);
+    let cases = [
+        ("connection: x-own\r\nx-own: 1\r\n", "x-own"),
+        (
+            "Connection: close , X-OWN,\r\nx-Own: 1\r\nx-own: 2\r\n",
+            "x-own",
+        ),
+        (
+            "connection: a\r\nconnection: x-own\r\nx-own: 1\r\n",
+            "x-own",
+        ),
+        (
+            "connection: ,,x-own;\r\nconnection: \tx-own\t\r\nx-own: 1\r\n",
+            "x-own",
+        ),
+        (
+            "connection: keep-alive\r\nkeep-alive: timeout=1\r\n",
+            "keep-alive",
+        ),
+        ("keep-alive: timeout=1\r\n", "keep-alive"),
+        ("proxy-connection: keep-alive\r\n", "proxy-connection"),
+        ("te: gzip\r\n", "te"),
+        ("te: gzip;q=1, deflate\r\nconnection: te\r\n", "te"),
+        ("upgrade: h2c\r\n", "upgrade"),
+        ("upgrade: websocket\r\n", "upgrade"),
+        (
+            "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n",
+            "http2-settings",
+        ),
+    ];
+    for (fields, gone) in cases {
+        let seen = passed(&site, &format!("{fields}x-end: 1\r\n"));
+        assert_eq!(seen.field(gone), None, "{fields:?} {seen:?}");
+        assert_eq!(seen.all("x-end"), ["1"], "{fields:?}");
+    }
+    let seen = passed(&site, "te: gzip, trailers\r\nconnection: te\r\n");
+    assert_eq!(seen.all("te"), ["trailers"]);
+}
+
+/// Hop-by-hop abuse: a client cannot name away what makes the message, or what the gateway adds.
+#[test]
+fn what_cannot_be_named_away() {
+    let site = Site::start("", &[ALL]);
+    let names = ["host", "authorization", "cookie", "content-type"];
+    let all = "authorization: a\r\ncookie: b=c\r\ncontent-type: d\r\n";
+    for name in names {
+        let seen = passed(&site, &format!("connection: close, {name}\r\n{all}"));
+        assert_eq!(seen.all(name).len(), 1, "{name} {seen:?}");
+    }
+    for name in [
+        "x-forwarded-for",
+        "via",
+        "forwarded",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+    ] {
+        let seen = passed(&site, &format!("connection: {name}\r\n{name}: 6.6.6.6\r\n"));
+        assert_eq!(seen.all(name).len(), 1, "{name} {seen:?}");
+        assert!(!seen.all(name)[0].contains("6.6.6.6"), "{name} {seen:?}");
+    }
+}
+
+/// What a stranger says of itself is not passed on, however it is spelled.
+#[test]
+fn what_strangers_say_of_themselves() {
+    let site = Site::start(IDENTITY, &[ALL]);
+    for name in [
+        "x-forwarded-for",
+        "X-FORWARDED-FOR",
+        "x_forwarded_for",
+        "x-forwarded_for",
+        "forwarded",
+        "x-real-ip",
+        "x_real_ip",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-forwarded-port",
+        "x-forwarded-user",
+        "x-forwarded-anything",
+        "x-user",
+        "X-User",
+        "x_user",
+        "X_USER",
+        "x-plan",
+        "x_plan",
+        "tollgate-user",
+        "tollgate-plan",
+        "tollgate-over",
+        "tollgate-anything",
+        "tollgate_user",
+        "Tollgate_User",
+        // Read by nobody as the credential, but by CGI and its heirs as the same name.
+        "x_api_key",
+        "X_Api-Key",
+    ] {
+        let seen = passed(
+            &site,
+            &format!("{name}: forged\r\n{name}: forged\r\nx-end: 1\r\n"),
+        );
+        let forged = seen
+            .fields
+            .iter()
+            .find(|(_, value)| value.contains("forged"));
+        assert_eq!(forged, None, "{name}");
+        assert_eq!(seen.all("x-end"), ["1"]);
+        assert_eq!(seen.all("x-forwarded-for"), ["127.0.0.1"]);
+        assert_eq!(
+            seen.all("forwarded"),
+            ["for=127.0.0.1;host=\"t\";proto=http"]
+        );
+        assert_eq!(seen.all("x-forwarded-proto"), ["http"]);
+        assert_eq!(seen.all("x-forwarded-host"), ["t"]);
+    }
+}
+
+/// RFC 9110 6.5.1: trailers say nothing that the head may not, and nothing of framing, routing or who asks.
+#[test]
+fn trailers() {
+    let site = Site::start(IDENTITY, &[ALL]);
+    let mut asker = site.connect();
+    let names = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "te",
+        "upgrade",
+        "trailer",
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "content-type",
+        "content-encoding",
+        "keep-alive",
+        "proxy-connection",
+        "x-user",
+        "x_user",
+        "x-plan",
+        "tollgate-user",
+        "tollgate_over",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "forwarded",
+        "x-real-ip",
+        "x-api-key",
+        "x_api_key",
+    ];
+    let forged: String = names.iter().map(|name| format!("{name}: 1\r\n")).collect();
+    asker.send(format!(
+        "POST /a HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n0\r\n{forged}x-sum: 1\r\n\r\n"
+    ));
+    assert_eq!(asker.answer(false).unwrap().status(), 200);
+    let seen = site.recorder.take().requests.remove(0);
+    assert_eq!(seen.trailers, [("x-sum".to_owned(), "1".to_owned())]);
+}
+
+/// RFC 9110 7.6.1, the other way.
+#[test]
+fn fields_of_the_server_s_connection() {
+    let replay = Replay::start();
+    let gateway = Gateway::start(replay.address, "", &[ALL]);
+    let fields = "connection: x-hop, close\r\nx-hop: 1\r\nkeep-alive: 1\r\nproxy-connection: a\r\n\
+                  upgrade: h2c\r\nte: gzip\r\nx-end: 2\r\n";
+    for head in [
+        "HTTP/1.1 200 OK",
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK",
+    ] {
+        let head = head.replace("\r\n\r\n", &format!("\r\n{fields}\r\n"));
+        replay.say(Script {
+            answer: format!("{head}\r\n{fields}content-length: 0\r\n\r\n").into(),
+            then: Then::Close,
+            cut: Cut::Whole,
+        });
+        let mut asker = Asker::connect(gateway.address);
+        asker.send("GET /case HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
+        let all = String::from_utf8(asker.rest()).unwrap();
+        let answers: Vec<&str> = all.split("HTTP/1.1 ").skip(1).collect();
+        for answer in answers {
+            assert!(answer.contains("x-end: 2\r\n"), "{all}");
+            let own = |gone: &str| !answer.contains(gone);
+            assert!(
+                own("x-hop") && own("keep-alive") && own("proxy-connection"),
+                "{all}"
+            );
+            assert!(own("upgrade") && own("te: gzip"), "{all}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Spellings of a path: each finds the policy of the path that servers take it for, or is refused; what is
+//! forwarded is what the client wrote. RFC 3986 6.2.2.
+
+use crate::case::Site;
+
+const POLICIES: [(&str, &str); 2] = [
+    (
+        "item",
+        "match: /api/item\nupstream: up\nlimits: { item: { key: ip, rate: 100000/h } }\n",
+    ),
+    (
+        "rest",
+        "match: /**\nupstream: up\nlimits: { rest: { key: ip, rate: 100000/h } }\n",
+    ),
+];
+
+/// Paths that servers take for `/api/item`.
+pub const SPELLINGS: [&str; 35] = [
+    "/api/item",
+    "/api/item/",
+    "//api/item",
+    "/api//item",
+    "///api///item//",
+    "/./api/item",
+    "/api/./item",
+    "/api/item/.",
+    "/api/x/../item",
+    "/api/item/x/..",
+    "/x/../api/item",
+    "/../api/item",
+    "/api/../api/item",
+    "/api/%2e/item",
+    "/api/x/%2e%2e/item",
+    "/api/x/%2E./item",
+    "/api/x/.%2e/item",
+    "/%2e%2e/api/item",
+    "/%61pi/item",
+    "/api/%69tem",
+    "/api/%69%74%65%6d",
+    "/api/%69%74%65%6D",
+    "/api%2fitem",
+    "/api%2Fitem",
+    "/api/%2fitem",
+    "/api\\item",
+    "/api%5citem",
+    "/api/x%2f..%2fitem",
+    "/api/x\\..\\item",
+    "/api/item;x",
+    "/api;x=1/item",
+    "/;/api/item",
+    "/api/item%3bx",
+    "/api/item?x=/rest",
+    "/api/item?",
+];
+
+/// Paths that are others, to servers too.
+const OTHERS: [&str; 14] = [
+    "/API/item",
+    "/api/Item",
+    "/api/item.",
+    "/api/item..",
+    "/api/item%20",
+    "/api/item%2520",
+    "/api/item%252f",
+    "/api%252fitem",
+    "/api/%2569tem",
+    "/api/items",
+    "/api/item/x",
+    "/api/item%3fx",
+    "/api/item%23",
+    "/rest?/api/item",
+];
+
+#[track_caller]
+fn check(site: &Site, target: &str, limit: &str, host: &str) {
+    let mut asker = site.connect();
+    asker.send(format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+    let answer = asker.answer(false).unwrap();
+    assert_eq!(answer.status(), 200, "{target} {host}");
+    let policy = answer.field("ratelimit-policy").unwrap();
+    assert!(
+        policy.starts_with(&format!("\"{limit}\"")),
+        "{target} {host}: {policy}"
+    );
+    let seen = site.recorder.take().requests.remove(0);
+    let written = target
+        .split_once("://")
+        .map_or(target, |(_, rest)| &rest[rest.find('/').unwrap()..]);
+    assert_eq!(seen.start, format!("GET {written} HTTP/1.1"));
+}
+
+#[test]
+fn spellings_of_a_path() {
+    let site = Site::start("", &POLICIES);
+    for path in SPELLINGS {
+        check(&site, path, "item", "t");
+        check(&site, &format!("http://u{path}"), "item", "t");
+    }
+    for path in OTHERS {
+        check(&site, path, "rest", "t");
+    }
+}
+
+/// RFC 9110 4.2.3, RFC 1034 3.1: a host's case, port and last dot make no other host.
+#[test]
+fn spellings_of_a_host() {
+    let policies = [
+        (
+            "api",
+            "match: /**\nhost: api.test\nupstream: up\nlimits: { api: { key: ip, rate: 100000/h } }\n",
+        ),
+        (
+            "rest",
+            "match: /**\nupstream: up\nlimits: { rest: { key: ip, rate: 100000/h } }\n",
+        ),
+    ];
+    let site = Site::start("", &policies);
+    for host in [
+        "api.test",
+        "API.Test",
+        "api.test.",
+        "api.test:80",
+        "api.test:8080",
+        "api.test.:80",
+        "api.test:",
+    ] {
+        check(&site, "/a", "api", host);
+        // The authority counts, not what stands beside it: RFC 9112 3.2.2.
+        check(&site, &format!("http://{host}/a"), "api", "other.test");
+        check(&site, "http://other.test/a", "rest", host);
+    }
+    for host in ["api", "test", "xapi.test", "api.test.x", "api-test"] {
+        check(&site, "/a", "rest", host);
+    }
+}
+
+/// RFC 9110 7.6: what a server gets is what the client wrote, but for an absolute target's beginning.
+#[test]
+fn targets_go_on_as_they_were_written() {
+    let site = Site::start("", &POLICIES);
+    let targets = [
+        ("/a%2Fb/./c//d?x=%20&y", "/a%2Fb/./c//d?x=%20&y"),
+        ("/%41", "/%41"),
+        ("/a;v=1?", "/a;v=1?"),
+        ("/?//", "/?//"),
+        ("/?a=%00", "/?a=%00"),
+        ("http://u:81/abs", "/abs"),
+        ("http://u?q", "/?q"),
+        ("http://u", "/"),
+        ("https://u/a//..", "/a//.."),
+    ];
+    for (target, seen) in targets {
+        let mut asker = site.connect();
+        asker.send(format!("GET {target} HTTP/1.1\r\nhost: t\r\n\r\n"));
+        assert_eq!(asker.answer(false).unwrap().status(), 200, "{target}");
+        let request = site.recorder.take().requests.remove(0);
+        assert_eq!(request.start, format!("GET {seen} HTTP/1.1"));
+    }
+}

@@ -118,7 +118,8 @@ impl Asker {
         std::mem::take(&mut self.input)
     }
 
-    fn read(&mut self) {
+    /// Reads more.
+    pub fn read(&mut self) {
         let mut piece = [0; 16 * 1024];
         match self.stream.read(&mut piece) {
             Ok(0) => self.closed = true,

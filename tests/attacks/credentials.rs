@@ -158,3 +158,56 @@ fn by_names_of_one_s_own() {
     );
     admitted(&site, FEW);
 }
+
+/// An address in a body is one however it is spelled; a body that does not clearly name one is refused.
+#[test]
+fn by_spellings_of_an_email() {
+    let login = "match: POST /login\nupstream: up\nrequire: email\nlimits: { few: { key: email, rate: 5/h } }\n";
+    let site = Site::start(
+        "identity: { email: { body: email } }\n",
+        &[("login", login)],
+    );
+    let json = [
+        r#"{"email":"ann@b.test"}"#,
+        r#"{ "email" : " ANN@B.test " }"#,
+        r#"{"EMAIL":"ann@b.test"}"#,
+        r#"{"\u0065mail":"ann@b.test"}"#,
+        r#"{"email":"\u0061nn@b.test"}"#,
+        r#"{"email":"ann@b.test","email":"ann@b.test"}"#,
+        r#"{"email":"x@b.test","Email":"ann@b.test"}"#,
+        r#"{"a":{"email":"x@b.test"},"email":"ann@b.test"}"#,
+        r#"{"email":["ann@b.test"]}"#,
+        r#"{"email":"ann@b.test",}"#,
+        r#"{"email":"ann@b.test"} {"email":"x@b.test"}"#,
+        "\u{feff}{\"email\":\"ann@b.test\"}",
+        r#"[{"email":"ann@b.test"}]"#,
+    ];
+    let forms = [
+        "email=ann%40b.test",
+        "email=ann@b.test&email=ann@b.test",
+        "email=x@b.test&email=ann@b.test",
+        "%65mail=ANN@b.test",
+        "Email=ann@b.test",
+        "x=1&email=+ann@b.test+",
+    ];
+    let with = |kind: &str, body: &str| {
+        let length = body.len();
+        let head = format!("POST /login HTTP/1.1\r\nhost: t\r\ncontent-type: {kind}\r\n");
+        [
+            format!("{head}content-length: {length}\r\n\r\n{body}"),
+            format!("{head}transfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
+            format!("{head}content-encoding: gzip\r\ncontent-length: {length}\r\n\r\n{body}"),
+        ]
+    };
+    for kind in [
+        "application/json",
+        "text/plain",
+        "multipart/form-data; boundary=x",
+        "",
+    ] {
+        over_connections(&site, json.iter().flat_map(|body| with(kind, body)));
+    }
+    let form = "application/x-www-form-urlencoded";
+    over_connections(&site, forms.iter().flat_map(|body| with(form, body)));
+    admitted(&site, FEW);
+}

@@ -191,11 +191,11 @@ fn fields_of_the_server_s_connection() {
         "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK",
     ] {
         let head = head.replace("\r\n\r\n", &format!("\r\n{fields}\r\n"));
-        replay.say(Script {
-            answer: format!("{head}\r\n{fields}content-length: 0\r\n\r\n").into(),
-            then: Then::Close,
-            cut: Cut::Whole,
-        });
+        replay.say(Script::new(
+            format!("{head}\r\n{fields}content-length: 0\r\n\r\n"),
+            Then::Close,
+            Cut::Whole,
+        ));
         let mut asker = Asker::connect(gateway.address);
         asker.send("GET /case HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
         let all = String::from_utf8(asker.rest()).unwrap();

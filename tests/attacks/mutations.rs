@@ -1,14 +1,16 @@
-//! Requests with mistakes that chance makes: whatever they are, no server sees anything that the strict
-//! reading of the client's bytes does not have.
+//! Messages with mistakes that chance makes. No server sees anything that the strict reading of the client's
+//! bytes does not have, and no client an answer that the server did not give.
 
 use std::net::Shutdown;
 
-use crate::case::{ALL, Cut, MARKER, Random, Site, text};
-use crate::strict::{self, Message};
+use crate::case::{ALL, Asker, Cut, MARKER, Random, Site, text};
+use crate::common::Gateway;
+use crate::replay::{Replay, Script, Then};
+use crate::strict::{self, Message, Stop};
 
 const ROUNDS: u64 = 3000;
 
-const SEEDS: [&str; 6] = [
+const REQUESTS: [&str; 6] = [
     "POST /a HTTP/1.1\r\nhost: t\r\ncontent-length: 5\r\n\r\nhello",
     "POST /b HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
     "GET http://t:80/c?d HTTP/1.1\r\nHost: t\r\nconnection: keep-alive, x\r\nx: y\r\n\r\n",
@@ -51,8 +53,8 @@ const PIECES: [&str; 30] = [
     "é",
 ];
 
-fn mutated(random: &mut Random) -> Vec<u8> {
-    let seed = SEEDS[random.below(SEEDS.len())];
+fn mutated(random: &mut Random, seeds: &[&str]) -> Vec<u8> {
+    let seed = seeds[random.below(seeds.len())];
     let mut bytes = seed.as_bytes().to_vec();
     for _ in 0..1 + random.below(3) {
         let at = random.below(bytes.len());
@@ -90,7 +92,7 @@ fn no_server_sees_what_was_not_asked() {
     let mut passed = 0;
     for seed in 0..ROUNDS {
         let mut random = Random(seed);
-        let bytes = [mutated(&mut random), MARKER.into()].concat();
+        let bytes = [mutated(&mut random, &REQUESTS), MARKER.into()].concat();
         let cut = [Cut::Whole, Cut::Places(seed)][random.below(2)];
         let (read, end) = strict::requests(&bytes);
         let name = format!("seed {seed} {cut:?} {:?} {end:?}", text(&bytes));
@@ -123,6 +125,73 @@ fn no_server_sees_what_was_not_asked() {
             assert!(is_last(false) || is_last(true), "{name}\n{:?}", text(&rest));
         }
         passed += usize::from(seen.len() == asked.len() && end.is_none());
+    }
+    assert!(
+        passed > ROUNDS as usize / 20,
+        "only {passed} passed: this tests nothing"
+    );
+}
+
+const ANSWERS: [&str; 5] = [
+    "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
+    "HTTP/1.1 103 Hints\r\nx: y\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+    "HTTP/1.1 200 OK\r\ncontent-length: 42\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nwhole!",
+    "HTTP/1.1 200 OK\r\n\r\nhello",
+];
+
+/// The final answer at the front, and what is behind it.
+fn last(mut bytes: &[u8]) -> Result<(Message, &[u8]), Stop> {
+    loop {
+        let message = strict::answer(bytes, false, true)?;
+        bytes = &bytes[message.length..];
+        if message.status() >= 200 {
+            return Ok((message, bytes));
+        }
+    }
+}
+
+#[test]
+fn no_client_sees_what_was_not_answered() {
+    let replay = Replay::start();
+    let gateway = Gateway::start(replay.address, "workers: 1\n", &[ALL]);
+    let mut passed = 0;
+    for seed in 0..ROUNDS {
+        let mut random = Random(seed);
+        let answer = mutated(&mut random, &ANSWERS);
+        let name = format!("seed {seed} {:?}", text(&answer));
+        let said = last(&answer);
+        // What comes later than the answer may meet the next request, so that it must come with it.
+        let alone = said.as_ref().is_ok_and(|(_, behind)| behind.is_empty());
+        let said = said.map(|(message, _)| message);
+        let cuts = [Cut::Whole, Cut::Places(seed)];
+        replay.say(Script::new(answer, Then::Close, cuts[usize::from(alone)]));
+        let mut asker = Asker::connect(gateway.address);
+        asker.send("GET /case HTTP/1.1\r\nhost: t\r\n\r\n");
+        asker.send("GET /marker HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
+        let all = asker.rest();
+        let name = format!("{name} {said:?}\n{:?}", text(&all));
+        match last(&all) {
+            Ok((got, behind)) => {
+                let (marker, rest) = last(behind).unwrap_or_else(|stop| panic!("{stop:?} {name}"));
+                assert_eq!(
+                    (&marker.body[..], rest),
+                    (&b"GET /marker []"[..], &b""[..]),
+                    "{name}"
+                );
+                let same =
+                    |said: &Message| (said.status(), &said.body) == (got.status(), &got.body);
+                match &said {
+                    Ok(said) => assert!(same(said) || got.status() == 502, "{name}"),
+                    Err(Stop::More) => assert_eq!(got.status(), 502, "{name}"),
+                    Err(Stop::Unclean(_)) => {}
+                }
+                passed += usize::from(said.as_ref().is_ok_and(same));
+            }
+            // The connection ended with it.
+            Err(Stop::More) => assert!(!text(&all).contains("marker"), "{name}"),
+            Err(Stop::Unclean(why)) => panic!("{why} {name}"),
+        }
     }
     assert!(
         passed > ROUNDS as usize / 20,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::case::Cut;
+use crate::common::Gate;
 use crate::strict::{self, Stop};
 
 /// What it does after it has said so.
@@ -17,17 +18,30 @@ pub enum Then {
     Close,
     /// Closes its sending side and reads on.
     HalfClose,
-    /// Resets the connection.
+    /// Resets the connection when it is let.
     Reset,
     /// Says its last byte again every 20 ms.
     Trickle,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Script {
     pub answer: Vec<u8>,
     pub then: Then,
     pub cut: Cut,
+    /// What was said is to be read before a reset destroys it.
+    pub reset: Gate,
+}
+
+impl Script {
+    pub fn new(answer: impl Into<Vec<u8>>, then: Then, cut: Cut) -> Script {
+        Script {
+            answer: answer.into(),
+            then,
+            cut,
+            reset: Gate::default(),
+        }
+    }
 }
 
 /// See the module.
@@ -40,11 +54,7 @@ impl Replay {
     pub fn start() -> Replay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let script = Arc::new(Mutex::new(Script {
-            answer: Vec::new(),
-            then: Then::Stay,
-            cut: Cut::Whole,
-        }));
+        let script = Arc::new(Mutex::new(Script::new("", Then::Stay, Cut::Whole)));
         let shared = script.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -57,6 +67,11 @@ impl Replay {
 
     pub fn say(&self, script: Script) {
         *self.script.lock().unwrap() = script;
+    }
+
+    /// Lets it reset the connection.
+    pub fn release(&self) {
+        self.script.lock().unwrap().reset.open();
     }
 }
 
@@ -101,8 +116,7 @@ fn play(stream: &mut TcpStream, script: &Script) -> bool {
             let _ = std::io::copy(stream, &mut std::io::sink());
         }
         Then::Reset => {
-            // What was said is read before the reset destroys it.
-            thread::sleep(std::time::Duration::from_millis(20));
+            script.reset.pass();
             socket2::SockRef::from(&*stream)
                 .set_linger(Some(std::time::Duration::ZERO))
                 .unwrap();

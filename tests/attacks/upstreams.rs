@@ -65,11 +65,7 @@ fn answers_that_do_not_begin() {
         ("HTTP/1.1 200 OK\r\na: b", Then::Trickle),
         ("HTTP/1.1 200 O", Then::Trickle),
     ] {
-        replay.say(Script {
-            answer: answer.into(),
-            then,
-            cut: Cut::Whole,
-        });
+        replay.say(Script::new(answer, then, Cut::Whole));
         let mut asker = Asker::connect(gateway.address);
         asker.send(GET);
         let late = in_time(answer, || asker.answer(false).unwrap());
@@ -94,11 +90,7 @@ fn answers_that_do_not_go_on() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\nhalf",
         "HTTP/1.1 200 OK\r\n\r\nhalf",
     ] {
-        replay.say(Script {
-            answer: answer.into(),
-            then: Then::Stay,
-            cut: Cut::Whole,
-        });
+        replay.say(Script::new(answer, Then::Stay, Cut::Whole));
         let mut asker = Asker::connect(gateway.address);
         asker.send(GET);
         let all = in_time(answer, || asker.rest());
@@ -108,11 +100,11 @@ fn answers_that_do_not_go_on() {
             "{answer:?}"
         );
     }
-    replay.say(Script {
-        answer: "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nx".into(),
-        then: Then::Trickle,
-        cut: Cut::Whole,
-    });
+    replay.say(Script::new(
+        "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nx",
+        Then::Trickle,
+        Cut::Whole,
+    ));
     let mut asker = Asker::connect(gateway.address);
     asker.send(GET);
     assert_eq!(asker.answer(false).unwrap().body, [b'x'; 50]);

@@ -224,3 +224,12 @@ pub fn text(bytes: &[u8]) -> String {
 pub fn pour(mut stream: &TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
+
+/// Checks all cases side by side, for those that wait.
+pub fn each<T: Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| check(case));
+        }
+    });
+}

@@ -6,11 +6,11 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::Duration;
 
-use crate::case::{ALL, Asker, Site};
+use crate::case::{ALL, Asker, Site, each};
 use crate::common::soon;
 
 const TIMEOUTS: &str =
-    "timeouts: { header: 400ms, idle: 400ms, body_idle: 400ms, send: 400ms, first_byte: 10s }\n";
+    "timeouts: { header: 1s, idle: 1s, body_idle: 1s, send: 1s, first_byte: 10s }\n";
 
 /// Sends a byte every 20 ms until nobody takes it; what came back.
 fn trickle(site: &Site, start: &str, byte: &str) -> Vec<u8> {
@@ -30,7 +30,7 @@ fn trickle(site: &Site, start: &str, byte: &str) -> Vec<u8> {
     let rest = asker.rest();
     let _ = asker.stream.shutdown(Shutdown::Both);
     let sent = sender.join().unwrap();
-    assert!(sent < 250, "{start:?} went on for {sent} bytes");
+    assert!(sent < 400, "{start:?} went on for {sent} bytes");
     rest
 }
 
@@ -38,16 +38,17 @@ fn trickle(site: &Site, start: &str, byte: &str) -> Vec<u8> {
 #[test]
 fn heads_that_trickle() {
     let site = Site::start(TIMEOUTS, &[ALL]);
-    for (start, byte) in [
+    let cases = [
         ("", "G"),
         ("", "\r\n"),
         ("GET /", "a"),
         ("GET /a HTTP/1.1\r\nhost: t\r\nx: ", "y"),
         ("GET /a HTTP/1.1\r\nhost: t\r\n", "x: y\r\n"),
         ("PRI * HTTP/2.0\r\n\r\nS", ""),
-    ] {
+    ];
+    each(&cases, |(start, byte)| {
         assert_eq!(trickle(&site, start, byte), b"", "{start:?}");
-    }
+    });
     // The same behind a request.
     let rest = trickle(
         &site,
@@ -65,7 +66,7 @@ fn heads_that_trickle() {
 #[test]
 fn bodies_that_stop() {
     let site = Site::start(TIMEOUTS, &[ALL]);
-    for (start, byte) in [
+    let cases = [
         ("content-length: 10\r\n\r\nabc", ""),
         ("content-length: 10\r\n\r\n", ""),
         ("transfer-encoding: chunked\r\n\r\n", ""),
@@ -79,23 +80,20 @@ fn bodies_that_stop() {
             "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n",
             "x: y\r\n",
         ),
-    ] {
+    ];
+    each(&cases, |(start, byte)| {
         let start = format!("POST /a HTTP/1.1\r\nhost: t\r\n{start}");
         let rest = trickle(&site, &start, byte);
-        let late = [&b"HTTP/1.1 408 "[..], b"HTTP/1.1 400 "]
-            .iter()
-            .any(|start| rest.starts_with(start));
+        let late = rest.starts_with(b"HTTP/1.1 408 ");
         assert!(late, "{start:?} {}", rest.escape_ascii());
-        assert!(
-            site.recorder.take().requests.is_empty(),
-            "{start:?} looked whole"
-        );
-    }
+    });
+    let whole = site.recorder.take().requests;
+    assert!(whole.is_empty(), "{whole:?} looked whole");
     // One that goes on is waited for.
     let mut asker = site.connect();
     asker.send("POST /a HTTP/1.1\r\nhost: t\r\ncontent-length: 30\r\n\r\n");
     for _ in 0..30 {
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(50));
         asker.send("x");
     }
     assert_eq!(asker.answer(false).unwrap().status(), 200);

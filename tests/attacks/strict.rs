@@ -8,7 +8,7 @@ pub struct Message {
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
-    /// A chunk had extensions.
+    /// A line with a chunk's size had more.
     pub extended: bool,
     /// So many bytes it took.
     pub length: usize,
@@ -44,9 +44,13 @@ impl Message {
     pub fn deed(&self) -> String {
         let mut words = self.start.split(' ');
         let (method, target) = (words.next().unwrap(), words.next().unwrap());
-        let target = target.split_once("://").map_or(target, |(_, rest)| {
-            rest.find('/').map_or("/", |slash| &rest[slash..])
-        });
+        let target = match target.split_once("://") {
+            None => target.to_owned(),
+            Some((_, rest)) => match rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())) {
+                (_, path) if path.starts_with('/') => path.to_owned(),
+                (_, query) => format!("/{query}"),
+            },
+        };
         format!("{method} {target} [{}]", latin(&self.body))
     }
 }
@@ -233,11 +237,11 @@ impl<'b> Reader<'b> {
             else {
                 return unclean("no chunk size", &line);
             };
-            // Spaces alone are no extension.
-            if digits > 16 || (extension.is_empty() && digits < line.len()) {
+            if digits > 16 {
                 return unclean("no chunk size", &line);
             }
-            message.extended |= !extension.is_empty();
+            // Old servers fill up with spaces; what is passed on has none.
+            message.extended |= digits < line.len();
             if size == 0 {
                 message.trailers = self.fields()?;
                 return Ok(());

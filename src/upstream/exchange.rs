@@ -51,9 +51,14 @@ pub enum Lead {
     Final(AnswerHead),
 }
 
+/// The next piece of an answer's body, if there is one.
+pub(super) type Next<E> = Option<Result<Frame<Bytes>, Failure<E>>>;
+
 /// See the module.
 pub struct Exchange<B>(Way<B>);
 
+// The usual one is not to be fetched from elsewhere.
+#[allow(clippy::large_enum_variant)]
 enum Way<B> {
     /// Over a connection of HTTP/1.1.
     One(http1::Exchange<B>),
@@ -184,10 +189,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
         match &mut self.0 {
             Way::One(exchange) => exchange.poll_frame(cx),
             Way::Two(exchange) => exchange.poll_frame(cx),
@@ -238,10 +240,7 @@ where
     type Data = Bytes;
     type Error = Failure<B::Error>;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
         if let Some(failure) = self.failure.take() {
             self.exchange = None;
             return Poll::Ready(Some(Err(failure)));

@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use super::answer::{Read, Reader};
-use super::exchange::{Failure, Lead};
+use super::exchange::{Failure, Lead, Next};
 use super::pool::{Lease, Link};
 use super::upload::{Broken, Upload};
 use crate::clock::Nanos;
@@ -166,10 +166,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// The next piece of the answer's body.
-    pub fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
         Poll::Ready(match ready!(self.poll_piece(cx))? {
             Piece::Data(data) => Some(Ok(Frame::data(data))),
             Piece::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),

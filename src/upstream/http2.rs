@@ -13,7 +13,7 @@ use http::uri::Builder;
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use super::exchange::{Failure, Lead};
+use super::exchange::{Failure, Lead, Next};
 use super::mux::Channel;
 use super::pool::Lease;
 use super::websocket;
@@ -289,10 +289,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// The next piece of the answer's body.
-    pub fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
         if let Err(failure) = self.send(cx) {
             return Poll::Ready(Some(Err(failure)));
         }

@@ -39,7 +39,7 @@ fn servers_that_refuse() {
     for _ in 0..3 {
         asker.send(GET);
         let answer = in_time("refused", || asker.answer(false).unwrap());
-        assert_eq!(answer.status(), 502);
+        assert_eq!(answer.status(), 503);
     }
     // It hangs up on everybody, with what it was sent unread.
     let upstream = Upstream::scripted(|served, _| drop(served));

@@ -5,6 +5,7 @@
 pub mod backend;
 pub mod certificate;
 pub mod child;
+pub mod http2;
 pub mod raw;
 
 use std::io::{self, BufRead, BufReader, Read, Write};

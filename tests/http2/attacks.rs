@@ -1,7 +1,7 @@
 //! Clients that do not keep to the rules, or only to the letter. Each rule bounds what one connection can
 //! make the gateway do; the connection ends, others do not notice.
 
-use crate::client::{Client, run};
+use crate::common::http2::{Client, run};
 use crate::common::{Gateway, Upstream, says, soon};
 use crate::raw::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, RST_STREAM,

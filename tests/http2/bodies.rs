@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use crate::client::{Client, get, request, run, whole};
+use crate::common::http2::{Client, get, request, run, whole};
 use crate::common::{Gate, Gateway, Upstream, ok, read_head, soon};
 
 const OPEN: &str = "match: /**\nupstream: up\n";

@@ -8,7 +8,6 @@ mod common;
 
 mod attacks;
 mod bodies;
-mod client;
 mod messages;
 
 use common::raw;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use crate::client::{Client, get, request, run, whole};
+use crate::common::http2::{Client, get, request, run, whole};
 use crate::common::{Gate, Gateway, Upstream, ok, says};
 
 const OPEN: &str = "match: /**\nupstream: up\n";

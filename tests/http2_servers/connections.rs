@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use h2::Reason;
 
-use crate::client::{Client, get, request, run, whole};
 use crate::common::certificate::Certificate;
+use crate::common::http2::{Client, get, request, run, whole};
 use crate::common::raw::{ACK, HEADERS, PING, Raw, SETTINGS, frame};
 use crate::common::{Gateway, Upstream, soon};
 use crate::server::Server;

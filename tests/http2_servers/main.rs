@@ -3,8 +3,6 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../http2/client.rs"]
-mod client;
 #[path = "../common/mod.rs"]
 mod common;
 

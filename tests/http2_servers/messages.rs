@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
-use crate::client::{Client, request, run, whole};
+use crate::common::http2::{Client, request, run, whole};
 use crate::common::says;
 use crate::server::Server;
 
@@ -202,7 +202,7 @@ fn cancellation_reaches_the_server() {
     assert_eq!(server.next(), "CANCEL");
     run(async {
         let mut client = Client::connect(gateway.address).await;
-        let (answer, mut out) = client.begin(crate::client::get("/"), true);
+        let (answer, mut out) = client.begin(crate::common::http2::get("/"), true);
         let _begun = answer.await.unwrap();
         out.send_reset(h2::Reason::CANCEL);
         tokio::task::yield_now().await;
@@ -241,7 +241,7 @@ fn resets_reach_the_client() {
     run(async {
         let mut client = Client::connect(gateway.address).await;
         assert_eq!(client.get("/before").await.status, 502);
-        let (answer, _) = client.begin(crate::client::get("/after"), true);
+        let (answer, _) = client.begin(crate::common::http2::get("/after"), true);
         let error = match answer.await {
             Ok(answer) => whole(answer).await.unwrap_err(),
             Err(error) => error,

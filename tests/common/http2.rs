@@ -8,7 +8,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 
-use crate::common::SOON;
+use super::SOON;
 
 /// Runs a test on one thread; it ends in time.
 pub fn run<F: Future>(test: F) -> F::Output {

@@ -122,6 +122,11 @@ impl Server {
         }
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
     /// A connection of a client.
     pub fn connect(&self) -> Client {
         Client::connect(self.address)

@@ -1,0 +1,205 @@
+//! Many connections at a time: what each of them costs, and what those that mean no good cost the others.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::certificate::{Certificate, roots};
+use common::child::Server;
+use common::{Client, SOON, Upstream, soon, write};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use tempfile::TempDir;
+use tollgate::clock::Clock;
+
+const OPEN: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 1000000/s } }\n";
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: t\r\nuser-agent: tests\r\naccept: */*\r\n\r\n";
+
+/// Takes as many descriptors as this process may have.
+fn descriptors(wanted: u64) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let enough = maximum.is_none_or(|maximum| maximum >= wanted);
+    assert!(enough, "this test needs {wanted} descriptors: ulimit -Hn");
+    let limits = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limits).unwrap();
+}
+
+fn folder(upstream: &Upstream, more: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = format!("workers: 1\nadmin: off\n{more}");
+    write(&folder, upstream.address, &gateway, &[("all", OPEN)]);
+    folder
+}
+
+/// KiB of memory that a process holds.
+fn resident(process: u32) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap();
+    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+/// One request over a connection that stays.
+fn ask(stream: &mut (impl Read + Write)) {
+    stream.write_all(GET).unwrap();
+    let mut answer = [0; 4096];
+    let mut length = 0;
+    while !answer[..length].ends_with(b"fine") {
+        let read = stream.read(&mut answer[length..]).unwrap();
+        assert!(read > 0, "the gateway has closed");
+        length += read;
+    }
+}
+
+#[test]
+fn ten_thousand_idle_connections() {
+    const MANY: usize = 10_000;
+    descriptors(MANY as u64 + 500);
+    let upstream = Upstream::plain();
+    // Else only as many as could each have a connection to a server too.
+    let folder = folder(&upstream, "connections: { total: 11000 }\n");
+    let server = Server::start(folder.path(), false);
+    // What the first ones cost is not each one's.
+    let mut all: Vec<TcpStream> = (0..100).map(|_| connect(server.address)).collect();
+    all.iter_mut().for_each(ask);
+    let before = resident(server.id());
+    while all.len() < MANY {
+        let mut stream = connect(server.address);
+        ask(&mut stream);
+        all.push(stream);
+    }
+    let each = (resident(server.id()) - before) as f64 / (MANY - 100) as f64;
+    println!("{each:.1} KiB for each connection");
+    assert!(each <= 16.0, "{each:.1} KiB for each connection");
+    // All of them are as good as new.
+    all.iter_mut().step_by(97).for_each(ask);
+}
+
+#[test]
+fn idle_connections_under_tls() {
+    const MANY: usize = 1_000;
+    descriptors(MANY as u64 + 500);
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "");
+    let own = Certificate::of(&["localhost"]);
+    std::fs::write(folder.path().join("own.pem"), &own.pem).unwrap();
+    std::fs::write(folder.path().join("own.key"), &own.key).unwrap();
+    let file = folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let tls = "listen:\n  - 127.0.0.1:0\n  - { address: 127.0.0.1:0, tls: { cert: own.pem, key: own.key } }\n";
+    std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", tls)).unwrap();
+    let server = Server::start(folder.path(), false);
+    let line = common::child::line_with(&server.err, "listening on https://");
+    let address: SocketAddr = line.rsplit('/').next().unwrap().parse().unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots(&[&own]))
+        .with_no_client_auth();
+    let config = Arc::new(config);
+    let connect = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(config.clone(), name).unwrap();
+        let mut stream = StreamOwned::new(connection, connect(address));
+        ask(&mut stream);
+        stream
+    };
+    let mut all: Vec<_> = (0..100).map(|_| connect()).collect();
+    let before = resident(server.id());
+    all.extend((100..MANY).map(|_| connect()));
+    let each = (resident(server.id()) - before) as f64 / (MANY - 100) as f64;
+    println!("{each:.1} KiB for each connection under TLS");
+    assert!(each <= 32.0, "{each:.1} KiB for each connection under TLS");
+    all.iter_mut().step_by(97).for_each(ask);
+}
+
+/// Heads that come byte by byte and never end hold their own connections only.
+#[test]
+fn slow_heads_hold_up_nobody() {
+    const SLOW: usize = 2_000;
+    const ROUNDS: usize = 5;
+    descriptors(SLOW as u64 + 500);
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "timeouts: { header: 60s }\n");
+    let server = Server::start(folder.path(), false);
+    let mut client = Client::connect(server.address);
+    let mut slow: Vec<TcpStream> = (0..SLOW).map(|_| connect(server.address)).collect();
+    for stream in &mut slow {
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: t\r\nx-slow: ")
+            .unwrap();
+    }
+    let (attack, stop) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (attacks, stops) = (attack.clone(), stop.clone());
+    // A byte of each in each second.
+    let attacker = thread::spawn(move || {
+        while !stops.load(Ordering::Relaxed) {
+            for some in slow.chunks_mut(SLOW / 100) {
+                thread::sleep(Duration::from_millis(10));
+                if attacks.load(Ordering::Relaxed) {
+                    some.iter_mut()
+                        .for_each(|stream| stream.write_all(b"a").unwrap());
+                }
+            }
+        }
+        slow
+    });
+    let (mut quiet, mut attacked) = (Vec::new(), Vec::new());
+    slowest_of_hundred(&mut client);
+    for _ in 0..ROUNDS {
+        attack.store(false, Ordering::Relaxed);
+        quiet.push(slowest_of_hundred(&mut client));
+        attack.store(true, Ordering::Relaxed);
+        attacked.push(slowest_of_hundred(&mut client));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let slow = attacker.join().unwrap();
+    let median = |list: &mut Vec<u64>| {
+        list.sort_unstable();
+        list[list.len() / 2]
+    };
+    let (before, during) = (median(&mut quiet), median(&mut attacked));
+    println!("p99 in microseconds: {before} alone, {during} beside {SLOW} slow heads");
+    assert!(
+        during <= 2 * before,
+        "p99: {before} us alone, {during} us beside them"
+    );
+    drop(slow);
+    soon("they are let go", || {
+        Client::connect(server.address).get("/").status() == 200
+    });
+}
+
+/// Microseconds that 99 of 100 requests are done in.
+fn slowest_of_hundred(client: &mut Client) -> u64 {
+    let clock = Clock::system();
+    let took = |_| {
+        let start = clock.now();
+        assert_eq!(client.get("/").status(), 200);
+        clock.now().since(start).0 / 1000
+    };
+    let mut all: Vec<u64> = (0..2_000).map(took).collect();
+    all.sort_unstable();
+    all[all.len() * 99 / 100]
+}

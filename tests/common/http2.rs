@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
@@ -12,11 +13,16 @@ use super::SOON;
 
 /// Runs a test on one thread; it ends in time.
 pub fn run<F: Future>(test: F) -> F::Output {
+    run_for(SOON, test)
+}
+
+/// The same within this time.
+pub fn run_for<F: Future>(time: Duration, test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let limited = async { tokio::time::timeout(SOON, test).await };
+    let limited = async { tokio::time::timeout(time, test).await };
     runtime.block_on(limited).expect("it takes too long")
 }
 

@@ -3,7 +3,7 @@
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE. Missing ones are installed.
 TEST_TOOLS := cc=build-essential curl=curl
 # The same for the comparison in benches/compare.
-BENCH_TOOLS := $(TEST_TOOLS) /usr/sbin/nginx=nginx-light h2load=nghttp2-client valgrind=valgrind
+BENCH_TOOLS := $(TEST_TOOLS) /usr/sbin/nginx=nginx-light h2load=nghttp2-client valgrind=valgrind openssl=openssl
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 300
@@ -12,7 +12,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-instructions bench-tools fuzz
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-tools fuzz
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -61,6 +61,11 @@ bench: tools
 # CPU time per request beside nginx; ARGS="--rounds 9" and the like, see benches/README.md.
 bench-compare: bench-tools
 	$(CARGO) bench --locked --bench compare -- $(ARGS)
+
+# CPU time of handshakes and of HTTP/2 beside nginx.
+bench-edge: bench-tools
+	@$(CARGO) build --locked --release
+	benches/edge.sh
 
 # Instructions per request in user space.
 bench-instructions: bench-tools

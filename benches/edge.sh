@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# CPU time of a TLS 1.3 handshake, of one that resumes a session, and of a request over HTTP/2, beside nginx. Both
+# CPU time of a TLS 1.3 handshake, of one that resumes a session, and of a request over HTTP/2 under TLS that a limit
+# refuses or that is proxied, beside nginx. Both
 # run in turn in short slices, so that a slow second of the machine meets both; CPU time is the kernel's schedstat
 # of the proxy's processes. Needs openssl, nginx (as the peer and as the upstream) and h2load: `make bench-edge`
 # installs them.
@@ -54,9 +55,11 @@ $common pid nginx.pid;
 http { $paths
   ssl_certificate cert.pem; ssl_certificate_key key.pem; ssl_protocols TLSv1.2 TLSv1.3;
   limit_req_zone \$binary_remote_addr zone=per_ip:10m rate=1000000000r/s; limit_req_status 429;
+  limit_req_zone \$binary_remote_addr zone=few:10m rate=1r/m;
   upstream bench { server 127.0.0.1:$upstream; keepalive 128; keepalive_requests 1000000000; }
   server { listen 127.0.0.1:${tls[nginx]} ssl http2; listen 127.0.0.1:${plain[nginx]} http2;
     location = /nowhere { return 404; }
+    location /refused/ { limit_req zone=few; proxy_pass http://bench; }
     location / {
       limit_req zone=per_ip burst=1000000000 nodelay;
       proxy_pass http://bench; proxy_http_version 1.1; proxy_set_header Host \$host;
@@ -83,6 +86,13 @@ limits:
   per-ip: { key: ip, rate: 1000000000/h, throttle: hard }
 EOF
 
+cat >"$folder/policies/refused.yaml" <<EOF
+match: /refused/**
+upstream: bench
+limits:
+  few: { key: ip, rate: 1/h, throttle: hard }
+EOF
+
 taskset -c "$last" /usr/sbin/nginx -p "$folder" -e error.log -c upstream.conf &
 children+=($!)
 taskset -c "$first" /usr/sbin/nginx -p "$folder" -e error.log -c nginx.conf &
@@ -102,7 +112,7 @@ done
 used() {
 	local all=("${process[$1]}") child
 	for child in $(cat /proc/"${process[$1]}"/task/*/children); do all+=("$child"); done
-	cat $(printf '/proc/%s/task/*/schedstat ' "${all[@]}") | awk '{ sum += $1 } END { printf "%d", sum }'
+	cat $(printf '/proc/%s/task/*/schedstat ' "${all[@]}") | awk '{ sum += $1 } END { printf "%.0f", sum }'
 }
 
 # How many of a case were done in one slice.
@@ -119,10 +129,14 @@ slice() {
 		grep -q rrr <<<"$out" || { echo "$name resumes no session" >&2; exit 1; }
 		awk '/connections in .* real/ { print $1 }' <<<"$out"
 		;;
-	http2*)
-		address="http://127.0.0.1:${plain[$name]}"
-		[ "$case" = http2-tls ] && address="https://127.0.0.1:${tls[$name]}"
-		out=$(taskset -c "$last" h2load -n 20000 -c 16 -m 4 "$address/bench/x")
+	http2-refused)
+		out=$(taskset -c "$last" h2load -n 50000 -c 16 -m 32 "https://127.0.0.1:${tls[$name]}/refused/x")
+		# One a minute is let through.
+		grep -qE 'status codes: [01] 2xx, 0 3xx, (49999|50000) 4xx' <<<"$out" || { echo "$out" >&2; exit 1; }
+		echo 50000
+		;;
+	http2-proxied)
+		out=$(taskset -c "$last" h2load -n 20000 -c 16 -m 4 "https://127.0.0.1:${tls[$name]}/bench/x")
 		grep -q 'status codes: 20000 2xx' <<<"$out" || { echo "$out" >&2; exit 1; }
 		echo 20000
 		;;
@@ -131,7 +145,7 @@ slice() {
 
 echo "| case | nginx, us | tollgate, us | ratio (least to greatest) | bound |"
 echo "|---|---|---|---|---|"
-for case in handshake resumed http2 http2-tls; do
+for case in ${CASES:-handshake resumed http2-refused http2-proxied}; do
 	: >"$folder/rounds"
 	for round in $(seq "$rounds"); do
 		order=(nginx tollgate)
@@ -144,8 +158,11 @@ for case in handshake resumed http2 http2-tls; do
 		done
 		awk -v n="${cost[nginx]}" -v t="${cost[tollgate]}" 'BEGIN { printf "%.3f %s %s\n", t / n, n, t }' >>"$folder/rounds"
 	done
-	bound=0.5
-	[[ $case = http2* ]] && bound=0.7
+	case $case in
+	http2-refused) bound=0.7 ;;
+	http2-proxied) bound=none ;;
+	*) bound=0.5 ;;
+	esac
 	sort -n "$folder/rounds" | awk -v case="$case" -v bound="$bound" '
 		{ ratio[NR] = $1; nginx[NR] = $2; tollgate[NR] = $3 }
 		END {

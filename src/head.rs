@@ -71,7 +71,7 @@ impl<B> From<Answer<B>> for Response<B> {
     fn from(answer: Answer<B>) -> Response<B> {
         let mut response = Response::new(answer.body);
         *response.status_mut() = answer.head.status;
-        *response.headers_mut() = HeaderMap::from(&answer.head.fields);
+        *response.headers_mut() = HeaderMap::from(answer.head.fields);
         response
     }
 }
@@ -349,23 +349,43 @@ impl From<&HeaderMap> for Fields {
 }
 
 /// Leaves out what `http` does not take for a field.
-impl From<&Fields> for HeaderMap {
-    fn from(fields: &Fields) -> HeaderMap {
-        let mut map = HeaderMap::with_capacity(fields.places.len() + 5);
-        for place in &fields.places {
-            let value = match (place.value as usize).checked_sub(fields.head.len()) {
-                None => {
-                    let start = place.value as usize;
-                    let value = start..start + place.value_length as usize;
-                    HeaderValue::from_maybe_shared(fields.head.slice(value))
+impl From<Fields> for HeaderMap {
+    fn from(fields: Fields) -> HeaderMap {
+        let Fields {
+            head,
+            added,
+            places,
+        } = fields;
+        let added = Bytes::from(added);
+        let mut map = HeaderMap::with_capacity(places.len() + 2);
+        for place in places {
+            let part = |start: u32, length: u32| {
+                let (start, length) = (start as usize, length as usize);
+                match start.checked_sub(head.len()) {
+                    None => (&head, start..start + length),
+                    Some(start) => (&added, start..start + length),
                 }
-                Some(_) => HeaderValue::from_bytes(fields.value(place)),
             };
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(fields.name(place)), value) {
+            let (bytes, at) = part(place.name, u32::from(place.tag.length));
+            let name = name(&bytes[at]);
+            let (bytes, at) = part(place.value, place.value_length);
+            let value = HeaderValue::from_maybe_shared(bytes.slice(at));
+            if let (Some(name), Ok(value)) = (name, value) {
                 map.append(name, value);
             }
         }
         map
+    }
+}
+
+/// Those that the gateway itself adds to every answer need no room of their own.
+fn name(bytes: &[u8]) -> Option<HeaderName> {
+    const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+    const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+    match bytes {
+        b"ratelimit" => Some(LIMIT),
+        b"ratelimit-policy" => Some(POLICY),
+        other => HeaderName::from_bytes(other).ok(),
     }
 }
 
@@ -463,7 +483,7 @@ mod tests {
 
     #[test]
     fn maps() {
-        let map = HeaderMap::from(&fields());
+        let map = HeaderMap::from(fields());
         let values: Vec<_> = map.get_all("a").iter().collect();
         assert_eq!(values, ["1", "3"]);
         assert_eq!(map["b"], "2");

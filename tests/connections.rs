@@ -6,12 +6,13 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::thread;
 
-use common::{Client, Gateway, Upstream, child, says, soon, write};
+use common::{Client, Gateway, Upstream, child, ok, says, soon, write};
 use tempfile::TempDir;
 use tollgate::clock::Clock;
+use tollgate::net::proxy;
 
 const FEW: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 3/h } }\n";
 const OPEN: &str = "match: /**\nupstream: up\n";
@@ -145,6 +146,42 @@ fn strangers_are_not_believed() {
         assert_eq!(client.get("/").status(), 200);
         assert_eq!(upstream.next().field("x-forwarded-for"), Some("127.0.0.1"));
         assert!(upstream.drain().is_empty());
+    }
+}
+
+/// A server that asks for it is told where the client is, and takes nobody else's requests over that connection.
+#[test]
+fn servers_are_told_where_a_client_is() {
+    for version in ["v1", "v2"] {
+        let upstream = Upstream::scripted(|mut served, report| {
+            let (source, length) = loop {
+                let seen = served.reader.fill_buf().unwrap();
+                if let Some((source, length)) = proxy::parse(seen).unwrap() {
+                    break (source.unwrap(), length);
+                }
+            };
+            served.reader.consume(length);
+            while let Ok(mut request) = served.request() {
+                request.body = source.to_string().into();
+                report(request);
+                served.send(ok("fine"));
+            }
+        });
+        let upstreams = format!(
+            "upstreams: {{ up: {{ servers: [\"http://{{upstream}}\"], proxy_protocol: {version} }} }}\n"
+        );
+        let gateway = start(&upstream, TRUSTED, &upstreams, OPEN);
+        let mut direct = gateway.connect();
+        let v1 = "PROXY TCP4 192.0.2.1 10.0.0.1 4711 80\r\n";
+        direct.send(format!("{v1}{GET}"));
+        assert_eq!(direct.answer().status(), 200);
+        assert_eq!(upstream.next().text(), "192.0.2.1:4711");
+        let mut other = gateway.connect();
+        other.send([&v2([192, 0, 2, 2])[..], GET.as_bytes()].concat());
+        assert_eq!(other.answer().status(), 200);
+        assert_eq!(upstream.next().text(), "192.0.2.2:8080");
+        assert_eq!(direct.get("/").status(), 200);
+        assert_eq!(upstream.next().text(), "192.0.2.1:4711");
     }
 }
 

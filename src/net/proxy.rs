@@ -2,9 +2,9 @@
 //! it. <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use proxy_header::{Error, ParseConfig, ProxyHeader};
+use proxy_header::{Error, ParseConfig, ProxiedAddress, ProxyHeader};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -59,9 +59,80 @@ pub fn parse(bytes: &[u8]) -> io::Result<Option<(Option<SocketAddr>, usize)>> {
     }
 }
 
+/// Both ends of a client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The client's.
+    pub client: SocketAddr,
+    /// The one that it connected to.
+    pub local: SocketAddr,
+}
+
+/// How a header is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// As a line of text.
+    One,
+    /// As bytes.
+    Two,
+}
+
+/// What a connection to a server begins with, so that the server knows where the client is.
+///
+/// # Errors
+///
+/// It cannot be written; no addresses are known of which that is so.
+pub fn header(version: Version, ends: Ends) -> io::Result<Vec<u8>> {
+    let (client, local) = match (folded(ends.client), folded(ends.local)) {
+        same
+        @ ((SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_))) => same,
+        (client, local) => (unfolded(client), unfolded(local)),
+    };
+    let header = ProxyHeader::with_address(ProxiedAddress::stream(client, local));
+    let mut bytes = Vec::new();
+    match version {
+        Version::One => header.encode_v1(&mut bytes),
+        Version::Two => header.encode_v2(&mut bytes),
+    }
+    .map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+fn folded(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// A header has addresses of one family.
+fn unfolded(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let ends = |client: &str, local: &str| Ends {
+            client: client.parse().unwrap(),
+            local: local.parse().unwrap(),
+        };
+        for (ends, source) in [
+            (ends("192.0.2.1:5", "10.0.0.1:80"), "192.0.2.1:5"),
+            (ends("[::ffff:192.0.2.1]:5", "10.0.0.1:80"), "192.0.2.1:5"),
+            (ends("[2001:db8::1]:5", "[::1]:80"), "[2001:db8::1]:5"),
+            (ends("192.0.2.1:5", "[::1]:80"), "[::ffff:192.0.2.1]:5"),
+        ] {
+            for version in [Version::One, Version::Two] {
+                let header = header(version, ends).unwrap();
+                let read = parse(&header).unwrap().unwrap();
+                assert_eq!(read, (Some(source.parse().unwrap()), header.len()));
+            }
+        }
+    }
 
     const V1: &[u8] = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\n";
     const V2: &[u8] =

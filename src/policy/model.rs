@@ -12,6 +12,7 @@ use super::settings::{Connections, Logged};
 use super::tree::Place;
 use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, Identity, Name, Rate};
+use crate::net::proxy::Version;
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
 use crate::upstream::{Balance, Bounds};
 
@@ -115,6 +116,8 @@ pub struct Upstream {
     pub tls: Option<At<ServerTls>>,
     /// They are spoken to in HTTP/2.
     pub http2: bool,
+    /// How they are told where the client is, before the first request of a connection.
+    pub proxy: Option<At<Version>>,
     /// Which of them is next.
     pub balance: Option<At<Balance>>,
     /// How they are asked whether they are well.

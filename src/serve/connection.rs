@@ -29,8 +29,9 @@ use super::source::Source;
 use super::wire::Wire;
 use super::worker::{Refused, Worker};
 use crate::head::Answer;
+use crate::net::Socket;
+use crate::net::proxy::{self, Ends};
 use crate::net::tls::Offer;
-use crate::net::{Socket, proxy};
 
 /// How long the rest of a refused request's body is read.
 const DRAIN_FOR: Duration = Duration::from_millis(500);
@@ -67,15 +68,23 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
         mut seat,
         ..
     } = placed;
-    let mut ip = from.ip().to_canonical();
-    let believed = entrance.proxies.iter().any(|net| net.contains(&ip));
+    let Ok(local) = stream.local_addr() else {
+        return;
+    };
+    let mut ends = Ends {
+        client: from,
+        local,
+    };
+    let before = from.ip().to_canonical();
+    let believed = entrance.proxies.iter().any(|net| net.contains(&before));
     if believed {
         match at_the_beginning(&worker, &guard, proxy::read(&mut stream)).await {
-            Ok(Some(source)) => ip = source.ip().to_canonical(),
+            Ok(Some(source)) => ends.client = source,
             Ok(None) => {}
             Err(_) => return worker.refused(Refused::ProxyHeader),
         }
     }
+    let ip = ends.client.ip().to_canonical();
     let sources = &generation.ruleset.identity.ip;
     let trusted = |net: &IpNet| net.contains(&ip);
     if let Some(most) = generation.ruleset.connections.per_ip
@@ -90,7 +99,7 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     };
     let Some(stream) = stream else { return };
     let http2 = stream.speaks_http2();
-    let peer = Peer::new(ip, entrance.offer.is_some(), guard.clone(), &worker);
+    let peer = Peer::new(ends, entrance.offer.is_some(), guard.clone(), &worker);
     let client = Client {
         stream,
         guard,

@@ -25,7 +25,7 @@ use crate::http1::Malformed;
 use crate::limit::{Count, Rule};
 use crate::telemetry::Metric;
 use crate::throttle::reject::is_grpc;
-use crate::upstream::{self, Exchange, Failure, Lead, Pool};
+use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
 
 /// How long a server that is asked whether to send the body may take before it is sent anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -215,7 +215,7 @@ impl Attempt<'_> {
     async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
         others_first().await;
         let mut deadline = Deadline::new(self.pool.settings().total);
-        let connection = deadline.before(self.pool.checkout(self.key)).await;
+        let connection = deadline.before(self.pool.checkout(self.caller())).await;
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));
         let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
         loop {
@@ -237,7 +237,9 @@ impl Attempt<'_> {
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
                     if exchange.may_repeat() && self.pool.may_retry() =>
                 {
-                    let connection = deadline.before(self.pool.checkout_fresh(self.key)).await;
+                    let connection = deadline
+                        .before(self.pool.checkout_fresh(self.caller()))
+                        .await;
                     match connection.unwrap_or_else(|| Err(self.overdue())) {
                         Ok(connection) => exchange.repeat(asked, connection),
                         // The first server may have seen the request.
@@ -247,6 +249,13 @@ impl Attempt<'_> {
                 }
                 Err(why) => return Err(why),
             }
+        }
+    }
+
+    fn caller(&self) -> Caller {
+        Caller {
+            key: self.key,
+            ends: self.peer.ends,
         }
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::guard::{Guard, Phase};
 use super::worker::Worker;
 use crate::clock::Nanos;
+use crate::net::proxy::Ends;
 use crate::telemetry::{Label, Metric};
 
 /// The client side of one connection.
@@ -18,6 +19,8 @@ pub struct Peer {
     pub ip: IpAddr,
     /// The same as text.
     pub address: String,
+    /// Both ends of the connection.
+    pub ends: Ends,
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
     /// The client speaks under TLS.
@@ -33,11 +36,13 @@ pub struct Peer {
 
 impl Peer {
     /// Who has made a connection.
-    pub fn new(ip: IpAddr, secure: bool, guard: Rc<Guard>, worker: &Rc<Worker>) -> Rc<Peer> {
+    pub fn new(ends: Ends, secure: bool, guard: Rc<Guard>, worker: &Rc<Worker>) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
+        let ip = ends.client.ip().to_canonical();
         Rc::new(Peer {
             ip,
             address: ip.to_string(),
+            ends,
             guard,
             secure,
             idle: timeouts.idle,

@@ -47,7 +47,7 @@ impl<B> Settle for Response<B> {
     }
 
     fn set(&mut self, fields: &Fields) {
-        self.headers_mut().extend(HeaderMap::from(fields));
+        self.headers_mut().extend(HeaderMap::from(fields.clone()));
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {

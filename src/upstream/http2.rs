@@ -335,7 +335,7 @@ fn cause(error: h2::Error) -> Cause {
 }
 
 fn request(head: &Head, protocol: Option<&[u8]>, secure: bool) -> Result<Request<()>, http::Error> {
-    let mut fields = HeaderMap::from(&head.fields);
+    let mut fields = HeaderMap::from(head.fields.clone());
     fields.remove(CONNECTION);
     fields.remove(UPGRADE);
     let authority = fields.remove(HOST);

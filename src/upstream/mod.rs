@@ -40,7 +40,7 @@ pub mod watch;
 mod websocket;
 
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
-pub use pool::{Connection, Error, Pool};
+pub use pool::{Caller, Connection, Error, Pool};
 pub use servers::Servers;
 pub use settings::{Balance, Bounds, Check, Eject, Server, Settings};
 pub use watch::Watch;
@@ -71,6 +71,7 @@ mod tests {
                 .map(|port| server("10.0.0.1", port))
                 .collect(),
             http2: false,
+            proxy: None,
             balance: Balance::default(),
             check: None,
             eject: Some(Eject {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use smallvec::SmallVec;
+use tokio::io::AsyncWriteExt;
 
 use super::balance::{Balancer, View};
 use super::budget::Budget;
@@ -24,6 +25,7 @@ use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Outbox};
 use crate::limit::Identity;
 use crate::net::Socket;
+use crate::net::proxy::{self, Ends};
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;
@@ -125,6 +127,15 @@ pub(super) struct Link {
     address: SocketAddr,
 }
 
+/// Who a request is sent for.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// What chooses the server, if something does.
+    pub key: Option<u64>,
+    /// The client's connection.
+    pub ends: Ends,
+}
+
 /// What a request is sent over.
 pub(super) enum Line {
     /// A connection of its own. Give it back with `Lease::release` once the answer has been read;
@@ -185,10 +196,10 @@ impl Pool {
 
     /// A connection for a new request, an unused one if there is one. Each server that may be asked is
     /// tried once; nothing has been sent to those that cannot be reached.
-    pub async fn checkout(self: &Rc<Self>, key: Option<u64>) -> Result<Connection, Error> {
+    pub async fn checkout(self: &Rc<Self>, caller: Caller) -> Result<Connection, Error> {
         self.budget.earn();
         let fresh = self.budget.is_low();
-        self.find(key, fresh).await
+        self.find(caller, fresh).await
     }
 
     /// Whether a request that may be repeated may also be repeated for the sake of the servers.
@@ -197,16 +208,16 @@ impl Pool {
     }
 
     /// A new connection for a request that is repeated.
-    pub async fn checkout_fresh(self: &Rc<Self>, key: Option<u64>) -> Result<Connection, Error> {
+    pub async fn checkout_fresh(self: &Rc<Self>, caller: Caller) -> Result<Connection, Error> {
         self.counters.retried.increment(1);
-        self.find(key, true).await
+        self.find(caller, true).await
     }
 
-    async fn find(self: &Rc<Self>, key: Option<u64>, fresh: bool) -> Result<Connection, Error> {
+    async fn find(self: &Rc<Self>, caller: Caller, fresh: bool) -> Result<Connection, Error> {
         let mut tried = Tried::new();
         let mut admitted = None;
         let mut last = None;
-        while let Some(server) = self.next(key, &tried) {
+        while let Some(server) = self.next(caller.key, &tried) {
             let lease = self.lease(server)?;
             if let Some(line) = self.unused(server, fresh) {
                 return Ok(Connection { lease, line });
@@ -218,7 +229,7 @@ impl Pool {
             if last.is_some() {
                 self.counters.retried.increment(1);
             }
-            match self.connect(server).await {
+            match self.connect(server, caller.ends).await {
                 Ok(line) => return Ok(Connection { lease, line }),
                 Err(full @ Error::Full { .. }) => return Err(full),
                 Err(error) => last = Some(error),
@@ -286,7 +297,7 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, server: usize) -> Result<Line, Error> {
+    async fn connect(&self, server: usize, ends: Ends) -> Result<Line, Error> {
         let after = self.settings().connect;
         let entered = self.servers.enter(Bound::Pending);
         entered.map_err(|most| self.full("waiting for a connection", most))?;
@@ -302,7 +313,10 @@ impl Pool {
             if let Some(line) = self.unused(server, true) {
                 return Ok(line);
             }
-            let (stream, address) = known.addresses.connect().await?;
+            let (mut stream, address) = known.addresses.connect().await?;
+            if let Some(version) = self.settings().proxy {
+                stream.write_all(&proxy::header(version, ends)?).await?;
+            }
             let socket = match &self.settings().servers[server].tls {
                 Some(tls) => Socket::connect(stream, tls).await?,
                 None => Socket::new(stream)?,
@@ -429,6 +443,10 @@ impl Lease {
 
     /// Keeps the connection for the next request. `now` may be coarse.
     pub fn release(self, mut link: Link, now: Nanos) {
+        // The server takes all that comes over it for one client's.
+        if self.pool.settings().proxy.is_some() {
+            return;
+        }
         link.inbox.begin();
         link.reused = true;
         let mut idle = self.pool.idle[self.server].borrow_mut();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::limit::Identity;
 use crate::net::Connector;
+use crate::net::proxy::Version;
 
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Settings {
     pub servers: Vec<Server>,
     /// They are spoken to in HTTP/2 and not in HTTP/1.1.
     pub http2: bool,
+    /// Each connection begins by saying where the client is, and serves no other.
+    pub proxy: Option<Version>,
     /// Which of them is next.
     pub balance: Balance,
     /// How they are asked whether they are well.

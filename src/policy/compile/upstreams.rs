@@ -37,6 +37,7 @@ pub fn compile(
             name: written.name.value.clone(),
             servers: servers.of(cx, written)?,
             http2: written.http2,
+            proxy: written.proxy.map(|version| version.value),
             balance: balance.map(|at| at.value.clone()).unwrap_or_default(),
             check: written.health.as_ref().map(check),
             eject: eject(written.eject),

@@ -9,6 +9,7 @@ use super::super::tree::{Key, Node, Value};
 use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
 use super::leaf::{DURATION, PATH, parse_name};
 use super::{Wrong, wrong};
+use crate::net::proxy::Version;
 use crate::upstream::Bounds;
 
 /// A server.
@@ -132,6 +133,12 @@ pub static UPSTREAM: Table = Table {
             "h1",
         ),
         may(
+            "proxy_protocol",
+            Shape::Words(&["v1", "v2"]),
+            "Begins each connection with a header of the PROXY protocol that names the client. A connection then serves one request only, and `protocol: h2` is not possible. Default: none.",
+            "v2",
+        ),
+        may(
             "balance",
             Shape::Either(&[Shape::Words(BALANCES), Shape::Table(&HASH)]),
             "Which server is next. Default: round_robin.",
@@ -209,6 +216,7 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         servers: Vec::new(),
         tls: None,
         http2: false,
+        proxy: None,
         balance: None,
         health: None,
         eject: Eject::On {
@@ -236,6 +244,18 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         .get("protocol")
         .and_then(|node| cx.word(node, &words));
     upstream.http2 = protocol.is_some_and(|http2| http2.value);
+    let words = [("v1", Version::One), ("v2", Version::Two)];
+    upstream.proxy = fields
+        .get("proxy_protocol")
+        .and_then(|node| cx.word(node, &words));
+    if let Some(version) = upstream.proxy.filter(|_| upstream.http2) {
+        let help = "drop one of them";
+        cx.error(
+            version.place,
+            "`proxy_protocol` names one client for each connection, and many share one of `protocol: h2`",
+            Some(help.into()),
+        );
+    }
     upstream.balance = fields.get("balance").and_then(|node| balance(cx, node));
     upstream.health = fields.get("health").and_then(|node| health(cx, node));
     if let Some(node) = fields.get("eject") {

@@ -9,13 +9,13 @@
 
 mod reply;
 mod stream;
-mod traffic;
+pub mod traffic;
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use h2::server::{Builder, Connection, SendResponse};
@@ -86,14 +86,23 @@ impl Streams {
     async fn serve(self, mut connection: Connection<Watched, Bytes>) {
         let Peer { guard, worker, .. } = &*self.peer;
         let mut ending = false;
+        // The connection sends when it is asked for the next request, so all that have come are answered
+        // before it is asked again.
+        let mut came = Vec::new();
         poll_fn(|cx| {
             loop {
                 match connection.poll_accept(cx) {
-                    Poll::Ready(Some(Ok((request, respond)))) => {
-                        self.begin(request, respond);
+                    Poll::Ready(Some(Ok(accepted))) => {
+                        came.push(accepted);
                         continue;
                     }
                     Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                    Poll::Pending if !came.is_empty() => {
+                        for (request, respond) in came.drain(..) {
+                            self.begin(cx, request, respond);
+                        }
+                        continue;
+                    }
                     Poll::Pending if ending => {}
                     Poll::Pending if self.traffic.is_flooded(worker.guards.coarse()) => {
                         worker.flooded();
@@ -138,15 +147,24 @@ impl Streams {
         }
     }
 
-    fn begin(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+    /// What the gateway answers by itself needs no task of its own.
+    fn begin(
+        &self,
+        cx: &mut Context<'_>,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+    ) {
         self.open.update(|open| open + 1);
         let open = Open(self.open.clone(), self.peer.clone());
         let (peer, stack) = (self.peer.clone(), self.stack.clone());
         let traffic = self.traffic.clone();
-        tokio::task::spawn_local(async move {
+        let mut answering = Box::pin(async move {
             let _open = open;
             answer(request, respond, peer, stack, &traffic).await;
         });
+        if answering.as_mut().poll(cx).is_pending() {
+            tokio::task::spawn_local(answering);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::{Reason, SendStream};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderValue, UPGRADE};
+use http::header::HeaderMap;
 use http::{Response, StatusCode};
 use http_body::Body;
 
@@ -41,22 +41,20 @@ pub async fn send(
         status => status,
     };
     let exact = body.size_hint().exact();
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    let fields = response.headers_mut();
-    *fields = HeaderMap::from(&head.fields);
-    fields.remove(CONNECTION);
-    fields.remove(UPGRADE);
-    if !fields.contains_key(DATE)
-        && let Ok(date) = HeaderValue::from_str(manner.date)
-    {
-        fields.insert(DATE, date);
+    let mut fields = head.fields;
+    fields.retain(|name| !of_http1(name));
+    if !fields.contains("date") {
+        fields.add("date", manner.date.as_bytes());
     }
     let bodiless = manner.head_only || matches!(status.as_u16(), 204 | 304);
     let length = exact.filter(|length| !bodiless || (manner.head_only && *length > 0));
-    if let Some(length) = length.filter(|_| !fields.contains_key(CONTENT_LENGTH)) {
-        fields.insert(CONTENT_LENGTH, length.into());
+    if let Some(length) = length.filter(|_| !fields.contains("content-length")) {
+        let mut digits = itoa::Buffer::new();
+        fields.add("content-length", digits.format(length).as_bytes());
     }
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = HeaderMap::from(fields);
     let over = bodiless || body.is_end_stream();
     // On record before the client sees the end.
     let body = (!over).then_some(body);
@@ -76,6 +74,11 @@ pub async fn send(
         // The client must not take what it got for a whole answer.
         sending.out.send_reset(Reason::INTERNAL_ERROR);
     }
+}
+
+/// What belongs to a connection of HTTP/1.1 and is there for clients of that.
+fn of_http1(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"upgrade")
 }
 
 struct Sending<'a> {

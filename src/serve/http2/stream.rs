@@ -145,7 +145,7 @@ impl Inner {
     fn inform(&mut self, head: &AnswerHead) {
         let mut response = Response::new(());
         *response.status_mut() = head.status;
-        *response.headers_mut() = HeaderMap::from(&head.fields);
+        *response.headers_mut() = HeaderMap::from(head.fields.clone());
         // One that cannot be sent shows with the answer.
         let _ = self.respond.send_informational(response);
     }

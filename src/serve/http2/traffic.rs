@@ -80,7 +80,8 @@ impl Traffic {
         self.allowance.get() == 0
     }
 
-    fn came(&self, mut bytes: &[u8]) {
+    /// These bytes came in, after those before.
+    pub fn came(&self, mut bytes: &[u8]) {
         let scan = &mut *self.scan.borrow_mut();
         while !bytes.is_empty() {
             let skipped = scan.skip.min(bytes.len());

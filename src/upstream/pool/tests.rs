@@ -31,6 +31,15 @@ fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+fn nobody() -> Caller {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let ends = Ends {
+        client: any,
+        local: any,
+    };
+    Caller { key: None, ends }
+}
+
 /// A connection of HTTP/1.1 and what counts it.
 fn parts(connection: Connection) -> (Lease, Link) {
     match connection.line {
@@ -48,7 +57,7 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
         let mut seen = Vec::new();
         let mut held = Vec::new();
         for _ in 0..6 {
-            let (lease, link) = parts(pool.checkout(None).await.unwrap());
+            let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
             assert!(!link.reused);
             seen.push(link.address);
             held.push((lease, link));
@@ -66,15 +75,15 @@ fn unused_connections_to_an_address_that_is_gone_are_let_go() {
     let pool = pool(&[first]);
     runtime().block_on(async {
         let now = pool.clock.now();
-        let (lease, link) = parts(pool.checkout(None).await.unwrap());
+        let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
         lease.release(link, now);
         pool.expire();
-        let (lease, link) = parts(pool.checkout(None).await.unwrap());
+        let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
         assert!(link.reused);
         lease.release(link, now);
         pool.servers.all()[0].addresses.learn(vec![second]);
         pool.expire();
-        let (_, link) = parts(pool.checkout(None).await.unwrap());
+        let (_, link) = parts(pool.checkout(nobody()).await.unwrap());
         assert!(!link.reused);
         assert_eq!(link.address, second);
     });
@@ -86,13 +95,13 @@ fn one_server_that_refuses_is_503_at_once_for_a_moment() {
     drop(dead);
     let pool = pool(&[address]);
     runtime().block_on(async {
-        let refused = pool.checkout(None).await.err();
+        let refused = pool.checkout(nobody()).await.err();
         assert!(matches!(refused, Some(Error::Connect { .. })));
-        let shut = pool.checkout(None).await.err();
+        let shut = pool.checkout(nobody()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })));
         let listener = TcpListener::bind(address).unwrap();
         pool.clock.advance(Nanos::from_millis(100));
-        assert!(pool.checkout(None).await.is_ok());
+        assert!(pool.checkout(nobody()).await.is_ok());
         drop(listener);
     });
 }

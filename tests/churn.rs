@@ -233,6 +233,9 @@ fn tls(
     StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), socket)
 }
 
+/// What one kind of client does, again and again.
+type Kind = Box<dyn Fn(&Load) + Send>;
+
 fn clients(
     site: &Site,
     load: &Arc<Load>,
@@ -240,7 +243,7 @@ fn clients(
     secure: SocketAddr,
 ) -> Vec<thread::JoinHandle<()>> {
     let (one, two) = (site.trust(b"http/1.1"), site.trust(b"h2"));
-    let kinds: [Box<dyn Fn(&Load) + Send>; KINDS] = [
+    let kinds: [Kind; KINDS] = [
         Box::new(move |load| http1(load, 0, TcpStream::connect(plain).unwrap())),
         Box::new(move |load| http1(load, 1, tls(&one, secure))),
         Box::new(move |load| tunnel(load, 2, plain)),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# CPU time of a TLS 1.3 handshake, of one that resumes a session, and of a request over HTTP/2 under TLS that a limit
-# refuses or that is proxied, beside nginx. Both
+# CPU time of a TLS 1.3 handshake, of one that resumes a session, and of a request over HTTP/2 under TLS that is
+# answered without an upstream (404), refused by a limit, or proxied, beside nginx. Both
 # run in turn in short slices, so that a slow second of the machine meets both; CPU time is the kernel's schedstat
 # of the proxy's processes. Needs openssl, nginx (as the peer and as the upstream) and h2load: `make bench-edge`
 # installs them.
@@ -129,6 +129,11 @@ slice() {
 		grep -q rrr <<<"$out" || { echo "$name resumes no session" >&2; exit 1; }
 		awk '/connections in .* real/ { print $1 }' <<<"$out"
 		;;
+	http2-local)
+		out=$(taskset -c "$last" h2load -n 50000 -c 16 -m 32 "https://127.0.0.1:${tls[$name]}/nowhere")
+		grep -q 'status codes: 0 2xx, 0 3xx, 50000 4xx' <<<"$out" || { echo "$out" >&2; exit 1; }
+		echo 50000
+		;;
 	http2-refused)
 		out=$(taskset -c "$last" h2load -n 50000 -c 16 -m 32 "https://127.0.0.1:${tls[$name]}/refused/x")
 		# One a minute is let through.
@@ -145,7 +150,7 @@ slice() {
 
 echo "| case | nginx, us | tollgate, us | ratio (least to greatest) | bound |"
 echo "|---|---|---|---|---|"
-for case in ${CASES:-handshake resumed http2-refused http2-proxied}; do
+for case in ${CASES:-handshake resumed http2-local http2-refused http2-proxied}; do
 	: >"$folder/rounds"
 	for round in $(seq "$rounds"); do
 		order=(nginx tollgate)
@@ -159,8 +164,8 @@ for case in ${CASES:-handshake resumed http2-refused http2-proxied}; do
 		awk -v n="${cost[nginx]}" -v t="${cost[tollgate]}" 'BEGIN { printf "%.3f %s %s\n", t / n, n, t }' >>"$folder/rounds"
 	done
 	case $case in
-	http2-refused) bound=0.7 ;;
-	http2-proxied) bound=none ;;
+	http2-local) bound=0.7 ;;
+	http2-*) bound=none ;;
 	*) bound=0.5 ;;
 	esac
 	sort -n "$folder/rounds" | awk -v case="$case" -v bound="$bound" '

@@ -23,6 +23,8 @@ use crate::http1::{Cause, Malformed};
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
 
+const LENGTH: &str = "content-length";
+
 /// See the module.
 pub struct Exchange<B> {
     pub(super) lease: Lease,
@@ -51,6 +53,8 @@ pub struct Exchange<B> {
     /// The request has no body, and its method no effect.
     repeatable: bool,
     answer_body: Option<RecvStream>,
+    /// What the answer's head says of its body's length and has not come yet. `h2` holds the server to it.
+    left: Option<u64>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
@@ -76,6 +80,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             untouched: false,
             repeatable: safe && body.is_none(),
             answer_body: None,
+            left: None,
             lease,
             accept: key.map(websocket::accept).filter(|_| protocol.is_some()),
             channel,
@@ -158,10 +163,12 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                     self.send(cx)?;
                     continue;
                 }
+                let mut fields = Fields::from(&parts.headers);
+                fields.remove(LENGTH);
                 return Poll::Ready(Ok(Lead::Interim(AnswerHead {
                     status: parts.status,
                     reason: None,
-                    fields: Fields::from(&parts.headers),
+                    fields,
                 })));
             }
             let answer = ready!(Pin::new(answer).poll(cx));
@@ -175,6 +182,11 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         let (parts, body) = answer.into_parts();
         let mut fields = Fields::from(&parts.headers);
         let mut status = parts.status;
+        if let Some(length) = parts.headers.get(LENGTH) {
+            // Once, however often: `h2` takes none that differ.
+            fields.set(LENGTH, length.as_bytes());
+        }
+        self.left = fields.text(LENGTH).and_then(|text| text.parse().ok());
         match &self.protocol {
             // As HTTP/1.1 says it: RFC 8441 section 5.
             Some(protocol) if status == StatusCode::OK => {
@@ -183,7 +195,11 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 if let Some(accept) = &self.accept {
                     fields.set(websocket::ACCEPT, accept.as_bytes());
                 }
+                fields.remove(LENGTH);
+                self.left = None;
             }
+            // Neither may say so: RFC 9110 section 8.6.
+            _ if status == StatusCode::NO_CONTENT => fields.remove(LENGTH),
             _ => {}
         }
         self.answer_body = Some(body);
@@ -307,6 +323,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             let released = body.flow_control().release_capacity(data.len());
             released.map_err(cause)?;
             if !data.is_empty() {
+                self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
         }
@@ -323,7 +340,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         if self.is_over() {
             return SizeHint::with_exact(0);
         }
-        SizeHint::default()
+        self.left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

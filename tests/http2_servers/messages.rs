@@ -105,6 +105,36 @@ fn bodies_and_trailers_pass_both_ways() {
     assert_eq!(server.next(), "3 Some(\"9\")");
 }
 
+/// RFC 9112 section 6.2: what says its length is not sent in chunks, with whatever comes after it.
+#[test]
+fn a_length_stays_one() {
+    let server = Server::start(|mut asked| async move {
+        let mut answer = Response::new(());
+        let length = "10".parse().unwrap();
+        answer.headers_mut().insert("content-length", length);
+        let mut out = asked.respond.send_response(answer, false).unwrap();
+        out.send_data(Bytes::from_static(b"hello "), false).unwrap();
+        out.send_data(Bytes::from_static(b"long"), false).unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-back", "42".parse().unwrap());
+        out.send_trailers(trailers).unwrap();
+    });
+    let gateway = server.gateway();
+    let mut client = gateway.connect();
+    for _ in 0..2 {
+        let answer = client.get("/");
+        assert_eq!(answer.text(), "hello long");
+        assert_eq!(answer.field("content-length"), Some("10"));
+        assert_eq!(answer.field("transfer-encoding"), None);
+    }
+    run(async {
+        let answer = Client::connect(gateway.address).await.get("/").await;
+        assert_eq!(answer.body, "hello long");
+        assert_eq!(answer.field("content-length"), Some("10"));
+        assert_eq!(answer.trailers.unwrap()["x-back"], "42");
+    });
+}
+
 #[test]
 fn answers_without_a_body_and_interim_ones() {
     let server = Server::start(|mut asked| async move {

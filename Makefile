@@ -1,9 +1,12 @@
 # Run `make test` before every commit; the other targets take longer.
 
-# What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE. Missing ones are installed.
-TEST_TOOLS := cc=build-essential curl=curl
+# What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE or FILE=DEBIAN-PACKAGE. Missing ones are installed.
+TEST_TOOLS := cc=build-essential curl=curl h2load=nghttp2-client /usr/sbin/nginx=nginx-light
+TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
+TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
+	hypercorn=python3-hypercorn websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
 # The same for the comparison in benches/compare.
-BENCH_TOOLS := $(TEST_TOOLS) /usr/sbin/nginx=nginx-light h2load=nghttp2-client valgrind=valgrind openssl=openssl
+BENCH_TOOLS := $(TEST_TOOLS) valgrind=valgrind openssl=openssl
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 300
@@ -29,11 +32,11 @@ lint: tools
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 
-# Installs the missing commands of a list; calls apt-get only when one is missing.
+# Installs what is missing of a list; calls apt-get only when something is.
 define install
 	missing=()
 	for tool in $(1); do
-		command -v "$${tool%%=*}" >/dev/null || missing+=("$${tool#*=}")
+		command -v "$${tool%%=*}" >/dev/null || [ -e "$${tool%%=*}" ] || missing+=("$${tool#*=}")
 	done
 	if [ "$${#missing[@]}" -gt 0 ]; then
 		root=(); [ "$$(id -u)" = 0 ] || root=(sudo)

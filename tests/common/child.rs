@@ -39,7 +39,12 @@ pub struct Ended {
 
 /// Runs the binary to its end; kills it when it does not come.
 pub fn run(folder: &Path, arguments: &[&str]) -> Ended {
-    let mut child = Guard(command(folder, arguments).spawn().unwrap());
+    finish(&mut command(folder, arguments))
+}
+
+/// Runs a command to its end, as [`run`] does.
+pub fn finish(command: &mut Command) -> Ended {
+    let mut child = Guard(command.spawn().unwrap());
     let read = |mut from: Box<dyn Read + Send>| {
         thread::spawn(move || {
             let mut text = String::new();

@@ -34,7 +34,7 @@ use crate::net::proxy::{self, Ends};
 use crate::net::tls::Offer;
 
 /// How long the rest of a refused request's body is read.
-const DRAIN_FOR: Duration = Duration::from_millis(500);
+pub const DRAIN_FOR: Duration = Duration::from_millis(500);
 
 /// How long a client may take to close after the gateway has.
 pub const LINGER: Duration = Duration::from_secs(2);

@@ -20,7 +20,7 @@ use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Framing, MAX_HEAD, Outbox};
 
 /// Most bytes of an unwanted body that are read so that the connection can go on.
-const MAX_DRAIN: usize = 256 * 1024;
+pub const MAX_DRAIN: usize = 256 * 1024;
 
 /// See the module.
 pub struct Wire {

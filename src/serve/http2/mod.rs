@@ -23,7 +23,7 @@ use h2::{Reason, RecvStream};
 use http::{Method, Request};
 use tower::Service;
 
-use super::connection::{Client, LINGER, refuse};
+use super::connection::{Client, DRAIN_FOR, LINGER, refuse};
 use super::gateway::Stack;
 use super::guard::Phase;
 use super::peer::Peer;
@@ -225,9 +225,16 @@ async fn answer(
         date: &date,
         send,
     };
+    let own = answer.body.is_own();
     let sending = reply::send(&stream, traffic, manner, answer);
     // Dropping what could not be sent takes the stream back.
     unless_late(&stream, sending).await;
+    if own && !stream.body_is_over() {
+        // Some clients look at the answer only when they have sent their body.
+        let mut drained = 0;
+        let draining = poll_fn(|cx| stream.poll_drain(cx, &mut drained));
+        let _ = tokio::time::timeout(DRAIN_FOR, draining).await;
+    }
 }
 
 /// What `future` comes to; nothing when the client is late.

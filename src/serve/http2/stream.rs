@@ -19,6 +19,7 @@ use crate::http1::chunked::Piece;
 use crate::http1::{Cause, MAX_FIELDS};
 use crate::serve::answer::Why;
 use crate::serve::guard::Guard;
+use crate::serve::wire::MAX_DRAIN;
 
 /// See the module.
 pub struct Stream {
@@ -97,6 +98,25 @@ impl Stream {
                 return Poll::Ready(Ok(Piece::Data(data)));
             }
         }
+    }
+
+    /// Reads what is left of an unwanted body, within bounds.
+    pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<()> {
+        let inner = &mut *self.inner.borrow_mut();
+        // A client that was never told to go on may send its body or not.
+        while !inner.waits && *drained <= MAX_DRAIN {
+            match ready!(inner.body.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    *drained += data.len();
+                    let released = inner.body.flow_control().release_capacity(data.len());
+                    if released.is_err() {
+                        break;
+                    }
+                }
+                Some(Err(_)) | None => break,
+            }
+        }
+        Poll::Ready(())
     }
 
     /// What comes next is another protocol, to the end of the stream.

@@ -5,16 +5,12 @@
 
 mod common;
 
-use std::io::{BufReader, Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
+use std::io::{Read, Write};
 
-use common::certificate::{Certificate, roots};
-use common::{
-    Gateway, Message, SOON, Upstream, child, ok, read_body, read_head, says, soon, write,
-};
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned, version};
+use common::certificate::Certificate;
+use common::tls::{ALL, Tls, put, trusting};
+use common::{Gateway, SOON, Upstream, child, ok, says, soon, write};
+use rustls::{HandshakeKind, version};
 use tempfile::TempDir;
 use tollgate::clock::Clock;
 use tollgate::serve::admin::Control;
@@ -41,64 +37,8 @@ fn folder(upstream: &Upstream, certificates: &[&Certificate], more: &str) -> Tem
     folder
 }
 
-fn put(folder: &TempDir, number: usize, certificate: &Certificate) {
-    let file = |end: &str| folder.path().join(format!("{number}.{end}"));
-    std::fs::write(file("pem"), &certificate.pem).unwrap();
-    std::fs::write(file("key"), &certificate.key).unwrap();
-}
-
 fn start(upstream: &Upstream, certificates: &[&Certificate], more: &str) -> Gateway {
     Gateway::start_in(folder(upstream, certificates, more), Clock::system())
-}
-
-/// What a client that trusts these certificates brings.
-fn trusting(
-    certificates: &[&Certificate],
-    versions: &[&'static rustls::SupportedProtocolVersion],
-) -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(versions)
-        .unwrap()
-        .with_root_certificates(roots(certificates))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Arc::new(config)
-}
-
-const ALL: &[&rustls::SupportedProtocolVersion] = rustls::ALL_VERSIONS;
-
-struct Tls(BufReader<StreamOwned<ClientConnection, TcpStream>>);
-
-impl Tls {
-    fn connect(gateway: &Gateway, name: &str, config: &Arc<ClientConfig>) -> Tls {
-        let socket = TcpStream::connect(gateway.address).unwrap();
-        socket.set_read_timeout(Some(SOON)).unwrap();
-        let name = ServerName::try_from(name.to_owned()).unwrap();
-        let connection = ClientConnection::new(config.clone(), name).unwrap();
-        Tls(BufReader::new(StreamOwned::new(connection, socket)))
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.0.get_mut().write_all(bytes).unwrap();
-    }
-
-    fn answer(&mut self) -> Message {
-        let mut answer = read_head(&mut self.0).unwrap();
-        read_body(&mut self.0, &mut answer).unwrap();
-        answer
-    }
-
-    fn get(&mut self, path: &str) -> Message {
-        self.send(format!("GET {path} HTTP/1.1\r\nhost: a.example\r\n\r\n").as_bytes());
-        self.answer()
-    }
-
-    /// The certificate it was shown.
-    fn shown(&self) -> CertificateDer<'static> {
-        let connection = &self.0.get_ref().conn;
-        connection.peer_certificates().unwrap()[0].clone()
-    }
 }
 
 #[test]

@@ -33,6 +33,9 @@ pub struct Arguments {
     /// The body, or `@FILE`.
     #[arg(long)]
     body: Option<String>,
+    /// The file of the certificate that the client shows, in PEM. It is taken as verified.
+    #[arg(long)]
+    client_cert: Option<PathBuf>,
     /// The `Host`.
     #[arg(long)]
     host: Option<String>,
@@ -93,6 +96,7 @@ fn question(arguments: &Arguments) -> Result<Question, String> {
         },
         None => String::new(),
     };
+    let client_cert = arguments.client_cert.as_deref().map(certificate);
     Ok(Question {
         method: arguments.method.to_ascii_uppercase(),
         path: arguments.path.clone(),
@@ -100,7 +104,20 @@ fn question(arguments: &Arguments) -> Result<Question, String> {
         headers: headers.collect::<Result<_, String>>()?,
         ip: arguments.ip,
         body,
+        client_cert: client_cert.transpose()?,
     })
+}
+
+/// The first certificate of a file; a private key that is there too goes nowhere.
+fn certificate(file: &Path) -> Result<String, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+    let inside = text
+        .split_once(begin)
+        .and_then(|(_, rest)| rest.split_once(end));
+    let (inside, _) = inside.ok_or_else(|| failed(&"it holds no certificate in PEM"))?;
+    Ok(format!("{begin}{inside}{end}\n"))
 }
 
 type Failure = (u8, String);

@@ -13,7 +13,7 @@ use super::ip::Trusted;
 use super::key::{Domain, Keyer};
 use super::strip::Stripper;
 use super::verdict::Cache;
-use super::{Settings, Who, email, ip, jwt, plan, token, user};
+use super::{Connection, Settings, Who, email, ip, jwt, plan, token, user};
 use crate::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
 use crate::store::Parent;
@@ -88,10 +88,16 @@ impl Identifier {
         &self.settings
     }
 
-    /// Who the request is from, as far as its head tells. `peer` is the other end of the connection;
-    /// `wall` is asked for the time since the epoch only if a token has one. Call it before
+    /// Who the request is from, as far as its head tells. `connection` is the one that it came over, or
+    /// the address of its other end; `wall` is asked for the time since the epoch only if a token has one. Call it before
     /// [`Identifier::strip`].
-    pub fn identify(&self, peer: IpAddr, head: &Head, wall: impl FnOnce() -> Duration) -> Who {
+    pub fn identify<'a>(
+        &self,
+        connection: impl Into<Connection<'a>>,
+        head: &Head,
+        wall: impl FnOnce() -> Duration,
+    ) -> Who {
+        let Connection { peer, subject } = connection.into();
         let peer = peer.to_canonical();
         let client = ip::client(&self.trusted, peer, &head.fields);
         let mut who = Who::new(client.ip);
@@ -117,6 +123,14 @@ impl Identifier {
             Some(user::Settings::Header { name, .. }) => {
                 let given = token::header(&head.fields, name.as_str());
                 by_header(given, self.user_from.contains(peer))
+            }
+            Some(user::Settings::ClientCert(named)) => {
+                let user = subject.and_then(|subject| named.of(subject));
+                Proof {
+                    failed: subject.is_some() && user.is_none(),
+                    user,
+                    ..Proof::default()
+                }
             }
         };
         who.ambiguous = proof.ambiguous || given == Found::Ambiguous;

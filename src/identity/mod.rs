@@ -21,6 +21,7 @@ pub use identifier::Identifier;
 pub use key::Keyer;
 
 use crate::limit::{Fingerprint, Identity};
+use crate::net::Subject;
 
 /// How the gateway knows who asks.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +36,24 @@ pub struct Settings {
     pub email: Option<email::Settings>,
     /// Plans and how a request's plan is known.
     pub plan: plan::Settings,
+}
+
+/// What is known of a connection before its first request.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection<'a> {
+    /// The address of its other end.
+    pub peer: IpAddr,
+    /// Whom the certificate is for that the other end has shown and that was verified.
+    pub subject: Option<&'a Subject>,
+}
+
+impl From<IpAddr> for Connection<'_> {
+    fn from(peer: IpAddr) -> Self {
+        Connection {
+            peer,
+            subject: None,
+        }
+    }
 }
 
 /// Who one request comes from.

@@ -6,6 +6,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::{api_keys, jwt};
+use crate::net::Subject;
 
 /// Longest user name, in bytes.
 pub const MAX_USER: usize = 256;
@@ -25,6 +26,29 @@ pub enum Settings {
     /// The credential of [`super::Settings::token`], looked up in the file of API keys; where no
     /// credential is configured, `Authorization: Bearer`.
     ApiKeys(Arc<api_keys::Keys>),
+    /// The certificate that the client has shown when the connection began.
+    ClientCert(Named),
+}
+
+/// Which name of a certificate is the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// [`Subject::name`].
+    Subject,
+    /// [`Subject::alternative`].
+    San,
+}
+
+impl Named {
+    /// The user, if the certificate names one. Text that begins or ends in a space is no name: it would be
+    /// that of another when it is passed on.
+    pub(super) fn of(self, subject: &Subject) -> Option<Arc<str>> {
+        let text = match self {
+            Named::Subject => &subject.name,
+            Named::San => subject.alternative.as_ref()?,
+        };
+        name(text).filter(|name| name == text)
+    }
 }
 
 /// A user as upstream, log and metrics can be told: 1 to [`MAX_USER`] bytes, no control characters.

@@ -6,14 +6,17 @@
 //! | `certificate` | a certificate with its key, checked when it is read |
 //! | `connector` | how servers are verified and shaken hands with |
 //! | `proxy` | the PROXY protocol |
+//! | `subject` | whom a client's certificate is for |
 //! | `tls` | what a listener that speaks TLS offers |
 
 pub mod certificate;
 pub mod connector;
 pub mod proxy;
 pub mod socket;
+pub mod subject;
 pub mod tls;
 
 pub use certificate::Certificate;
 pub use connector::{Connector, Roots};
 pub use socket::Socket;
+pub use subject::Subject;

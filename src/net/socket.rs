@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::Connector;
 use super::tls::{HTTP2, Offer};
+use super::{Connector, Subject};
 
 /// See the module.
 #[derive(Debug)]
@@ -54,6 +54,15 @@ impl Socket {
             Socket::Plain(_) => false,
             Socket::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(HTTP2),
         }
+    }
+
+    /// Whom the certificate is for that the other end has shown and that was verified. Reads it anew each time.
+    pub fn subject(&self) -> Option<Subject> {
+        let Socket::Tls(stream) = self else {
+            return None;
+        };
+        let shown = stream.get_ref().1.peer_certificates()?;
+        shown.first().map(Subject::of)
     }
 
     fn tcp(&self) -> &TcpStream {

@@ -236,6 +236,8 @@ pub enum User {
     },
     /// A file that maps tokens to users.
     ApiKeys(At<String>),
+    /// The certificate that a client shows.
+    ClientCert(At<crate::identity::user::Named>),
 }
 
 /// What signatures are checked with.

@@ -99,7 +99,8 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     };
     let Some(stream) = stream else { return };
     let http2 = stream.speaks_http2();
-    let peer = Peer::new(ends, entrance.offer.is_some(), guard.clone(), &worker);
+    let (secure, subject) = (entrance.offer.is_some(), stream.subject());
+    let peer = Peer::new(ends, secure, subject, guard.clone(), &worker);
     let client = Client {
         stream,
         guard,

@@ -15,8 +15,9 @@ use super::routing::is_host;
 use crate::admission::{Ask, Finding};
 use crate::clock::Clock;
 use crate::head::{Fields, Head};
-use crate::identity::{Identifier, Who};
+use crate::identity::{Connection, Identifier, Who};
 use crate::limit::{Bound, Identity, Rule};
+use crate::net::Subject;
 use crate::route::{Found, Route, normalise};
 
 /// A request to explain.
@@ -39,6 +40,9 @@ pub struct Question {
     /// The body.
     #[serde(default)]
     pub body: String,
+    /// The certificate that the client shows, in PEM; taken as verified.
+    #[serde(default)]
+    pub client_cert: Option<String>,
 }
 
 /// Why a question cannot be answered.
@@ -73,6 +77,12 @@ impl Question {
             fields,
         })
     }
+
+    fn subject(&self) -> Result<Option<Subject>, Unclear> {
+        let pem = self.client_cert.as_ref();
+        let subject = pem.map(|pem| Subject::from_pem(pem.as_bytes())).transpose();
+        subject.map_err(|_| Unclear("the client's certificate is none in PEM".into()))
+    }
 }
 
 /// What would happen, as JSON: `status`, `route`, `who`, and of each limit its key, what remains and
@@ -96,7 +106,12 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
     };
     let identifier = Identifier::new(ruleset.identity.clone(), running.keyer.clone());
     let peer = question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let mut who = identifier.identify(peer, &head, || clock.wall());
+    let subject = question.subject()?;
+    let connection = Connection {
+        peer,
+        subject: subject.as_ref(),
+    };
+    let mut who = identifier.identify(connection, &head, || clock.wall());
     if identifier.wants_body(&head) {
         let content_type = head.fields.first("content-type");
         identifier.set_email(&mut who, content_type, question.body.as_bytes());

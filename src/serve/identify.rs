@@ -118,7 +118,7 @@ where
         let wall = || generation.clock.wall();
         let who = generation
             .identifier
-            .identify(arrival.peer.ip, &arrival.head, wall);
+            .identify(arrival.peer.connection(), &arrival.head, wall);
         arrival.note.ip.set(who.ip);
         if who.user.is_some() {
             arrival.note.user.borrow_mut().clone_from(&who.user);

@@ -11,6 +11,8 @@ use super::guard::{Guard, Phase};
 use super::worker::Worker;
 use crate::clock::Nanos;
 use crate::net::proxy::Ends;
+use crate::identity::Connection;
+use crate::net::Subject;
 use crate::telemetry::{Label, Metric};
 
 /// The client side of one connection.
@@ -25,6 +27,8 @@ pub struct Peer {
     pub guard: Rc<Guard>,
     /// The client speaks under TLS.
     pub secure: bool,
+    /// Whom the certificate is for that the client has shown.
+    pub subject: Option<Subject>,
     /// How long it may be unused; as it was when the connection began, for a reload reaches new ones.
     pub idle: Duration,
     /// How long a request's head may take; the same.
@@ -36,7 +40,13 @@ pub struct Peer {
 
 impl Peer {
     /// Who has made a connection.
-    pub fn new(ends: Ends, secure: bool, guard: Rc<Guard>, worker: &Rc<Worker>) -> Rc<Peer> {
+    pub fn new(
+        ends: Ends,
+        secure: bool,
+        subject: Option<Subject>,
+        guard: Rc<Guard>,
+        worker: &Rc<Worker>,
+    ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
         let ip = ends.client.ip().to_canonical();
         Rc::new(Peer {
@@ -45,11 +55,20 @@ impl Peer {
             ends,
             guard,
             secure,
+            subject,
             idle: timeouts.idle,
             header: timeouts.header,
             worker: worker.clone(),
             forwarded: RefCell::default(),
         })
+    }
+
+    /// The connection, as identities are found by it.
+    pub fn connection(&self) -> Connection<'_> {
+        Connection {
+            peer: self.ip,
+            subject: self.subject.as_ref(),
+        }
     }
 
     /// The scheme that the client used.

@@ -1,5 +1,8 @@
 //! Certificates that tests make for themselves.
 
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
+};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -26,6 +29,38 @@ impl Certificate {
     /// Its private key.
     pub fn private(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
+    }
+}
+
+/// Who issues certificates.
+pub struct Authority {
+    pub pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        Authority { pem, issuer }
+    }
+
+    /// One for somebody of this common name, and what else is set.
+    pub fn issue(&self, name: &str, set: impl FnOnce(&mut CertificateParams)) -> Certificate {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        set(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let made = params.signed_by(&key, &self.issuer).unwrap();
+        Certificate {
+            pem: made.pem(),
+            key: key.serialize_pem(),
+            der: made.der().clone(),
+        }
     }
 }
 

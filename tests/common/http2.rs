@@ -8,6 +8,7 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::SOON;
 
@@ -52,6 +53,11 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> Client {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Client::over(stream).await
+    }
+
+    /// Over what has been connected.
+    pub async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
         let (send, connection) = h2::client::Builder::new()
             .initial_window_size(1 << 20)
             .initial_connection_window_size(1 << 20)

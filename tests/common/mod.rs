@@ -7,6 +7,7 @@ pub mod certificate;
 pub mod child;
 pub mod http2;
 pub mod raw;
+pub mod tls;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,6 @@
 //! Who asks, seen through whole requests.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Request;
@@ -75,7 +76,7 @@ fn head(lines: &[&str]) -> Head {
 }
 
 fn who(identifier: &Identifier, peer: &str, lines: &[&str]) -> Who {
-    identifier.identify(peer.parse().unwrap(), &head(lines), || {
+    identifier.identify(peer.parse::<IpAddr>().unwrap(), &head(lines), || {
         Duration::from_secs(1_000)
     })
 }
@@ -105,7 +106,7 @@ fn by_ip_only() {
     let by_ip = Identifier::new(Settings::default(), Keyer::random());
     let wall = || -> Duration { panic!("no time is needed") };
     let who = by_ip.identify(
-        "::ffff:1.2.3.4".parse().unwrap(),
+        "::ffff:1.2.3.4".parse::<IpAddr>().unwrap(),
         &head(&["Authorization: Bearer x"]),
         wall,
     );
@@ -188,7 +189,7 @@ fn what_is_remembered_still_expires() {
     let at = |seconds| {
         let wall = || Duration::from_secs(seconds);
         by_jwt
-            .identify(CLIENT.parse().unwrap(), &parts, wall)
+            .identify(CLIENT.parse::<IpAddr>().unwrap(), &parts, wall)
             .user
             .is_some()
     };

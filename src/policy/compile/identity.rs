@@ -53,6 +53,7 @@ pub fn compile(
             let keys = api_keys(cx, files, base, file, &plan)?;
             Some(user::Settings::ApiKeys(Arc::new(keys)))
         }
+        User::ClientCert(named) => Some(user::Settings::ClientCert(named.value)),
     });
     identity::Settings {
         ip: written.ip.clone(),

@@ -8,6 +8,7 @@ use super::super::model::{At, Email, IdentitySources, KeyFile, PlanFrom, PlanSou
 use super::super::table::{Fields, Shape, Table, may, must};
 use super::super::tree::Node;
 use super::leaf::{HEADER, NETWORK, PATH, SIZE};
+use crate::identity::user::Named;
 
 static GROUP: Table = Table {
     name: "a group",
@@ -55,7 +56,7 @@ static IP: Table = Table {
 
 static USER: Table = Table {
     name: "`user`",
-    doc: "Who the request proves to be: by a signed token, a trusted header or an API key.",
+    doc: "Who the request proves to be: by a signed token, a trusted header, an API key or a client certificate.",
     fields: &[
         may(
             "jwt",
@@ -110,6 +111,12 @@ static USER: Table = Table {
             Shape::Form(&PATH),
             "The file that maps tokens to users and plans.",
             "keys.yaml",
+        ),
+        may(
+            "client_cert",
+            Shape::Words(&["subject", "san"]),
+            "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.",
+            "subject",
         ),
     ],
 };
@@ -285,7 +292,7 @@ fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
 /// Peers that are believed. Believing everyone is allowed, for it is right behind a firewall.
 fn user(cx: &mut Cx, node: &Node) -> Option<User> {
     let fields = USER.open(cx, node)?;
-    let way = fields.one_of(cx, &["jwt", "header", "api_keys"])?;
+    let way = fields.one_of(cx, &["jwt", "header", "api_keys", "client_cert"])?;
     for (field, owner) in [
         ("jwks", "jwt"),
         ("secret", "jwt"),
@@ -311,6 +318,11 @@ fn user(cx: &mut Cx, node: &Node) -> Option<User> {
         "header" => {
             let (name, from) = trusted(cx, &fields);
             Some(User::Header { name, from })
+        }
+        "client_cert" => {
+            let words = [("subject", Named::Subject), ("san", Named::San)];
+            let named = cx.word(fields.get(way)?, &words)?;
+            Some(User::ClientCert(named))
         }
         _ => fields
             .get("api_keys")

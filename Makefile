@@ -1,7 +1,7 @@
 # Run `make test` before every commit; the other targets take longer.
 
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE or FILE=DEBIAN-PACKAGE. Missing ones are installed.
-TEST_TOOLS := cc=build-essential curl=curl h2load=nghttp2-client /usr/sbin/nginx=nginx-light
+TEST_TOOLS := cc=build-essential curl=curl pebble=pebble h2load=nghttp2-client /usr/sbin/nginx=nginx-light
 TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
 	hypercorn=python3-hypercorn websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))

@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
+use crate::acme::Acme;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
@@ -23,12 +24,16 @@ use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
-use crate::serve::listen::{self, Entrance, Inherited, Share};
+use crate::serve::listen::{self, Inherited, Share};
 use crate::serve::occupancy::Occupancy;
 use crate::serve::worker::{self, Handle, Order};
 use crate::store::{self, Memory};
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Servers;
+
+mod entrances;
+
+use entrances::entrances;
 
 /// Why the gateway could not start or take new policies.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +79,7 @@ pub struct App {
     process: Process,
     keyer: Keyer,
     tickets: Tickets,
+    acme: Acme,
     store: Arc<Memory>,
     clock: Clock,
     registry: Registry,
@@ -114,8 +120,10 @@ impl App {
         let admission = Admission::new(&ruleset.rules, store.clone(), clock.clone())?;
         let keyer = Keyer::random();
         let tickets = tls::tickets()?;
+        let acme = Acme::new(clock.clone(), registry.clone(), keyer.seed());
         let running = Running {
-            entrances: entrances(&process, &ruleset, &tickets, &[])?,
+            entrances: entrances(&process, &ruleset, &tickets, &acme, &[])?,
+            tokens: acme.tokens(),
             upstreams: upstreams(&ruleset, &[], &clock),
             ruleset,
             admission,
@@ -127,6 +135,7 @@ impl App {
             process,
             keyer,
             tickets,
+            acme,
             store,
             clock,
             registry,
@@ -139,6 +148,7 @@ impl App {
             sockets: Mutex::new(Vec::new()),
         };
         app.spawn_workers(inherited)?;
+        entrances::follow(&app.acme, &app.running().entrances).map_err(Error::Thread)?;
         Ok((app, loaded.notes))
     }
 
@@ -207,12 +217,20 @@ impl App {
             let before = self.running();
             let admission = before.admission.with_rules(&ruleset.rules)?;
             let running = Running {
-                entrances: entrances(&self.process, &ruleset, &self.tickets, &before.entrances)?,
+                entrances: entrances(
+                    &self.process,
+                    &ruleset,
+                    &self.tickets,
+                    &self.acme,
+                    &before.entrances,
+                )?,
+                tokens: self.acme.tokens(),
                 upstreams: upstreams(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
                 keyer: self.keyer.clone(),
             };
+            entrances::follow(&self.acme, &running.entrances).map_err(Error::Thread)?;
             *self.running.write() = running.clone();
             let mut acknowledged = Vec::new();
             for worker in &*self.workers.lock() {
@@ -322,6 +340,13 @@ impl App {
         self.registry
             .gauges(Metric::PermitsOpen, Label::Limit, &open);
         let usage = self.store.usage();
+        let expiry = entrances::expiry(&running.entrances);
+        let expiry = expiry.iter().map(|(name, until)| (name.as_str(), *until));
+        self.registry.gauges(
+            Metric::CertificateExpiry,
+            Label::Certificate,
+            &expiry.collect(),
+        );
         self.registry
             .gauge(Metric::StoreBytes, &[])
             .set(usage.bytes as f64);
@@ -375,35 +400,6 @@ fn upstreams(ruleset: &Ruleset, before: &[Arc<Servers>], clock: &Clock) -> Vec<A
         Servers::new(settings.clone(), before, clock.now())
     });
     servers.collect()
-}
-
-/// What the listeners that there are speak by `ruleset`; one that it does not name, or that it would have
-/// speak otherwise, for a listener goes and changes with a restart only, goes on as `before`.
-fn entrances(
-    process: &Process,
-    ruleset: &Ruleset,
-    tickets: &Tickets,
-    before: &[Entrance],
-) -> Result<Arc<[Entrance]>, rustls::Error> {
-    let mut entrances = Vec::new();
-    for (place, listen) in process.listen.iter().enumerate() {
-        let named = |entrance: &&policy::Entrance| {
-            entrance.address == listen.address && entrance.certificates.is_empty() != listen.tls
-        };
-        let same = ruleset.entrances.get(place).filter(named);
-        let settings = same.or_else(|| ruleset.entrances.iter().find(named));
-        let Some(settings) = settings else {
-            entrances.extend(before.get(place).cloned());
-            continue;
-        };
-        let roots = settings.client_roots.as_ref();
-        let offer = || tls::offer(&settings.certificates, roots, tickets.clone());
-        entrances.push(Entrance {
-            offer: listen.tls.then(offer).transpose()?,
-            proxies: settings.proxies.clone(),
-        });
-    }
-    Ok(entrances.into())
 }
 
 impl Control for App {

@@ -11,6 +11,7 @@
 //! | 0 | [`http1`] | what both sides share of HTTP/1.1: fields, framing, pieces |
 //! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
 //! | 1 | [`route`] | host, method and path to a route |
+//! | 2 | [`acme`] | certificates from a directory that issues them |
 //! | 2 | [`identity`] | who asks: ip, user, token, email, plan |
 //! | 2 | [`store`] | where counts live; makes the arithmetic atomic |
 //! | 2 | [`upstream`] | the servers behind the gateway and the connections to them |
@@ -21,6 +22,7 @@
 //! | 7 | [`app`] | builds everything in order; reload; shutdown |
 //! | 8 | [`cli`] | one file per verb |
 
+pub mod acme;
 pub mod admission;
 pub mod app;
 pub mod cli;

@@ -194,10 +194,10 @@ fn the_contract_loads_as_written() {
     assert_eq!(loaded.ruleset.routes.len(), 3);
     let tls: Vec<bool> = loaded.process.listen.iter().map(|l| l.tls).collect();
     assert_eq!(tls, [false, true]);
-    assert_eq!(
-        loaded.ruleset.entrances[1].certificates[0].names,
-        ["localhost"]
-    );
+    let policy::Source::Files(certificate) = &loaded.ruleset.entrances[1].certificates[0] else {
+        panic!("{:?}", loaded.ruleset.entrances);
+    };
+    assert_eq!(certificate.names, ["localhost"]);
     let refused = policy::load(path).expect_err("a run refuses what is not built");
     assert!(refused.to_string().contains("elastic"), "{refused}");
 }

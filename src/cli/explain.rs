@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{MISTAKE, output};
+use crate::acme::Tokens;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::Keyer;
@@ -139,6 +140,7 @@ fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
         upstreams: Vec::new(),
         keyer: Keyer::random(),
         entrances: [].into(),
+        tokens: Tokens::default(),
     };
     explain::explain(&running, question, &clock).map_err(|why| (MISTAKE, why.to_string()))
 }

@@ -33,6 +33,8 @@ pub enum Domain {
     Verdict = 5,
     /// A key of the file of API keys.
     ApiKey = 6,
+    /// See [`Keyer::seed`].
+    Seed = 7,
 }
 
 impl Keyer {
@@ -55,6 +57,12 @@ impl Keyer {
             }
         }
         Keyer::new(secret)
+    }
+
+    /// For what must not be the same in every process and is no secret.
+    pub fn seed(&self) -> u64 {
+        // Each half is as good as the whole.
+        self.fingerprint(Domain::Seed, &[]).0 as u64
     }
 
     /// The fingerprint of `bytes` in `domain`.

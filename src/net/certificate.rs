@@ -2,18 +2,24 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::InconsistentKeys;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// A chain, the key of its first certificate, and the names that this one is for.
 #[derive(Clone)]
 pub struct Certificate {
     /// Host names in lower case and in order, those of the form `*.example.com` among them.
     pub names: Vec<String>,
+    /// From when it holds, since the Unix epoch.
+    pub from: Duration,
+    /// Until when.
+    pub until: Duration,
     pub(super) certified: Arc<CertifiedKey>,
 }
 
@@ -60,6 +66,11 @@ impl Certificate {
         let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);
         let mut names: Vec<String> = names.collect();
         names.sort_unstable();
+        let (_, read) = X509Certificate::from_der(first)
+            .map_err(|error| Error::Certificate(error.to_string()))?;
+        let since = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
+        let from = since(read.validity().not_before.timestamp());
+        let until = since(read.validity().not_after.timestamp());
         if memchr::memmem::find(key, b"ENCRYPTED PRIVATE KEY").is_some() {
             return Err(Error::Encrypted);
         }
@@ -74,7 +85,12 @@ impl Certificate {
             error => Error::Key(error.to_string()),
         })?;
         let certified = Arc::new(certified);
-        Ok(Certificate { names, certified })
+        Ok(Certificate {
+            names,
+            from,
+            until,
+            certified,
+        })
     }
 }
 

@@ -79,6 +79,14 @@ impl Roots {
     }
 }
 
+impl PartialEq for Roots {
+    fn eq(&self, other: &Roots) -> bool {
+        self.0.roots == other.0.roots
+    }
+}
+
+impl Eq for Roots {}
+
 /// Shakes hands with one server.
 #[derive(Clone)]
 pub struct Connector {

@@ -5,12 +5,14 @@
 //! | `socket` | a stream that sends at once |
 //! | `certificate` | a certificate with its key, checked when it is read |
 //! | `connector` | how servers are verified and shaken hands with |
+//! | `issued` | a certificate that may be another at any time |
 //! | `proxy` | the PROXY protocol |
 //! | `subject` | whom a client's certificate is for |
 //! | `tls` | what a listener that speaks TLS offers |
 
 pub mod certificate;
 pub mod connector;
+pub mod issued;
 pub mod proxy;
 pub mod socket;
 pub mod subject;
@@ -18,5 +20,6 @@ pub mod tls;
 
 pub use certificate::Certificate;
 pub use connector::{Connector, Roots};
+pub use issued::Issued;
 pub use socket::Socket;
 pub use subject::Subject;

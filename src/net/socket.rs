@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::tls::{HTTP2, Offer};
+use super::tls::{HTTP2, Offer, PROOF};
 use super::{Connector, Subject};
 
 /// See the module.
@@ -50,9 +50,18 @@ impl Socket {
 
     /// Both ends have agreed to speak HTTP/2.
     pub fn speaks_http2(&self) -> bool {
+        self.protocol() == Some(HTTP2)
+    }
+
+    /// The other end wanted a proof and no more; it has it.
+    pub fn is_proof(&self) -> bool {
+        self.protocol() == Some(PROOF)
+    }
+
+    fn protocol(&self) -> Option<&[u8]> {
         match self {
-            Socket::Plain(_) => false,
-            Socket::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(HTTP2),
+            Socket::Plain(_) => None,
+            Socket::Tls(stream) => stream.get_ref().1.alpn_protocol(),
         }
     }
 

@@ -8,8 +8,9 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use smallvec::SmallVec;
 
-use super::{Certificate, Roots};
+use super::{Certificate, Issued, Roots};
 
 /// What the handshakes of one listener are made with; a reload makes a new one.
 pub type Offer = Arc<ServerConfig>;
@@ -26,10 +27,50 @@ pub fn tickets() -> Result<Tickets, rustls::Error> {
     aws_lc_rs::Ticketer::new()
 }
 
+/// What a handshake is called in which an authority asks for a proof.
+pub const PROOF: &[u8] = b"acme-tls/1";
+
+/// A certificate that may be shown.
+#[derive(Clone, Debug)]
+pub enum Shown {
+    /// Always the same.
+    Fixed(Certificate),
+    /// The one that there is.
+    Issued(Arc<Issued>),
+}
+
+impl Shown {
+    /// The certificate that would be shown now.
+    pub fn certificate(&self) -> Option<Certificate> {
+        match self {
+            Shown::Fixed(certificate) => Some(certificate.clone()),
+            Shown::Issued(issued) => issued.certificate(),
+        }
+    }
+
+    fn names(&self) -> &[String] {
+        match self {
+            Shown::Fixed(certificate) => &certificate.names,
+            Shown::Issued(issued) => &issued.names,
+        }
+    }
+
+    fn key(&self) -> Option<Arc<CertifiedKey>> {
+        self.certificate().map(|certificate| certificate.certified)
+    }
+
+    fn proof(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        match self {
+            Shown::Fixed(_) => None,
+            Shown::Issued(issued) => issued.proof(name),
+        }
+    }
+}
+
 /// An offer of these certificates. The first is for clients that name no host or one that no
 /// certificate is for. With `clients`, those that show a certificate must have theirs from there.
 pub fn offer(
-    certificates: &[Certificate],
+    certificates: &[Shown],
     clients: Option<&Roots>,
     tickets: Tickets,
 ) -> Result<Offer, rustls::Error> {
@@ -43,6 +84,10 @@ pub fn offer(
     }
     .with_cert_resolver(resolver);
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
+    let proves = |shown: &Shown| matches!(shown, Shown::Issued(_));
+    if certificates.iter().any(proves) {
+        config.alpn_protocols.push(PROOF.to_vec());
+    }
     if clients.is_none() {
         config.ticketer = tickets;
     } else {
@@ -53,41 +98,38 @@ pub fn offer(
     Ok(Arc::new(config))
 }
 
-type Keys = Vec<Arc<CertifiedKey>>;
-
 /// Certificates by the name that clients ask for.
 #[derive(Debug, Default)]
 struct ByName {
-    exact: HashMap<String, Keys>,
+    exact: HashMap<String, Vec<Shown>>,
     /// By what stands behind `*.`.
-    wildcard: HashMap<String, Keys>,
-    default: Keys,
+    wildcard: HashMap<String, Vec<Shown>>,
+    default: Vec<Shown>,
 }
 
 impl ByName {
-    fn new(certificates: &[Certificate]) -> ByName {
+    fn new(certificates: &[Shown]) -> ByName {
         let mut all = ByName::default();
-        for Certificate { names, certified } in certificates {
-            if all.default.is_empty() || names == &certificates[0].names {
-                all.default.push(certified.clone());
+        for shown in certificates {
+            let names = shown.names();
+            if all.default.is_empty() || names == certificates[0].names() {
+                all.default.push(shown.clone());
             }
             for name in names {
                 let (map, name) = match name.strip_prefix("*.") {
                     Some(parent) => (&mut all.wildcard, parent),
                     None => (&mut all.exact, name.as_str()),
                 };
-                map.entry(name.to_owned())
-                    .or_default()
-                    .push(certified.clone());
+                map.entry(name.to_owned()).or_default().push(shown.clone());
             }
         }
         all
     }
 
     /// Those for `name`: an exact one before a wildcard, which stands for one label.
-    fn find(&self, name: Option<&str>) -> &Keys {
+    fn find(&self, name: Option<&str>) -> &[Shown] {
         let found = name.and_then(|name| {
-            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            let name = plain(name);
             self.exact.get(&name).or_else(|| {
                 let (_, parent) = name.split_once('.')?;
                 self.wildcard.get(parent)
@@ -97,10 +139,23 @@ impl ByName {
     }
 }
 
+/// A name as certificates are found by it.
+fn plain(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
 impl ResolvesServerCert for ByName {
     /// Of several for one name, the first whose key the client can verify.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let keys = self.find(hello.server_name());
+        let found = self.find(hello.server_name());
+        if hello
+            .alpn()
+            .is_some_and(|mut offers| offers.all(|offer| offer == PROOF))
+        {
+            let name = plain(hello.server_name()?);
+            return found.iter().find_map(|shown| shown.proof(&name));
+        }
+        let keys: SmallVec<[_; 2]> = found.iter().filter_map(Shown::key).collect();
         let schemes = hello.signature_schemes();
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
         keys.iter().find(fits).or(keys.first()).cloned()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::collect::Cx;
-use super::model::{Admin, At, Gateway, Limit, LimitUse, Listener, PlanFrom, Policy, User};
+use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
 use super::suggest::{listed, nearest};
 use super::tree::Place;
 use crate::limit::Identity;
@@ -13,6 +13,7 @@ use crate::route::{Pattern, RouteTable};
 use crate::upstream::Balance;
 
 mod limit;
+mod tls;
 
 use limit::check_limit;
 
@@ -24,7 +25,7 @@ const MAX_PER_ROUTE: usize = 32;
 /// Reports everything that does not fit together.
 pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     sockets(cx, gateway);
-    certificates(cx, gateway);
+    tls::check(cx, gateway);
     plans(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
@@ -75,19 +76,6 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
             );
             cx.error(address.place, message, Some(help));
         }
-    }
-}
-
-/// Users that certificates name must be asked for theirs somewhere.
-fn certificates(cx: &mut Cx, gateway: &Gateway) {
-    let user = gateway.identity.user.as_ref().map(|user| &user.value);
-    let asks = |listener: &At<Listener>| listener.value.client_roots.is_some();
-    if let Some(User::ClientCert(named)) = user
-        && !gateway.listen.iter().any(asks)
-    {
-        let message = "no listener asks clients for a certificate";
-        let help = "add `client_roots: clients.pem` beside the `tls` of a listener";
-        cx.error(named.place, message, Some(help.into()));
     }
 }
 

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use super::settings::{Connections, Logged};
 use super::tree::Place;
+use crate::acme::Challenge;
 use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, Identity, Name, Rate};
 use crate::net::proxy::Version;
@@ -71,15 +72,56 @@ pub struct Gateway {
 pub struct Listener {
     /// Address and port.
     pub address: SocketAddr,
-    /// Certificate and key files; none where bytes are sent as they are.
-    pub tls: Vec<Tls>,
+    /// Where its certificates come from; none where bytes are sent as they are.
+    pub tls: Vec<Source>,
     /// The file of who vouches for certificates that clients may show.
     pub client_roots: Option<At<String>>,
     /// Peers that speak the PROXY protocol.
     pub proxies: Vec<IpNet>,
 }
 
-/// Files of a TLS listener.
+/// Where a listener's certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// From files.
+    Files(Tls),
+    /// From a directory.
+    Acme(Acme),
+}
+
+/// A certificate that a directory issues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acme {
+    /// The host names.
+    pub names: Vec<At<String>>,
+    /// The URL of the directory, or that of Let's Encrypt.
+    pub directory: Option<String>,
+    /// An email address.
+    pub contact: Option<String>,
+    /// The folder of what is kept.
+    pub dir: Option<String>,
+    /// How names are proven.
+    pub challenge: At<Challenge>,
+    /// The file of whom to believe; the system's when absent.
+    pub roots: Option<At<String>>,
+}
+
+impl Acme {
+    /// Whether both ask for the same.
+    pub fn is(&self, other: &Acme) -> bool {
+        let names = |acme: &Acme| -> Vec<String> {
+            acme.names.iter().map(|name| name.value.clone()).collect()
+        };
+        let roots = |acme: &Acme| acme.roots.as_ref().map(|roots| roots.value.clone());
+        names(self) == names(other)
+            && self.challenge.value == other.challenge.value
+            && (&self.directory, &self.contact, &self.dir)
+                == (&other.directory, &other.contact, &other.dir)
+            && roots(self) == roots(other)
+    }
+}
+
+/// A certificate and its key in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// The certificate chain.

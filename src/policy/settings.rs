@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use crate::limit::Rule;
 use crate::net::{Certificate, Roots};
 use crate::route::{Route, RouteTable};
-use crate::{identity, upstream};
+use crate::{acme, identity, upstream};
 
 /// Everything that a reload may change, swapped as a whole.
 #[derive(Debug)]
@@ -88,11 +88,20 @@ pub struct Entrance {
     /// Its address and port.
     pub address: SocketAddr,
     /// Its certificates, if it speaks TLS; the first is for who names no host that another is for.
-    pub certificates: Vec<Certificate>,
+    pub certificates: Vec<Source>,
     /// Who vouches for the certificates that clients may show.
     pub client_roots: Option<Roots>,
     /// Peers that begin each connection by saying where it comes from.
     pub proxies: Vec<IpNet>,
+}
+
+/// A certificate of a listener.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// One from files.
+    Files(Certificate),
+    /// One that a directory issues.
+    Acme(acme::Settings),
 }
 
 /// How many connections clients may have.

@@ -28,7 +28,7 @@ use super::request::{Bad, Wants};
 use super::source::Source;
 use super::wire::Wire;
 use super::worker::{Refused, Worker};
-use crate::head::Answer;
+use crate::head::{Answer, AnswerHead, Fields, Head};
 use crate::net::Socket;
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::Offer;
@@ -98,6 +98,9 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
         None => Socket::new(stream).ok(),
     };
     let Some(stream) = stream else { return };
+    if stream.is_proof() {
+        return worker.proved();
+    }
     let http2 = stream.speaks_http2();
     let (secure, subject) = (entrance.offer.is_some(), stream.subject());
     let peer = Peer::new(ends, secure, subject, guard.clone(), &worker);
@@ -181,6 +184,9 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
         });
         let (answer, wants) = match next.await {
             Ok(None) => break,
+            Ok(Some(request)) if let Some(proof) = proof(&request.head, peer) => {
+                (proof, request.wants)
+            }
             Ok(Some(request)) => {
                 let future = stack.call(Fresh {
                     head: request.head,
@@ -237,6 +243,24 @@ pub fn refuse(why: Why, peer: &Peer) -> Answer<Recorded> {
     peer.guard.request();
     let answer = Refusal::told(why, false).answer();
     answer.map(|body| Recorded::unrecorded(ReplyBody::own(body)))
+}
+
+/// The answer to an ACME directory that looks for a proof, counted as the gateway's own.
+fn proof(head: &Head, peer: &Peer) -> Option<Answer<Recorded>> {
+    if peer.secure {
+        return None;
+    }
+    let text = peer.worker.generation().tokens.answer(head.uri.path())?;
+    peer.worker.proved();
+    peer.guard.request();
+    let mut fields = Fields::default();
+    fields.add("content-type", b"application/octet-stream");
+    let body = Recorded::unrecorded(ReplyBody::own(text.into()));
+    let head = AnswerHead {
+        fields,
+        ..AnswerHead::default()
+    };
+    Some(Answer { head, body })
 }
 
 /// Lets the worker's other connections that are ready go first. To be awaited before a message is sent:

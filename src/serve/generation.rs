@@ -7,6 +7,7 @@ use std::sync::Arc;
 use metrics::Counter;
 
 use super::listen::Entrance;
+use crate::acme::Tokens;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::{Identifier, Keyer};
@@ -28,6 +29,8 @@ pub struct Running {
     pub keyer: Keyer,
     /// What clients meet at the listeners, in their order.
     pub entrances: Arc<[Entrance]>,
+    /// What listeners without TLS answer to ACME directories.
+    pub tokens: Tokens,
 }
 
 /// One worker's copy of the running policies.
@@ -46,6 +49,8 @@ pub struct Generation {
     pub rules: Vec<RuleCounters>,
     /// See [`Running::entrances`].
     pub entrances: Arc<[Entrance]>,
+    /// See [`Running::tokens`].
+    pub tokens: Tokens,
     /// Time.
     pub clock: Clock,
 }
@@ -152,6 +157,7 @@ impl Generation {
             rules: rules.collect(),
             ruleset,
             entrances: running.entrances.clone(),
+            tokens: running.tokens.clone(),
             clock: clock.clone(),
         }
     }

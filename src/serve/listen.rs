@@ -13,7 +13,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
 
 use super::occupancy::Seat;
-use crate::net::tls::Offer;
+use crate::acme::Wanted;
+use crate::net::tls::{Offer, Shown};
 
 /// Connections that may wait to be accepted, on each socket.
 const BACKLOG: i32 = 4096;
@@ -218,6 +219,10 @@ impl Share {
 pub struct Entrance {
     /// What handshakes are made with, where TLS is spoken.
     pub offer: Option<Offer>,
+    /// The certificates among which handshakes choose.
+    pub shown: Vec<Shown>,
+    /// Those of them that a directory issues.
+    pub wanted: Vec<Arc<Wanted>>,
     /// Peers that begin each connection by saying where it comes from.
     pub proxies: Vec<IpNet>,
 }

@@ -74,6 +74,7 @@ pub struct Worker {
     /// Handshakes that failed and that did not.
     handshakes: [metrics::Counter; 2],
     floods: metrics::Counter,
+    proofs: metrics::Counter,
     /// By [`Refused`].
     refused: [metrics::Counter; 2],
     occupancy: Arc<Occupancy>,
@@ -111,6 +112,11 @@ impl Worker {
     /// Counts a TLS handshake.
     pub fn shook_hands(&self, well: bool) {
         self.handshakes[usize::from(well)].increment(1);
+    }
+
+    /// Counts a proof that an ACME directory was shown.
+    pub fn proved(&self) {
+        self.proofs.increment(1);
     }
 
     /// Counts a connection that is closed before its first request.
@@ -185,6 +191,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
             let labels = [(Label::Outcome, outcome)];
             registry.worker_counter(number, Metric::Handshakes, &labels)
         }),
+        proofs: registry.worker_counter(number, Metric::AcmeProofs, &[]),
         floods: registry.worker_counter(number, Metric::Floods, &[]),
         refused: ["per_ip", "proxy_header"].map(|reason| {
             let labels = [(Label::Reason, reason)];

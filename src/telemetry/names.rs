@@ -29,6 +29,12 @@ pub enum Metric {
     ConnectionsRefused,
     /// TLS handshakes with clients.
     Handshakes,
+    /// When certificates that are shown to clients expire.
+    CertificateExpiry,
+    /// Certificates asked for.
+    CertificateOrders,
+    /// Proofs shown to ACME directories.
+    AcmeProofs,
     /// HTTP/2 connections closed for a flood of frames that ask for nothing.
     Floods,
     /// Connections open now.
@@ -75,6 +81,9 @@ impl Metric {
             Metric::Connections => "tollgate_connections_total",
             Metric::ConnectionsRefused => "tollgate_connections_refused_total",
             Metric::Handshakes => "tollgate_tls_handshakes_total",
+            Metric::CertificateExpiry => "tollgate_certificate_expiry_timestamp_seconds",
+            Metric::CertificateOrders => "tollgate_certificate_orders_total",
+            Metric::AcmeProofs => "tollgate_acme_proofs_total",
             Metric::Floods => "tollgate_http2_floods_total",
             Metric::ConnectionsOpen => "tollgate_connections_open",
             Metric::Reloads => "tollgate_reloads_total",
@@ -111,6 +120,13 @@ impl Metric {
                 "Connections closed before their first request, by reason."
             }
             Metric::Handshakes => "TLS handshakes with clients.",
+            Metric::CertificateExpiry => {
+                "Unix time at which the certificate expires, by its first name."
+            }
+            Metric::CertificateOrders => {
+                "Certificates asked of an ACME directory, first and renewed, by result."
+            }
+            Metric::AcmeProofs => "Challenges of ACME directories that were answered.",
             Metric::Floods => "HTTP/2 connections closed for a flood of empty frames.",
             Metric::ConnectionsOpen => "Client connections open now.",
             Metric::Reloads => "Policy reloads, by result.",
@@ -131,6 +147,7 @@ impl Metric {
     pub fn kind(self) -> Kind {
         match self {
             Metric::ConnectionsOpen
+            | Metric::CertificateExpiry
             | Metric::ServerUp
             | Metric::ServerOpen
             | Metric::StoreBytes
@@ -156,6 +173,8 @@ pub enum Label {
     Upstream,
     /// A server of an upstream: host and port.
     Server,
+    /// The first name of a certificate.
+    Certificate,
     /// Why something failed.
     Reason,
 }
@@ -169,6 +188,7 @@ impl Label {
             Label::Limit => "limit",
             Label::Upstream => "upstream",
             Label::Server => "server",
+            Label::Certificate => "certificate",
             Label::Reason => "reason",
         }
     }

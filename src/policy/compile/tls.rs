@@ -4,10 +4,12 @@ use std::path::Path;
 
 use super::super::collect::Cx;
 use super::super::model::{self, At, Gateway};
-use super::super::settings::Entrance;
+use super::super::settings::{Entrance, Source};
 use super::super::source::Files;
+use super::super::tree::Place;
 use super::named_file;
-use crate::net::{Certificate, Connector, Roots};
+use crate::acme;
+use crate::net::{Certificate, Connector, Roots, connector};
 use crate::upstream::Server;
 
 /// What the listeners speak and whom they believe.
@@ -22,7 +24,12 @@ pub fn entrances(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway)
         entrances.push(Entrance {
             address: listener.address,
             certificates: tls
-                .filter_map(|tls| certificate(cx, files, base, tls))
+                .filter_map(|tls| match tls {
+                    model::Source::Files(tls) => {
+                        certificate(cx, files, base, tls).map(Source::Files)
+                    }
+                    model::Source::Acme(acme) => issued(cx, files, base, acme).map(Source::Acme),
+                })
                 .collect(),
             client_roots: roots.and_then(|file| named_roots(cx, files, base, file)),
             proxies: listener.proxies.clone(),
@@ -47,6 +54,43 @@ fn certificate(
             None
         }
     }
+}
+
+/// The directory when no other is named.
+const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+fn issued(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    written: &model::Acme,
+) -> Option<acme::Settings> {
+    let roots = match &written.roots {
+        Some(file) => named_roots(cx, files, base, file)?,
+        None => {
+            let place = written.challenge.place;
+            system(
+                cx,
+                place,
+                "install `ca-certificates`, or name a file: `roots: ca.pem`",
+            )?
+        }
+    };
+    let names = written.names.iter().map(|name| name.value.clone());
+    Some(acme::Settings {
+        directory: written.directory.clone().unwrap_or(LETS_ENCRYPT.into()),
+        roots,
+        names: names.collect(),
+        contact: written.contact.clone(),
+        dir: base.join(written.dir.as_deref().unwrap_or("acme")),
+        challenge: written.challenge.value,
+    })
+}
+
+fn system(cx: &mut Cx, place: Place, help: &str) -> Option<Roots> {
+    let roots = Roots::of_system();
+    let told = |error: connector::Error| cx.error(place, error.to_string(), Some(help.into()));
+    roots.map_err(told).ok()
 }
 
 fn named_roots(cx: &mut Cx, files: &dyn Files, base: &Path, file: &At<String>) -> Option<Roots> {
@@ -109,14 +153,8 @@ impl<'a> Servers<'a> {
 
     fn system(&mut self, cx: &mut Cx, server: &At<model::Server>) -> Option<Roots> {
         if self.system.is_none() {
-            match Roots::of_system() {
-                Ok(roots) => self.system = Some(roots),
-                Err(error) => {
-                    let help =
-                        "install `ca-certificates`, or name a file: `tls: { roots: ca.pem }`";
-                    cx.error(server.place, error.to_string(), Some(help.into()));
-                }
-            }
+            let help = "install `ca-certificates`, or name a file: `tls: { roots: ca.pem }`";
+            self.system = system(cx, server.place, help);
         }
         self.system.clone()
     }

@@ -1,27 +1,78 @@
 //! Who connects, and how: `listen`, `connections`, `admin`.
 
 use super::super::collect::Cx;
-use super::super::model::{Admin, At, Listener, Tls};
+use super::super::model::{Acme, Admin, At, Listener, Source, Tls};
 use super::super::settings::Connections;
-use super::super::table::{Shape, Table, may, must};
+use super::super::table::{Shape, Table, either, may, must};
 use super::super::tree::{Node, Value};
 use super::leaf::{ADDRESS, NETWORK, PATH};
+use super::wrong;
+use crate::acme::Challenge;
+
+static ACME: Table = Table {
+    name: "`acme`",
+    doc: "A certificate that a directory issues by ACME, RFC 8555, and that is renewed. To ask for it is to agree to the directory's terms.",
+    fields: &[
+        must(
+            "domains",
+            Shape::Many(&Shape::Text),
+            "The host names that it is for.",
+            "[api.example.com]",
+        ),
+        may(
+            "directory",
+            Shape::Text,
+            "The URL of the directory. Default: that of Let's Encrypt.",
+            "https://acme-v02.api.letsencrypt.org/directory",
+        ),
+        may(
+            "contact",
+            Shape::Text,
+            "An email address at which the directory may write to you.",
+            "ops@example.com",
+        ),
+        may(
+            "challenge",
+            Shape::Words(&["tls-alpn-01", "http-01"]),
+            "How the names are proven: in a handshake at port 443, or by a listener without TLS at port 80. Default: tls-alpn-01.",
+            "http-01",
+        ),
+        may(
+            "dir",
+            Shape::Form(&PATH),
+            "The folder of the account and the certificates. Default: acme.",
+            "acme",
+        ),
+        may(
+            "roots",
+            Shape::Form(&PATH),
+            "Whom to believe that a private directory is who it says, in PEM. Default: whom the system believes.",
+            "ca.pem",
+        ),
+    ],
+};
 
 static TLS: Table = Table {
     name: "`tls`",
-    doc: "A certificate of a TLS listener.",
+    doc: "A certificate of a TLS listener, from two files or from a directory.",
     fields: &[
-        must(
+        either(
             "cert",
             Shape::Form(&PATH),
             "The certificate chain in PEM.",
             "cert.pem",
         ),
-        must(
+        may(
             "key",
             Shape::Form(&PATH),
-            "Its private key in PEM.",
+            "With `cert`, and must: its private key in PEM.",
             "key.pem",
+        ),
+        either(
+            "acme",
+            Shape::Table(&ACME),
+            "Asks a directory for it and renews it.",
+            "{ domains: [api.example.com] }",
         ),
     ],
 };
@@ -135,16 +186,116 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
     }))
 }
 
-fn tls(cx: &mut Cx, node: &Node) -> Option<Tls> {
+fn tls(cx: &mut Cx, node: &Node) -> Option<Source> {
     let fields = TLS.open(cx, node)?;
+    if let Some(node) = fields.get("acme") {
+        for other in ["cert", "key"] {
+            if fields.has(other) {
+                let message = format!("`{other}` and `acme` exclude each other");
+                let help =
+                    "of several certificates write a list: `tls: [{ cert: .. }, { acme: .. }]`";
+                cx.error(fields.place_of(other), message, Some(help.into()));
+            }
+        }
+        return acme(cx, node).map(Source::Acme);
+    }
+    if !fields.has("key") && fields.has("cert") {
+        let message = "`cert` needs `key`, its private key";
+        let help = "for instance `key: key.pem`";
+        cx.error(fields.place_of("cert"), message, Some(help.into()));
+    }
     let file = |cx: &mut Cx, name| {
         let node = fields.get(name)?;
         cx.text(node, "the name of a file")
     };
     let (cert, key) = (file(cx, "cert"), file(cx, "key"));
-    Some(Tls {
+    Some(Source::Files(Tls {
         cert: cert?,
         key: key?,
+    }))
+}
+
+/// Most names of one certificate, as Let's Encrypt has it.
+const MAX_NAMES: usize = 100;
+
+fn acme(cx: &mut Cx, node: &Node) -> Option<Acme> {
+    let fields = ACME.open(cx, node)?;
+    let names = fields.get("domains").map_or_else(Vec::new, |node| {
+        let names = cx.many(node, domain);
+        if names.len() > MAX_NAMES {
+            let message = format!("a certificate is for at most {MAX_NAMES} names");
+            cx.error(node.place, message, Some("write several".into()));
+        }
+        names
+    });
+    let directory = fields.get("directory").and_then(|node| {
+        cx.read(node, "a URL such as https://ca.example/directory", |text| {
+            let url = text.parse::<http::Uri>().ok();
+            let url = url.filter(|url| url.scheme_str() == Some("https") && url.host().is_some());
+            let wrong = || wrong(format!("`{text}` is not a URL of a directory"), DIRECTORY);
+            url.map(|url| url.to_string()).ok_or_else(wrong)
+        })
+    });
+    let contact = fields.get("contact").and_then(|node| {
+        cx.read(node, "an email address", |text| {
+            let address = text.strip_prefix("mailto:").unwrap_or(text);
+            let fits = address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic());
+            let wrong = || wrong(format!("`{text}` is not an email address"), "write one");
+            fits.then(|| address.to_owned()).ok_or_else(wrong)
+        })
+    });
+    let words = [
+        ("tls-alpn-01", Challenge::TlsAlpn01),
+        ("http-01", Challenge::Http01),
+    ];
+    let challenge = match fields.get("challenge") {
+        Some(node) => cx.word(node, &words)?,
+        None => At {
+            value: Challenge::TlsAlpn01,
+            place: fields.place,
+        },
+    };
+    let mut file = |name| {
+        let node = fields.get(name)?;
+        cx.text(node, "the name of a file")
+    };
+    let (dir, roots) = (file("dir"), file("roots"));
+    Some(Acme {
+        names,
+        directory: directory.map(|url| url.value),
+        contact: contact.map(|contact| contact.value),
+        dir: dir.map(|dir| dir.value),
+        challenge,
+        roots,
+    })
+}
+
+const DIRECTORY: &str = "write for instance `https://acme-v02.api.letsencrypt.org/directory`";
+
+fn domain(cx: &mut Cx, node: &Node) -> Option<At<String>> {
+    cx.read(node, "a host name such as api.example.com", |text| {
+        let name = text.to_ascii_lowercase();
+        if name.starts_with("*.") {
+            let message = "a name with `*` can be proven in the DNS only, which is not built";
+            return Err(wrong(
+                message,
+                "write each name, or a certificate from files",
+            ));
+        }
+        let label = |label: &str| {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+            let ends = label.starts_with('-') || label.ends_with('-');
+            (1..=63).contains(&label.len()) && label.bytes().all(plain) && !ends
+        };
+        let address = name.parse::<std::net::IpAddr>().is_ok();
+        if address || name.len() > 253 || !name.split('.').all(label) {
+            let message = format!("`{text}` is not a host name");
+            return Err(wrong(
+                message,
+                "write it as the DNS does: letters, digits, `-` and dots",
+            ));
+        }
+        Ok(name)
     })
 }
 

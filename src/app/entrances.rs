@@ -1,0 +1,74 @@
+//! What clients meet at the listeners: made anew by each reload, with the certificates that have been issued
+//! as they are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use crate::acme::{Acme, Wanted};
+use crate::net::tls::{self, Shown, Tickets};
+use crate::policy::{self, Process, Ruleset, Source};
+use crate::serve::listen::Entrance;
+
+/// What the listeners that there are speak by `ruleset`; one that it does not name, or that it would have
+/// speak otherwise, for a listener goes and changes with a restart only, goes on as `before`.
+pub fn entrances(
+    process: &Process,
+    ruleset: &Ruleset,
+    tickets: &Tickets,
+    acme: &Acme,
+    before: &[Entrance],
+) -> Result<Arc<[Entrance]>, rustls::Error> {
+    let mut entrances = Vec::new();
+    for (place, listen) in process.listen.iter().enumerate() {
+        let named = |entrance: &&policy::Entrance| {
+            entrance.address == listen.address && entrance.certificates.is_empty() != listen.tls
+        };
+        let same = ruleset.entrances.get(place).filter(named);
+        let settings = same.or_else(|| ruleset.entrances.iter().find(named));
+        let Some(settings) = settings else {
+            entrances.extend(before.get(place).cloned());
+            continue;
+        };
+        let mut wanted = Vec::new();
+        let shown = settings.certificates.iter().map(|source| match source {
+            Source::Files(certificate) => Shown::Fixed(certificate.clone()),
+            Source::Acme(settings) => {
+                let known = acme.wanted(settings);
+                let issued = known.issued.clone();
+                wanted.push(known);
+                Shown::Issued(issued)
+            }
+        });
+        let shown: Vec<Shown> = shown.collect();
+        let roots = settings.client_roots.as_ref();
+        let offer = || tls::offer(&shown, roots, tickets.clone());
+        entrances.push(Entrance {
+            offer: listen.tls.then(offer).transpose()?,
+            shown,
+            wanted,
+            proxies: settings.proxies.clone(),
+        });
+    }
+    Ok(entrances.into())
+}
+
+/// Has the certificates looked after that the listeners want, and no others.
+pub fn follow(acme: &Acme, entrances: &[Entrance]) -> io::Result<()> {
+    let wanted = entrances.iter().flat_map(|entrance| &entrance.wanted);
+    acme.follow(wanted.cloned().collect::<Vec<Arc<Wanted>>>())
+}
+
+/// When the certificates expire that are shown now, by their first names.
+pub fn expiry(entrances: &[Entrance]) -> BTreeMap<String, u64> {
+    let mut expiry = BTreeMap::new();
+    let shown = entrances.iter().flat_map(|entrance| &entrance.shown);
+    for certificate in shown.filter_map(Shown::certificate) {
+        let until = certificate.until.as_secs();
+        let name = certificate.names.into_iter().next().unwrap_or_default();
+        // Of two for one name the first that expires.
+        let earliest = expiry.entry(name).or_insert(until);
+        *earliest = until.min(*earliest);
+    }
+    expiry
+}

@@ -81,6 +81,8 @@ pub async fn order(
     issued: &Issued,
     tokens: &Tokens,
 ) -> Result<Vec<u8>, Error> {
+    // First, for the directory counts accounts and certificates, also those that are lost.
+    storage::probe(settings)?;
     let names = settings.names.iter().cloned();
     let names: Vec<Identifier> = names.map(Identifier::Dns).collect();
     let account = account(settings, false).await?;
@@ -119,7 +121,7 @@ pub async fn order(
 
 const FORGOTTEN: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
-/// The account of before, or a new one. That there is a file of it says that the folder can be written to.
+/// The account of before, or a new one.
 async fn account(settings: &Settings, new: bool) -> Result<Account, Error> {
     let builder = Account::builder_with_http(Box::new(Client(settings.roots.clone())));
     let stored = storage::account(settings)?.filter(|_| !new);

@@ -58,6 +58,13 @@ pub fn save_account(settings: &Settings, text: &[u8]) -> io::Result<()> {
     write(&folder(settings).join(ACCOUNT), text)
 }
 
+/// Fails where nothing could be kept.
+pub fn probe(settings: &Settings) -> io::Result<()> {
+    let probe = folder(settings).join("probe");
+    write(&probe, b"")?;
+    fs::remove_file(probe)
+}
+
 const ACCOUNT: &str = "account.json";
 
 fn certificate(settings: &Settings) -> PathBuf {
@@ -101,4 +108,48 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&next, path)?;
     File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acme::Challenge;
+    use crate::net::Roots;
+
+    #[test]
+    fn what_is_kept_comes_back_while_it_holds() {
+        let made = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
+        let text = [made.signing_key.serialize_pem(), made.cert.pem()].concat();
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings {
+            directory: "https://ca.example:14000/dir?a=../b".into(),
+            roots: Roots::from_pem(made.cert.pem().as_bytes()).unwrap(),
+            names: vec!["a.example".into()],
+            contact: None,
+            dir: folder.path().join("acme"),
+            challenge: Challenge::Http01,
+        };
+        let now = Duration::from_secs(1_800_000_000);
+        assert_eq!(load(&settings, now).unwrap(), None);
+        probe(&settings).unwrap();
+        // What a process that was killed has left is in nobody's way.
+        let kept = certificate(&settings);
+        assert_eq!(
+            kept,
+            settings
+                .dir
+                .join("ca.example-14000-dir-a-..-b/a.example.pem")
+        );
+        fs::write(kept.with_extension("new"), "half").unwrap();
+        save(&settings, text.as_bytes()).unwrap();
+        let loaded = load(&settings, now).unwrap().unwrap();
+        assert!(covers(&settings, &loaded));
+        assert_eq!(fs::read_dir(kept.parent().unwrap()).unwrap().count(), 1);
+
+        assert!(matches!(load(&settings, loaded.until), Err(Error::Old)));
+        settings.names.push("b.example".into());
+        assert!(!covers(&settings, &load(&settings, now).unwrap().unwrap()));
+        settings.directory = "https://other.example/dir".into();
+        assert_eq!(load(&settings, now).unwrap(), None);
+    }
 }

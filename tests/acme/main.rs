@@ -257,6 +257,18 @@ fn a_refusal_is_told_in_the_directorys_words() {
 }
 
 #[test]
+fn where_nothing_can_be_kept_nobody_is_asked() {
+    let (upstream, plan) = (Upstream::plain(), Plan::new());
+    let folder = folder(&upstream, &plan, "http-01", &[NAME]);
+    fs::write(folder.path().join("acme"), "a file").unwrap();
+    let server = Server::start(folder.path(), false);
+    // Not that the directory, which is not there, cannot be reached.
+    let line = line_with(&server.err, "no new certificate");
+    common::says(&line, &["the folder for certificates: "]);
+    assert_eq!(server.connect().get("/").status(), 200);
+}
+
+#[test]
 fn what_cannot_be_proven_is_told_in_the_directorys_words() {
     let (upstream, mut plan) = (Upstream::plain(), Plan::new());
     let listens = plan.tls;

@@ -81,24 +81,23 @@ fn check_tells_what_limits_guarantee() {
 #[test]
 fn check_tells_what_is_not_built_yet() {
     let policies = [("api", "match: /api/**\nupstream: up\n")];
-    let gateway =
-        "admin: off\nupstreams: { up: { servers: \"http://127.0.0.1:9\", protocol: h2 } }\n";
+    let gateway = "admin: off\nstore: redis://127.0.0.1:9\n";
     let folder = folder(gateway, &policies);
     let ended = run(&folder, &["check"], 1);
     says(
         &ended.out,
         &[
-            "tollgate.yaml:7:51: note: HTTP/2 to servers is not built yet",
+            "tollgate.yaml:8:8: note: shared stores are not built yet",
             "a run refuses this configuration: 1 of its settings",
         ],
     );
     let all = ended.out + &ended.err;
-    assert_eq!(all.matches("tollgate.yaml:7:51").count(), 1, "{all}");
+    assert_eq!(all.matches("tollgate.yaml:8:8").count(), 1, "{all}");
     let shown = json(&run(&folder, &["check", "--json"], 1).out);
     assert_eq!(shown["runs"], false);
     assert_eq!(shown["diagnostics"][0]["severity"], "unbuilt");
     let refused = run(&folder, &["run"], 2);
-    says(&refused.err, &["HTTP/2 to servers is not built yet"]);
+    says(&refused.err, &["shared stores are not built yet"]);
     assert!(!refused.err.contains("listening on"), "{}", refused.err);
 }
 

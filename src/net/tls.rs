@@ -90,6 +90,8 @@ pub fn offer(
     }
     if clients.is_none() {
         config.ticketer = tickets;
+        // Each resumed session brings the next; a second one costs every handshake, and few clients use it.
+        config.send_tls13_tickets = 1;
     } else {
         // A session that is resumed would bring a certificate that nobody has verified by these roots.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use super::guard::{Guard, Phase};
 use super::worker::Worker;
 use crate::clock::Nanos;
-use crate::net::proxy::Ends;
 use crate::identity::Connection;
 use crate::net::Subject;
+use crate::net::proxy::Ends;
 use crate::telemetry::{Label, Metric};
 
 /// The client side of one connection.

@@ -156,8 +156,8 @@ fn servers_are_told_where_a_client_is() {
         let upstream = Upstream::scripted(|mut served, report| {
             let (source, length) = loop {
                 let seen = served.reader.fill_buf().unwrap();
-                if let Some((source, length)) = proxy::parse(seen).unwrap() {
-                    break (source.unwrap(), length);
+                if let Some((ends, length)) = proxy::parse(seen).unwrap() {
+                    break (ends.unwrap().client, length);
                 }
             };
             served.reader.consume(length);

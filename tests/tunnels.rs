@@ -344,3 +344,84 @@ fn extended_connect() {
     assert_eq!(seen.field("sec-websocket-key").unwrap().len(), 24);
     assert_eq!(seen.body, b"onetwo");
 }
+
+/// A protocol is a token, one that may be passed on, and belongs to a request without a body: what could be read as
+/// more in HTTP/1.1 reaches no server. RFC 9113 section 10.3.
+#[test]
+fn what_extended_connect_may_not_say() {
+    use common::raw::{END_HEADERS, HEADERS, RST_STREAM, Raw, block, frame};
+    const BAD_REQUEST: u8 = 0x8c;
+    let upstream = Upstream::plain();
+    let gateway = gateway(&upstream);
+    let smuggled = "x\r\n\r\nGET /admin HTTP/1.1\r\nhost: t\r\n\r\n";
+    let cases: [(&str, &[(&str, &str)]); 7] = [
+        (smuggled, &[]),
+        ("h2c", &[]),
+        ("HTTP/2.0", &[]),
+        ("TLS/1.0", &[]),
+        ("a b", &[]),
+        ("websocket, h2c", &[]),
+        ("websocket", &[("content-length", "5")]),
+    ];
+    for (protocol, more) in cases {
+        let mut raw = Raw::connect(gateway.address, &[]);
+        let head = [
+            (":method", "CONNECT"),
+            (":protocol", protocol),
+            (":scheme", "http"),
+            (":authority", "t"),
+            (":path", "/chat"),
+        ];
+        let head = block(&[&head, more].concat());
+        raw.send(&frame(HEADERS, END_HEADERS, 1, &head));
+        let about = |frame: &common::raw::Frame| [HEADERS, RST_STREAM].contains(&frame.kind);
+        let first = std::iter::from_fn(|| raw.frame()).find(about);
+        let told = first.is_none_or(|f| f.kind == RST_STREAM || f.payload[0] == BAD_REQUEST);
+        assert!(told, "{protocol:?}");
+    }
+    assert!(upstream.drain().is_empty());
+}
+
+/// RFC 8441 section 5: any success tells a client of HTTP/2 that the protocol has changed.
+#[test]
+fn a_success_is_no_agreement() {
+    use common::http2::{Client as Http2, run, whole};
+    let upstream = Upstream::plain();
+    let gateway = gateway(&upstream);
+    run(async {
+        let mut client = Http2::connect(gateway.address).await;
+        while !client.send.is_extended_connect_protocol_enabled() {
+            tokio::task::yield_now().await;
+        }
+        let mut request = common::http2::request("CONNECT", "/chat").body(()).unwrap();
+        let protocol = h2::ext::Protocol::from_static("websocket");
+        request.extensions_mut().insert(protocol);
+        let (answer, _out) = client.begin(request, false);
+        assert_eq!(whole(answer.await.unwrap()).await.unwrap().status, 502);
+    });
+}
+
+/// Silence in a tunnel is nobody's fault: servers stay in use.
+#[test]
+fn silent_tunnels_eject_no_server() {
+    let servers = [echo(), echo()];
+    let [one, two] = servers.each_ref().map(|server| server.address);
+    let more = format!(
+        "workers: 1\ntimeouts: {{ tunnel: 200ms }}\nupstreams: {{ up: {{ \
+         servers: [\"http://{one}\", \"http://{two}\"], eject: {{ after: 1, for: 10s }} }} }}\n"
+    );
+    let gateway = Gateway::start(one, &more, &[("all", OPEN)]);
+    for _ in 0..4 {
+        let mut client = gateway.connect();
+        client.send(ASK);
+        assert_eq!(client.head().unwrap().status(), 101);
+        assert_eq!(client.rest(), b"");
+    }
+    let metrics = gateway.app.metrics();
+    let ejections = metrics
+        .lines()
+        .filter(|line| line.starts_with("tollgate_upstream_server_ejections_total{"));
+    for line in ejections {
+        assert!(line.ends_with(" 0"), "{line}");
+    }
+}

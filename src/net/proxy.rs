@@ -13,7 +13,7 @@ const MAX_HEADER: usize = 4096;
 
 /// Reads the header that a connection must begin with, and not a byte more. Nothing when the connection
 /// is the proxy's own, such as a health check.
-pub async fn read(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
+pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Ends>> {
     let mut header = Vec::new();
     loop {
         let before = header.len();
@@ -23,15 +23,15 @@ pub async fn read(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
         if seen == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (source, rest) = match parse(&header)? {
-            Some((source, end)) => (Some(source), end - before),
+        let (ends, rest) = match parse(&header)? {
+            Some((ends, end)) => (Some(ends), end - before),
             None => (None, seen),
         };
         // As long as it is not whole, all of it is the header.
         header.truncate(before + rest);
         stream.read_exact(&mut header[before..]).await?;
-        if let Some(source) = source {
-            return Ok(source);
+        if let Some(ends) = ends {
+            return Ok(ends);
         }
         if header.len() >= MAX_HEADER {
             return Err(io::ErrorKind::InvalidData.into());
@@ -44,15 +44,18 @@ pub async fn read(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
 /// # Errors
 ///
 /// It is none.
-pub fn parse(bytes: &[u8]) -> io::Result<Option<(Option<SocketAddr>, usize)>> {
+pub fn parse(bytes: &[u8]) -> io::Result<Option<(Option<Ends>, usize)>> {
     let config = ParseConfig {
         include_tlvs: false,
         ..ParseConfig::default()
     };
     match ProxyHeader::parse(bytes, config) {
         Ok((header, end)) => {
-            let source = header.proxied_address().map(|address| address.source);
-            Ok(Some((source, end)))
+            let ends = header.proxied_address().map(|address| Ends {
+                client: address.source,
+                local: address.destination,
+            });
+            Ok(Some((ends, end)))
         }
         Err(Error::BufferTooShort) => Ok(None),
         Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -128,8 +131,9 @@ mod tests {
         ] {
             for version in [Version::One, Version::Two] {
                 let header = header(version, ends).unwrap();
-                let read = parse(&header).unwrap().unwrap();
-                assert_eq!(read, (Some(source.parse().unwrap()), header.len()));
+                let (read, length) = parse(&header).unwrap().unwrap();
+                assert_eq!(read.unwrap().client, source.parse().unwrap());
+                assert_eq!(length, header.len());
             }
         }
     }
@@ -155,7 +159,8 @@ mod tests {
                 assert_eq!(parse(&text[..end]).unwrap(), None, "{end} of {text:?}");
             }
             let more = [text, b"GET / HTTP/1.1"].concat();
-            assert_eq!(parse(&more).unwrap(), Some((source, text.len())));
+            let (ends, length) = parse(&more).unwrap().unwrap();
+            assert_eq!((ends.map(|ends| ends.client), length), (source, text.len()));
         }
     }
 

@@ -123,7 +123,7 @@ fn describe(why: &Why) -> (StatusCode, String) {
         ),
         Why::Version => (
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            "Only HTTP/1.0 and HTTP/1.1 are served here.".into(),
+            "Only HTTP/1.0, HTTP/1.1 and HTTP/2 are served here.".into(),
         ),
         Why::NoRoute => (
             StatusCode::NOT_FOUND,

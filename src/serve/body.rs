@@ -54,8 +54,6 @@ pub struct RequestBody {
     ahead: Option<Bytes>,
     trailers: Option<HeaderMap>,
     rest: Option<Source>,
-    /// It has no deadline of its own: what passes the other way counts too.
-    tunnel: bool,
     guard: Rc<Guard>,
     generation: Rc<Generation>,
 }
@@ -67,7 +65,6 @@ impl RequestBody {
             ahead: None,
             trailers: None,
             rest: (!source.body_is_over()).then(|| source.clone()),
-            tunnel: false,
             guard: source.guard().clone(),
             generation,
         }
@@ -76,9 +73,7 @@ impl RequestBody {
     /// What comes from `source` after a change of protocol.
     pub fn tunnel(source: &Source, generation: Rc<Generation>) -> RequestBody {
         source.open_tunnel();
-        let mut body = RequestBody::new(source, generation);
-        body.tunnel = true;
-        body
+        RequestBody::new(source, generation)
     }
 
     /// Puts back what was read from it.
@@ -118,9 +113,6 @@ impl Body for RequestBody {
             return Poll::Ready(None);
         };
         let Poll::Ready(piece) = source.poll_body(cx) else {
-            if this.tunnel {
-                return Poll::Pending;
-            }
             let idle = this.generation.ruleset.timeouts.body_idle;
             if this.guard.body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
@@ -152,7 +144,7 @@ impl Body for RequestBody {
         let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let rest = match &self.rest {
             Some(source) => source.body_left(),
-            // Only a chunked body has trailers, and must stay one.
+            // Trailers need chunks.
             None if self.trailers.is_some() => SizeHint::default(),
             None => SizeHint::with_exact(0),
         };
@@ -208,7 +200,10 @@ impl Body for Relay {
             }
             let progress = self.inner.has_sent();
             if !progress && self.guard.server_late() {
-                self.inner.late();
+                // As long as there is something to send, silence is nobody's fault alone.
+                if self.inner.is_sent() {
+                    self.inner.late();
+                }
                 return Poll::Ready(Some(Err(Error::Silent(self.silence))));
             }
             self.guard.server_waits(self.silence, progress);

@@ -79,7 +79,7 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     let believed = entrance.proxies.iter().any(|net| net.contains(&before));
     if believed {
         match at_the_beginning(&worker, &guard, proxy::read(&mut stream)).await {
-            Ok(Some(source)) => ends.client = source,
+            Ok(Some(said)) => ends = said,
             Ok(None) => {}
             Err(_) => return worker.refused(Refused::ProxyHeader),
         }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::StatusCode;
+use http_body::Body;
 use tower::Service;
 
 use super::answer::{Refusal, Why};
@@ -29,6 +30,9 @@ use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
 
 /// How long a server that is asked whether to send the body may take before it is sent anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often one request is sent again.
+const MAX_REPEATS: u32 = 2;
 
 const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
@@ -100,6 +104,10 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         head.fields.set("accept-encoding", b"identity");
         head.fields.remove("range");
     }
+    if body.size_hint().exact().is_none() {
+        // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
+        head.fields.remove("content-length");
+    }
     let attempt = Attempt {
         pool,
         key,
@@ -127,19 +135,28 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     }
 }
 
-/// Sees that a server has changed to the protocol that it was asked to.
+/// Sees that a server has changed to the protocol that it was asked to, or says clearly that it has not: to a
+/// client of HTTP/2 any success would mean that it has (RFC 8441 section 5).
 fn agreed(
     exchange: &Exchange<RequestBody>,
-    asked: Option<&[u8]>,
+    asked: &Head,
     head: &AnswerHead,
+    source: &Source,
 ) -> Result<(), Why> {
     let said = head.fields.first("upgrade").unwrap_or_default();
-    if asked.is_some_and(|asked| asked.eq_ignore_ascii_case(said)) {
-        return Ok(());
-    }
+    let asked = asked.upgrade.as_deref();
+    let same = asked.is_some_and(|asked| asked.eq_ignore_ascii_case(said));
+    let unclear =
+        asked.is_some() && matches!(source, Source::Stream(_)) && head.status.is_success();
+    let wrong = match head.status {
+        SWITCHED if same => return Ok(()),
+        SWITCHED => "it changes to a protocol that was not asked for",
+        _ if unclear => "it does not change to the protocol that was asked for",
+        _ => return Ok(()),
+    };
     Err(Why::Upstream(upstream::Error::Exchange {
         server: exchange.server().to_owned(),
-        cause: Malformed("it changes to a protocol that was not asked for").into(),
+        cause: Malformed(wrong).into(),
     }))
 }
 
@@ -209,21 +226,24 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Sends the request once. Sends it again over a new connection only if it certainly did not
-    /// reach the server, or if it may be repeated and the connection was one that the server may
-    /// have closed in the meantime.
+    /// Sends the request once. Sends it again, over another connection or to a server that says that it has not
+    /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
+    /// that the server may have closed in the meantime.
     async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
         others_first().await;
         let mut deadline = Deadline::new(self.pool.settings().total);
         let connection = deadline.before(self.pool.checkout(self.caller())).await;
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));
         let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
+        let mut repeats = 0;
         loop {
             match self.head(&mut exchange, &mut deadline).await {
                 Ok(head) => {
                     let mut silence = self.pool.settings().first_byte;
+                    // From now on the client is late only if the server is silent too.
+                    self.source.guard().answer_begins();
+                    agreed(&exchange, asked, &head, self.source)?;
                     if head.status == SWITCHED {
-                        agreed(&exchange, asked.upgrade.as_deref(), &head)?;
                         silence = self.generation.ruleset.timeouts.tunnel;
                         deadline = Deadline::new(None);
                         let generation = self.generation.clone();
@@ -235,8 +255,9 @@ impl Attempt<'_> {
                     return Ok(Answer { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
-                    if exchange.may_repeat() && self.pool.may_retry() =>
+                    if repeats < MAX_REPEATS && exchange.may_repeat() && self.pool.may_retry() =>
                 {
+                    repeats += 1;
                     let connection = deadline
                         .before(self.pool.checkout_fresh(self.caller()))
                         .await;

@@ -50,6 +50,8 @@ pub struct Guard {
     body_ends: Cell<u64>,
     /// The server begins its answer or goes on with it.
     server_ends: Cell<u64>,
+    /// The answer has begun: the request's body has no deadline of its own any more.
+    answering: Cell<bool>,
     header: Duration,
     waker: RefCell<Option<Waker>>,
     guards: Rc<Guards>,
@@ -79,6 +81,7 @@ impl Guards {
             write_ends: Cell::new(NEVER),
             body_ends: Cell::new(NEVER),
             server_ends: Cell::new(NEVER),
+            answering: Cell::new(false),
             header,
             waker: RefCell::new(None),
             guards: self.clone(),
@@ -130,6 +133,7 @@ impl Guard {
     /// A request begins; it has no deadline of its own.
     pub fn request(&self) {
         self.phase.set(Phase::Request);
+        self.answering.set(false);
         for ends in [&self.phase_ends, &self.body_ends, &self.server_ends] {
             ends.set(NEVER);
         }
@@ -163,8 +167,17 @@ impl Guard {
         self.write_ends.set(NEVER);
     }
 
+    /// The answer begins: from now on a request whose client and server are both silent is late.
+    pub fn answer_begins(&self) {
+        self.answering.set(true);
+        self.body_ends.set(NEVER);
+    }
+
     /// The request waits for a piece of its body; so long the server is not late.
     pub fn body_waits(&self, span: Duration) {
+        if self.answering.get() {
+            return;
+        }
         self.start(&self.body_ends, span);
         self.server_ends.set(NEVER);
     }

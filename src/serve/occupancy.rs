@@ -4,9 +4,14 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// When the bound is looked at again, though nothing has ended.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module. It holds one entry for each address with an open connection.
 #[derive(Debug, Default)]
@@ -26,23 +31,19 @@ pub struct Seat {
 }
 
 impl Occupancy {
-    /// Waits until fewer than `most` are open.
-    pub async fn room(&self, most: usize) {
+    /// Counts a connection, once fewer than `most` are open. What that is may change meanwhile.
+    pub async fn enter(self: &Arc<Self>, most: impl Fn() -> usize) -> Seat {
         loop {
             let ended = self.ended.notified();
-            if self.open.load(Ordering::Relaxed) < most {
-                return;
+            if self.open.fetch_add(1, Ordering::Relaxed) < most() {
+                return Seat {
+                    occupancy: self.clone(),
+                    address: None,
+                };
             }
-            ended.await;
-        }
-    }
-
-    /// Counts a connection.
-    pub fn enter(self: &Arc<Self>) -> Seat {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        Seat {
-            occupancy: self.clone(),
-            address: None,
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            // A reload is nobody's end.
+            let _ = timeout(AGAIN, ended).await;
         }
     }
 }
@@ -81,6 +82,8 @@ impl Drop for Seat {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -88,7 +91,8 @@ mod tests {
         let occupancy = Arc::new(Occupancy::default());
         let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
         let enter = |last| {
-            let mut seat = occupancy.enter();
+            let seat = occupancy.enter(|| 10);
+            let mut seat = seat.now_or_never().expect("there is room");
             seat.of(address(last), 2).then_some(seat)
         };
         let first = enter(1);

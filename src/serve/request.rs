@@ -116,16 +116,21 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
     }))
 }
 
-/// The one protocol that a request names, if the gateway passes on its like: a server that took up HTTP/2
-/// or TLS would be spoken to behind the gateway's back.
+/// The one protocol that a request names, if the gateway passes it on.
 fn upgrade(fields: &Fields) -> Option<Bytes> {
     let mut all = fields.all("upgrade");
     let only = all.next().filter(|_| all.next().is_none())?;
-    let name = only.split(|byte| *byte == b'/').next()?;
+    passes(only).then(|| Bytes::copy_from_slice(only))
+}
+
+/// Whether the gateway passes on a change to this protocol. A server that took up HTTP/2 or TLS would be spoken
+/// to behind the gateway's back.
+pub fn passes(protocol: &[u8]) -> bool {
+    let name = protocol.split(|byte| *byte == b'/').next();
+    let name = name.unwrap_or_default();
     let refused: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
-    let is_token = !name.is_empty() && only.iter().all(|byte| is_token_or_slash(*byte));
-    let passes = !refused.iter().any(|other| name.eq_ignore_ascii_case(other));
-    (is_token && passes).then(|| Bytes::copy_from_slice(only))
+    let is_token = !name.is_empty() && protocol.iter().all(|byte| is_token_or_slash(*byte));
+    is_token && !refused.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
 fn is_token_or_slash(byte: u8) -> bool {

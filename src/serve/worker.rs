@@ -119,6 +119,12 @@ impl Worker {
         self.proofs.increment(1);
     }
 
+    /// How many connections clients may have in all.
+    fn most_connections(&self) -> usize {
+        let total = self.generation.borrow().ruleset.connections.total;
+        total.unwrap_or(self.room)
+    }
+
     /// Counts a connection that is closed before its first request.
     pub fn refused(&self, why: Refused) {
         self.refused[why as usize].increment(1);
@@ -230,15 +236,16 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     for task in &accepting {
         task.abort();
     }
+    // From now on the other workers keep what they accept; what they gave before is served.
+    handed.close();
+    while let Some(handed) = handed.recv().await {
+        take_over(handed, &worker, &stack);
+    }
     worker.draining.set(true);
     worker.guards.wake_all();
     let finished = async {
         while worker.connections.get() > 0 {
-            // Another worker may not know yet that this one is about to end.
-            tokio::select! {
-                Some(handed) = handed.recv() => take_over(handed, &worker, &stack),
-                () = tokio::time::sleep(Duration::from_millis(10)) => {}
-            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     if tokio::time::timeout(drain, finished).await.is_err() {
@@ -259,8 +266,6 @@ async fn accept(socket: TcpListener, entrance: usize, worker: Rc<Worker>, stack:
         Err(error) => return tracing::error!(%error, "cannot listen"),
     };
     loop {
-        let total = worker.generation().ruleset.connections.total;
-        worker.occupancy.room(total.unwrap_or(worker.room)).await;
         match listener.accept().await {
             Ok((stream, from)) => {
                 worker.accepted.increment(1);
@@ -268,7 +273,7 @@ async fn accept(socket: TcpListener, entrance: usize, worker: Rc<Worker>, stack:
                     stream,
                     entrance,
                     from,
-                    seat: worker.occupancy.enter(),
+                    seat: worker.occupancy.enter(|| worker.most_connections()).await,
                 };
                 if let Some(placed) = worker.share.place(placed) {
                     serve(placed, worker.clone(), stack.clone());

@@ -155,6 +155,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
+    /// The server has broken off its answer.
+    fn failed(&mut self) {
+        match &mut self.0 {
+            Way::One(exchange) => exchange.lease.failed(),
+            Way::Two(exchange) => exchange.lease.failed(),
+        }
+    }
+
     /// The server took too long.
     pub fn late(&mut self) {
         match &mut self.0 {
@@ -227,6 +235,11 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         }
     }
 
+    /// See [`Exchange::is_sent`].
+    pub fn is_sent(&self) -> bool {
+        self.exchange.as_ref().is_none_or(Exchange::is_sent)
+    }
+
     /// See [`Exchange::has_sent`].
     pub fn has_sent(&mut self) -> bool {
         self.exchange.as_mut().is_some_and(Exchange::has_sent)
@@ -263,7 +276,7 @@ where
             }
             Some(Err(failure)) => {
                 if let Failure::Server(_) = failure {
-                    self.late();
+                    exchange.failed();
                 }
                 // The next time, so that what came before it goes out first.
                 self.failure = Some(failure);

@@ -50,6 +50,8 @@ pub struct Exchange<B> {
     heard: bool,
     /// The server has not looked at the request.
     untouched: bool,
+    /// The whole connection has ended.
+    lost: bool,
     /// The request has no body, and its method no effect.
     repeatable: bool,
     answer_body: Option<RecvStream>,
@@ -78,6 +80,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             progress: false,
             heard: false,
             untouched: false,
+            lost: false,
             repeatable: safe && body.is_none(),
             answer_body: None,
             left: None,
@@ -106,12 +109,13 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         if self.untouched {
             return !self.body_begun;
         }
-        self.channel.reused && !self.heard && (self.repeatable || !self.begun)
+        self.lost && self.channel.reused && !self.heard && (self.repeatable || !self.begun)
     }
 
     pub fn repeat(&mut self, head: &Head, lease: Lease, channel: Channel) {
         (self.lease, self.channel) = (lease, channel);
         (self.begun, self.untouched, self.sent) = (false, false, false);
+        self.lost = false;
         (self.answer, self.out) = (None, None);
         self.begin(head);
     }
@@ -157,6 +161,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 (self.heard, self.interim) = (true, self.interim + 1);
                 if self.interim > MAX_INTERIM {
                     return Poll::Ready(Err(Malformed("too many interim answers").into()));
+                }
+                if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+                    // RFC 9113 section 8.6.
+                    return Poll::Ready(Err(Malformed("it switches protocols").into()));
                 }
                 if parts.status == StatusCode::CONTINUE {
                     self.held = false;
@@ -296,6 +304,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     fn failed(&mut self, error: h2::Error) -> Failure<B::Error> {
         if error.is_go_away() || error.is_io() {
+            self.lost = true;
             self.channel.leave();
         }
         // RFC 9113 section 8.7.
@@ -314,14 +323,22 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         };
         loop {
             let Some(data) = ready!(body.poll_data(cx)) else {
-                let trailers = ready!(body.poll_trailers(cx)).map_err(cause)?;
+                let trailers = match ready!(body.poll_trailers(cx)) {
+                    Ok(trailers) => trailers,
+                    Err(error) => return Poll::Ready(Some(Err(self.failed(error)))),
+                };
                 self.answer_body = None;
                 return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
             };
-            let data = data.map_err(cause)?;
             // Whoever asks for a piece has no other, so this much more may come.
-            let released = body.flow_control().release_capacity(data.len());
-            released.map_err(cause)?;
+            let released = data.and_then(|data| {
+                body.flow_control().release_capacity(data.len())?;
+                Ok(data)
+            });
+            let data = match released {
+                Ok(data) => data,
+                Err(error) => return Poll::Ready(Some(Err(self.failed(error)))),
+            };
             if !data.is_empty() {
                 self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(Frame::data(data))));
@@ -358,15 +375,18 @@ fn request(head: &Head, protocol: Option<&[u8]>, secure: bool) -> Result<Request
     fields.remove(UPGRADE);
     let authority = fields.remove(HOST);
     let authority = authority.as_ref().map_or(&b""[..], |host| host.as_bytes());
-    let target = head
-        .uri
-        .path_and_query()
-        .map_or("/", |target| target.as_str());
-    let uri = Builder::new()
+    let target = head.uri.path_and_query();
+    let target = target.map_or("/", |target| target.as_str());
+    let builder = Builder::new()
         .scheme(if secure { "https" } else { "http" })
-        .authority(authority)
-        .path_and_query(target)
-        .build()?;
+        .authority(authority);
+    // `http://host?query` has no path.
+    let uri = if target.starts_with(['/', '*']) {
+        builder.path_and_query(target)
+    } else {
+        builder.path_and_query(format!("/{target}"))
+    }
+    .build()?;
     let mut request = Request::new(());
     *request.uri_mut() = uri;
     *request.method_mut() = head.method.clone();

@@ -199,7 +199,7 @@ impl Pool {
     pub async fn checkout(self: &Rc<Self>, caller: Caller) -> Result<Connection, Error> {
         self.budget.earn();
         let fresh = self.budget.is_low();
-        self.find(caller, fresh).await
+        self.find(caller, fresh, false).await
     }
 
     /// Whether a request that may be repeated may also be repeated for the sake of the servers.
@@ -207,18 +207,23 @@ impl Pool {
         self.budget.spend(self.clock.now())
     }
 
-    /// A new connection for a request that is repeated.
+    /// Another connection for a request that is repeated: a new one, or a place on one of HTTP/2 that goes on.
     pub async fn checkout_fresh(self: &Rc<Self>, caller: Caller) -> Result<Connection, Error> {
         self.counters.retried.increment(1);
-        self.find(caller, true).await
+        self.find(caller, true, true).await
     }
 
-    async fn find(self: &Rc<Self>, caller: Caller, fresh: bool) -> Result<Connection, Error> {
+    async fn find(
+        self: &Rc<Self>,
+        caller: Caller,
+        fresh: bool,
+        again: bool,
+    ) -> Result<Connection, Error> {
         let mut tried = Tried::new();
         let mut admitted = None;
         let mut last = None;
         while let Some(server) = self.next(caller.key, &tried) {
-            let lease = self.lease(server)?;
+            let lease = self.lease(server, again)?;
             if let Some(line) = self.unused(server, fresh) {
                 return Ok(Connection { lease, line });
             }
@@ -268,9 +273,13 @@ impl Pool {
         first.map_or("", |server| &server.name)
     }
 
-    fn lease(self: &Rc<Self>, server: usize) -> Result<Lease, Error> {
-        let entered = self.servers.enter(Bound::Open);
-        entered.map_err(|most| self.full("open", most))?;
+    fn lease(self: &Rc<Self>, server: usize, again: bool) -> Result<Lease, Error> {
+        if again {
+            self.servers.enter_again(Bound::Open);
+        } else {
+            let entered = self.servers.enter(Bound::Open);
+            entered.map_err(|most| self.full("open", most))?;
+        }
         self.servers.all()[server].health.opened();
         Ok(Lease {
             pool: self.clone(),
@@ -321,6 +330,7 @@ impl Pool {
                 Some(tls) => Socket::connect(stream, tls).await?,
                 None => Socket::new(stream)?,
             };
+            self.counters.connected.increment(1);
             if self.settings().http2 {
                 if socket.is_secure() && !socket.speaks_http2() {
                     return Err(io::Error::other("it does not speak HTTP/2"));
@@ -346,11 +356,9 @@ impl Pool {
                 after,
             }),
         };
-        match line {
-            Ok(_) => {
-                self.servers.gate().open();
-                self.counters.connected.increment(1);
-            }
+        match &line {
+            Ok(_) => self.servers.gate().open(),
+            Err(Error::Connect { cause, .. }) if is_ours(cause) => {}
             Err(_) => self.servers.failed(server, self.clock.now()),
         }
         line
@@ -372,6 +380,13 @@ impl Pool {
             });
         }
     }
+}
+
+/// The gateway has no descriptor left: no server is to blame.
+fn is_ours(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// A request that waits for a connection.

@@ -229,6 +229,14 @@ impl Servers {
         Err(most)
     }
 
+    /// Counts a request in, whatever the bound: one that is repeated has its place already, and leaves it when
+    /// it has the next. Undone by [`Servers::leave`].
+    pub fn enter_again(&self, bound: Bound) {
+        if let (count, Some(_)) = self.bound(bound) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Counts it out again.
     pub fn leave(&self, bound: Bound) {
         if let (count, Some(_)) = self.bound(bound) {

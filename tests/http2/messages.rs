@@ -371,3 +371,51 @@ fn half_a_preface_is_late() {
     client.write_all(b"PRI * HTTP/2.0\r\n\r\n").unwrap();
     client.read_to_end(&mut Vec::new()).unwrap();
 }
+
+/// RFC 9113 section 8.3.1: a `Host` may stand in the place of the authority. RFC 9110 section 8.6: servers of
+/// HTTP/1.1 are told that nothing follows.
+#[test]
+fn a_host_without_an_authority() {
+    use crate::common::raw::{END_HEADERS, END_STREAM, HEADERS, Raw, block, frame};
+    let upstream = Upstream::plain();
+    let gateway = gateway(&upstream);
+    let mut raw = Raw::connect(gateway.address, &[]);
+    let head = block(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/"),
+        ("host", "other"),
+    ]);
+    raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head));
+    assert_eq!(raw.next(HEADERS).unwrap().payload[0], 0x88);
+    let seen = upstream.next();
+    assert_eq!(seen.field("host"), Some("other"));
+    assert_eq!(seen.field("content-length"), Some("0"));
+}
+
+/// RFC 9112 section 6.2: a body that is read ahead and has trailers goes on in chunks, whatever length it has said.
+#[test]
+fn a_length_and_trailers_do_not_meet() {
+    let upstream = Upstream::answering(|request| ok(&request.text()));
+    let identity = "identity: { email: { body: email } }\n";
+    let policy = "match: /**\nupstream: up\nlimits: { few: { key: email, rate: 5/h } }\n";
+    let gateway = Gateway::start(upstream.address, identity, &[("all", policy)]);
+    run(async {
+        let mut client = Client::connect(gateway.address).await;
+        let post = request("POST", "/")
+            .header("content-type", "application/json")
+            .header("content-length", 25);
+        let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
+        let content = "{\"email\":\"a@example.org\"}";
+        body.send_data(content.into(), false).unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-a", "b".parse().unwrap());
+        body.send_trailers(trailers).unwrap();
+        let answer = whole(answer.await.unwrap()).await.unwrap();
+        assert_eq!(answer.body, content);
+    });
+    let seen = upstream.next();
+    assert_eq!(seen.field("transfer-encoding"), Some("chunked"));
+    assert_eq!(seen.field("content-length"), None);
+    assert_eq!(seen.trailers, [("x-a".to_owned(), "b".to_owned())]);
+}

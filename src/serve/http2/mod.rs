@@ -85,7 +85,7 @@ struct Streams {
 impl Streams {
     async fn serve(self, mut connection: Connection<Watched, Bytes>) {
         let Peer { guard, worker, .. } = &*self.peer;
-        let mut ending = false;
+        let (mut ending, mut flooded) = (false, false);
         // The connection sends when it is asked for the next request, so all that have come are answered
         // before it is asked again.
         let mut came = Vec::new();
@@ -101,15 +101,20 @@ impl Streams {
                         for (request, respond) in came.drain(..) {
                             self.begin(cx, request, respond);
                         }
+                        if guard.phase() == Phase::Rest {
+                            // Those that are answered already were requests too.
+                            guard.request();
+                        }
                         continue;
                     }
-                    Poll::Pending if ending => {}
+                    Poll::Pending if flooded => {}
                     Poll::Pending if self.traffic.is_flooded(worker.guards.coarse()) => {
                         worker.flooded();
                         connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                        ending = true;
+                        (ending, flooded) = (true, true);
                         continue;
                     }
+                    Poll::Pending if ending => {}
                     Poll::Pending if worker.draining() || guard.has_rested() => {
                         connection.graceful_shutdown();
                         ending = true;
@@ -137,7 +142,9 @@ impl Streams {
             (.., true) => Phase::Linger,
             (.., false) => Phase::Rest,
         };
-        if guard.phase() != phase {
+        // Once it is closing it does so by its deadline.
+        let closing = guard.phase() == Phase::Linger && self.open.get() == 0;
+        if guard.phase() != phase && !closing {
             match phase {
                 Phase::Header => guard.enter(phase, *header),
                 Phase::Linger => guard.enter(phase, LINGER),
@@ -192,7 +199,7 @@ async fn answer(
     let send = generation.ruleset.timeouts.send;
     let (parts, body) = request.into_parts();
     let head_only = parts.method == Method::HEAD;
-    let (head, why) = match stream::head(parts) {
+    let (head, why) = match stream::head(parts, body.is_end_stream()) {
         Ok(head) => (head, None),
         Err(why) => (Default::default(), Some(why)),
     };

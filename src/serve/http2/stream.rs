@@ -9,6 +9,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::ext::Protocol;
 use h2::server::SendResponse;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
@@ -19,6 +20,7 @@ use crate::http1::chunked::Piece;
 use crate::http1::{Cause, MAX_FIELDS};
 use crate::serve::answer::Why;
 use crate::serve::guard::Guard;
+use crate::serve::request::passes;
 use crate::serve::wire::MAX_DRAIN;
 
 /// See the module.
@@ -178,8 +180,8 @@ fn broken(error: h2::Error) -> Cause {
     Cause::Io(io::Error::other(error))
 }
 
-/// The head of a request, its authority as its `Host`.
-pub fn head(parts: Parts) -> Result<Head, Why> {
+/// The head of a request, its authority as its `Host`; `bodiless` when nothing follows it.
+pub fn head(parts: Parts, bodiless: bool) -> Result<Head, Why> {
     let Parts {
         mut method,
         uri,
@@ -189,7 +191,14 @@ pub fn head(parts: Parts) -> Result<Head, Why> {
     } = parts;
     let protocol = extensions.get::<Protocol>();
     let upgrade = protocol.map(|protocol| Bytes::copy_from_slice(protocol.as_str().as_bytes()));
-    if upgrade.is_some() {
+    if let Some(protocol) = &upgrade {
+        if !passes(protocol) {
+            return Err(Why::Bad("it asks for a protocol that is not passed on"));
+        }
+        // What follows is that protocol, and belongs to no request of HTTP.
+        if headers.contains_key(CONTENT_LENGTH) {
+            return Err(Why::Bad("it asks for another protocol and has a length"));
+        }
         // As HTTP/1.1 asks for it: RFC 8441 section 5.
         method = Method::GET;
     }
@@ -218,10 +227,17 @@ pub fn head(parts: Parts) -> Result<Head, Why> {
             name => fields.add(name, value.as_bytes()),
         }
     }
+    let has_content = matches!(method, Method::POST | Method::PUT | Method::PATCH);
+    if has_content && bodiless && !headers.contains_key(CONTENT_LENGTH) {
+        // Servers of HTTP/1.1 want to be told: RFC 9110 section 8.6.
+        fields.add("content-length", b"0");
+    }
     let uri = match (&method, uri.scheme_str()) {
         // It has no path, and is refused.
         (&Method::CONNECT, _) => uri,
         (_, Some("http" | "https")) => path(uri.path_and_query()),
+        // The library gives none where there is no authority.
+        (_, None) if authority.is_none() => path(uri.path_and_query()),
         _ => return Err(Why::Bad("the target is not one of HTTP")),
     };
     Ok(Head {

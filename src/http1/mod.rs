@@ -15,6 +15,9 @@ pub use outbox::Outbox;
 /// Most bytes of a message's head.
 pub const MAX_HEAD: usize = 64 * 1024;
 
+/// Most bytes of a request's target, of which RFC 9112 section 3 wants 8,000 at least.
+pub const MAX_TARGET: usize = 16 * 1024;
+
 /// Most fields of a message's head.
 pub const MAX_FIELDS: usize = 100;
 

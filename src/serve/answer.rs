@@ -19,6 +19,8 @@ pub enum Why {
     Bad(&'static str),
     /// Its head is too large.
     TooLarge,
+    /// Its target is too long.
+    LongTarget,
     /// It is of another version of HTTP.
     Version,
     /// No policy matches.
@@ -63,6 +65,7 @@ impl Refusal {
             Why::BrokenBody => Outcome::Gone,
             Why::Bad(_)
             | Why::TooLarge
+            | Why::LongTarget
             | Why::Version
             | Why::NoRoute
             | Why::WrongMethod(_)
@@ -77,6 +80,7 @@ impl Refusal {
             Why::Limited(_) => None,
             Why::Bad(detail) => Some(detail),
             Why::TooLarge => Some("head too large"),
+            Why::LongTarget => Some("target too long"),
             Why::Version => Some("version not supported"),
             Why::NoRoute => Some("no route"),
             Why::WrongMethod(_) => Some("method not allowed"),
@@ -101,7 +105,12 @@ impl Refusal {
         let fields = &mut answer.head.fields;
         match &self.why {
             Why::Unidentified(_) => fields.add("www-authenticate", b"Bearer"),
-            Why::Bad(_) | Why::TooLarge | Why::Version | Why::SlowBody | Why::BrokenBody => {
+            Why::Bad(_)
+            | Why::TooLarge
+            | Why::LongTarget
+            | Why::Version
+            | Why::SlowBody
+            | Why::BrokenBody => {
                 fields.add("connection", b"close");
             }
             Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
@@ -120,6 +129,10 @@ fn describe(why: &Why) -> (StatusCode, String) {
         Why::TooLarge => (
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "The head of the request is too large.".into(),
+        ),
+        Why::LongTarget => (
+            StatusCode::URI_TOO_LONG,
+            "The target of the request is too long.".into(),
         ),
         Why::Version => (
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,

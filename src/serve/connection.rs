@@ -230,6 +230,7 @@ impl From<Bad> for Why {
         match bad {
             Bad::Malformed(why) => Why::Bad(why),
             Bad::TooLarge => Why::TooLarge,
+            Bad::LongTarget => Why::LongTarget,
             Bad::Version | Bad::Http2 => Why::Version,
         }
     }

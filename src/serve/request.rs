@@ -7,7 +7,7 @@ use http::{Method, Uri};
 
 use super::hop;
 use crate::head::{Fields, Head};
-use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, ends_in_crlf, fields};
+use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, ends_in_crlf, fields};
 
 /// A request that begins.
 pub struct Request {
@@ -41,6 +41,8 @@ pub enum Bad {
     Malformed(&'static str),
     /// It has too many fields or bytes.
     TooLarge,
+    /// Its target has too many.
+    LongTarget,
     /// It is of another version of HTTP.
     Version,
     /// It is the preface of HTTP/2.
@@ -83,6 +85,9 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
     let method = Method::from_bytes(method.as_bytes());
     let method = method.map_err(|_| Bad::Malformed("its method is not one"))?;
     let target = head.path.unwrap_or_default();
+    if target.len() > MAX_TARGET {
+        return Err(Bad::LongTarget);
+    }
     // It would be cut off, and no two servers agree on what is left: CVE-2023-45539.
     if target.contains('#') {
         return Err(Bad::Malformed("its target has a fragment"));

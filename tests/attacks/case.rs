@@ -169,7 +169,7 @@ impl Site {
 
     /// Sends a case and the marker. The client gets answers with these statuses and no others: what is
     /// answered 200 the upstream has seen as the strict reader reads it, and nothing else; the answers
-    /// are those of their requests; after 400, 431, 501 or 505 the connection is over.
+    /// are those of their requests; after 400, 414, 431, 501 or 505 the connection is over.
     #[track_caller]
     fn check_cut(&self, rule: &str, bytes: &[u8], statuses: &[u16], cut: Cut) {
         let name = format!("{rule} {cut:?} {:?}", text(bytes));
@@ -196,7 +196,7 @@ impl Site {
                     "{name}"
                 );
                 passed.push(deed);
-            } else if matches!(status, 400 | 431 | 505) {
+            } else if matches!(status, 400 | 414 | 431 | 505) {
                 assert!(over, "the connection goes on: {name}");
             }
         }

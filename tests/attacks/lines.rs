@@ -289,6 +289,17 @@ fn field_lines() {
 }
 
 #[test]
+fn targets_that_are_too_long() {
+    let target = |length: usize| format!("GET /{}{REST}", "a".repeat(length - 1));
+    let long = [target(16 * 1024 + 1), target(30_000)];
+    check(
+        "RFC 9110 15.5.15",
+        414,
+        &long.each_ref().map(String::as_str),
+    );
+}
+
+#[test]
 fn heads_that_are_too_large() {
     let head = |fields: String| format!("GET /a HTTP/1.1\r\nhost: t\r\n{fields}\r\n");
     let heads = [

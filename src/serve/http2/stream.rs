@@ -17,7 +17,7 @@ use http_body::SizeHint;
 
 use crate::head::{AnswerHead, Fields, Head};
 use crate::http1::chunked::Piece;
-use crate::http1::{Cause, MAX_FIELDS};
+use crate::http1::{Cause, MAX_FIELDS, MAX_TARGET};
 use crate::serve::answer::Why;
 use crate::serve::guard::Guard;
 use crate::serve::request::passes;
@@ -204,6 +204,10 @@ pub fn head(parts: Parts, bodiless: bool) -> Result<Head, Why> {
     }
     if headers.len() > MAX_FIELDS {
         return Err(Why::TooLarge);
+    }
+    let target = uri.path_and_query().map(|target| target.as_str().len());
+    if target.is_some_and(|length| length > MAX_TARGET) {
+        return Err(Why::LongTarget);
     }
     let mut fields = Fields::with_capacity(headers.len() + 8);
     let authority = uri.authority().map(|authority| authority.as_str());

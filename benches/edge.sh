@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # CPU time of a TLS 1.3 handshake, of one that resumes a session, and of a request over HTTP/2 under TLS that is
-# answered without an upstream (404), refused by a limit, or proxied, beside nginx. Both
-# run in turn in short slices, so that a slow second of the machine meets both; CPU time is the kernel's schedstat
-# of the proxy's processes. Needs openssl, nginx (as the peer and as the upstream) and h2load: `make bench-edge`
+# answered without an upstream (404), refused by a limit, or proxied, beside nginx. Both run in turn in short slices,
+# so that a slow second of the machine meets both; CPU time is the kernel's schedstat of the proxy's processes. Needs openssl, nginx (as the peer and as the upstream) and h2load: `make bench-edge`
 # installs them.
 #
 #   benches/edge.sh [PROGRAM] [ROUNDS]
@@ -10,27 +9,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 program=$(realpath "${1:-target/release/tollgate}")
 rounds=${2:-7}
-folder=$(mktemp -d)
-children=()
-finish() {
-	for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
-	wait
-	rm -rf "$folder"
-}
-trap finish EXIT
-
-free_port() {
-	local port
-	while :; do
-		port=$((20000 + RANDOM % 10000))
-		(exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
-	done
-	echo "$port"
-}
+source benches/common.sh
 
 # The proxies on the first core, clients and upstream on the last, where there are two.
 first=0 last=$(($(nproc) - 1))
-body=$(printf '%0128d' 0)
 upstream=$(free_port) admin=$(free_port)
 declare -A tls plain process
 for name in nginx tollgate; do tls[$name]=$(free_port) plain[$name]=$(free_port); done
@@ -164,8 +146,7 @@ for case in ${CASES:-handshake resumed http2-local http2-refused http2-proxied};
 		awk -v n="${cost[nginx]}" -v t="${cost[tollgate]}" 'BEGIN { printf "%.3f %s %s\n", t / n, n, t }' >>"$folder/rounds"
 	done
 	case $case in
-	http2-local) bound=0.7 ;;
-	http2-*) bound=none ;;
+	http2-*) bound=0.7 ;;
 	*) bound=0.5 ;;
 	esac
 	sort -n "$folder/rounds" | awk -v case="$case" -v bound="$bound" '

@@ -7,25 +7,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 program=$(realpath "${1:-target/release/tollgate}")
 requests=${2:-20000}
-folder=$(mktemp -d)
-children=()
-finish() {
-	for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
-	wait
-	rm -rf "$folder"
-}
-trap finish EXIT
+source benches/common.sh
 
-free_port() {
-	local port
-	while :; do
-		port=$((20000 + RANDOM % 10000))
-		(exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
-	done
-	echo "$port"
-}
-
-body=$(printf '%0128d' 0)
 upstream=$(free_port)
 cat >"$folder/nginx.conf" <<EOF
 daemon off; pid nginx.pid; error_log error.log crit; worker_processes 1;

@@ -88,11 +88,8 @@ pub const fn must(
     example: &'static str,
 ) -> Field {
     Field {
-        name,
-        shape,
         need: Need::Must,
-        doc,
-        example,
+        ..may(name, shape, doc, example)
     }
 }
 
@@ -104,11 +101,8 @@ pub const fn either(
     example: &'static str,
 ) -> Field {
     Field {
-        name,
-        shape,
         need: Need::Either,
-        doc,
-        example,
+        ..may(name, shape, doc, example)
     }
 }
 

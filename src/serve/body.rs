@@ -70,12 +70,6 @@ impl RequestBody {
         }
     }
 
-    /// What comes from `source` after a change of protocol.
-    pub fn tunnel(source: &Source, generation: Rc<Generation>) -> RequestBody {
-        source.open_tunnel();
-        RequestBody::new(source, generation)
-    }
-
     /// Puts back what was read from it.
     pub fn put_back(&mut self, ahead: Bytes, trailers: Option<HeaderMap>) {
         self.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());

@@ -321,7 +321,7 @@ impl AsyncRead for Client {
 }
 
 impl Client {
-    /// See [`Wire::reset`].
+    /// See [`Wire::reset_on_close`].
     pub fn reset_on_close(&self, reset: bool) {
         self.stream.reset_on_close(reset);
     }

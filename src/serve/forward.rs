@@ -247,7 +247,8 @@ impl Attempt<'_> {
                         silence = self.generation.ruleset.timeouts.tunnel;
                         deadline = Deadline::new(None);
                         let generation = self.generation.clone();
-                        exchange.tunnel(RequestBody::tunnel(self.source, generation));
+                        self.source.open_tunnel();
+                        exchange.tunnel(RequestBody::new(self.source, generation));
                     }
                     let body = exchange.into_body(self.peer.coarse());
                     let guard = self.source.guard().clone();

@@ -1,7 +1,7 @@
 //! Where a server is: the addresses that its name stands for, looked up again and again, and tried in
 //! turn. Those known last stay while a name cannot be looked up. One for all workers.
 //!
-//! Bound: [`MOST`] addresses of a name.
+//! Bound: `MOST` addresses of a name.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

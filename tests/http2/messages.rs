@@ -1,7 +1,6 @@
 //! Heads, statuses, trailers, and the ends of streams and connections.
 
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use http::HeaderMap;
 
@@ -327,7 +326,11 @@ fn a_drain_says_goaway_and_finishes() {
         let mut client = Client::connect(gateway.address).await;
         let (answer, _) = client.begin(get("/"), true);
         let other = Client::connect(gateway.address).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        while !other.send.is_extended_connect_protocol_enabled() {
+            tokio::task::yield_now().await;
+        }
+        let asked = tokio::task::spawn_blocking(move || upstream.next());
+        asked.await.unwrap();
         let (app, folder) = (gateway.app, gateway.folder);
         let drained = tokio::task::spawn_blocking(move || {
             app.shut_down();

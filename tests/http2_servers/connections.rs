@@ -1,8 +1,10 @@
 //! How many connections there are to a server of HTTP/2, and what happens when they end.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use h2::Reason;
+use tokio::sync::Barrier;
 
 use crate::common::certificate::Certificate;
 use crate::common::http2::{Client, get, request, run, whole};
@@ -25,10 +27,13 @@ fn many_requests_few_connections() {
     };
     static OPEN: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
     static MOST: AtomicUsize = AtomicUsize::new(0);
+    static ALL: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(50));
     let server = Server::with(few, |asked| async move {
         let open = &OPEN[asked.connection];
         MOST.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        if asked.path() == "/together" {
+            ALL.wait().await;
+        }
         open.fetch_sub(1, Ordering::SeqCst);
         let connection = asked.connection.to_string();
         asked.ok(&connection);
@@ -38,7 +43,8 @@ fn many_requests_few_connections() {
         let mut client = Client::connect(gateway.address).await;
         assert_eq!(client.get("/").await.body, "0");
         for _ in 0..3 {
-            let answers: Vec<_> = (0..50).map(|_| client.begin(get("/"), true).0).collect();
+            let together = |_| client.begin(get("/together"), true).0;
+            let answers: Vec<_> = (0..50).map(together).collect();
             let mut last = 0;
             for answer in answers {
                 let answer = whole(answer.await.unwrap()).await.unwrap();

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
+use tokio::sync::Notify;
 
 use crate::common::http2::{Client, request, run, whole};
 use crate::common::says;
@@ -245,6 +246,7 @@ fn cancellation_reaches_the_server() {
 /// RFC 9112 section 8: what the server breaks off does not look whole.
 #[test]
 fn resets_reach_the_client() {
+    static HEAD_SEEN: Notify = Notify::const_new();
     let server = Server::start(|mut asked| async move {
         if asked.path() == "/before" {
             return asked.respond.send_reset(h2::Reason::INTERNAL_ERROR);
@@ -258,7 +260,7 @@ fn resets_reach_the_client() {
             tokio::task::yield_now().await;
             out.reserve_capacity(1);
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        HEAD_SEEN.notified().await;
         out.send_reset(h2::Reason::INTERNAL_ERROR);
     });
     let gateway = server.gateway();
@@ -267,15 +269,15 @@ fn resets_reach_the_client() {
     client.send("GET /after HTTP/1.1\r\nhost: t\r\n\r\n");
     let mut answer = client.head().unwrap();
     assert_eq!(answer.status(), 200);
+    HEAD_SEEN.notify_one();
     assert!(crate::common::read_body(&mut client.reader, &mut answer).is_err());
     run(async {
         let mut client = Client::connect(gateway.address).await;
         assert_eq!(client.get("/before").await.status, 502);
         let (answer, _) = client.begin(crate::common::http2::get("/after"), true);
-        let error = match answer.await {
-            Ok(answer) => whole(answer).await.unwrap_err(),
-            Err(error) => error,
-        };
+        let answer = answer.await.unwrap();
+        HEAD_SEEN.notify_one();
+        let error = whole(answer).await.unwrap_err();
         assert_eq!(error.reason(), Some(h2::Reason::INTERNAL_ERROR));
     });
 }

@@ -1,5 +1,5 @@
-//! An HTTP/2 connection: its streams, each through the stack in a task of its own. The `h2` crate speaks the
-//! protocol; what a client may make the gateway hold or do is bounded here.
+//! An HTTP/2 connection: its streams through the stack, those that must wait each in a task of its own. The `h2`
+//! crate speaks the protocol; what a client may make the gateway hold or do is bounded here.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # CPU time of a TLS 1.3 handshake, of one that resumes a session, and of a request over HTTP/2 under TLS that is
 # answered without an upstream (404), refused by a limit, or proxied, beside nginx. Both run in turn in short slices,
-# so that a slow second of the machine meets both; CPU time is the kernel's schedstat of the proxy's processes. Needs openssl, nginx (as the peer and as the upstream) and h2load: `make bench-edge`
-# installs them.
+# so that a slow second of the machine meets both; CPU time is the kernel's schedstat of the proxy's processes. Needs
+# openssl, nginx (as the peer and as the upstream) and h2load: `make bench-edge` installs them.
 #
 #   benches/edge.sh [PROGRAM] [ROUNDS]
 set -euo pipefail

@@ -9,6 +9,7 @@
 //! | 0 | [`head`] | the heads of requests and answers and their fields, whatever version they came in |
 //! | 0 | [`net`] | sockets, plain or under TLS |
 //! | 0 | [`http1`] | what both sides share of HTTP/1.1: fields, framing, pieces |
+//! | 0 | [`http2`] | HTTP/2 in bytes: frames and compressed fields |
 //! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`acme`] | certificates from a directory that issues them |
@@ -29,6 +30,7 @@ pub mod cli;
 pub mod clock;
 pub mod head;
 pub mod http1;
+pub mod http2;
 pub mod identity;
 pub mod limit;
 pub mod net;

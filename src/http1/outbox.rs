@@ -41,10 +41,15 @@ impl Outbox {
         self.buffer.is_empty() && self.queue.is_empty()
     }
 
+    /// So many bytes wait.
+    pub fn len(&self) -> usize {
+        let queued: usize = self.queue.iter().map(Bytes::len).sum();
+        self.buffer.len() - self.written + queued
+    }
+
     /// So much waits that more should wait until it has been written.
     pub fn is_full(&self) -> bool {
-        let queued: usize = self.queue.iter().map(Bytes::len).sum();
-        self.buffer.len() + queued >= FULL
+        self.len() >= FULL
     }
 
     /// Adds what `write` appends.

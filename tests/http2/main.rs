@@ -9,5 +9,6 @@ mod common;
 mod attacks;
 mod bodies;
 mod messages;
+mod rules;
 
 use common::raw;

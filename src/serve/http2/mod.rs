@@ -1,149 +1,339 @@
-//! An HTTP/2 connection: its streams through the stack, those that must wait each in a task of its own. The `h2`
-//! crate speaks the protocol; what a client may make the gateway hold or do is bounded here.
+//! An HTTP/2 connection: its frames, and its streams through the stack, those that must wait each in a task of
+//! its own. All of a connection belongs to one thread, so that a stream's task writes where the connection's sends.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `stream` | a request: head and body |
-//! | `reply` | the answer to it |
-//! | `traffic` | the connection's frames, counted |
+//! | `mux` | what the streams share: windows, the way out |
+//! | `stream` | a request and its answer, as the layers see them |
+//! | `head` | a request's head, from its fields |
+//! | `reply` | an answer on its way |
+//! | `allowance` | what may come that asks for nothing |
 
+mod allowance;
+mod head;
+mod mux;
 mod reply;
 mod stream;
-pub mod traffic;
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
-use h2::server::{Builder, Connection, SendResponse};
-use h2::{Reason, RecvStream};
-use http::{Method, Request};
+use bytes::{Buf, BytesMut};
+use http::Method;
+use tokio::io::AsyncWrite;
 use tower::Service;
 
+use super::answer::Why;
 use super::connection::{Client, DRAIN_FOR, LINGER, refuse};
 use super::gateway::Stack;
 use super::guard::Phase;
 use super::peer::Peer;
 use super::record::Fresh;
 use super::source::Source;
+use crate::head::Head;
 use crate::http1::MAX_HEAD;
-use traffic::{Traffic, Watched};
+use crate::http1::inbox::Inbox;
+use crate::http2::hpack::Decoder;
+use crate::http2::reader::{Frame, Reader};
+use crate::http2::{Fatal, MAX_WINDOW, Reason, frame};
+use head::{Draft, Trailers};
+use mux::{MAX_STREAMS, Mux};
 
 pub use stream::Stream;
-
-/// Requests under way on one connection.
-const MAX_STREAMS: u32 = 128;
-
-/// Bytes of one request's body, and of all of a connection's, that a client may send before somebody
-/// asks for them.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-
-/// Streams that clients have taken back and that are kept to recognise what is still under way on them.
-const KEPT_RESETS: usize = 32;
-
-/// Bytes of an answer's body that wait in a stream to be sent.
-const SEND_BUFFER: usize = 64 * 1024;
 
 /// Serves a connection to its end; `begun` has been read from it.
 pub async fn serve(client: Client, begun: BytesMut, peer: Rc<Peer>, stack: Stack) {
     // The preface may take as long as a request's head.
     peer.guard.received();
-    let traffic = Traffic::new();
-    let watched = Watched::new(client, begun, traffic.clone());
-    let shaken = Builder::new()
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEAD as u32)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_reset_streams(KEPT_RESETS)
-        .max_send_buffer_size(SEND_BUFFER)
-        .enable_connect_protocol()
-        .handshake(watched)
-        .await;
-    let Ok(connection) = shaken else { return };
-    let streams = Streams {
+    let mut connection = Connection {
+        client,
+        inbox: Inbox::default(),
+        reader: Reader::new(MAX_HEAD),
+        decoder: Decoder::default(),
+        end: End::Open,
+        others_first: true,
         peer,
         stack,
-        traffic,
-        open: Rc::default(),
+        mux: Mux::new(),
     };
-    streams.serve(connection).await;
+    connection.inbox.bytes = begun;
+    poll_fn(|cx| connection.poll(cx)).await;
 }
 
-/// The streams of one connection.
-struct Streams {
+struct Connection {
+    client: Client,
+    inbox: Inbox,
+    reader: Reader,
+    decoder: Decoder,
+    end: End,
+    /// The worker's other connections go first before anything is sent.
+    others_first: bool,
     peer: Rc<Peer>,
     stack: Stack,
-    traffic: Rc<Traffic>,
-    open: Rc<Cell<usize>>,
+    mux: Rc<Mux>,
 }
 
-impl Streams {
-    async fn serve(self, mut connection: Connection<Watched, Bytes>) {
-        let Peer { guard, worker, .. } = &*self.peer;
-        let (mut ending, mut flooded) = (false, false);
-        // The connection sends when it is asked for the next request, so all that have come are answered
-        // before it is asked again.
-        let mut came = Vec::new();
-        poll_fn(|cx| {
-            loop {
-                match connection.poll_accept(cx) {
-                    Poll::Ready(Some(Ok(accepted))) => {
-                        came.push(accepted);
-                        continue;
-                    }
-                    Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
-                    Poll::Pending if !came.is_empty() => {
-                        for (request, respond) in came.drain(..) {
-                            self.begin(cx, request, respond);
-                        }
-                        if guard.phase() == Phase::Rest {
-                            // Those that are answered already were requests too.
-                            guard.request();
-                        }
-                        continue;
-                    }
-                    Poll::Pending if flooded => {}
-                    Poll::Pending if self.traffic.is_flooded(worker.guards.coarse()) => {
-                        worker.flooded();
-                        connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                        (ending, flooded) = (true, true);
-                        continue;
-                    }
-                    Poll::Pending if ending => {}
-                    Poll::Pending if worker.draining() || guard.has_rested() => {
-                        connection.graceful_shutdown();
-                        ending = true;
-                        continue;
-                    }
-                    Poll::Pending => {}
-                }
-                self.enter_phase(ending);
-                return Poll::Pending;
-            }
-        })
-        .await;
+/// How far the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// There is none in sight.
+    Open,
+    /// The client has been told that there is one, and may not have heard of it.
+    Announced,
+    /// No request is taken any more.
+    Last,
+    /// Nothing is read any more.
+    Closing,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.mux.with(mux::Shared::hang_up);
+    }
+}
+
+impl Connection {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.mux.attend(Some(cx));
+        let polled = self.turn(cx);
+        self.mux.attend(None);
+        polled
     }
 
-    fn enter_phase(&self, ending: bool) {
+    /// Reads what there is, then sends what came of it.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.end != End::Closing {
+                match self.read(cx) {
+                    Poll::Ready(Err(Gone::Broken(Fatal(reason)))) => self.close(reason),
+                    Poll::Ready(Err(Gone::Away)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(())) | Poll::Pending => self.look_around(),
+                }
+            }
+            let waits = self.mux.with(|shared| shared.has_output());
+            if waits && std::mem::take(&mut self.others_first) {
+                // See `connection::others_first`.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let held_back = self.mux.with(|shared| shared.is_overfull());
+            match self.mux.poll_flush(cx, &mut self.client) {
+                Poll::Ready(Ok(())) => self.others_first = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+            let over = self.end == End::Last && self.mux.answering() == 0;
+            if over || self.end == End::Closing {
+                self.end = End::Closing;
+                return Pin::new(&mut self.client).poll_shutdown(cx).map(drop);
+            }
+            if !held_back {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Reads and answers until nothing more is there, or too much waits to be sent.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        let mut bytes = std::mem::take(&mut self.inbox.bytes);
+        let result = loop {
+            match self.frames(cx, &bytes) {
+                Ok(done) => bytes.advance(done),
+                Err(fatal) => break Poll::Ready(Err(Gone::Broken(fatal))),
+            }
+            if self.mux.with(|shared| shared.is_overfull()) {
+                break Poll::Ready(Ok(()));
+            }
+            self.inbox.bytes = bytes;
+            let more = self.inbox.poll_read(cx, &mut self.client);
+            bytes = std::mem::take(&mut self.inbox.bytes);
+            match more {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Gone::Away)),
+                Poll::Pending => break Poll::Pending,
+            }
+        };
+        self.inbox.bytes = bytes;
+        if self.mux.answering() == 0 {
+            self.inbox.begin();
+            self.reader.rest();
+            self.decoder.rest();
+        }
+        result
+    }
+
+    /// Takes all whole frames off the front of `input`; says how many bytes they have.
+    fn frames(&mut self, cx: &mut Context<'_>, input: &[u8]) -> Result<usize, Fatal> {
+        let mut done = 0;
+        // It is put back unless the connection is over.
+        let mut reader = std::mem::replace(&mut self.reader, Reader::new(MAX_HEAD));
+        while let Some((length, frame)) = reader.next(&input[done..])? {
+            done += length;
+            self.frame(cx, frame)?;
+        }
+        self.reader = reader;
+        Ok(done)
+    }
+
+    fn frame(&mut self, cx: &mut Context<'_>, frame: Frame<'_>) -> Result<(), Fatal> {
+        let mux = self.mux.clone();
+        match frame {
+            Frame::Headers { stream, block, end } => return self.headers(cx, stream, block, end),
+            Frame::Data {
+                stream,
+                data,
+                weight,
+                end,
+            } => return mux.with(|shared| shared.data(stream, data, weight, end)),
+            Frame::Reset { stream } => return mux.with(|shared| shared.taken_back(stream)),
+            Frame::Window { stream, bytes } => {
+                return mux.with(|shared| shared.grows(stream, bytes));
+            }
+            Frame::Settings(settings) => {
+                return mux.with(|shared| {
+                    shared.allowance.spend();
+                    shared.settings(settings)
+                });
+            }
+            Frame::Ping(payload) => mux.with(|shared| {
+                shared.allowance.spend();
+                shared.outbox.text(|out| frame::pong(out, payload));
+            }),
+            Frame::Pong if self.end == End::Announced => self.refuse_more(),
+            Frame::Begun | Frame::Other => mux.with(|shared| shared.allowance.spend()),
+            Frame::Pong | Frame::SettingsTaken => {}
+        }
+        Ok(())
+    }
+
+    fn headers(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: u32,
+        block: &[u8],
+        end: bool,
+    ) -> Result<(), Fatal> {
+        let decoder = &mut self.decoder;
+        let unreadable = Fatal(Reason::COMPRESSION_ERROR);
+        let (open, last) = self.mux.with(|shared| (shared.find(id), shared.last()));
+        if let Some(stream) = open {
+            let mut trailers = Trailers::default();
+            let read = decoder.decode(block, |field| trailers.add(field));
+            read.ok_or(unreadable)?;
+            let trailers = trailers.finish();
+            self.mux
+                .with(|shared| shared.trailers(&stream, trailers, end));
+            return Ok(());
+        }
+        let mut draft = Draft::default();
+        let read = decoder.decode(block, |field| draft.add(field));
+        read.ok_or(unreadable)?;
+        if id <= last || id.is_multiple_of(2) {
+            return self.mux.with(|shared| shared.stray(id));
+        }
+        if self.end == End::Last {
+            return Ok(());
+        }
+        self.mux.with(|shared| shared.opens(id));
+        if self.mux.answering() >= MAX_STREAMS {
+            self.mux.with(|shared| {
+                shared.allowance.spend();
+                shared.reset(id, Reason::REFUSED_STREAM);
+            });
+            return Ok(());
+        }
+        self.begin(cx, id, draft.finish(end), end);
+        Ok(())
+    }
+
+    /// What the gateway answers by itself needs no task of its own.
+    fn begin(&self, cx: &mut Context<'_>, id: u32, head: Result<Head, Why>, end: bool) {
+        let (head, why) = match head {
+            Ok(head) => (head, None),
+            Err(why) => (Head::default(), Some(why)),
+        };
+        let Peer {
+            worker,
+            idle,
+            header,
+            ..
+        } = &*self.peer;
+        if self.peer.guard.phase() == Phase::Rest {
+            // One that is answered at once was a request too.
+            self.peer.guard.request();
+        }
+        let guard = worker.guards.watch(*idle, *header);
+        guard.request();
+        let send = worker.generation().ruleset.timeouts.send;
+        let stream = Stream::new(id, self.mux.clone(), guard, send, &head, end);
+        let answering = Answering::new(stream, self.mux.clone(), self.peer.clone());
+        let stack = self.stack.clone();
+        let mut answer = Box::pin(answer(answering, head, why, stack));
+        if answer.as_mut().poll(cx).is_pending() {
+            tokio::task::spawn_local(answer);
+        }
+    }
+
+    /// Sees to what time has brought.
+    fn look_around(&mut self) {
+        let Peer { guard, worker, .. } = &*self.peer;
+        let now = worker.guards.coarse();
+        if self.mux.with(|shared| shared.is_flooded(now)) {
+            worker.flooded();
+            return self.close(Reason::ENHANCE_YOUR_CALM);
+        }
+        if self.end == End::Open && (worker.draining() || guard.has_rested()) {
+            self.end = End::Announced;
+            self.mux.with(|shared| {
+                shared.outbox.text(|out| {
+                    frame::go_away(out, MAX_WINDOW, Reason::NO_ERROR);
+                    // Its answer comes after all that was under way to the gateway.
+                    frame::ping(out, *b"farewell");
+                });
+            });
+        }
+        self.enter_phase();
+    }
+
+    /// Tells the client which request was the last.
+    fn refuse_more(&mut self) {
+        self.end = End::Last;
+        self.say_last(Reason::NO_ERROR);
+    }
+
+    /// Ends the connection, whatever is under way.
+    fn close(&mut self, reason: Reason) {
+        self.end = End::Closing;
+        self.mux.with(mux::Shared::hang_up);
+        self.say_last(reason);
+    }
+
+    fn say_last(&self, reason: Reason) {
+        self.mux.with(|shared| {
+            let last = shared.last();
+            shared.outbox.text(|out| frame::go_away(out, last, reason));
+        });
+    }
+
+    fn enter_phase(&self) {
         let Peer {
             guard,
             idle,
             header,
             ..
         } = &*self.peer;
-        let phase = match (self.traffic.is_in_head(), self.open.get(), ending) {
+        let in_head = self.reader.is_in_head(&self.inbox.bytes);
+        let answering = self.mux.answering();
+        let phase = match (in_head, answering, self.end) {
             (true, ..) => Phase::Header,
             (_, 1.., _) => Phase::Request,
-            (.., true) => Phase::Linger,
-            (.., false) => Phase::Rest,
+            (.., End::Open) => Phase::Rest,
+            _ => Phase::Linger,
         };
         // Once it is closing it does so by its deadline.
-        let closing = guard.phase() == Phase::Linger && self.open.get() == 0;
+        let closing = guard.phase() == Phase::Linger && answering == 0;
         if guard.phase() != phase && !closing {
             match phase {
                 Phase::Header => guard.enter(phase, *header),
@@ -153,89 +343,66 @@ impl Streams {
             }
         }
     }
-
-    /// What the gateway answers by itself needs no task of its own.
-    fn begin(
-        &self,
-        cx: &mut Context<'_>,
-        request: Request<RecvStream>,
-        respond: SendResponse<Bytes>,
-    ) {
-        self.open.update(|open| open + 1);
-        let open = Open(self.open.clone(), self.peer.clone());
-        let (peer, stack) = (self.peer.clone(), self.stack.clone());
-        let traffic = self.traffic.clone();
-        let mut answering = Box::pin(async move {
-            let _open = open;
-            answer(request, respond, peer, stack, &traffic).await;
-        });
-        if answering.as_mut().poll(cx).is_pending() {
-            tokio::task::spawn_local(answering);
-        }
-    }
 }
 
-/// Counts a stream as over, however it ends.
-struct Open(Rc<Cell<usize>>, Rc<Peer>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.update(|open| open - 1);
-        if self.0.get() == 0 {
-            self.1.guard.wake();
-        }
-    }
+/// Why nothing more is read.
+enum Gone {
+    /// The client does not speak any more.
+    Away,
+    /// It broke a rule.
+    Broken(Fatal),
 }
 
-async fn answer(
-    request: Request<RecvStream>,
-    respond: SendResponse<Bytes>,
+/// A request that is being answered; over, however it ends, when this is dropped.
+struct Answering {
+    stream: Rc<Stream>,
+    mux: Rc<Mux>,
     peer: Rc<Peer>,
-    mut stack: Stack,
-    traffic: &Traffic,
-) {
-    let worker = peer.worker.clone();
-    let generation = worker.generation();
-    let send = generation.ruleset.timeouts.send;
-    let (parts, body) = request.into_parts();
-    let head_only = parts.method == Method::HEAD;
-    let (head, why) = match stream::head(parts, body.is_end_stream()) {
-        Ok(head) => (head, None),
-        Err(why) => (Default::default(), Some(why)),
-    };
-    let guard = worker.guards.watch(peer.idle, peer.header);
-    guard.request();
-    let stream = Stream::new(guard, respond, body, &head);
+}
+
+impl Answering {
+    fn new(stream: Rc<Stream>, mux: Rc<Mux>, peer: Rc<Peer>) -> Answering {
+        mux.answers(1);
+        Answering { stream, mux, peer }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.stream.leave();
+        self.mux.answers(-1);
+        if self.mux.answering() == 0 {
+            self.mux.notify();
+        }
+    }
+}
+
+async fn answer(answering: Answering, head: Head, why: Option<Why>, mut stack: Stack) {
+    let Answering { stream, peer, .. } = &answering;
+    let worker = &peer.worker;
+    let head_only = head.method == Method::HEAD;
     let answer = match why {
-        Some(why) => Some(refuse(why, &peer)),
+        Some(why) => Some(refuse(why, peer)),
         None => {
             let future = stack.call(Fresh {
                 head,
                 source: Source::Stream(stream.clone()),
                 peer: peer.clone(),
-                generation,
+                generation: worker.generation(),
             });
             let mut future = pin!(future);
             let unless_gone = poll_fn(|cx| match future.as_mut().poll(cx) {
                 Poll::Ready(Ok(answer)) => Poll::Ready(Some(answer)),
                 Poll::Pending => stream.poll_gone(cx).map(|()| None),
             });
-            unless_late(&stream, unless_gone).await.flatten()
+            unless_late(stream, unless_gone).await.flatten()
         }
     };
-    let Some(answer) = answer else {
-        return stream.respond(|respond| respond.send_reset(Reason::CANCEL));
-    };
-    let date = worker.date();
-    let manner = reply::Manner {
-        head_only,
-        date: &date,
-        send,
-    };
+    let Some(answer) = answer else { return };
     let own = answer.body.is_own();
-    let sending = reply::send(&stream, traffic, manner, answer);
+    let date = worker.date();
     // Dropping what could not be sent takes the stream back.
-    unless_late(&stream, sending).await;
+    unless_late(stream, reply::send(stream, head_only, &date, answer)).await;
     if own && !stream.body_is_over() {
         // Some clients look at the answer only when they have sent their body.
         let mut drained = 0;

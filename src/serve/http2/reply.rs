@@ -2,77 +2,60 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use h2::{Reason, SendStream};
-use http::header::HeaderMap;
-use http::{Response, StatusCode};
-use http_body::Body;
+use http::{HeaderMap, StatusCode};
+use http_body::{Body, Frame};
 
-use super::stream::Stream;
-use super::traffic::Traffic;
+use super::stream::{Broken, Stream};
 use crate::head::Answer;
+use crate::http2::Reason;
 use crate::serve::record::Recorded;
 
-/// How an answer is sent.
-#[derive(Clone, Copy)]
-pub struct Manner<'a> {
-    /// The request was a HEAD.
-    pub head_only: bool,
-    /// For an answer that has none.
-    pub date: &'a str,
-    /// How long the client may take nothing of it.
-    pub send: Duration,
-}
-
-/// Sends an answer; gives up when the client does.
-pub async fn send(
-    stream: &Stream,
-    traffic: &Traffic,
-    manner: Manner<'_>,
-    answer: Answer<Recorded>,
-) {
+/// Sends an answer, to a HEAD if `head_only`; gives up when the client does.
+pub async fn send(stream: &Rc<Stream>, head_only: bool, date: &str, answer: Answer<Recorded>) {
     let Answer { head, body } = answer;
     let status = match head.status {
         // RFC 8441 section 5.
         StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,
         status => status,
     };
+    let bodiless = head_only || matches!(status.as_u16(), 204 | 304);
     let exact = body.size_hint().exact();
-    let mut fields = head.fields;
-    fields.retain(|name| !of_http1(name));
-    if !fields.contains("date") {
-        fields.add("date", manner.date.as_bytes());
-    }
-    let bodiless = manner.head_only || matches!(status.as_u16(), 204 | 304);
-    let length = exact.filter(|length| !bodiless || (manner.head_only && *length > 0));
-    if let Some(length) = length.filter(|_| !fields.contains("content-length")) {
-        let mut digits = itoa::Buffer::new();
-        fields.add("content-length", digits.format(length).as_bytes());
-    }
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    *response.headers_mut() = HeaderMap::from(fields);
+    let length = exact.filter(|length| !bodiless || (head_only && *length > 0));
     let over = bodiless || body.is_end_stream();
     // On record before the client sees the end.
     let body = (!over).then_some(body);
-    let Ok(out) = stream.respond(|respond| respond.send_response(response, over)) else {
-        return;
-    };
-    traffic.useful();
+    stream.send_head(status, over, |say| {
+        let (mut dated, mut measured) = (false, false);
+        for (name, value) in head.fields.iter() {
+            match name.len() {
+                4 => dated |= name.eq_ignore_ascii_case(b"date"),
+                14 => measured |= name.eq_ignore_ascii_case(b"content-length"),
+                _ if of_http1(name) => continue,
+                _ => {}
+            }
+            say(name, value);
+        }
+        if !dated {
+            say(b"date", date.as_bytes());
+        }
+        if let Some(length) = length.filter(|_| !measured) {
+            let mut digits = itoa::Buffer::new();
+            say(b"content-length", digits.format(length).as_bytes());
+        }
+    });
+    let rest = body.map_or(Rest::Nothing, Rest::Body);
     let mut sending = Sending {
-        out,
-        body,
-        piece: Bytes::new(),
         stream,
-        traffic,
-        send: manner.send,
+        piece: Bytes::new(),
+        rest,
     };
     if poll_fn(|cx| sending.poll(cx)).await.is_err() {
         // The client must not take what it got for a whole answer.
-        sending.out.send_reset(Reason::INTERNAL_ERROR);
+        stream.reset(Reason::INTERNAL_ERROR);
     }
 }
 
@@ -82,76 +65,56 @@ fn of_http1(name: &[u8]) -> bool {
 }
 
 struct Sending<'a> {
-    out: SendStream<Bytes>,
-    body: Option<Recorded>,
-    /// What the client has not taken yet of the last piece.
+    stream: &'a Rc<Stream>,
     piece: Bytes,
-    stream: &'a Stream,
-    traffic: &'a Traffic,
-    send: Duration,
+    rest: Rest,
 }
 
-/// The answer cannot be sent whole.
-struct Broken;
+/// What comes after the piece.
+enum Rest {
+    Body(Recorded),
+    /// An end of its own, and trailers.
+    End(Option<HeaderMap>),
+    Nothing,
+}
 
 impl Sending<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         loop {
-            while !self.piece.is_empty() {
-                ready!(self.poll_send(cx))?;
+            if !self.piece.is_empty() {
+                let last = matches!(self.rest, Rest::Nothing);
+                ready!(self.stream.poll_send(cx, &mut self.piece, last))?;
             }
-            let Some(body) = &mut self.body else {
-                return Poll::Ready(Ok(()));
-            };
-            let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
-                return self.poll_gone(cx);
-            };
-            match frame
-                .transpose()
-                .map_err(|_| Broken)?
-                .map(http_body::Frame::into_data)
-            {
-                Some(Ok(data)) => self.piece = data,
-                Some(Err(frame)) => {
-                    self.body = None;
-                    let trailers = frame.into_trailers().unwrap_or_default();
-                    return Poll::Ready(self.out.send_trailers(trailers).map_err(|_| Broken));
+            match &mut self.rest {
+                Rest::Body(body) => {
+                    let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
+                        // Nothing comes for a while: has the client gone meanwhile?
+                        return self.stream.poll_gone(cx).map(|()| Err(Broken));
+                    };
+                    self.take(frame.transpose().map_err(|_| Broken)?);
                 }
-                None => self.body = None,
-            }
-            if self.body.as_ref().is_some_and(Body::is_end_stream) {
-                self.body = None;
-            }
-            if self.body.is_none() && self.piece.is_empty() {
-                let end = self.out.send_data(Bytes::new(), true);
-                return Poll::Ready(end.map_err(|_| Broken));
+                Rest::End(trailers) => {
+                    ready!(self.stream.poll_sent(cx))?;
+                    self.stream.end(trailers.take());
+                    self.rest = Rest::Nothing;
+                }
+                Rest::Nothing => return self.stream.poll_sent(cx),
             }
         }
     }
 
-    /// Sends as much of the piece as the client has room for.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        self.out.reserve_capacity(self.piece.len());
-        let room = match self.out.capacity() {
-            0 => {
-                let Poll::Ready(room) = self.out.poll_capacity(cx) else {
-                    self.stream.guard().write_waits(self.send);
-                    return self.poll_gone(cx);
-                };
-                room.transpose().ok().flatten().ok_or(Broken)?
-            }
-            room => room,
-        };
-        self.stream.guard().wrote();
-        let part = self.piece.split_to(room.min(self.piece.len()));
-        let end = self.piece.is_empty() && self.body.is_none();
-        self.traffic.useful();
-        let sent = self.out.send_data(part, end);
-        Poll::Ready(sent.map_err(|_| Broken))
-    }
-
-    /// Nothing can be done for a while: has the client gone meanwhile?
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        self.out.poll_reset(cx).map(|_| Err(Broken))
+    fn take(&mut self, frame: Option<Frame<Bytes>>) {
+        match frame.map(Frame::into_data) {
+            Some(Ok(data)) => self.piece = data,
+            Some(Err(frame)) => self.rest = Rest::End(frame.into_trailers().ok()),
+            None => self.rest = Rest::End(None),
+        }
+        if matches!(&self.rest, Rest::Body(body) if body.is_end_stream()) {
+            // The end goes with the last piece, if there is one.
+            self.rest = match self.piece.is_empty() {
+                true => Rest::End(None),
+                false => Rest::Nothing,
+            };
+        }
     }
 }

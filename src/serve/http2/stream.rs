@@ -1,68 +1,128 @@
-//! One request of HTTP/2: its head and body. RFC 9113 section 8.
+//! One request of HTTP/2 and the answer to it, as the rest of the gateway sees them.
 
 use std::cell::RefCell;
-use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
-use bytes::Bytes;
-use h2::RecvStream;
-use h2::ext::Protocol;
-use h2::server::SendResponse;
-use http::header::CONTENT_LENGTH;
-use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode, Uri};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 
-use crate::head::{AnswerHead, Fields, Head};
+use super::mux::{Mux, STREAM_WINDOW, Shared};
+use crate::head::{AnswerHead, Head};
+use crate::http1::Cause;
 use crate::http1::chunked::Piece;
-use crate::http1::{Cause, MAX_FIELDS, MAX_TARGET};
-use crate::serve::answer::Why;
+use crate::http2::{Reason, frame};
 use crate::serve::guard::Guard;
-use crate::serve::request::passes;
 use crate::serve::wire::MAX_DRAIN;
 
 /// See the module.
 pub struct Stream {
+    /// Its number.
+    pub id: u32,
     guard: Rc<Guard>,
-    inner: RefCell<Inner>,
+    mux: Rc<Mux>,
+    /// How long the client may take nothing of an answer.
+    send: Duration,
+    /// To be borrowed after what the streams share, if that is.
+    pub(super) state: RefCell<State>,
 }
 
-struct Inner {
-    respond: SendResponse<Bytes>,
-    body: RecvStream,
-    /// Nothing of the body is left, or none belongs to the request.
-    over: bool,
-    /// What of the body is left, if the client said how long it is.
-    left: Option<u64>,
+/// Where a stream is.
+#[derive(Default)]
+pub struct State {
+    /// Whom to wake when it is somewhere else.
+    waker: Option<Waker>,
+    /// What came of the body and was not taken.
+    pub received: BytesMut,
+    pub trailers: Option<HeaderMap>,
+    /// Nothing more comes.
+    pub ended: bool,
+    /// How much is still to come, if the client said how long the body is.
+    pub expected: Option<u64>,
+    /// Bytes that the client may send, and those that were taken since it was told.
+    pub window: u32,
+    pub taken: u32,
+    /// What comes belongs to no request of HTTP, and not yet to another protocol.
+    apart: bool,
     /// The client waits to be told to go on.
     waits: bool,
+    /// Bytes that the client has room for.
+    pub room: i64,
+    /// Content that waits for room; the last there is.
+    pub piece: Bytes,
+    pub last: bool,
+    /// It is among those whose content could go out.
+    pub queued: bool,
+    /// All of the answer has been sent.
+    pub sent: bool,
+    /// Nothing can be sent and nothing will come.
+    pub closed: bool,
 }
 
+impl State {
+    pub fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn register(&mut self, cx: &Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.waker = Some(cx.waker().clone()),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_read = self.received.is_empty() && self.trailers.is_none();
+        // What is lost was not read.
+        self.apart || (self.ended && is_read && !self.closed)
+    }
+}
+
+/// The answer cannot be sent whole.
+#[derive(Debug)]
+pub struct Broken;
+
 impl Stream {
-    /// The stream of a request with this head.
+    /// The stream of a request with this head, which `ended` says is all of it.
     pub fn new(
+        id: u32,
+        mux: Rc<Mux>,
         guard: Rc<Guard>,
-        respond: SendResponse<Bytes>,
-        body: RecvStream,
+        send: Duration,
         head: &Head,
+        ended: bool,
     ) -> Rc<Stream> {
         let fields = &head.fields;
-        let over = body.is_end_stream() || head.upgrade.is_some();
-        let length = fields.text("content-length");
         let expects = fields.first("expect");
         let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
-        Rc::new(Stream {
+        let length = fields.text("content-length").filter(|_| !ended);
+        let state = State {
+            ended,
+            expected: length.and_then(|text| text.parse().ok()),
+            window: STREAM_WINDOW,
+            apart: head.upgrade.is_some(),
+            waits: waits && !ended,
+            room: mux.with(|shared| shared.first_room()),
+            ..State::default()
+        };
+        let stream = Rc::new(Stream {
+            id,
             guard,
-            inner: RefCell::new(Inner {
-                respond,
-                body,
-                over,
-                left: length.and_then(|text| text.parse().ok()),
-                waits: waits && !over,
-            }),
-        })
+            mux,
+            send,
+            state: RefCell::new(state),
+        });
+        stream.mux.with(|shared| shared.add(stream.clone()));
+        stream
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Shared, &mut State) -> T) -> T {
+        self.mux
+            .with(|shared| change(shared, &mut self.state.borrow_mut()))
     }
 
     /// The request's deadlines.
@@ -72,50 +132,45 @@ impl Stream {
 
     /// See [`Source::poll_body`](crate::serve::source::Source::poll_body).
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
-        let inner = &mut *self.inner.borrow_mut();
-        if std::mem::take(&mut inner.waits) {
-            inner.inform(&AnswerHead {
+        if self.waits() {
+            self.inform(&AnswerHead {
                 status: StatusCode::CONTINUE,
                 ..AnswerHead::default()
             });
+            self.state.borrow_mut().waits = false;
         }
-        loop {
-            if inner.over {
+        self.with(|shared, state| {
+            if state.apart {
                 return Poll::Ready(Ok(Piece::End));
             }
-            let Some(data) = ready!(inner.body.poll_data(cx)) else {
-                let trailers = ready!(inner.body.poll_trailers(cx)).map_err(broken)?;
-                inner.over = true;
-                return Poll::Ready(Ok(trailers.map_or(Piece::End, Piece::Trailers)));
-            };
-            let data = data.map_err(broken)?;
-            // Whoever asks for a piece has no other, so this much more may come.
-            let released = inner.body.flow_control().release_capacity(data.len());
-            released.map_err(broken)?;
-            inner.over = inner.body.is_end_stream();
-            inner.left = inner
-                .left
-                .map(|left| left.saturating_sub(data.len() as u64));
-            if !data.is_empty() {
+            if !state.received.is_empty() {
+                let data = state.received.split().freeze();
+                // Whoever asks for a piece has no other, so this much more may come.
+                shared.takes(self.id, state, data.len() as u32);
+                self.mux.notify();
                 return Poll::Ready(Ok(Piece::Data(data)));
             }
-        }
+            if let Some(trailers) = state.trailers.take() {
+                return Poll::Ready(Ok(Piece::Trailers(trailers)));
+            }
+            if state.closed {
+                return Poll::Ready(Err(Cause::Closed));
+            }
+            if state.ended {
+                return Poll::Ready(Ok(Piece::End));
+            }
+            state.register(cx);
+            Poll::Pending
+        })
     }
 
     /// Reads what is left of an unwanted body, within bounds.
     pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<()> {
-        let inner = &mut *self.inner.borrow_mut();
         // A client that was never told to go on may send its body or not.
-        while !inner.waits && *drained <= MAX_DRAIN {
-            match ready!(inner.body.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    *drained += data.len();
-                    let released = inner.body.flow_control().release_capacity(data.len());
-                    if released.is_err() {
-                        break;
-                    }
-                }
-                Some(Err(_)) | None => break,
+        while !self.waits() && *drained <= MAX_DRAIN {
+            match ready!(self.poll_body(cx)) {
+                Ok(Piece::Data(data)) => *drained += data.len(),
+                Ok(_) | Err(_) => break,
             }
         }
         Poll::Ready(())
@@ -123,136 +178,165 @@ impl Stream {
 
     /// What comes next is another protocol, to the end of the stream.
     pub fn open_tunnel(&self) {
-        let inner = &mut *self.inner.borrow_mut();
-        (inner.over, inner.left) = (inner.body.is_end_stream(), None);
+        self.state.borrow_mut().apart = false;
     }
 
     /// What of the body is left.
     pub fn body_left(&self) -> SizeHint {
-        let inner = self.inner.borrow();
-        match inner.left {
-            _ if inner.over => SizeHint::with_exact(0),
-            Some(left) => SizeHint::with_exact(left),
+        let state = self.state.borrow();
+        let here = state.received.len() as u64;
+        match state.expected {
+            _ if state.is_over() => SizeHint::with_exact(0),
+            _ if state.ended && state.trailers.is_none() && !state.closed => {
+                SizeHint::with_exact(here)
+            }
+            Some(expected) => SizeHint::with_exact(expected.saturating_add(here)),
             None => SizeHint::default(),
         }
     }
 
     /// All of the body has been read.
     pub fn body_is_over(&self) -> bool {
-        self.inner.borrow().over
+        self.state.borrow().is_over()
     }
 
     /// The client waits to be told to send the body.
     pub fn waits(&self) -> bool {
-        self.inner.borrow().waits
+        self.state.borrow().waits
     }
 
     /// Passes on an answer that comes before the final one.
     pub fn inform(&self, head: &AnswerHead) {
-        self.inner.borrow_mut().inform(head);
+        self.send_head(head.status, false, |say| {
+            for (name, value) in head.fields.iter() {
+                say(name, value);
+            }
+        });
     }
 
     /// Ready when the client has taken the request back or the connection has ended.
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner.borrow_mut().respond.poll_reset(cx).map(|_| ())
-    }
-
-    /// What the final answer is sent by.
-    pub fn respond<T>(&self, send: impl FnOnce(&mut SendResponse<Bytes>) -> T) -> T {
-        send(&mut self.inner.borrow_mut().respond)
-    }
-}
-
-impl Inner {
-    fn inform(&mut self, head: &AnswerHead) {
-        let mut response = Response::new(());
-        *response.status_mut() = head.status;
-        *response.headers_mut() = HeaderMap::from(head.fields.clone());
-        // One that cannot be sent shows with the answer.
-        let _ = self.respond.send_informational(response);
-    }
-}
-
-fn broken(error: h2::Error) -> Cause {
-    if error.is_io() {
-        return Cause::Io(error.into_io().unwrap_or_else(|| io::Error::other("")));
-    }
-    Cause::Io(io::Error::other(error))
-}
-
-/// The head of a request, its authority as its `Host`; `bodiless` when nothing follows it.
-pub fn head(parts: Parts, bodiless: bool) -> Result<Head, Why> {
-    let Parts {
-        mut method,
-        uri,
-        headers,
-        extensions,
-        ..
-    } = parts;
-    let protocol = extensions.get::<Protocol>();
-    let upgrade = protocol.map(|protocol| Bytes::copy_from_slice(protocol.as_str().as_bytes()));
-    if let Some(protocol) = &upgrade {
-        if !passes(protocol) {
-            return Err(Why::Bad("it asks for a protocol that is not passed on"));
+        let state = &mut *self.state.borrow_mut();
+        if state.closed {
+            return Poll::Ready(());
         }
-        // What follows is that protocol, and belongs to no request of HTTP.
-        if headers.contains_key(CONTENT_LENGTH) {
-            return Err(Why::Bad("it asks for another protocol and has a length"));
-        }
-        // As HTTP/1.1 asks for it: RFC 8441 section 5.
-        method = Method::GET;
+        state.register(cx);
+        Poll::Pending
     }
-    if headers.len() > MAX_FIELDS {
-        return Err(Why::TooLarge);
-    }
-    let target = uri.path_and_query().map(|target| target.as_str().len());
-    if target.is_some_and(|length| length > MAX_TARGET) {
-        return Err(Why::LongTarget);
-    }
-    let mut fields = Fields::with_capacity(headers.len() + 8);
-    let authority = uri.authority().map(|authority| authority.as_str());
-    if let Some(authority) = authority {
-        fields.add("host", authority.as_bytes());
-    }
-    for (name, value) in &headers {
-        match name.as_str() {
-            "host" if authority.is_some() => {
-                let same = |host: &str| value.as_bytes().eq_ignore_ascii_case(host.as_bytes());
-                if !authority.is_some_and(same) {
-                    return Err(Why::Bad("its authority and its Host field differ"));
-                }
+
+    /// Sends a head with what `fields` says; `end` when nothing comes after it.
+    pub fn send_head(
+        &self,
+        status: StatusCode,
+        end: bool,
+        fields: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])),
+    ) {
+        self.with(|shared, state| {
+            if state.closed {
+                return;
             }
-            // One field, as HTTP/1.1 wants it: RFC 9113 section 8.2.3.
-            "cookie" if fields.contains("cookie") => {}
-            "cookie" => {
-                let all: Vec<&[u8]> = headers.get_all(name).iter().map(|v| v.as_bytes()).collect();
-                fields.add("cookie", &all.join(&b"; "[..]));
-            }
-            name => fields.add(name, value.as_bytes()),
+            let Shared {
+                outbox, encoder, ..
+            } = shared;
+            outbox.text(|out| {
+                frame::headers(out, self.id, end, |block| {
+                    encoder.begin(block);
+                    encoder.status(block, status.as_u16());
+                    fields(&mut |name, value| encoder.field(block, name, value));
+                });
+            });
+            shared.allowance.earn();
+            state.sent = end;
+            shared.settle(self, state);
+        });
+        self.mux.notify();
+    }
+
+    /// Sends a piece of content, `last` when nothing comes after it; ready when it has been taken over.
+    pub fn poll_send(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        piece: &mut Bytes,
+        last: bool,
+    ) -> Poll<Result<(), Broken>> {
+        ready!(self.poll_sent(cx))?;
+        self.with(|shared, state| {
+            state.piece = std::mem::take(piece);
+            state.last = last;
+            shared.offer(self, state);
+        });
+        self.mux.notify();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when no content waits.
+    pub fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let state = &mut *self.state.borrow_mut();
+        if state.closed {
+            return Poll::Ready(Err(Broken));
+        }
+        if state.piece.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        self.guard.write_waits(self.send);
+        state.register(cx);
+        Poll::Pending
+    }
+
+    /// Some content has been taken over.
+    pub(super) fn progressed(&self, state: &mut State) {
+        self.guard.wrote();
+        if state.piece.is_empty() {
+            state.wake();
+        } else {
+            self.guard.write_waits(self.send);
         }
     }
-    let has_content = matches!(method, Method::POST | Method::PUT | Method::PATCH);
-    if has_content && bodiless && !headers.contains_key(CONTENT_LENGTH) {
-        // Servers of HTTP/1.1 want to be told: RFC 9110 section 8.6.
-        fields.add("content-length", b"0");
-    }
-    let uri = match (&method, uri.scheme_str()) {
-        // It has no path, and is refused.
-        (&Method::CONNECT, _) => uri,
-        (_, Some("http" | "https")) => path(uri.path_and_query()),
-        // The library gives none where there is no authority.
-        (_, None) if authority.is_none() => path(uri.path_and_query()),
-        _ => return Err(Why::Bad("the target is not one of HTTP")),
-    };
-    Ok(Head {
-        method,
-        uri,
-        newer: true,
-        upgrade,
-        fields,
-    })
-}
 
-fn path(target: Option<&PathAndQuery>) -> Uri {
-    target.map_or_else(Uri::default, |target| Uri::from(target.clone()))
+    /// Ends an answer all of whose content has been sent, with what comes after it.
+    pub fn end(&self, trailers: Option<HeaderMap>) {
+        self.with(|shared, state| {
+            if state.closed {
+                return;
+            }
+            let Shared {
+                outbox, encoder, ..
+            } = shared;
+            outbox.text(|out| match trailers {
+                Some(trailers) => frame::headers(out, self.id, true, |block| {
+                    encoder.begin(block);
+                    for (name, value) in &trailers {
+                        encoder.field(block, name.as_str().as_bytes(), value.as_bytes());
+                    }
+                }),
+                None => frame::end(out, self.id),
+            });
+            shared.allowance.earn();
+            state.sent = true;
+            shared.settle(self, state);
+        });
+        self.mux.notify();
+    }
+
+    /// Takes back an answer that is not to be taken for a whole one.
+    pub fn reset(&self, reason: Reason) {
+        self.with(|shared, state| {
+            if !(state.closed || (state.sent && state.ended)) {
+                shared.reset(self.id, reason);
+                shared.close(self, state);
+            }
+        });
+        self.mux.notify();
+    }
+
+    /// Nothing more is done for the request.
+    pub fn leave(&self) {
+        let sent = self.state.borrow().sent;
+        // A whole answer needs no more of the request: RFC 9113 section 8.1.
+        self.reset(if sent {
+            Reason::NO_ERROR
+        } else {
+            Reason::CANCEL
+        });
+    }
 }

@@ -1,0 +1,163 @@
+//! What both sides know from the start, RFC 7541 Appendix A, and what they learn, section 2.3.2.
+
+use std::collections::VecDeque;
+
+use super::{ENTRY, Kind};
+
+/// The entries with the indices from 1.
+#[rustfmt::skip]
+const NAMES_AND_VALUES: [(&str, &str); 61] = [
+    (":authority", ""),
+    (":method", "GET"),
+    (":method", "POST"),
+    (":path", "/"),
+    (":path", "/index.html"),
+    (":scheme", "http"),
+    (":scheme", "https"),
+    (":status", "200"),
+    (":status", "204"),
+    (":status", "206"),
+    (":status", "304"),
+    (":status", "400"),
+    (":status", "404"),
+    (":status", "500"),
+    ("accept-charset", ""),
+    ("accept-encoding", "gzip, deflate"),
+    ("accept-language", ""),
+    ("accept-ranges", ""),
+    ("accept", ""),
+    ("access-control-allow-origin", ""),
+    ("age", ""),
+    ("allow", ""),
+    ("authorization", ""),
+    ("cache-control", ""),
+    ("content-disposition", ""),
+    ("content-encoding", ""),
+    ("content-language", ""),
+    ("content-length", ""),
+    ("content-location", ""),
+    ("content-range", ""),
+    ("content-type", ""),
+    ("cookie", ""),
+    ("date", ""),
+    ("etag", ""),
+    ("expect", ""),
+    ("expires", ""),
+    ("from", ""),
+    ("host", ""),
+    ("if-match", ""),
+    ("if-modified-since", ""),
+    ("if-none-match", ""),
+    ("if-range", ""),
+    ("if-unmodified-since", ""),
+    ("last-modified", ""),
+    ("link", ""),
+    ("location", ""),
+    ("max-forwards", ""),
+    ("proxy-authenticate", ""),
+    ("proxy-authorization", ""),
+    ("range", ""),
+    ("referer", ""),
+    ("refresh", ""),
+    ("retry-after", ""),
+    ("server", ""),
+    ("set-cookie", ""),
+    ("strict-transport-security", ""),
+    ("transfer-encoding", ""),
+    ("user-agent", ""),
+    ("vary", ""),
+    ("via", ""),
+    ("www-authenticate", ""),
+];
+
+/// The same, with what each name means.
+pub static STATIC: [(&str, &str, Kind); 61] = {
+    let mut all = [("", "", Kind::Malformed); 61];
+    let mut at = 0;
+    while at < all.len() {
+        let (name, value) = NAMES_AND_VALUES[at];
+        all[at] = (name, value, Kind::of(name.as_bytes()));
+        at += 1;
+    }
+    all
+};
+
+/// A field that was learnt.
+#[derive(Debug)]
+pub struct Entry {
+    /// Name and value, one after the other.
+    text: Box<[u8]>,
+    name: usize,
+    /// What the field is.
+    pub kind: Kind,
+}
+
+impl Entry {
+    /// An entry of its own.
+    pub fn new(kind: Kind, name: &[u8], value: &[u8]) -> Entry {
+        Entry {
+            text: [name, value].concat().into(),
+            name: name.len(),
+            kind,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.text[..self.name]
+    }
+
+    /// Its value.
+    pub fn value(&self) -> &[u8] {
+        &self.text[self.name..]
+    }
+}
+
+/// What one side has taught the other, the newest first.
+#[derive(Debug, Default)]
+pub struct Learnt {
+    entries: VecDeque<Entry>,
+    size: usize,
+    most: usize,
+}
+
+impl Learnt {
+    /// Nothing, with room for so many bytes.
+    pub fn new(most: usize) -> Learnt {
+        Learnt {
+            most,
+            ..Learnt::default()
+        }
+    }
+
+    /// Gives it another size.
+    pub fn resize(&mut self, most: usize) {
+        self.most = most;
+        self.make_room(0);
+    }
+
+    /// The entry that came so many before the newest.
+    pub fn get(&self, before: usize) -> Option<&Entry> {
+        self.entries.get(before)
+    }
+
+    /// Adds one, and forgets the oldest where there is no room; says whether there is for this one.
+    pub fn add(&mut self, entry: Entry) -> bool {
+        let size = entry.text.len() + ENTRY;
+        self.make_room(size);
+        let fits = size <= self.most;
+        if fits {
+            self.size += size;
+            self.entries.push_front(entry);
+        }
+        fits
+    }
+
+    fn make_room(&mut self, size: usize) {
+        while self.size + size > self.most
+            && let Some(oldest) = self.entries.pop_back()
+        {
+            self.size -= oldest.text.len() + ENTRY;
+        }
+    }
+}

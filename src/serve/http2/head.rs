@@ -1,0 +1,293 @@
+//! The head of a request, from its fields: RFC 9113 section 8.3. What is malformed is answered as such, for the
+//! client may be a person's.
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Uri};
+
+use crate::head::{Fields, Head};
+use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET};
+use crate::http2::hpack::{Field, Kind};
+use crate::serve::answer::Why;
+use crate::serve::hop::accepts_trailers;
+use crate::serve::request::passes;
+
+/// Bytes that are made room for at first.
+const USUAL: usize = 512;
+
+/// What a field counts beyond its bytes: RFC 9113 section 6.5.2.
+const FIELD: usize = 32;
+
+/// Bytes of a head, as its receiver counts them.
+#[derive(Debug, Default)]
+struct Size {
+    fields: usize,
+    bytes: usize,
+}
+
+impl Size {
+    /// Adds a field; says whether there is room for it.
+    fn add(&mut self, field: &Field<'_>) -> bool {
+        self.fields += usize::from(!field.name.starts_with(b":"));
+        self.bytes += field.name.len() + field.value.len() + FIELD;
+        self.bytes <= MAX_HEAD
+    }
+}
+
+/// A head of which more may come. Fields are written as lines of HTTP/1.1, which most servers are sent.
+#[derive(Debug, Default)]
+pub struct Draft {
+    size: Size,
+    text: Vec<u8>,
+    fields: Fields,
+    method: Option<Method>,
+    scheme: Option<Scheme>,
+    path: Option<(usize, usize)>,
+    protocol: Option<Bytes>,
+    authority: Option<Bytes>,
+    cookie: Option<Vec<u8>>,
+    length: Option<u64>,
+    regular: bool,
+    wrong: Option<Wrong>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Scheme {
+    OfHttp,
+    Other,
+}
+
+#[derive(Debug)]
+enum Wrong {
+    TooLarge,
+    LongTarget,
+    Bad(&'static str),
+}
+
+impl From<Wrong> for Why {
+    fn from(wrong: Wrong) -> Why {
+        match wrong {
+            Wrong::TooLarge => Why::TooLarge,
+            Wrong::LongTarget => Why::LongTarget,
+            Wrong::Bad(why) => Why::Bad(why),
+        }
+    }
+}
+
+const TWICE: Wrong = Wrong::Bad("a field of which there is one comes twice");
+
+impl Draft {
+    /// Adds a field.
+    pub fn add(&mut self, field: Field<'_>) {
+        if self.wrong.is_some() {
+            return;
+        }
+        if !self.size.add(&field) {
+            self.wrong = Some(Wrong::TooLarge);
+            return;
+        }
+        if let Err(wrong) = self.take(field) {
+            self.wrong = Some(wrong);
+        }
+    }
+
+    fn take(&mut self, field: Field<'_>) -> Result<(), Wrong> {
+        let Field { kind, name, value } = field;
+        match kind {
+            Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path | Kind::Protocol => {
+                if self.regular {
+                    return Err(Wrong::Bad("a pseudo-header field comes after other fields"));
+                }
+            }
+            _ => self.regular = true,
+        }
+        let twice = |known: bool| if known { Err(TWICE) } else { Ok(()) };
+        match kind {
+            Kind::Method => {
+                twice(self.method.is_some())?;
+                let method = Method::from_bytes(value);
+                self.method = Some(method.map_err(|_| Wrong::Bad("its method is not one"))?);
+            }
+            Kind::Scheme => {
+                twice(self.scheme.is_some())?;
+                let of_http = matches!(value, b"http" | b"https");
+                self.scheme = Some(if of_http {
+                    Scheme::OfHttp
+                } else {
+                    Scheme::Other
+                });
+            }
+            Kind::Path => {
+                twice(self.path.is_some())?;
+                if value.len() > MAX_TARGET {
+                    return Err(Wrong::LongTarget);
+                }
+                self.make_room();
+                self.path = Some((self.text.len(), value.len()));
+                self.text.extend_from_slice(value);
+            }
+            Kind::Authority => {
+                twice(self.authority.is_some())?;
+                self.authority = Some(Bytes::copy_from_slice(value));
+                self.line(b"host", value);
+            }
+            Kind::Protocol => {
+                twice(self.protocol.is_some())?;
+                self.protocol = Some(Bytes::copy_from_slice(value));
+            }
+            Kind::Host => match &self.authority {
+                Some(authority) if authority.eq_ignore_ascii_case(value) => {}
+                Some(_) => return Err(Wrong::Bad("its authority and its Host field differ")),
+                // Whether there are two is looked at where those of HTTP/1.1 are.
+                None => self.line(name, value),
+            },
+            Kind::Cookie => match &mut self.cookie {
+                // One field, as HTTP/1.1 wants it: RFC 9113 section 8.2.3.
+                Some(cookie) => {
+                    cookie.extend_from_slice(b"; ");
+                    cookie.extend_from_slice(value);
+                }
+                None => self.cookie = Some(value.to_vec()),
+            },
+            Kind::Length => {
+                twice(self.length.is_some())?;
+                let number = number(value).ok_or(Wrong::Bad("its length is not a number"))?;
+                self.length = Some(number);
+                self.line(name, value);
+            }
+            Kind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
+                return Err(Wrong::Bad("it asks for a coding that HTTP/2 does not have"));
+            }
+            Kind::Te | Kind::Regular => self.line(name, value),
+            Kind::Connection => return Err(Wrong::Bad("it has a field of HTTP/1.1 connections")),
+            Kind::Status | Kind::Malformed => {
+                return Err(Wrong::Bad("it has a field that HTTP/2 does not have"));
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self) {
+        if self.text.is_empty() {
+            self.text.reserve(USUAL);
+            self.fields = Fields::with_capacity(16);
+        }
+    }
+
+    fn line(&mut self, name: &[u8], value: &[u8]) {
+        self.make_room();
+        let start = self.text.len();
+        for part in [name, b": ", value, b"\r\n"] {
+            self.text.extend_from_slice(part);
+        }
+        let value_at = start + name.len() + 2;
+        self.fields.place(name, start, value_at, value.len());
+    }
+
+    /// The head, its authority as its `Host`; `bodiless` when nothing follows it.
+    pub fn finish(mut self, bodiless: bool) -> Result<Head, Why> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong.into());
+        }
+        if self.size.fields > MAX_FIELDS {
+            return Err(Why::TooLarge);
+        }
+        let Some(mut method) = self.method.take() else {
+            return Err(Why::Bad("it has no method"));
+        };
+        if let Some(cookie) = self.cookie.take() {
+            self.line(b"cookie", &cookie);
+        }
+        if bodiless && self.length.is_some_and(|length| length > 0) {
+            return Err(Why::Bad("its body is not as long as it says"));
+        }
+        let has_content = matches!(method, Method::POST | Method::PUT | Method::PATCH);
+        if has_content && bodiless && self.length.is_none() {
+            // Servers of HTTP/1.1 want to be told: RFC 9110 section 8.6.
+            self.line(b"content-length", b"0");
+        }
+        let upgrade = self.protocol.take();
+        if let Some(protocol) = &upgrade {
+            if method != Method::CONNECT {
+                return Err(Why::Bad("it names a protocol and does not connect"));
+            }
+            if !passes(protocol) {
+                return Err(Why::Bad("it asks for a protocol that is not passed on"));
+            }
+            // What follows is that protocol, and belongs to no request of HTTP.
+            if self.length.is_some() {
+                return Err(Why::Bad("it asks for another protocol and has a length"));
+            }
+            // As HTTP/1.1 asks for it: RFC 8441 section 5.
+            method = Method::GET;
+        }
+        let text = Bytes::from(self.text);
+        let target = match (&method, &self.scheme, self.path) {
+            // It has no path, and is refused.
+            (&Method::CONNECT, None, None) => self.authority.unwrap_or_default(),
+            (&Method::CONNECT, ..) | (_, Some(Scheme::Other), _) => {
+                return Err(Why::Bad("the target is not one of HTTP"));
+            }
+            (_, Some(Scheme::OfHttp), Some((start, length))) => text.slice(start..start + length),
+            _ => return Err(Why::Bad("it has no scheme or no path")),
+        };
+        let of_path = target.starts_with(b"/") || (method == Method::OPTIONS && target == "*");
+        // A fragment would be cut off, and no two servers agree on what is left: CVE-2023-45539.
+        if (method != Method::CONNECT && !of_path) || target.contains(&b'#') {
+            return Err(Why::Bad("its target is not one"));
+        }
+        let uri = Uri::from_maybe_shared(target);
+        self.fields.settle(text);
+        Ok(Head {
+            method,
+            uri: uri.map_err(|_| Why::Bad("its target is not one"))?,
+            newer: true,
+            upgrade,
+            fields: self.fields,
+        })
+    }
+}
+
+/// Digits and nothing else: RFC 9110 section 8.6.
+fn number(value: &[u8]) -> Option<u64> {
+    let digits = value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
+    text.parse().ok()
+}
+
+/// Fields after a body, of which more may come.
+#[derive(Debug, Default)]
+pub struct Trailers {
+    size: Size,
+    map: HeaderMap,
+    wrong: bool,
+}
+
+impl Trailers {
+    /// Adds a field.
+    pub fn add(&mut self, field: Field<'_>) {
+        let Field { kind, name, value } = field;
+        let fits = self.size.add(&field) && self.size.fields <= MAX_FIELDS;
+        // Those that are not to stand in trailers are left out where they are passed on.
+        let sound = match kind {
+            Kind::Host | Kind::Cookie | Kind::Length | Kind::Regular => true,
+            Kind::Te => accepts_trailers(value),
+            _ => false,
+        };
+        self.wrong |= !fits || !sound;
+        if self.wrong {
+            return;
+        }
+        match (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+            (Ok(name), Ok(value)) => {
+                self.map.append(name, value);
+            }
+            _ => self.wrong = true,
+        }
+    }
+
+    /// All of them, unless they are malformed or too large.
+    pub fn finish(self) -> Option<HeaderMap> {
+        (!self.wrong).then_some(self.map)
+    }
+}

@@ -53,6 +53,7 @@ pub async fn serve(client: Client, begun: BytesMut, peer: Rc<Peer>, stack: Stack
         reader: Reader::new(MAX_HEAD),
         decoder: Decoder::default(),
         end: End::Open,
+        last: MAX_WINDOW,
         others_first: true,
         peer,
         stack,
@@ -68,6 +69,8 @@ struct Connection {
     reader: Reader,
     decoder: Decoder,
     end: End,
+    /// The last stream that the client was told of.
+    last: u32,
     /// The worker's other connections go first before anything is sent.
     others_first: bool,
     peer: Rc<Peer>,
@@ -233,11 +236,8 @@ impl Connection {
         if id <= last || id.is_multiple_of(2) {
             return self.mux.with(|shared| shared.stray(id));
         }
-        if self.end == End::Last {
-            return Ok(());
-        }
         self.mux.with(|shared| shared.opens(id));
-        if self.mux.answering() >= MAX_STREAMS {
+        if self.end == End::Last || self.mux.answering() >= MAX_STREAMS {
             self.mux.with(|shared| {
                 shared.allowance.spend();
                 shared.reset(id, Reason::REFUSED_STREAM);
@@ -310,9 +310,11 @@ impl Connection {
         self.say_last(reason);
     }
 
-    fn say_last(&self, reason: Reason) {
+    fn say_last(&mut self, reason: Reason) {
         self.mux.with(|shared| {
-            let last = shared.last();
+            // It never becomes more: RFC 9113 section 6.8.
+            self.last = self.last.min(shared.last());
+            let last = self.last;
             shared.outbox.text(|out| frame::go_away(out, last, reason));
         });
     }

@@ -25,7 +25,7 @@ const FULL: usize = 16 * 1024;
 /// Most room that is kept when nothing waits.
 const KEPT: usize = 4096;
 
-/// Bytes to be written. Who adds to it waits until it is empty, so that it stays short.
+/// Bytes to be written. Who adds to it waits until it is short.
 #[derive(Debug, Default)]
 pub struct Outbox {
     /// Comes before the queue.
@@ -55,6 +55,7 @@ impl Outbox {
     /// Adds what `write` appends.
     pub fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.queue.is_empty() {
+            self.make_room();
             write(&mut self.buffer);
         } else {
             let mut text = Vec::new();
@@ -66,9 +67,18 @@ impl Outbox {
     /// Adds bytes as they are.
     pub fn push(&mut self, bytes: Bytes) {
         if self.queue.is_empty() && bytes.len() <= SMALL {
+            self.make_room();
             self.buffer.extend_from_slice(&bytes);
         } else if !bytes.is_empty() {
             self.queue.push_back(bytes);
+        }
+    }
+
+    /// Forgets what has been written, for a slow reader may never have taken all at once.
+    fn make_room(&mut self) {
+        if self.written > self.buffer.len() / 2 {
+            self.buffer.drain(..self.written);
+            self.written = 0;
         }
     }
 
@@ -205,6 +215,20 @@ mod tests {
                 assert_eq!(to.1, whole, "{step} at once, round {round}");
                 to.1.clear();
             }
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_forgotten_though_something_always_waits() {
+        let mut outbox = Outbox::default();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut to = Slow(1000, Vec::new());
+        outbox.push(Bytes::from(vec![b'x'; 1500]));
+        for _ in 0..1000 {
+            outbox.push(Bytes::from(vec![b'x'; 1000]));
+            assert!(outbox.poll_write(&mut cx, &mut to).is_ready());
+            assert_eq!(outbox.len(), 1500);
+            assert!(outbox.buffer.len() < 8000, "{}", outbox.buffer.len());
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::frame::{HEAD, flag, kind};
 use super::{Fatal, MAX_FRAME, Reason};
+use crate::http1::MAX_HEAD;
 
-/// What a client begins with.
+/// What a client begins with: RFC 9113 section 3.4.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A frame, or what became whole with it.
@@ -72,16 +73,16 @@ impl Settings<'_> {
 }
 
 /// Where a reader is.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reader {
     stage: Stage,
     /// The block that is under way.
     block: Vec<u8>,
-    most: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
+    #[default]
     Preface,
     /// The first frame is one of settings.
     First,
@@ -94,15 +95,6 @@ enum Stage {
 }
 
 impl Reader {
-    /// At the beginning of a connection whose blocks of fields have `most` bytes each.
-    pub fn new(most: usize) -> Reader {
-        Reader {
-            stage: Stage::Preface,
-            block: Vec::new(),
-            most,
-        }
-    }
-
     /// The beginning of a request is there and its end is not; `left` is what was not read of the input.
     pub fn is_in_head(&self, left: &[u8]) -> bool {
         let begun = matches!(left.get(3), Some(&(kind::HEADERS | kind::CONTINUATION)));
@@ -217,7 +209,7 @@ impl Reader {
 
     /// Adds to the block under way.
     fn gather(&mut self, piece: &[u8], whole: bool) -> Result<Frame<'_>, Fatal> {
-        if self.block.len() + piece.len() > self.most {
+        if self.block.len() + piece.len() > MAX_HEAD {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM));
         }
         self.block.extend_from_slice(piece);

@@ -8,6 +8,7 @@ use http::{Method, Uri};
 use super::hop;
 use crate::head::{Fields, Head};
 use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, ends_in_crlf, fields};
+use crate::http2::reader::PREFACE;
 
 /// A request that begins.
 pub struct Request {
@@ -54,9 +55,6 @@ impl From<Malformed> for Bad {
         Bad::Malformed(malformed.0)
     }
 }
-
-/// What a client of HTTP/2 begins with: RFC 9113 section 3.4.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Takes a head off the front of `input`, when all of it is there.
 pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {

@@ -46,6 +46,30 @@ fn rapid_reset() {
     assert!(reached < 3_000, "{reached} requests reached the server");
 }
 
+/// The same with a byte of a body in each.
+#[test]
+fn rapid_reset_with_bodies() {
+    let upstream = Upstream::plain();
+    let gateway = gateway(&upstream);
+    let mut raw = Raw::connect(gateway.address, &[]);
+    let head = get("/", &[]);
+    let taken_back = |n: u32| {
+        let id = 2 * n + 1;
+        let request = frame(HEADERS, END_HEADERS, id, &head);
+        let body = frame(DATA, END_STREAM, id, b"a");
+        let reset = frame(RST_STREAM, 0, id, &8_u32.to_be_bytes());
+        [request, body, reset].concat()
+    };
+    let _ = (0..1000).all(|batch| {
+        let many = 100 * batch..100 * batch + 100;
+        raw.flood(&many.flat_map(taken_back).collect::<Vec<_>>(), 1)
+    });
+    ended(&gateway, raw, &[ENHANCE_YOUR_CALM]);
+    says(&gateway.app.metrics(), &["tollgate_http2_floods_total 1"]);
+    let reached = upstream.drain().len();
+    assert!(reached < 3_000, "{reached} requests reached the server");
+}
+
 /// CVE-2025-8671: a client that makes the gateway reset its own streams is bounded as one that resets them.
 #[test]
 fn made_you_reset() {

@@ -451,15 +451,81 @@ fn a_client_that_ignores_its_window() {
     let mut sender = raw.stream.try_clone().unwrap();
     let flood = std::thread::spawn(move || {
         use std::io::Write;
-        // More than all buffers on the way to the server; that it is cut off is what it is for.
+        // More than all buffers on the way to the server.
         let piece = frame(DATA, 0, 1, &[b'x'; 16_384]);
         while sender.write_all(&piece).is_ok() {}
     });
     let reset = raw.next(RST_STREAM).unwrap();
     assert_eq!(code(&reset), FLOW_CONTROL_ERROR);
-    // Nor does it get to send on for ever.
-    assert_eq!(code(&raw.next(GOAWAY).unwrap()), 11);
     gate.open();
-    drop(raw);
+    raw.stream.shutdown(std::net::Shutdown::Both).unwrap();
     flood.join().unwrap();
+}
+
+/// Sections 5.4.2 and 8.1: what came of a request that is taken back is not taken for all of it.
+#[test]
+fn a_request_that_is_taken_back_is_not_whole() {
+    let (gateway, _gate, upstream) = gateway();
+    let content = vec![b'x'; 16_384];
+    let trailers = block(&[("x-a", "b")]);
+    let length = (8 * content.len()).to_string();
+    for more in [&[][..], &[("content-length", &*length)]] {
+        for last in [
+            frame(HEADERS, 5, 1, &trailers),
+            frame(DATA, END_STREAM, 1, &[]),
+        ] {
+            let mut raw = Raw::connect(gateway.address, &[]);
+            let mut all = frame(HEADERS, END_HEADERS, 1, &post(more));
+            (0..8).for_each(|_| all.extend(frame(DATA, 0, 1, &content)));
+            all.extend(last);
+            all.extend(frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]));
+            all.extend(frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])));
+            raw.send(&all);
+            assert_eq!(raw.next(HEADERS).unwrap().stream, 3);
+        }
+    }
+    for seen in upstream.drain() {
+        let whole = seen.start.starts_with("GET") || seen.body.len() == 8 * content.len();
+        assert!(whole, "{} with {} bytes", seen.start, seen.body.len());
+    }
+}
+
+/// Section 5.2.1: the connection's window comes back from bodies that nobody wanted.
+#[test]
+fn unread_bodies_cost_no_window() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        while let Ok(head) = crate::common::read_head(&mut served.reader) {
+            if head.field("expect").is_some() {
+                // And the body is never asked for.
+                return served.send(crate::common::status(401));
+            }
+            let mut whole = head;
+            crate::common::read_body(&mut served.reader, &mut whole).unwrap();
+            served.send(ok(&whole.body.len().to_string()));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
+    let mut raw = Raw::connect(gateway.address, &[]);
+    let content = vec![b'x'; 16_384];
+    let expecting = [("expect", "100-continue"), ("content-length", "196608")];
+    let mut id = 1;
+    for _ in 0..20 {
+        let mut all = frame(HEADERS, END_HEADERS, id, &post(&expecting));
+        (0..11).for_each(|_| all.extend(frame(DATA, 0, id, &content)));
+        all.extend(frame(DATA, END_STREAM, id, &content));
+        raw.send(&all);
+        let answer = raw.next(HEADERS).unwrap();
+        assert_eq!(answer.stream, id);
+        id += 2;
+    }
+    raw.send(&frame(HEADERS, END_HEADERS, id, &post(&[])));
+    (0..11).for_each(|_| raw.send(&frame(DATA, 0, id, &content)));
+    raw.send(&frame(DATA, END_STREAM, id, &content));
+    let piece = raw.next(DATA).unwrap();
+    let piece = if piece.stream == id {
+        piece
+    } else {
+        raw.next(DATA).unwrap()
+    };
+    assert_eq!((piece.stream, &piece.payload[..]), (id, &b"196608"[..]));
 }

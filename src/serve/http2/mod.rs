@@ -3,7 +3,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `mux` | what the streams share: windows, the way out |
+//! | `shared` | what the streams share: windows, the way out |
+//! | `mux` | how the tasks of a connection get at it, and wake each other |
 //! | `stream` | a request and its answer, as the layers see them |
 //! | `head` | a request's head, from its fields |
 //! | `reply` | an answer on its way |
@@ -13,6 +14,7 @@ mod allowance;
 mod head;
 mod mux;
 mod reply;
+mod shared;
 mod stream;
 
 use std::future::{Future, poll_fn};
@@ -33,13 +35,13 @@ use super::peer::Peer;
 use super::record::Fresh;
 use super::source::Source;
 use crate::head::Head;
-use crate::http1::MAX_HEAD;
 use crate::http1::inbox::Inbox;
 use crate::http2::hpack::Decoder;
 use crate::http2::reader::{Frame, Reader};
 use crate::http2::{Fatal, MAX_WINDOW, Reason, frame};
 use head::{Draft, Trailers};
-use mux::{MAX_STREAMS, Mux};
+use mux::Mux;
+use shared::{MAX_STREAMS, Shared};
 
 pub use stream::Stream;
 
@@ -50,7 +52,7 @@ pub async fn serve(client: Client, begun: BytesMut, peer: Rc<Peer>, stack: Stack
     let mut connection = Connection {
         client,
         inbox: Inbox::default(),
-        reader: Reader::new(MAX_HEAD),
+        reader: Reader::default(),
         decoder: Decoder::default(),
         end: End::Open,
         last: MAX_WINDOW,
@@ -93,7 +95,7 @@ enum End {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.mux.with(mux::Shared::hang_up);
+        self.mux.with(Shared::hang_up);
     }
 }
 
@@ -171,7 +173,7 @@ impl Connection {
     fn frames(&mut self, cx: &mut Context<'_>, input: &[u8]) -> Result<usize, Fatal> {
         let mut done = 0;
         // It is put back unless the connection is over.
-        let mut reader = std::mem::replace(&mut self.reader, Reader::new(MAX_HEAD));
+        let mut reader = std::mem::take(&mut self.reader);
         while let Some((length, frame)) = reader.next(&input[done..])? {
             done += length;
             self.frame(cx, frame)?;
@@ -237,7 +239,9 @@ impl Connection {
             return self.mux.with(|shared| shared.stray(id));
         }
         self.mux.with(|shared| shared.opens(id));
-        if self.end == End::Last || self.mux.answering() >= MAX_STREAMS {
+        // Tasks of streams that are over may still have to see it.
+        let full = self.mux.with(|shared| shared.has_most());
+        if self.end == End::Last || full || self.mux.answering() >= 2 * MAX_STREAMS {
             self.mux.with(|shared| {
                 shared.allowance.spend();
                 shared.reset(id, Reason::REFUSED_STREAM);
@@ -260,7 +264,7 @@ impl Connection {
             header,
             ..
         } = &*self.peer;
-        if self.peer.guard.phase() == Phase::Rest {
+        if self.peer.guard.phase() != Phase::Linger {
             // One that is answered at once was a request too.
             self.peer.guard.request();
         }
@@ -268,7 +272,7 @@ impl Connection {
         guard.request();
         let send = worker.generation().ruleset.timeouts.send;
         let stream = Stream::new(id, self.mux.clone(), guard, send, &head, end);
-        let answering = Answering::new(stream, self.mux.clone(), self.peer.clone());
+        let answering = Answering::new(stream, self.peer.clone());
         let stack = self.stack.clone();
         let mut answer = Box::pin(answer(answering, head, why, stack));
         if answer.as_mut().poll(cx).is_pending() {
@@ -306,7 +310,7 @@ impl Connection {
     /// Ends the connection, whatever is under way.
     fn close(&mut self, reason: Reason) {
         self.end = End::Closing;
-        self.mux.with(mux::Shared::hang_up);
+        self.mux.with(Shared::hang_up);
         self.say_last(reason);
     }
 
@@ -326,7 +330,9 @@ impl Connection {
             header,
             ..
         } = &*self.peer;
-        let in_head = self.reader.is_in_head(&self.inbox.bytes);
+        // What is not read because the client does not read is not late.
+        let reads = !self.mux.with(|shared| shared.is_overfull());
+        let in_head = reads && self.reader.is_in_head(&self.inbox.bytes);
         let answering = self.mux.answering();
         let phase = match (in_head, answering, self.end) {
             (true, ..) => Phase::Header,
@@ -358,23 +364,23 @@ enum Gone {
 /// A request that is being answered; over, however it ends, when this is dropped.
 struct Answering {
     stream: Rc<Stream>,
-    mux: Rc<Mux>,
     peer: Rc<Peer>,
 }
 
 impl Answering {
-    fn new(stream: Rc<Stream>, mux: Rc<Mux>, peer: Rc<Peer>) -> Answering {
-        mux.answers(1);
-        Answering { stream, mux, peer }
+    fn new(stream: Rc<Stream>, peer: Rc<Peer>) -> Answering {
+        stream.mux.answers(1);
+        Answering { stream, peer }
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
         self.stream.leave();
-        self.mux.answers(-1);
-        if self.mux.answering() == 0 {
-            self.mux.notify();
+        let mux = &self.stream.mux;
+        mux.answers(-1);
+        if mux.answering() == 0 {
+            mux.notify();
         }
     }
 }
@@ -393,9 +399,10 @@ async fn answer(answering: Answering, head: Head, why: Option<Why>, mut stack: S
                 generation: worker.generation(),
             });
             let mut future = pin!(future);
-            let unless_gone = poll_fn(|cx| match future.as_mut().poll(cx) {
-                Poll::Ready(Ok(answer)) => Poll::Ready(Some(answer)),
-                Poll::Pending => stream.poll_gone(cx).map(|()| None),
+            // Asked first, for what came of a request that was taken back is lost.
+            let unless_gone = poll_fn(|cx| match stream.poll_gone(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
             });
             unless_late(stream, unless_gone).await.flatten()
         }

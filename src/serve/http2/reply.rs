@@ -80,6 +80,10 @@ enum Rest {
 
 impl Sending<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        // Before the body is asked, which may still send what came of the request.
+        if self.stream.poll_gone(cx).is_ready() {
+            return Poll::Ready(Err(Broken));
+        }
         loop {
             if !self.piece.is_empty() {
                 let last = matches!(self.rest, Rest::Nothing);
@@ -87,10 +91,7 @@ impl Sending<'_> {
             }
             match &mut self.rest {
                 Rest::Body(body) => {
-                    let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
-                        // Nothing comes for a while: has the client gone meanwhile?
-                        return self.stream.poll_gone(cx).map(|()| Err(Broken));
-                    };
+                    let frame = ready!(Pin::new(body).poll_frame(cx));
                     self.take(frame.transpose().map_err(|_| Broken)?);
                 }
                 Rest::End(trailers) => {

@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 
-use super::mux::{Mux, STREAM_WINDOW, Shared};
+use super::mux::Mux;
+use super::shared::{STREAM_WINDOW, Shared};
 use crate::head::{AnswerHead, Head};
 use crate::http1::Cause;
 use crate::http1::chunked::Piece;
@@ -17,12 +18,15 @@ use crate::http2::{Reason, frame};
 use crate::serve::guard::Guard;
 use crate::serve::wire::MAX_DRAIN;
 
+/// Most bytes of a body that are handed on at once.
+const PIECE: usize = 64 * 1024;
+
 /// See the module.
 pub struct Stream {
     /// Its number.
     pub id: u32,
     guard: Rc<Guard>,
-    mux: Rc<Mux>,
+    pub(super) mux: Rc<Mux>,
     /// How long the client may take nothing of an answer.
     send: Duration,
     /// To be borrowed after what the streams share, if that is.
@@ -62,6 +66,15 @@ pub struct State {
 }
 
 impl State {
+    /// What came and was not taken is lost, and is not to be taken for the whole.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.piece.clear();
+        self.received = BytesMut::new();
+        self.trailers = None;
+        self.wake();
+    }
+
     pub fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -144,17 +157,20 @@ impl Stream {
                 return Poll::Ready(Ok(Piece::End));
             }
             if !state.received.is_empty() {
-                let data = state.received.split().freeze();
+                let length = state.received.len().min(PIECE);
+                let data = state.received.split_to(length).freeze();
                 // Whoever asks for a piece has no other, so this much more may come.
-                shared.takes(self.id, state, data.len() as u32);
-                self.mux.notify();
+                shared.takes(self.id, state, length as u32);
+                if shared.has_output() {
+                    self.mux.notify();
+                }
                 return Poll::Ready(Ok(Piece::Data(data)));
-            }
-            if let Some(trailers) = state.trailers.take() {
-                return Poll::Ready(Ok(Piece::Trailers(trailers)));
             }
             if state.closed {
                 return Poll::Ready(Err(Cause::Closed));
+            }
+            if let Some(trailers) = state.trailers.take() {
+                return Poll::Ready(Ok(Piece::Trailers(trailers)));
             }
             if state.ended {
                 return Poll::Ready(Ok(Piece::End));
@@ -187,9 +203,8 @@ impl Stream {
         let here = state.received.len() as u64;
         match state.expected {
             _ if state.is_over() => SizeHint::with_exact(0),
-            _ if state.ended && state.trailers.is_none() && !state.closed => {
-                SizeHint::with_exact(here)
-            }
+            _ if state.closed => SizeHint::default(),
+            _ if state.ended && state.trailers.is_none() => SizeHint::with_exact(here),
             Some(expected) => SizeHint::with_exact(expected.saturating_add(here)),
             None => SizeHint::default(),
         }
@@ -205,8 +220,13 @@ impl Stream {
         self.state.borrow().waits
     }
 
-    /// Passes on an answer that comes before the final one.
+    /// Passes on an answer that comes before the final one; one that the client can do without only while it
+    /// reads.
     pub fn inform(&self, head: &AnswerHead) {
+        let overfull = self.mux.with(|shared| shared.is_overfull());
+        if overfull && head.status != StatusCode::CONTINUE {
+            return;
+        }
         self.send_head(head.status, false, |say| {
             for (name, value) in head.fields.iter() {
                 say(name, value);
@@ -318,13 +338,16 @@ impl Stream {
         self.mux.notify();
     }
 
-    /// Takes back an answer that is not to be taken for a whole one.
+    /// Ends it. Where one side has not said all, an answer is not to be taken for a whole one.
     pub fn reset(&self, reason: Reason) {
         self.with(|shared, state| {
-            if !(state.closed || (state.sent && state.ended)) {
-                shared.reset(self.id, reason);
-                shared.close(self, state);
+            if state.closed {
+                return;
             }
+            if !(state.sent && state.ended) {
+                shared.reset(self.id, reason);
+            }
+            shared.close(self, state);
         });
         self.mux.notify();
     }

@@ -1,0 +1,417 @@
+//! What the streams of one connection share: windows, the table of those that are open, and the way out.
+//! RFC 9113 sections 5 and 6.9.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use http::HeaderMap;
+
+use super::allowance::Allowance;
+use super::stream::{State, Stream};
+use crate::clock::Nanos;
+use crate::http1::{MAX_HEAD, Outbox};
+use crate::http2::frame::{self, flag, kind, setting};
+use crate::http2::hpack::Encoder;
+use crate::http2::reader::Settings;
+use crate::http2::{FIRST_WINDOW, Fatal, MAX_FRAME, MAX_WINDOW, Reason};
+
+/// Requests under way on one connection.
+pub const MAX_STREAMS: usize = 128;
+
+/// Bytes of one request's body, and of all of a connection's, that a client may send before somebody
+/// asks for them.
+pub const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// Streams that the gateway has reset and that are kept to recognise what is still under way on them.
+const KEPT_RESETS: usize = MAX_STREAMS;
+
+/// Bytes of a piece of a body that make up for a frame which asks for nothing.
+const SUBSTANTIAL: usize = 1024;
+
+/// Bytes that wait for the client: with so many no content is added, and with so many nothing is read.
+const FULL: usize = 64 * 1024;
+const OVERFULL: usize = 2 * FULL;
+
+/// See the module.
+pub struct Shared {
+    /// What is to be sent.
+    pub outbox: Outbox,
+    /// How fields are said.
+    pub encoder: Encoder,
+    /// What may come that asks for nothing.
+    pub allowance: Allowance,
+    /// Those that are open, by number.
+    open: Vec<Rc<Stream>>,
+    /// Those with content that could go out, the next one first.
+    ready: VecDeque<Rc<Stream>>,
+    /// The last stream that the client has opened.
+    last: u32,
+    resets: VecDeque<u32>,
+    /// Bytes that may be sent, and with how many a stream begins.
+    room: i64,
+    first_room: i64,
+    /// Bytes that the client may send, and those that were taken since it was told.
+    window: u32,
+    taken: u32,
+}
+
+impl Default for Shared {
+    /// At the beginning of a connection: what the gateway wants is the first to be sent.
+    fn default() -> Shared {
+        let mut outbox = Outbox::default();
+        outbox.text(|out| {
+            let wanted = [
+                (setting::MAX_CONCURRENT_STREAMS, MAX_STREAMS as u32),
+                (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+                (setting::MAX_HEADER_LIST_SIZE, MAX_HEAD as u32),
+                (setting::ENABLE_CONNECT_PROTOCOL, 1),
+            ];
+            frame::settings(out, &wanted);
+            frame::window_update(out, 0, CONNECTION_WINDOW - FIRST_WINDOW);
+        });
+        Shared {
+            outbox,
+            encoder: Encoder::default(),
+            allowance: Allowance::default(),
+            open: Vec::new(),
+            ready: VecDeque::new(),
+            last: 0,
+            resets: VecDeque::new(),
+            room: FIRST_WINDOW.into(),
+            first_room: FIRST_WINDOW.into(),
+            window: CONNECTION_WINDOW,
+            taken: 0,
+        }
+    }
+}
+
+impl Shared {
+    /// Something is to be sent.
+    pub fn has_output(&self) -> bool {
+        !self.outbox.is_empty() || (!self.ready.is_empty() && self.room > 0)
+    }
+
+    /// So much is to be sent that nothing more should be read.
+    pub fn is_overfull(&self) -> bool {
+        self.outbox.len() >= OVERFULL
+    }
+
+    /// The last stream that the client has opened.
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// The client has opened a stream, whatever comes of it.
+    pub fn opens(&mut self, id: u32) {
+        self.last = id;
+    }
+
+    /// As many streams are open as may be.
+    pub fn has_most(&self) -> bool {
+        self.open.len() >= MAX_STREAMS
+    }
+
+    /// Adds the stream of a request.
+    pub fn add(&mut self, stream: Rc<Stream>) {
+        self.open.push(stream);
+    }
+
+    /// With how many bytes a stream begins that may be sent.
+    pub fn first_room(&self) -> i64 {
+        self.first_room
+    }
+
+    fn at(&self, id: u32) -> Result<usize, usize> {
+        // Most frames are about the newest.
+        match self.open.last() {
+            Some(newest) if newest.id == id => Ok(self.open.len() - 1),
+            _ => self.open.binary_search_by_key(&id, |stream| stream.id),
+        }
+    }
+
+    /// The stream of this number, while it is open.
+    pub fn find(&self, id: u32) -> Option<Rc<Stream>> {
+        self.at(id).ok().map(|at| self.open[at].clone())
+    }
+
+    /// Forgets a stream that is over for both sides.
+    pub fn forget(&mut self, id: u32) {
+        if let Ok(at) = self.at(id) {
+            self.open.remove(at);
+        }
+        if !self.ready.is_empty() {
+            self.ready.retain(|stream| stream.id != id);
+        }
+    }
+
+    /// Tells the client that a stream ends here.
+    pub fn reset(&mut self, id: u32, reason: Reason) {
+        self.outbox.text(|out| frame::reset(out, id, reason));
+        if self.resets.len() == KEPT_RESETS {
+            self.resets.pop_front();
+        }
+        self.resets.push_back(id);
+    }
+
+    /// Ends a stream on which the client has broken a rule.
+    pub fn fail(&mut self, stream: &Stream, state: &mut State, reason: Reason) {
+        self.allowance.spend();
+        self.reset(stream.id, reason);
+        self.close(stream, state);
+    }
+
+    /// Ends a stream for both sides: nothing of it can be sent or will come, and what came is lost.
+    pub fn close(&mut self, stream: &Stream, state: &mut State) {
+        self.gives_back(state.received.len() as u32);
+        state.close();
+        self.forget(stream.id);
+    }
+
+    /// Ends all streams: the client hears and says nothing more.
+    pub fn hang_up(&mut self) {
+        self.ready.clear();
+        for stream in std::mem::take(&mut self.open) {
+            stream.state.borrow_mut().close();
+        }
+    }
+
+    /// A piece of a body came.
+    pub fn data(&mut self, id: u32, data: &[u8], weight: u32, end: bool) -> Result<(), Fatal> {
+        let window = self.window.checked_sub(weight);
+        self.window = window.ok_or(Fatal(Reason::FLOW_CONTROL_ERROR))?;
+        let Some(stream) = self.find(id) else {
+            self.gives_back(weight);
+            if data.is_empty() {
+                self.allowance.spend();
+            }
+            return self.stray(id);
+        };
+        let state = &mut *stream.state.borrow_mut();
+        match data.len() {
+            0 if !end => self.allowance.spend(),
+            SUBSTANTIAL.. => self.allowance.earn(),
+            _ => {}
+        }
+        let window = state.window.checked_sub(weight);
+        let left = match state.expected {
+            None => Some(None),
+            Some(expected) => expected
+                .checked_sub(data.len() as u64)
+                .filter(|left| !end || *left == 0)
+                .map(Some),
+        };
+        let wrong = match (window, left) {
+            _ if state.ended => Some(Reason::STREAM_CLOSED),
+            (None, _) => Some(Reason::FLOW_CONTROL_ERROR),
+            (_, None) => Some(Reason::PROTOCOL_ERROR),
+            _ => None,
+        };
+        if let Some(reason) = wrong {
+            self.gives_back(weight);
+            self.fail(&stream, state, reason);
+            return Ok(());
+        }
+        state.window = window.unwrap_or_default();
+        state.expected = left.flatten();
+        state.received.extend_from_slice(data);
+        state.ended = end;
+        self.takes(id, state, weight - data.len() as u32);
+        state.wake();
+        self.settle(&stream, state);
+        Ok(())
+    }
+
+    /// Trailers came, which end the client's side of a stream.
+    pub fn trailers(&mut self, stream: &Stream, trailers: Option<HeaderMap>, end: bool) {
+        let state = &mut *stream.state.borrow_mut();
+        let short = state.expected.is_some_and(|left| left > 0);
+        match trailers {
+            _ if state.ended => self.fail(stream, state, Reason::STREAM_CLOSED),
+            Some(trailers) if end && !short => {
+                state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
+                state.ended = true;
+                state.wake();
+                self.settle(stream, state);
+            }
+            _ => self.fail(stream, state, Reason::PROTOCOL_ERROR),
+        }
+    }
+
+    /// The client takes a stream back.
+    pub fn taken_back(&mut self, id: u32) -> Result<(), Fatal> {
+        self.allowance.spend();
+        match self.find(id) {
+            Some(stream) => {
+                self.close(&stream, &mut stream.state.borrow_mut());
+                Ok(())
+            }
+            None if self.was_opened(id) => Ok(()),
+            None => Err(Fatal(Reason::PROTOCOL_ERROR)),
+        }
+    }
+
+    /// A frame came on a stream that is not open.
+    pub fn stray(&mut self, id: u32) -> Result<(), Fatal> {
+        if !self.was_opened(id) {
+            return Err(Fatal(Reason::PROTOCOL_ERROR));
+        }
+        // What was under way when it ended is no fault.
+        if !self.resets.contains(&id) {
+            self.allowance.spend();
+            self.reset(id, Reason::STREAM_CLOSED);
+        }
+        Ok(())
+    }
+
+    fn was_opened(&self, id: u32) -> bool {
+        id <= self.last && id % 2 == 1
+    }
+
+    /// The client has room for more.
+    pub fn grows(&mut self, id: u32, bytes: u32) -> Result<(), Fatal> {
+        let grown = |room: i64| {
+            let room = room + i64::from(bytes);
+            (bytes > 0 && room <= i64::from(MAX_WINDOW)).then_some(room)
+        };
+        let reason = match bytes {
+            0 => Reason::PROTOCOL_ERROR,
+            _ => Reason::FLOW_CONTROL_ERROR,
+        };
+        if id == 0 {
+            self.room = grown(self.room).ok_or(Fatal(reason))?;
+            return Ok(());
+        }
+        let Some(stream) = self.find(id) else {
+            return match self.was_opened(id) {
+                true => Ok(()),
+                false => Err(Fatal(Reason::PROTOCOL_ERROR)),
+            };
+        };
+        let state = &mut *stream.state.borrow_mut();
+        match grown(state.room) {
+            Some(room) => state.room = room,
+            None => self.fail(&stream, state, reason),
+        }
+        self.enqueue(&stream, state);
+        Ok(())
+    }
+
+    /// What the client wants: RFC 9113 section 6.5.
+    pub fn settings(&mut self, settings: Settings<'_>) -> Result<(), Fatal> {
+        for (about, value) in settings.iter() {
+            match about {
+                setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
+                setting::ENABLE_PUSH if value > 1 => return Err(Fatal(Reason::PROTOCOL_ERROR)),
+                setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
+                    return Err(Fatal(Reason::FLOW_CONTROL_ERROR));
+                }
+                setting::INITIAL_WINDOW_SIZE => self.begin_with(value.into())?,
+                setting::MAX_FRAME_SIZE if !(MAX_FRAME as u32..1 << 24).contains(&value) => {
+                    return Err(Fatal(Reason::PROTOCOL_ERROR));
+                }
+                _ => {}
+            }
+        }
+        self.outbox.text(frame::settings_taken);
+        Ok(())
+    }
+
+    fn begin_with(&mut self, room: i64) -> Result<(), Fatal> {
+        let more = room - std::mem::replace(&mut self.first_room, room);
+        for stream in self.open.clone() {
+            let state = &mut *stream.state.borrow_mut();
+            state.room += more;
+            if state.room > i64::from(MAX_WINDOW) {
+                return Err(Fatal(Reason::FLOW_CONTROL_ERROR));
+            }
+            self.enqueue(&stream, state);
+        }
+        Ok(())
+    }
+
+    /// More came that asks for nothing than may.
+    pub fn is_flooded(&mut self, now: Nanos) -> bool {
+        self.allowance.is_spent(now)
+    }
+
+    /// Somebody has taken so many bytes of what a stream has received.
+    pub fn takes(&mut self, id: u32, state: &mut State, bytes: u32) {
+        self.gives_back(bytes);
+        state.taken += bytes;
+        if state.taken >= STREAM_WINDOW / 2 && !state.ended {
+            let more = std::mem::take(&mut state.taken);
+            state.window += more;
+            self.outbox.text(|out| frame::window_update(out, id, more));
+        }
+    }
+
+    fn gives_back(&mut self, bytes: u32) {
+        self.taken += bytes;
+        if self.taken >= CONNECTION_WINDOW / 2 {
+            let more = std::mem::take(&mut self.taken);
+            self.window += more;
+            self.outbox.text(|out| frame::window_update(out, 0, more));
+        }
+    }
+
+    /// A stream has content to be sent: at once where no other waits.
+    pub fn offer(&mut self, stream: &Rc<Stream>, state: &mut State) {
+        while self.ready.is_empty() && self.outbox.len() < FULL {
+            if !self.write(stream, state) {
+                break;
+            }
+        }
+        self.enqueue(stream, state);
+    }
+
+    fn enqueue(&mut self, stream: &Rc<Stream>, state: &mut State) {
+        if !state.queued && !state.piece.is_empty() && state.room > 0 && !state.closed {
+            state.queued = true;
+            self.ready.push_back(stream.clone());
+        }
+    }
+
+    /// Adds content to what is to be sent, of each stream in turn.
+    pub fn send(&mut self) {
+        while self.room > 0 && self.outbox.len() < FULL {
+            let Some(stream) = self.ready.pop_front() else {
+                return;
+            };
+            let state = &mut *stream.state.borrow_mut();
+            state.queued = false;
+            self.write(&stream, state);
+            self.enqueue(&stream, state);
+        }
+    }
+
+    /// Adds one frame of a stream's content; says whether there may be another.
+    fn write(&mut self, stream: &Stream, state: &mut State) -> bool {
+        let room = self.room.min(state.room).min(MAX_FRAME as i64);
+        let length = state.piece.len().min(room.max(0) as usize);
+        if length == 0 {
+            return false;
+        }
+        let part = state.piece.split_to(length);
+        (self.room, state.room) = (self.room - length as i64, state.room - length as i64);
+        let last = state.last && state.piece.is_empty();
+        let flags = if last { flag::END_STREAM } else { 0 };
+        let head = frame::head(length, kind::DATA, flags, stream.id);
+        self.outbox.text(|out| out.extend_from_slice(&head));
+        self.outbox.push(part);
+        self.allowance.earn();
+        stream.progressed(state);
+        if last {
+            state.sent = true;
+            self.settle(stream, state);
+        }
+        !state.piece.is_empty()
+    }
+
+    /// Forgets a stream when both sides have said all.
+    pub fn settle(&mut self, stream: &Stream, state: &mut State) {
+        if state.sent && state.ended {
+            self.forget(stream.id);
+        }
+    }
+}

@@ -111,7 +111,9 @@ impl Body for RequestBody {
             if this.guard.body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
             }
-            this.guard.body_waits(idle);
+            if !source.is_held_back() {
+                this.guard.body_waits(idle);
+            }
             return Poll::Pending;
         };
         this.guard.body_came();

@@ -57,6 +57,14 @@ impl Source {
         }
     }
 
+    /// The client waits for the gateway and not the other way round.
+    pub fn is_held_back(&self) -> bool {
+        match self {
+            Source::Wire(_) => false,
+            Source::Stream(stream) => stream.is_held_back(),
+        }
+    }
+
     /// What comes next is another protocol, to the end.
     pub fn open_tunnel(&self) {
         match self {

@@ -143,6 +143,32 @@ fn floods_of_empty_frames() {
     says(&metrics, &["tollgate_http2_floods_total 5"]);
 }
 
+/// Settings that change a window again and again within one frame cost no more than others, however many streams
+/// are open.
+#[test]
+fn settings_that_flap() {
+    let upstream = Upstream::answering(|_| crate::common::ok("fine"));
+    let gateway = gateway(&upstream);
+    let [usual, flapping] = [0xaa, 4].map(|about: u16| {
+        // Answers wait for room.
+        let mut raw = Raw::connect(gateway.address, &[(4, 0)]);
+        for n in 0..100 {
+            let head = get("/", &[]);
+            raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &head));
+        }
+        (0..100).for_each(|_| drop(raw.next(HEADERS).unwrap()));
+        let pair = |value: u32| [&about.to_be_bytes()[..], &value.to_be_bytes()].concat();
+        let both = [pair(0x7fff_ffff), pair(0)].concat();
+        let many = frame(SETTINGS, 0, 0, &both.repeat(1300)).repeat(200);
+        let start = std::time::Instant::now();
+        raw.send(&many);
+        raw.send(&frame(PING, 0, 0, b"12345678"));
+        raw.next(PING).unwrap();
+        start.elapsed()
+    });
+    assert!(flapping < usual * 10, "{flapping:?}, others {usual:?}");
+}
+
 /// A head is bounded in bytes, however small it is on the wire, and in fields.
 #[test]
 fn large_heads() {

@@ -16,7 +16,7 @@ const PIECE: &[u8] = &[b'x'; 64 * 1024];
 const MUCH: usize = 64 * 1024 * 1024;
 
 /// Sends so many bytes, as the windows allow.
-async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
+pub async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
     let mut left = bytes;
     while left > 0 {
         body.reserve_capacity(left.min(PIECE.len()));

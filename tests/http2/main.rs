@@ -10,5 +10,6 @@ mod attacks;
 mod bodies;
 mod messages;
 mod rules;
+mod windows;
 
 use common::raw;

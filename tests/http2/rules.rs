@@ -7,20 +7,20 @@ use crate::raw::{
     SETTINGS, WINDOW_UPDATE, block, code, frame, get,
 };
 
-const OPEN: &str = "match: /**\nupstream: up\n";
+pub const OPEN: &str = "match: /**\nupstream: up\n";
 const PRIORITY: u8 = 2;
 const PADDED: u8 = 8;
 const PRIORITIZED: u8 = 0x20;
 
 const PROTOCOL_ERROR: u32 = 1;
-const FLOW_CONTROL_ERROR: u32 = 3;
+pub const FLOW_CONTROL_ERROR: u32 = 3;
 const STREAM_CLOSED: u32 = 5;
 const FRAME_SIZE_ERROR: u32 = 6;
 const COMPRESSION_ERROR: u32 = 9;
 const OK: u8 = 0x88;
 
 /// Answers POST when the gate is open, and anything else at once.
-fn gateway() -> (Gateway, Gate, Upstream) {
+pub fn gateway() -> (Gateway, Gate, Upstream) {
     let gate = Gate::default();
     let held = gate.clone();
     let upstream = Upstream::scripted(move |mut served, report| {
@@ -37,7 +37,7 @@ fn gateway() -> (Gateway, Gate, Upstream) {
     (gateway, gate, upstream)
 }
 
-fn post(more: &[(&str, &str)]) -> Vec<u8> {
+pub fn post(more: &[(&str, &str)]) -> Vec<u8> {
     let usual = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -47,7 +47,7 @@ fn post(more: &[(&str, &str)]) -> Vec<u8> {
     block(&[&usual, more].concat())
 }
 
-fn setting(about: u16, value: u32) -> Vec<u8> {
+pub fn setting(about: u16, value: u32) -> Vec<u8> {
     let pair = [&about.to_be_bytes()[..], &value.to_be_bytes()].concat();
     frame(SETTINGS, 0, 0, &pair)
 }
@@ -382,86 +382,6 @@ fn what_is_no_error() {
     assert_eq!(raw.next(HEADERS).unwrap().stream, 9);
 }
 
-/// Sections 6.9.1 and 6.9.2: an answer is sent as far as there is room, on the stream and on the connection,
-/// also where a setting has taken away what was there.
-#[test]
-fn windows_are_kept_to() {
-    let (gateway, gate, _upstream) = gateway();
-    gate.open();
-    let mut raw = Raw::connect(gateway.address, &[(4, 3)]);
-    raw.send(&frame(HEADERS, END_HEADERS, 1, &post(&[])));
-    raw.send(&frame(DATA, END_STREAM, 1, b"0123456789"));
-    let piece = |raw: &mut Raw| String::from_utf8(raw.next(DATA).unwrap().payload).unwrap();
-    assert_eq!(piece(&mut raw), "012");
-    // Three are used up: with two in all there is one too few, and two more make one.
-    raw.send(&setting(4, 2));
-    raw.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 2]));
-    assert_eq!(piece(&mut raw), "3");
-    raw.send(&setting(4, 4));
-    assert_eq!(piece(&mut raw), "45");
-    raw.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 1, 0]));
-    let last = raw.next(DATA).unwrap();
-    assert_eq!((&last.payload[..], last.flags), (&b"6789"[..], END_STREAM));
-}
-
-/// Section 6.9.1: streams share what room the connection has. None waits for another to end.
-#[test]
-fn streams_take_turns() {
-    let upstream = Upstream::answering(|_| ok(&"x".repeat(200_000)));
-    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
-    let mut raw = Raw::connect(gateway.address, &[(4, 1 << 20)]);
-    for stream in [1, 3, 5] {
-        let head = get("/", &[]);
-        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
-    }
-    let (mut sent, mut ended, mut waited) = ([0; 6], [false; 6], [0; 6]);
-    let mut room = 65_535_usize;
-    while ended != [false, true, false, true, false, true] {
-        let piece = raw.next(DATA).unwrap();
-        let (stream, length) = (piece.stream as usize, piece.payload.len());
-        assert!(length <= room && length <= 16_384);
-        room -= length;
-        sent[stream] += length;
-        ended[stream] = piece.flags & END_STREAM != 0;
-        waited[stream] = 0;
-        if room == 0 {
-            waited.iter_mut().for_each(|times| *times += 1);
-            let open = [1, 3, 5].into_iter().filter(|stream| !ended[*stream]);
-            assert!(open.clone().all(|stream| waited[stream] < 4), "{sent:?}");
-            raw.send(&frame(WINDOW_UPDATE, 0, 0, &30_000_u32.to_be_bytes()));
-            room = 30_000;
-        }
-    }
-    assert_eq!(sent, [0, 200_000, 0, 200_000, 0, 200_000]);
-}
-
-/// Section 5.2: a body that nobody reads is taken as far as its window goes, and not further.
-#[test]
-fn a_client_that_ignores_its_window() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let upstream = Upstream::scripted(move |mut served, _| {
-        if crate::common::read_head(&mut served.reader).is_ok() {
-            held.pass();
-        }
-    });
-    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
-    let mut raw = Raw::connect(gateway.address, &[]);
-    raw.send(&frame(HEADERS, END_HEADERS, 1, &post(&[])));
-    let mut sender = raw.stream.try_clone().unwrap();
-    let flood = std::thread::spawn(move || {
-        use std::io::Write;
-        // More than all buffers on the way to the server.
-        let piece = frame(DATA, 0, 1, &[b'x'; 16_384]);
-        while sender.write_all(&piece).is_ok() {}
-    });
-    let reset = raw.next(RST_STREAM).unwrap();
-    assert_eq!(code(&reset), FLOW_CONTROL_ERROR);
-    gate.open();
-    raw.stream.shutdown(std::net::Shutdown::Both).unwrap();
-    flood.join().unwrap();
-}
-
 /// Sections 5.4.2 and 8.1: what came of a request that is taken back is not taken for all of it.
 #[test]
 fn a_request_that_is_taken_back_is_not_whole() {
@@ -488,44 +408,4 @@ fn a_request_that_is_taken_back_is_not_whole() {
         let whole = seen.start.starts_with("GET") || seen.body.len() == 8 * content.len();
         assert!(whole, "{} with {} bytes", seen.start, seen.body.len());
     }
-}
-
-/// Section 5.2.1: the connection's window comes back from bodies that nobody wanted.
-#[test]
-fn unread_bodies_cost_no_window() {
-    let upstream = Upstream::scripted(|mut served, _| {
-        while let Ok(head) = crate::common::read_head(&mut served.reader) {
-            if head.field("expect").is_some() {
-                // And the body is never asked for.
-                return served.send(crate::common::status(401));
-            }
-            let mut whole = head;
-            crate::common::read_body(&mut served.reader, &mut whole).unwrap();
-            served.send(ok(&whole.body.len().to_string()));
-        }
-    });
-    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
-    let mut raw = Raw::connect(gateway.address, &[]);
-    let content = vec![b'x'; 16_384];
-    let expecting = [("expect", "100-continue"), ("content-length", "196608")];
-    let mut id = 1;
-    for _ in 0..20 {
-        let mut all = frame(HEADERS, END_HEADERS, id, &post(&expecting));
-        (0..11).for_each(|_| all.extend(frame(DATA, 0, id, &content)));
-        all.extend(frame(DATA, END_STREAM, id, &content));
-        raw.send(&all);
-        let answer = raw.next(HEADERS).unwrap();
-        assert_eq!(answer.stream, id);
-        id += 2;
-    }
-    raw.send(&frame(HEADERS, END_HEADERS, id, &post(&[])));
-    (0..11).for_each(|_| raw.send(&frame(DATA, 0, id, &content)));
-    raw.send(&frame(DATA, END_STREAM, id, &content));
-    let piece = raw.next(DATA).unwrap();
-    let piece = if piece.stream == id {
-        piece
-    } else {
-        raw.next(DATA).unwrap()
-    };
-    assert_eq!((piece.stream, &piece.payload[..]), (id, &b"196608"[..]));
 }

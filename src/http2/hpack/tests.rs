@@ -1,3 +1,5 @@
+//! The examples of RFC 7541, what is not readable, and both ends against each other.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -74,6 +74,7 @@ impl Mux {
         W: AsyncWrite + Unpin,
     {
         let shared = &mut *self.shared.borrow_mut();
+        shared.wake_freed();
         loop {
             // Also when nothing waits here: under TLS it may wait inside.
             ready!(shared.outbox.poll_empty(cx, to))?;

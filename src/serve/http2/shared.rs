@@ -54,6 +54,8 @@ pub struct Shared {
     /// Bytes that the client may send, and those that were taken since it was told.
     window: u32,
     taken: u32,
+    /// The window has come back.
+    freed: bool,
 }
 
 impl Default for Shared {
@@ -82,6 +84,7 @@ impl Default for Shared {
             first_room: FIRST_WINDOW.into(),
             window: CONNECTION_WINDOW,
             taken: 0,
+            freed: false,
         }
     }
 }
@@ -299,6 +302,7 @@ impl Shared {
 
     /// What the client wants: RFC 9113 section 6.5.
     pub fn settings(&mut self, settings: Settings<'_>) -> Result<(), Fatal> {
+        let mut first_room = self.first_room;
         for (about, value) in settings.iter() {
             match about {
                 setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
@@ -306,7 +310,7 @@ impl Shared {
                 setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
                     return Err(Fatal(Reason::FLOW_CONTROL_ERROR));
                 }
-                setting::INITIAL_WINDOW_SIZE => self.begin_with(value.into())?,
+                setting::INITIAL_WINDOW_SIZE => first_room = value.into(),
                 setting::MAX_FRAME_SIZE if !(MAX_FRAME as u32..1 << 24).contains(&value) => {
                     return Err(Fatal(Reason::PROTOCOL_ERROR));
                 }
@@ -314,12 +318,17 @@ impl Shared {
             }
         }
         self.outbox.text(frame::settings_taken);
+        if first_room != self.first_room {
+            // Once for all that a frame says of it, for it costs something for each stream.
+            self.begin_with(first_room)?;
+        }
         Ok(())
     }
 
     fn begin_with(&mut self, room: i64) -> Result<(), Fatal> {
         let more = room - std::mem::replace(&mut self.first_room, room);
-        for stream in self.open.clone() {
+        for at in 0..self.open.len() {
+            let stream = self.open[at].clone();
             let state = &mut *stream.state.borrow_mut();
             state.room += more;
             if state.room > i64::from(MAX_WINDOW) {
@@ -350,8 +359,27 @@ impl Shared {
         self.taken += bytes;
         if self.taken >= CONNECTION_WINDOW / 2 {
             let more = std::mem::take(&mut self.taken);
+            let held_back = self.holds_back();
             self.window += more;
             self.outbox.text(|out| frame::window_update(out, 0, more));
+            if held_back {
+                // From now on those that say nothing are late.
+                self.freed = true;
+            }
+        }
+    }
+
+    /// The client can send next to nothing, whatever a stream has room for.
+    pub fn holds_back(&self) -> bool {
+        self.window < MAX_FRAME as u32
+    }
+
+    /// Wakes the streams of a client that could send nothing and can now.
+    pub fn wake_freed(&mut self) {
+        if std::mem::take(&mut self.freed) {
+            for stream in &self.open {
+                stream.state.borrow_mut().wake();
+            }
         }
     }
 

@@ -210,6 +210,11 @@ impl Stream {
         }
     }
 
+    /// The client cannot send more of the body, for other streams hold what the connection has room for.
+    pub fn is_held_back(&self) -> bool {
+        self.mux.with(|shared| shared.holds_back())
+    }
+
     /// All of the body has been read.
     pub fn body_is_over(&self) -> bool {
         self.state.borrow().is_over()

@@ -1,0 +1,173 @@
+//! Flow control: RFC 9113 sections 5.2 and 6.9.
+
+use crate::common::{Gate, Gateway, Upstream, ok};
+use crate::raw::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Raw, WINDOW_UPDATE, code, frame, get,
+};
+use crate::rules::{FLOW_CONTROL_ERROR, OPEN, gateway, post, setting};
+
+/// Sections 6.9.1 and 6.9.2: an answer is sent as far as there is room, on the stream and on the connection,
+/// also where a setting has taken away what was there.
+#[test]
+fn windows_are_kept_to() {
+    let (gateway, gate, _upstream) = gateway();
+    gate.open();
+    let mut raw = Raw::connect(gateway.address, &[(4, 3)]);
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &post(&[])));
+    raw.send(&frame(DATA, END_STREAM, 1, b"0123456789"));
+    let piece = |raw: &mut Raw| String::from_utf8(raw.next(DATA).unwrap().payload).unwrap();
+    assert_eq!(piece(&mut raw), "012");
+    // Three are used up: with two in all there is one too few, and two more make one.
+    raw.send(&setting(4, 2));
+    raw.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 2]));
+    assert_eq!(piece(&mut raw), "3");
+    raw.send(&setting(4, 4));
+    assert_eq!(piece(&mut raw), "45");
+    raw.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 1, 0]));
+    let last = raw.next(DATA).unwrap();
+    assert_eq!((&last.payload[..], last.flags), (&b"6789"[..], END_STREAM));
+}
+
+/// Section 6.9.1: streams share what room the connection has. None waits for another to end.
+#[test]
+fn streams_take_turns() {
+    let upstream = Upstream::answering(|_| ok(&"x".repeat(200_000)));
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
+    let mut raw = Raw::connect(gateway.address, &[(4, 1 << 20)]);
+    for stream in [1, 3, 5] {
+        let head = get("/", &[]);
+        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
+    }
+    let (mut sent, mut ended, mut waited) = ([0; 6], [false; 6], [0; 6]);
+    let mut room = 65_535_usize;
+    while ended != [false, true, false, true, false, true] {
+        let piece = raw.next(DATA).unwrap();
+        let (stream, length) = (piece.stream as usize, piece.payload.len());
+        assert!(length <= room && length <= 16_384);
+        room -= length;
+        sent[stream] += length;
+        ended[stream] = piece.flags & END_STREAM != 0;
+        waited[stream] = 0;
+        if room == 0 {
+            waited.iter_mut().for_each(|times| *times += 1);
+            let open = [1, 3, 5].into_iter().filter(|stream| !ended[*stream]);
+            assert!(open.clone().all(|stream| waited[stream] < 4), "{sent:?}");
+            raw.send(&frame(WINDOW_UPDATE, 0, 0, &30_000_u32.to_be_bytes()));
+            room = 30_000;
+        }
+    }
+    assert_eq!(sent, [0, 200_000, 0, 200_000, 0, 200_000]);
+}
+
+/// Section 5.2: a body that nobody reads is taken as far as its window goes, and not further.
+#[test]
+fn a_client_that_ignores_its_window() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::scripted(move |mut served, _| {
+        if crate::common::read_head(&mut served.reader).is_ok() {
+            held.pass();
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
+    let mut raw = Raw::connect(gateway.address, &[]);
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &post(&[])));
+    let mut sender = raw.stream.try_clone().unwrap();
+    let flood = std::thread::spawn(move || {
+        use std::io::Write;
+        // More than all buffers on the way to the server.
+        let piece = frame(DATA, 0, 1, &[b'x'; 16_384]);
+        while sender.write_all(&piece).is_ok() {}
+    });
+    let reset = raw.next(RST_STREAM).unwrap();
+    assert_eq!(code(&reset), FLOW_CONTROL_ERROR);
+    gate.open();
+    raw.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    flood.join().unwrap();
+}
+
+/// Section 5.2.1: the connection's window comes back from bodies that nobody wanted.
+#[test]
+fn unread_bodies_cost_no_window() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        while let Ok(head) = crate::common::read_head(&mut served.reader) {
+            if head.field("expect").is_some() {
+                // And the body is never asked for.
+                return served.send(crate::common::status(401));
+            }
+            let mut whole = head;
+            crate::common::read_body(&mut served.reader, &mut whole).unwrap();
+            served.send(ok(&whole.body.len().to_string()));
+        }
+    });
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
+    let mut raw = Raw::connect(gateway.address, &[]);
+    let content = vec![b'x'; 16_384];
+    let expecting = [("expect", "100-continue"), ("content-length", "196608")];
+    let mut id = 1;
+    for _ in 0..20 {
+        let mut all = frame(HEADERS, END_HEADERS, id, &post(&expecting));
+        (0..11).for_each(|_| all.extend(frame(DATA, 0, id, &content)));
+        all.extend(frame(DATA, END_STREAM, id, &content));
+        raw.send(&all);
+        let answer = raw.next(HEADERS).unwrap();
+        assert_eq!(answer.stream, id);
+        id += 2;
+    }
+    raw.send(&frame(HEADERS, END_HEADERS, id, &post(&[])));
+    (0..11).for_each(|_| raw.send(&frame(DATA, 0, id, &content)));
+    raw.send(&frame(DATA, END_STREAM, id, &content));
+    let piece = raw.next(DATA).unwrap();
+    let piece = if piece.stream == id {
+        piece
+    } else {
+        raw.next(DATA).unwrap()
+    };
+    assert_eq!((piece.stream, &piece.payload[..]), (id, &b"196608"[..]));
+}
+
+/// Section 5.2.2: an upload that waits because others hold the connection's window is not late.
+#[test]
+fn uploads_that_are_held_back_are_not_late() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::scripted(move |mut served, _| {
+        while let Ok(mut request) = crate::common::read_head(&mut served.reader) {
+            if request.start.contains("/stuck") {
+                held.pass();
+            }
+            crate::common::read_body(&mut served.reader, &mut request).unwrap();
+            served.send(ok(&request.body.len().to_string()));
+        }
+    });
+    let timeouts = "workers: 1\ntimeouts: { body_idle: 500ms, first_byte: 20s }\n";
+    let gateway = Gateway::start(upstream.address, timeouts, &[("all", OPEN)]);
+    crate::common::http2::run(async {
+        use crate::common::http2::{Client, request, whole};
+        const MUCH: usize = 16 * 1024 * 1024;
+        let mut client = Client::connect(gateway.address).await;
+        let mut stuck = Vec::new();
+        for _ in 0..5 {
+            let post = request("POST", "/stuck").header("content-length", MUCH);
+            let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
+            stuck.push(tokio::spawn(async move {
+                crate::bodies::send(&mut body, MUCH).await;
+                whole(answer.await.unwrap()).await.unwrap()
+            }));
+        }
+        // Much longer than a body may be idle.
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let post = request("POST", "/free").body(()).unwrap();
+        let (answer, mut body) = client.begin(post, false);
+        let sending = tokio::spawn(async move {
+            crate::bodies::send(&mut body, 100_000).await;
+            whole(answer.await.unwrap()).await.unwrap()
+        });
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        gate.open();
+        assert_eq!(sending.await.unwrap().body, "100000");
+        for answer in stuck {
+            assert_eq!(answer.await.unwrap().body, MUCH.to_string());
+        }
+    });
+}

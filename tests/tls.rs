@@ -332,3 +332,45 @@ fn broken_certificates_are_told_where_they_are_named() {
         says(&(ended.out + &ended.err), &[expected]);
     }
 }
+
+/// A client gets the suite that it names first where that is ChaCha20, which those without AES in hardware do, and
+/// else the one that is cheapest for both.
+#[test]
+fn suites_by_what_the_client_has() {
+    use rustls::CipherSuite::{
+        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 as OLD_AES,
+        TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 as OLD_CHACHA,
+        TLS13_AES_128_GCM_SHA256 as AES, TLS13_AES_256_GCM_SHA384 as AES_256,
+        TLS13_CHACHA20_POLY1305_SHA256 as CHACHA,
+    };
+    let upstream = Upstream::plain();
+    let own = Certificate::of(&["a.example"]);
+    let gateway = start(&upstream, &[&own], "");
+    let cases = [
+        (&[AES_256, CHACHA, AES][..], AES),
+        (&[CHACHA, AES, AES_256], CHACHA),
+        (&[AES_256, CHACHA], AES_256),
+        (&[AES_256], AES_256),
+        (&[OLD_AES, OLD_CHACHA], OLD_AES),
+        (&[OLD_CHACHA, OLD_AES], OLD_CHACHA),
+    ];
+    for (offered, chosen) in cases {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        let known = std::mem::take(&mut provider.cipher_suites);
+        let of = |suite| *known.iter().find(|known| known.suite() == suite).unwrap();
+        provider.cipher_suites = offered.iter().map(|suite| of(*suite)).collect();
+        let versions: &[_] = match chosen {
+            OLD_AES | OLD_CHACHA => &[&version::TLS12],
+            _ => &[&version::TLS13],
+        };
+        let config = rustls::ClientConfig::builder_with_provider(provider.into())
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(common::certificate::roots(&[&own]))
+            .with_no_client_auth();
+        let mut client = Tls::connect(&gateway, "a.example", &config.into());
+        assert_eq!(client.get("/").status(), 200);
+        let suite = client.0.get_ref().conn.negotiated_cipher_suite().unwrap();
+        assert_eq!(suite.suite(), chosen, "{offered:?}");
+    }
+}

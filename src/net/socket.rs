@@ -5,10 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustls::server::Acceptor;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsAcceptor, TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::tls::{HTTP2, Offer, PROOF};
 use super::{Connector, Subject};
@@ -23,16 +24,22 @@ pub enum Socket {
 }
 
 impl Socket {
+    /// Takes a client's stream that came from a listener which is [prepared](prepare).
+    pub fn plain(stream: TcpStream) -> Socket {
+        Socket::Plain(stream)
+    }
+
     /// Takes a connected stream and sends small messages at once.
     pub fn new(stream: TcpStream) -> io::Result<Socket> {
         prepare(&stream)?;
         Ok(Socket::Plain(stream))
     }
 
-    /// Takes a connected stream and shakes hands with its client.
+    /// Takes a stream as [`Socket::plain`] does and shakes hands with its client.
     pub async fn accept(stream: TcpStream, offer: Offer) -> io::Result<Socket> {
-        prepare(&stream)?;
-        let stream = TlsAcceptor::from(offer).accept(stream).await?;
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let config = offer.config(&begun.client_hello());
+        let stream = begun.into_stream(config).await?;
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
@@ -104,11 +111,12 @@ impl Socket {
     }
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    // An end that vanished without a word is noticed all the same.
-    let alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
-    SockRef::from(stream).set_tcp_keepalive(&alive)
+/// Has small messages sent at once, and notices an end that vanished without a word. What comes from a listener
+/// has what the listener was told, which spares each connection three calls.
+pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
+    let socket = socket.into();
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(60)))
 }
 
 impl AsyncRead for Socket {

@@ -4,16 +4,52 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, ServerConfig};
 use smallvec::SmallVec;
 
 use super::{Certificate, Issued, Roots};
 
 /// What the handshakes of one listener are made with; a reload makes a new one.
-pub type Offer = Arc<ServerConfig>;
+#[derive(Clone, Debug)]
+pub struct Offer {
+    usual: Arc<ServerConfig>,
+    /// For clients whose processors do not know AES.
+    chacha: Arc<ServerConfig>,
+}
+
+impl Offer {
+    /// For the client that says so. As OpenSSL's servers do that prioritize ChaCha20: a client that names it first
+    /// gets it. Others get AES with keys of 128 bits where they take it: the hash of those suites is done by the
+    /// processor's own instructions, that of the larger ones is not and would be a seventh of a handshake.
+    pub fn config(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        let first = hello.cipher_suites().first();
+        match first.is_some_and(|suite| is_chacha(*suite)) {
+            true => self.chacha.clone(),
+            false => self.usual.clone(),
+        }
+    }
+}
+
+fn is_chacha(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+    )
+}
+
+fn is_of_128_bits(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+    )
+}
 
 /// Keys of session tickets. All listeners share them and they outlive reloads, so that clients
 /// resume their sessions.
@@ -74,15 +110,37 @@ pub fn offer(
     clients: Option<&Roots>,
     tickets: Tickets,
 ) -> Result<Offer, rustls::Error> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let resolver = Arc::new(ByName::new(certificates));
+    let by = |before: fn(CipherSuite) -> bool| {
+        let (resolver, tickets) = (resolver.clone(), tickets.clone());
+        config(certificates, clients, resolver, tickets, before)
+    };
+    Ok(Offer {
+        usual: by(is_of_128_bits)?,
+        chacha: by(is_chacha)?,
+    })
+}
+
+/// One with these suites before the others.
+fn config(
+    certificates: &[Shown],
+    clients: Option<&Roots>,
+    resolver: Arc<ByName>,
+    tickets: Tickets,
+    before: fn(CipherSuite) -> bool,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut provider = aws_lc_rs::default_provider();
+    let suites = &mut provider.cipher_suites;
+    suites.sort_by_key(|suite| !before(suite.suite()));
+    let provider = Arc::new(provider);
     let versions = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
-    let resolver = Arc::new(ByName::new(certificates));
     let mut config = match clients {
         None => versions.with_no_client_auth(),
         Some(roots) => versions.with_client_cert_verifier(roots.verifier(provider)?),
     }
     .with_cert_resolver(resolver);
+    config.ignore_client_order = true;
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     let proves = |shown: &Shown| matches!(shown, Shown::Issued(_));
     if certificates.iter().any(proves) {

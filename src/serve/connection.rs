@@ -95,7 +95,7 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     }
     let stream = match &entrance.offer {
         Some(offer) => shake_hands(stream, offer.clone(), &worker, &guard).await,
-        None => Socket::new(stream).ok(),
+        None => Some(Socket::plain(stream)),
     };
     let Some(stream) = stream else { return };
     if stream.is_proof() {

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::error::SendError;
 
 use super::occupancy::Seat;
 use crate::acme::Wanted;
+use crate::net::socket::prepare;
 use crate::net::tls::{Offer, Shown};
 
 /// Connections that may wait to be accepted, on each socket.
@@ -148,6 +149,7 @@ pub fn bind(
         for place in 0..workers.saturating_sub(sockets.len()) {
             sockets.push(sockets[place].try_clone()?);
         }
+        sockets.iter().try_for_each(prepare)?;
         return Ok(sockets);
     }
     let mut address = address;
@@ -157,6 +159,7 @@ pub fn bind(
         socket.set_reuse_port(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
+        prepare(&socket)?;
         socket.listen(BACKLOG)?;
         let socket: std::net::TcpListener = socket.into();
         address = socket.local_addr()?;
@@ -225,4 +228,31 @@ pub struct Entrance {
     pub wanted: Vec<Arc<Wanted>>,
     /// Peers that begin each connection by saying where it comes from.
     pub proxies: Vec<IpNet>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use socket2::SockRef;
+
+    use super::*;
+
+    /// Also where the socket was there already.
+    #[test]
+    fn connections_have_what_their_listener_was_told() {
+        let own = bind(([127, 0, 0, 1], 0).into(), 1, &mut Inherited::default());
+        let other = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        prepare(&other).expect("it is a socket");
+        for listener in own.expect("there is a port").into_iter().chain([other]) {
+            let blocking = listener.set_nonblocking(false);
+            let address = listener.local_addr().expect("it is bound");
+            let client = TcpStream::connect(address).expect("it listens");
+            let (accepted, _) = listener.accept().expect("somebody has connected");
+            let accepted = SockRef::from(&accepted);
+            assert!(blocking.is_ok() && client.peer_addr().is_ok());
+            assert!(accepted.tcp_nodelay().is_ok_and(|is| is));
+            assert!(accepted.keepalive().is_ok_and(|is| is));
+        }
+    }
 }

@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::Certificate;
+use super::corked::Corked;
 use super::tls::HTTP2;
 
 /// Whom to believe that a server is who it says.
@@ -131,8 +132,10 @@ impl Connector {
         ServerName::try_from(host.to_owned())
     }
 
-    pub(super) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(super) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<Corked>> {
         let connector = TlsConnector::from(self.config.clone());
+        // A client's last message of a handshake is awaited.
+        let stream = Corked::new(stream, false);
         connector.connect(self.name.clone(), stream).await
     }
 }

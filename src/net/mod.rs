@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `socket` | a stream that sends at once |
 //! | `certificate` | a certificate with its key, checked when it is read |
+//! | `corked` | a stream under TLS, which lets small messages wait for each other |
 //! | `connector` | how servers are verified and shaken hands with |
 //! | `issued` | a certificate that may be another at any time |
 //! | `proxy` | the PROXY protocol |
@@ -12,6 +13,7 @@
 
 pub mod certificate;
 pub mod connector;
+mod corked;
 pub mod issued;
 pub mod proxy;
 pub mod socket;

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
+use super::corked::Corked;
 use super::tls::{HTTP2, Offer, PROOF};
 use super::{Connector, Subject};
 
@@ -20,7 +21,7 @@ pub enum Socket {
     /// Bytes as they are.
     Plain(TcpStream),
     /// Either side of TLS.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Corked>>),
 }
 
 impl Socket {
@@ -37,9 +38,11 @@ impl Socket {
 
     /// Takes a stream as [`Socket::plain`] does and shakes hands with its client.
     pub async fn accept(stream: TcpStream, offer: Offer) -> io::Result<Socket> {
+        let stream = Corked::new(stream, true);
         let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let config = offer.config(&begun.client_hello());
-        let stream = begun.into_stream(config).await?;
+        let mut stream = begun.into_stream(config).await?;
+        stream.get_mut().0.cork(false);
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
@@ -84,7 +87,14 @@ impl Socket {
     fn tcp(&self) -> &TcpStream {
         match self {
             Socket::Plain(stream) => stream,
-            Socket::Tls(stream) => stream.get_ref().0,
+            Socket::Tls(stream) => &stream.get_ref().0.tcp,
+        }
+    }
+
+    /// What is written from now on leaves with the end, which is near.
+    pub fn hold_back(&mut self) {
+        if let Socket::Tls(stream) = self {
+            stream.get_mut().0.cork(true);
         }
     }
 

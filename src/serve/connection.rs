@@ -326,6 +326,11 @@ impl Client {
         self.stream.reset_on_close(reset);
     }
 
+    /// See [`Socket::hold_back`].
+    pub fn hold_back(&mut self) {
+        self.stream.hold_back();
+    }
+
     fn wrote<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &result {
             Poll::Pending => self.guard.write_waits(self.send),

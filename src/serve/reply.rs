@@ -65,6 +65,7 @@ pub async fn send(
         body: Some(body),
         shape,
         trailers: wants.trailers,
+        closes: !keep && !endless,
         begun: false,
     };
     if endless {
@@ -83,6 +84,8 @@ struct Sending<'a> {
     body: Option<Recorded>,
     shape: Shape,
     trailers: bool,
+    /// The end of the connection follows, and takes what is left with it.
+    closes: bool,
     begun: bool,
 }
 
@@ -97,6 +100,9 @@ impl Sending<'_> {
             while matches!(next, Poll::Ready(Ok(()))) && self.body.is_some() && !self.wire.is_full()
             {
                 next = self.poll_next(cx);
+            }
+            if self.closes && self.body.is_none() && matches!(next, Poll::Ready(Ok(()))) {
+                return Poll::Ready(Ok(()));
             }
             let flushed = self.wire.poll_flush(cx).map_err(Cause::from)?;
             ready!(next)?;

@@ -220,9 +220,13 @@ impl Wire {
         small && !inner.waits
     }
 
-    /// Closes so that the client can read what was sent; see [`Client`].
+    /// Sends what is left and closes so that the client can read it; see [`Client`].
     pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
+        if !inner.outbox.is_empty() {
+            inner.client.hold_back();
+            ready!(inner.outbox.poll_empty(cx, &mut inner.client))?;
+        }
         std::pin::Pin::new(&mut inner.client).poll_shutdown(cx)
     }
 }

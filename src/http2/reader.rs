@@ -161,13 +161,13 @@ impl Reader {
         stream: u32,
         payload: &'a [u8],
     ) -> Result<Frame<'a>, Fatal> {
-        let (first, acknowledged) = (flags & 1 != 0, flags & flag::ACK != 0);
+        let (end, acknowledged) = (flags & flag::END_STREAM != 0, flags & flag::ACK != 0);
         Ok(match kind {
             kind::DATA => Frame::Data {
                 stream,
                 data: without_padding(payload, flags)?,
                 weight: payload.len() as u32,
-                end: first,
+                end,
             },
             kind::HEADERS => {
                 let mut block = without_padding(payload, flags)?;
@@ -177,14 +177,10 @@ impl Reader {
                     block = rest.ok_or(Fatal(Reason::FRAME_SIZE_ERROR))?.1;
                 }
                 if flags & flag::END_HEADERS != 0 {
-                    return Ok(Frame::Headers {
-                        stream,
-                        block,
-                        end: first,
-                    });
+                    return Ok(Frame::Headers { stream, block, end });
                 }
                 self.block.clear();
-                self.stage = Stage::Block { stream, end: first };
+                self.stage = Stage::Block { stream, end };
                 return self.gather(block, false);
             }
             kind::CONTINUATION => return self.gather(payload, flags & flag::END_HEADERS != 0),

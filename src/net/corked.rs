@@ -124,3 +124,51 @@ impl AsyncWrite for Corked {
         Pin::new(&mut self.tcp).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::task::Waker;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What the kernel has for the other end, on the same machine.
+    fn arrived(from: &mut std::net::TcpStream) -> String {
+        let mut bytes = [0; 64];
+        let read = from.read(&mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn what_is_held_leaves_in_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let mut corked = Corked::new(one.unwrap(), true);
+        let mut other = other.unwrap().0.into_std().unwrap();
+        corked.write_all(b"a").await.unwrap();
+        corked.flush().await.unwrap();
+        assert_eq!(arrived(&mut other), "");
+        // When there is nothing to read.
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut room = [0; 8];
+        let mut buf = ReadBuf::new(&mut room);
+        let read = Pin::new(&mut corked).poll_read(&mut cx, &mut buf);
+        assert!(read.is_pending());
+        assert_eq!(arrived(&mut other), "a");
+        // With what comes next.
+        corked.write_all(b"b").await.unwrap();
+        corked.cork(false);
+        assert_eq!(arrived(&mut other), "");
+        corked.write_all(b"c").await.unwrap();
+        assert_eq!(arrived(&mut other), "bc");
+        // With the end, however it comes.
+        corked.cork(true);
+        corked.write_all(b"d").await.unwrap();
+        drop(corked);
+        assert_eq!(arrived(&mut other), "d");
+    }
+}

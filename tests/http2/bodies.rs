@@ -15,6 +15,12 @@ const PIECE: &[u8] = &[b'x'; 64 * 1024];
 /// More than all windows, buffers of sockets included, can hold.
 const MUCH: usize = 64 * 1024 * 1024;
 
+/// Sends so many bytes, as the windows allow, and the end.
+async fn send_all(body: &mut h2::SendStream<Bytes>, bytes: usize) {
+    send(body, bytes).await;
+    body.send_data(Bytes::new(), true).unwrap();
+}
+
 /// Sends so many bytes, as the windows allow.
 pub async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
     let mut left = bytes;
@@ -23,7 +29,7 @@ pub async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
         let room = std::future::poll_fn(|cx| body.poll_capacity(cx)).await;
         let room = room.unwrap().unwrap().min(left).min(PIECE.len());
         left -= room;
-        body.send_data(Bytes::from_static(&PIECE[..room]), left == 0)
+        body.send_data(Bytes::from_static(&PIECE[..room]), false)
             .unwrap();
     }
 }
@@ -48,7 +54,7 @@ fn large_bodies_pass_both_ways() {
         let mut client = Client::connect(gateway.address).await;
         let post = request("POST", "/").header("content-length", MUCH);
         let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
-        send(&mut body, MUCH).await;
+        send_all(&mut body, MUCH).await;
         let answer = whole(answer.await.unwrap()).await.unwrap();
         assert_eq!(answer.body.len(), MUCH);
     });
@@ -64,7 +70,7 @@ fn bodies_of_unknown_length_are_chunked() {
         let mut client = Client::connect(gateway.address).await;
         let post = request("POST", "/").body(()).unwrap();
         let (answer, mut body) = client.begin(post, false);
-        send(&mut body, 300_000).await;
+        send_all(&mut body, 300_000).await;
         let answer = whole(answer.await.unwrap()).await.unwrap();
         assert_eq!(answer.body, "300000");
     });
@@ -95,7 +101,7 @@ fn a_server_that_does_not_read_holds_back_the_client() {
         let mut client = Client::connect(gateway.address).await;
         let post = request("POST", "/").header("content-length", MUCH);
         let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
-        let mut sending = std::pin::pin!(send(&mut body, MUCH));
+        let mut sending = std::pin::pin!(send_all(&mut body, MUCH));
         let stuck = tokio::time::timeout(std::time::Duration::from_millis(500), &mut sending);
         assert!(stuck.await.is_err(), "somebody buffers all of it");
         // What waits on that stream must not eat the window of the connection.

@@ -1,6 +1,14 @@
 //! Flow control: RFC 9113 sections 5.2 and 6.9.
 
-use crate::common::{Gate, Gateway, Upstream, ok};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bytes::Bytes;
+use tollgate::clock::{Clock, Nanos};
+
+use crate::bodies::send;
+use crate::common::http2::{Client, request, run, whole};
+use crate::common::{Gate, Gateway, Upstream, ok, read_body, read_head, soon, write};
 use crate::raw::{
     DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Raw, WINDOW_UPDATE, code, frame, get,
 };
@@ -65,7 +73,7 @@ fn a_client_that_ignores_its_window() {
     let gate = Gate::default();
     let held = gate.clone();
     let upstream = Upstream::scripted(move |mut served, _| {
-        if crate::common::read_head(&mut served.reader).is_ok() {
+        if read_head(&mut served.reader).is_ok() {
             held.pass();
         }
     });
@@ -90,13 +98,13 @@ fn a_client_that_ignores_its_window() {
 #[test]
 fn unread_bodies_cost_no_window() {
     let upstream = Upstream::scripted(|mut served, _| {
-        while let Ok(head) = crate::common::read_head(&mut served.reader) {
+        while let Ok(head) = read_head(&mut served.reader) {
             if head.field("expect").is_some() {
                 // And the body is never asked for.
                 return served.send(crate::common::status(401));
             }
             let mut whole = head;
-            crate::common::read_body(&mut served.reader, &mut whole).unwrap();
+            read_body(&mut served.reader, &mut whole).unwrap();
             served.send(ok(&whole.body.len().to_string()));
         }
     });
@@ -129,45 +137,75 @@ fn unread_bodies_cost_no_window() {
 /// Section 5.2.2: an upload that waits because others hold the connection's window is not late.
 #[test]
 fn uploads_that_are_held_back_are_not_late() {
+    const MUCH: usize = 16 * 1024 * 1024;
     let gate = Gate::default();
     let held = gate.clone();
-    let upstream = Upstream::scripted(move |mut served, _| {
-        while let Ok(mut request) = crate::common::read_head(&mut served.reader) {
+    let upstream = Upstream::scripted(move |mut served, report| {
+        while let Ok(mut request) = read_head(&mut served.reader) {
+            report(request.clone());
             if request.start.contains("/stuck") {
                 held.pass();
             }
-            crate::common::read_body(&mut served.reader, &mut request).unwrap();
+            read_body(&mut served.reader, &mut request).unwrap();
             served.send(ok(&request.body.len().to_string()));
         }
     });
-    let timeouts = "workers: 1\ntimeouts: { body_idle: 500ms, first_byte: 20s }\n";
-    let gateway = Gateway::start(upstream.address, timeouts, &[("all", OPEN)]);
-    crate::common::http2::run(async {
-        use crate::common::http2::{Client, request, whole};
-        const MUCH: usize = 16 * 1024 * 1024;
+    let folder = tempfile::tempdir().unwrap();
+    let timeouts = "workers: 1\ntimeouts: { body_idle: 60s, idle: 60s, first_byte: 1h }\n";
+    write(&folder, upstream.address, timeouts, &[("all", OPEN)]);
+    let clock = Clock::manual(Nanos::from_secs(100_000));
+    let gateway = Gateway::start_in(folder, clock.clone());
+    let mut unused = gateway.connect();
+    run(async {
         let mut client = Client::connect(gateway.address).await;
+        let sent = Arc::new(AtomicUsize::new(0));
         let mut stuck = Vec::new();
         for _ in 0..5 {
             let post = request("POST", "/stuck").header("content-length", MUCH);
             let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
+            let sent = sent.clone();
             stuck.push(tokio::spawn(async move {
-                crate::bodies::send(&mut body, MUCH).await;
+                for _ in 0..MUCH / 65_536 {
+                    send(&mut body, 65_536).await;
+                    sent.fetch_add(65_536, Relaxed);
+                }
+                body.send_data(Bytes::new(), true).unwrap();
                 whole(answer.await.unwrap()).await.unwrap()
             }));
         }
-        // Much longer than a body may be idle.
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let (mut before, mut same) = (0, 0);
+        blocking(move || {
+            soon("all windows are used up", || {
+                let now = sent.load(Relaxed);
+                same = if now == before { same + 1 } else { 0 };
+                before = now;
+                same > 40
+            });
+        })
+        .await;
         let post = request("POST", "/free").body(()).unwrap();
         let (answer, mut body) = client.begin(post, false);
         let sending = tokio::spawn(async move {
-            crate::bodies::send(&mut body, 100_000).await;
+            send(&mut body, 100_000).await;
+            body.send_data(Bytes::new(), true).unwrap();
             whole(answer.await.unwrap()).await.unwrap()
         });
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        gate.open();
+        blocking(move || {
+            while !upstream.next().start.contains("/free") {}
+            clock.advance(Nanos::from_secs(61));
+            // It ends when the deadlines have been looked at.
+            unused.rest();
+            gate.open();
+        })
+        .await;
         assert_eq!(sending.await.unwrap().body, "100000");
         for answer in stuck {
             assert_eq!(answer.await.unwrap().body, MUCH.to_string());
         }
     });
+}
+
+/// What must not hold up the client meanwhile.
+async fn blocking(work: impl FnOnce() + Send + 'static) {
+    tokio::task::spawn_blocking(work).await.unwrap();
 }

@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Forgets a stream that is over for both sides.
-    pub fn forget(&mut self, id: u32) {
+    fn forget(&mut self, id: u32) {
         if let Ok(at) = self.at(id) {
             self.open.remove(at);
         }

@@ -14,6 +14,7 @@ use super::shared::{STREAM_WINDOW, Shared};
 use crate::head::{AnswerHead, Head};
 use crate::http1::Cause;
 use crate::http1::chunked::Piece;
+use crate::http2::hpack::Encoder;
 use crate::http2::{Reason, frame};
 use crate::serve::guard::Guard;
 use crate::serve::wire::MAX_DRAIN;
@@ -256,6 +257,17 @@ impl Stream {
         end: bool,
         fields: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])),
     ) {
+        self.say(end, |encoder, out| {
+            frame::headers(out, self.id, end, |block| {
+                encoder.begin(block);
+                encoder.status(block, status.as_u16());
+                fields(&mut |name, value| encoder.field(block, name, value));
+            });
+        });
+    }
+
+    /// Adds frames that need no window to what is sent, `end` when nothing comes after them.
+    fn say(&self, end: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         self.with(|shared, state| {
             if state.closed {
                 return;
@@ -263,13 +275,7 @@ impl Stream {
             let Shared {
                 outbox, encoder, ..
             } = shared;
-            outbox.text(|out| {
-                frame::headers(out, self.id, end, |block| {
-                    encoder.begin(block);
-                    encoder.status(block, status.as_u16());
-                    fields(&mut |name, value| encoder.field(block, name, value));
-                });
-            });
+            outbox.text(|out| write(encoder, out));
             shared.allowance.earn();
             state.sent = end;
             shared.settle(self, state);
@@ -320,27 +326,15 @@ impl Stream {
 
     /// Ends an answer all of whose content has been sent, with what comes after it.
     pub fn end(&self, trailers: Option<HeaderMap>) {
-        self.with(|shared, state| {
-            if state.closed {
-                return;
-            }
-            let Shared {
-                outbox, encoder, ..
-            } = shared;
-            outbox.text(|out| match trailers {
-                Some(trailers) => frame::headers(out, self.id, true, |block| {
-                    encoder.begin(block);
-                    for (name, value) in &trailers {
-                        encoder.field(block, name.as_str().as_bytes(), value.as_bytes());
-                    }
-                }),
-                None => frame::end(out, self.id),
-            });
-            shared.allowance.earn();
-            state.sent = true;
-            shared.settle(self, state);
+        self.say(true, |encoder, out| match trailers {
+            Some(trailers) => frame::headers(out, self.id, true, |block| {
+                encoder.begin(block);
+                for (name, value) in &trailers {
+                    encoder.field(block, name.as_str().as_bytes(), value.as_bytes());
+                }
+            }),
+            None => frame::end(out, self.id),
         });
-        self.mux.notify();
     }
 
     /// Ends it. Where one side has not said all, an answer is not to be taken for a whole one.

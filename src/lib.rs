@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | 0 | [`clock`] | time as a value |
 //! | 0 | [`telemetry`] | every metric by name; logging |
+//! | 0 | [`suggest`] | the nearest right word for a wrong one |
 //! | 0 | [`head`] | the heads of requests and answers and their fields, whatever version they came in |
 //! | 0 | [`net`] | sockets, plain or under TLS |
 //! | 0 | [`http1`] | what both sides share of HTTP/1.1: fields, framing, pieces |
@@ -38,6 +39,7 @@ pub mod policy;
 pub mod route;
 pub mod serve;
 pub mod store;
+pub mod suggest;
 pub mod telemetry;
 pub mod throttle;
 pub mod upstream;

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use super::collect::Cx;
 use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
-use super::suggest::{listed, nearest};
 use super::tree::Place;
 use crate::limit::Identity;
 use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
+use crate::suggest::{listed, nearest};
 use crate::upstream::Balance;
 
 mod limit;

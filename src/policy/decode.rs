@@ -16,8 +16,8 @@ pub use route::{POLICY, policy};
 
 use super::collect::Cx;
 use super::model::At;
-use super::suggest::{listed, nearest};
 use super::tree::{Key, Node, Value};
+use crate::suggest::{listed, nearest};
 
 /// What is wrong with a text, and where in it.
 struct Wrong {

@@ -16,7 +16,6 @@ mod model;
 pub mod schema;
 pub mod settings;
 pub mod source;
-mod suggest;
 mod table;
 mod tree;
 mod watch;

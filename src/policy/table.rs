@@ -2,8 +2,8 @@
 //! made, so that the two cannot differ.
 
 use super::collect::Cx;
-use super::suggest::{listed, nearest};
 use super::tree::{Key, Node, Place, Value, repeated};
+use crate::suggest::{listed, nearest};
 
 /// A map with fixed fields.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::super::collect::Cx;
 use super::super::model::{At, Gateway, KeyFile, PlanFrom, Token, User};
 use super::super::source::Files;
-use super::super::suggest::{listed, nearest};
 use super::super::tree::{self, Key, Node, Place, SyntaxError, Value};
 use super::named_file;
 use crate::identity::{self, api_keys, email, jwt, plan, token, user};
+use crate::suggest::{listed, nearest};
 
 /// The settings; what cannot be read or is wrong with a file is on record.
 pub fn compile(

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::super::collect::Cx;
 use super::super::model::{AccessLog, At, Gateway, Plan, Timeouts, Upstream};
 use super::super::settings::Logged;
-use super::super::suggest::nearest;
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::identity::{IDENTITY, identity};
@@ -16,6 +15,7 @@ use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
 use super::{Wrong, wrong};
 use crate::store::Settings;
+use crate::suggest::nearest;
 
 static PLAN: Table = Table {
     name: "a plan",

@@ -1,10 +1,10 @@
 //! The fields of a limit with a small language of their own: `soft 10%`, `status 401`.
 
 use super::super::super::model::Throttle;
-use super::super::super::suggest::nearest;
 use super::super::leaf::{parse_header, parse_span};
 use super::super::{Wrong, listed, wrong};
 use crate::limit::Count;
+use crate::suggest::nearest;
 
 pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
     let mut words = text.split_whitespace();

@@ -12,6 +12,7 @@
 //! | 0 | [`http1`] | what both sides share of HTTP/1.1: fields, framing, pieces |
 //! | 0 | [`http2`] | HTTP/2 in bytes: frames and compressed fields |
 //! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
+//! | 1 | [`pressure`] | how much an upstream bears, what is lent of the rest, who gives way first |
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`acme`] | certificates from a directory that issues them |
 //! | 2 | [`identity`] | who asks: ip, user, token, email, plan |
@@ -36,6 +37,7 @@ pub mod identity;
 pub mod limit;
 pub mod net;
 pub mod policy;
+pub mod pressure;
 pub mod route;
 pub mod serve;
 pub mod store;

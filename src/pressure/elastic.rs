@@ -1,0 +1,216 @@
+//! m: the elastic factor, one for all elastic limits of an upstream.
+//!
+//! Rises slowly and falls fast (AIMD: Chiu and Jain 1989), with a band between in which it stands. Rises by
+//! what is new in the pool of latencies: a gateway that sees a sixteenth of the traffic waits longer for
+//! the same evidence, and would overshoot if it did not.
+
+/// A step's rise when all latencies are new.
+const RISE: f64 = 0.08;
+const FALL: f64 = 0.85;
+const HALVE: f64 = 0.5;
+/// Less than this is nothing lent.
+const LEAST: f64 = 0.01;
+
+/// The share of failures above which nobody should be lent more.
+const FAILING: f64 = 0.05;
+/// Medians over the baseline: below the first it may rise, above the others it falls.
+const QUIET: f64 = 1.3;
+const SLOW: f64 = 1.5;
+const QUEUED: f64 = 2.0;
+/// Loads: below the first it may rise, above the second it falls.
+const SPARE: f64 = 0.75;
+const FULL: f64 = 0.9;
+
+/// What an elastic limit's base rate is multiplied with, at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Factor(f64);
+
+impl Factor {
+    /// Nothing is lent.
+    pub const ONE: Factor = Factor(1.0);
+
+    /// What is below 1, or no number, is 1.
+    pub fn new(factor: f64) -> Factor {
+        Factor(factor.max(1.0))
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// Units that a limit of `base` units admits: `floor(base * m)`, at most `at_most`, never below
+    /// `base`.
+    pub fn quota(self, base: u32, at_most: u32) -> u32 {
+        // A cast stops at the largest number.
+        let lent = (f64::from(base) * self.0) as u32;
+        lent.min(at_most).max(base)
+    }
+}
+
+/// What one step has seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) load: f64,
+    /// The median latency over the baseline.
+    pub(super) slowness: f64,
+    /// The upstream's own word decides about load, so that a rise asks for less than a quiet latency.
+    pub(super) trusted: bool,
+    /// Share of requests that failed.
+    pub(super) failures: f64,
+    /// Share of the pool of latencies that is new.
+    pub(super) fresh: f64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Elastic {
+    /// m - 1.
+    lent: f64,
+}
+
+impl Elastic {
+    pub(super) fn new() -> Elastic {
+        Elastic { lent: 0.0 }
+    }
+
+    pub(super) fn factor(&self) -> f64 {
+        1.0 + self.lent
+    }
+
+    /// Nothing seen is no signal: from any factor up to 10 it is back at 1 within ten steps.
+    pub(super) fn step(&mut self, seen: Option<Seen>, most: f64) {
+        let Some(seen) = seen else {
+            return self.fall(HALVE);
+        };
+        let (quiet, slow) = if seen.trusted {
+            (QUEUED, QUEUED)
+        } else {
+            (QUIET, SLOW)
+        };
+        if seen.slowness > QUEUED || seen.failures > FAILING {
+            self.fall(HALVE);
+        } else if seen.load > FULL || seen.slowness > slow {
+            self.fall(FALL);
+        } else if seen.load < SPARE && seen.slowness < quiet {
+            self.lent += RISE * seen.fresh;
+        }
+        self.lent = self.lent.min(most - 1.0).max(0.0);
+    }
+
+    fn fall(&mut self, to: f64) {
+        self.lent *= to;
+        if self.lent < LEAST {
+            self.lent = 0.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Seen = Seen {
+        load: 0.1,
+        slowness: 1.0,
+        trusted: false,
+        failures: 0.0,
+        fresh: 1.0,
+    };
+
+    fn risen() -> Elastic {
+        let mut elastic = Elastic::new();
+        (0..200).for_each(|_| elastic.step(Some(IDLE), 10.0));
+        assert_eq!(elastic.factor(), 10.0);
+        elastic
+    }
+
+    #[track_caller]
+    fn check(seen: Seen, expected: f64) {
+        let mut elastic = risen();
+        elastic.step(Some(seen), 10.0);
+        assert!((elastic.factor() - expected).abs() < 1e-9, "{elastic:?}");
+    }
+
+    #[test]
+    fn rises_stands_and_falls() {
+        check(IDLE, 10.0);
+        check(Seen { load: 0.8, ..IDLE }, 10.0);
+        check(
+            Seen {
+                slowness: 1.4,
+                ..IDLE
+            },
+            10.0,
+        );
+        check(Seen { load: 0.91, ..IDLE }, 8.65);
+        check(
+            Seen {
+                slowness: 1.51,
+                ..IDLE
+            },
+            8.65,
+        );
+        check(
+            Seen {
+                slowness: 2.1,
+                ..IDLE
+            },
+            5.5,
+        );
+        check(
+            Seen {
+                failures: 0.06,
+                ..IDLE
+            },
+            5.5,
+        );
+        check(
+            Seen {
+                load: f64::INFINITY,
+                ..IDLE
+            },
+            8.65,
+        );
+        let trusted = Seen {
+            trusted: true,
+            ..IDLE
+        };
+        check(
+            Seen {
+                slowness: 1.9,
+                ..trusted
+            },
+            10.0,
+        );
+        check(
+            Seen {
+                slowness: 2.1,
+                ..trusted
+            },
+            5.5,
+        );
+    }
+
+    #[test]
+    fn no_signal_ends_it_in_a_second() {
+        let mut elastic = risen();
+        (0..10).for_each(|_| elastic.step(None, 10.0));
+        assert_eq!(elastic.factor(), 1.0);
+    }
+
+    #[test]
+    fn quotas() {
+        #[track_caller]
+        fn check(factor: f64, base: u32, at_most: u32, expected: u32) {
+            assert_eq!(Factor::new(factor).quota(base, at_most), expected);
+        }
+        check(1.0, 100, 300, 100);
+        check(1.509, 100, 300, 150);
+        check(9.0, 100, 300, 300);
+        check(9.0, 100, 50, 100);
+        check(f64::NAN, 100, 300, 100);
+        check(-3.0, 100, 300, 100);
+        check(f64::INFINITY, u32::MAX, u32::MAX, u32::MAX);
+    }
+}

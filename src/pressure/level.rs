@@ -1,0 +1,194 @@
+//! x, the level: which classes are cut and how much, from 4 (nobody) to 0. And what each class may have
+//! open, which answers at once where the level takes steps.
+//!
+//! | level | what it cuts |
+//! |---|---|
+//! | 3 to 4 | lending, by a lower factor for all keys alike |
+//! | 2 to 3 | low requests, by cohorts |
+//! | 1 to 2 | normal requests, by cohorts |
+//! | 0 to 1 | the room of critical requests above L |
+//!
+//! Whole cohorts are refused, not requests at random, so that a session works or does not; a key's cohort
+//! lasts an hour, so that nobody is always the first (DAGOR; Uber's Cinnamon). What is borrowed is cut by
+//! the factor instead: cohorts would take all from some keys, and the factor takes from each by its weight.
+
+use super::class::Class;
+use crate::clock::Nanos;
+use crate::limit::Fingerprint;
+
+/// Nobody is cut.
+pub(super) const TOP: f64 = 4.0;
+
+/// Open requests over L that the level steers to.
+const TARGET: f64 = 0.95;
+const GAIN: f64 = 0.5;
+/// A step's rise at most, and its fall at least when a critical request met a crowd.
+const RISE: f64 = 0.05;
+const CROWDED: f64 = 0.1;
+/// Critical requests lose room only while the median is above this many baselines: where gateways see one
+/// upstream differently, the one with the smallest L would otherwise shed them while others serve all.
+const URGENT: f64 = 2.3;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Level(f64);
+
+impl Level {
+    pub(super) fn new() -> Level {
+        Level(TOP)
+    }
+
+    pub(super) fn get(&self) -> f64 {
+        self.0
+    }
+
+    /// Nothing but lending is cut.
+    pub(super) fn spares_all(&self) -> bool {
+        self.0 > 3.0
+    }
+
+    /// `load` is the step's open requests over L, `crowded` that a critical request met [`crowd`].
+    pub(super) fn step(&mut self, load: f64, crowded: bool, slowness: f64) {
+        let change = (GAIN * (TARGET - load)).clamp(-1.0, RISE);
+        let change = if crowded {
+            change.min(-CROWDED)
+        } else {
+            change
+        };
+        let floor = if slowness > URGENT {
+            0.0
+        } else {
+            self.0.min(1.0)
+        };
+        self.0 = (self.0 + change).clamp(floor, TOP);
+    }
+
+    /// Whether a probe may hold a class back: what is lent always, others while they are being cut anyway.
+    pub(super) fn gives_way(&self, class: Class) -> bool {
+        match class {
+            Class::Borrowed => true,
+            Class::Normal | Class::Low => !self.spares_all(),
+            Class::Critical => self.0 < 0.8,
+        }
+    }
+}
+
+/// The share of a factor's lending that is left at `level`.
+pub(super) fn lending(level: f64) -> f64 {
+    (level - 3.0).clamp(0.0, 1.0)
+}
+
+/// Open requests that a class must find fewer of. Room above its share of L is for chance: where L is 2, a
+/// class that had no more would refuse every second request of a quiet upstream. There is less of it as the
+/// level falls.
+pub(super) fn bound(class: Class, limit: f64, level: f64) -> f64 {
+    let root = limit.sqrt();
+    let room = root * level / TOP;
+    match class {
+        Class::Critical => limit + root + level.min(1.0) * (0.5 * root + 3.0),
+        Class::Normal => 0.95 * limit + 1.5 * room,
+        Class::Low => 0.85 * limit + room,
+        Class::Borrowed => 0.80 * limit + 0.5 * room,
+    }
+}
+
+/// Open requests that are a crowd to a critical one.
+pub(super) fn crowd(limit: f64) -> f64 {
+    limit + 2.0 * limit.sqrt()
+}
+
+/// How long a request of the key is told to wait when the level cuts its cohort: until the level is back at
+/// the cohort at its fastest.
+pub(super) fn cut(class: Class, level: f64, key: Fingerprint, hour: u64) -> Option<Nanos> {
+    let lowest = match class {
+        Class::Normal => 1.0,
+        Class::Low => 2.0,
+        Class::Critical | Class::Borrowed => return None,
+    };
+    if level >= lowest + 1.0 {
+        return None;
+    }
+    let above = lowest + cohort(key, hour) - level;
+    (above >= 0.0).then(|| Nanos((above / RISE).ceil() as u64 * super::STEP.0))
+}
+
+/// Where a key stands in its class in this hour, from 0 up to but not including 1. The key is a keyed hash
+/// already; SplitMix64's finalizer (Steele, Lea, Flood 2014) shuffles it anew each hour.
+fn cohort(key: Fingerprint, hour: u64) -> f64 {
+    let mut z = (key.0 as u64) ^ hour.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share_cut(class: Class, level: f64) -> f64 {
+        let keys = 10_000_u128;
+        let cut = (0..keys).filter(|key| cut(class, level, Fingerprint(*key), 7).is_some());
+        cut.count() as f64 / keys as f64
+    }
+
+    #[test]
+    fn low_is_cut_before_normal_and_neither_before_lending() {
+        for (level, low, normal) in [(4.0, 0.0, 0.0), (3.0, 0.0, 0.0), (2.5, 0.5, 0.0)] {
+            assert!((share_cut(Class::Low, level) - low).abs() < 0.02, "{level}");
+            assert_eq!(share_cut(Class::Normal, level), normal);
+        }
+        assert_eq!(share_cut(Class::Low, 2.0), 1.0);
+        assert!((share_cut(Class::Normal, 1.75) - 0.25).abs() < 0.02);
+        assert_eq!(share_cut(Class::Normal, 1.0), 1.0);
+        assert_eq!(share_cut(Class::Critical, 0.0), 0.0);
+        assert_eq!(
+            (lending(4.0), lending(3.25), lending(2.0)),
+            (1.0, 0.25, 0.0)
+        );
+    }
+
+    #[test]
+    fn cohorts_last_an_hour() {
+        let is_cut = |key, hour| cut(Class::Normal, 1.5, Fingerprint(key), hour).is_some();
+        let differ = (0..1_000)
+            .filter(|key| is_cut(*key, 1) != is_cut(*key, 2))
+            .count();
+        assert!((400..600).contains(&differ), "{differ}");
+        // Who is cut stays so while the level falls.
+        for key in 0..1_000 {
+            let wait = |level| cut(Class::Normal, level, Fingerprint(key), 1);
+            assert!(wait(1.6).is_none() || wait(1.3).is_some());
+            assert!(wait(1.3) >= wait(1.6));
+        }
+    }
+
+    #[test]
+    fn waits_are_short() {
+        let longest = (0..1_000)
+            .filter_map(|key| cut(Class::Low, 0.0, Fingerprint(key), 1))
+            .max();
+        let longest = longest.unwrap_or_default();
+        assert!(longest > Nanos::from_secs(5) && longest <= Nanos::from_secs(6));
+    }
+
+    #[test]
+    fn critical_is_last() {
+        let mut level = Level::new();
+        (0..100).for_each(|_| level.step(3.0, true, 2.0));
+        assert_eq!(level.get(), 1.0);
+        assert!(!level.gives_way(Class::Critical) && level.gives_way(Class::Normal));
+        (0..100).for_each(|_| level.step(3.0, true, 3.0));
+        assert_eq!(level.get(), 0.0);
+        level.step(0.0, false, 1.0);
+        assert!((level.get() - RISE).abs() < 1e-9);
+        level.step(0.0, true, 3.0);
+        assert_eq!(level.get(), 0.0);
+        for limit in [1.0, 2.0, 20.0, 500.0] {
+            for level in [0.0, 0.5, 1.0, 2.0, 4.0] {
+                let bounds = Class::ALL.map(|class| bound(class, limit, level));
+                assert!(bounds.is_sorted_by(|a, b| a >= b), "{bounds:?}");
+                assert!(bounds[0] >= limit && bounds[0] >= bounds[1]);
+            }
+        }
+    }
+}

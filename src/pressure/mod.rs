@@ -1,0 +1,58 @@
+//! How much an upstream bears, what is lent of the rest, and who gives way first: no I/O, no clock, no
+//! lock. Knows nothing of keys' rates and of HTTP.
+//!
+//! One [`Pressure`] for each upstream and class of routes, shared by all workers: requests ask it,
+//! a [`Controller`] steers it every [`STEP`]. What requests leave are counts; what they read are bounds.
+//!
+//! | | what | where |
+//! |---|---|---|
+//! | L | open requests that are served without a standing queue | `capacity.rs`, after Netflix' Gradient2 |
+//! | b | the latency without a queue, asked for by a gentle probe | `baseline.rs`, after Envoy's gradient controller |
+//! | u | the load: the highest of open / L, what the upstream reports, the gateway's own | `controller.rs`, `reported.rs` |
+//! | m | the elastic factor: each elastic limit's rate is m times its base | `elastic.rs` |
+//! | x | the level: which classes are cut, and how much of them | `level.rs`, after DAGOR and Cinnamon |
+//!
+//! With r, the median of recent latencies to the first byte, each step does:
+//!
+//! ```text
+//! L   += 0.2 (g L + h - L)              while open > 0.7 L, or g < 1; at least 1
+//!                                       g = clamp(1.5 b / r, 0.5, 1), h = 2.1 (G L)^(1/4) / G, G live gateways
+//! m-1 *= 0.5                            r > 2 b, or more than 5 % fail, or there is no signal
+//!     *= 0.85                           u > 0.9 or r > 1.5 b
+//!     += 0.08 of the share that is new  u < 0.75 and r < 1.3 b
+//! x   += 0.5 (0.95 - open / L)          at most 0.05; down by at least 0.1 when a critical request met
+//!                                       L + 2 sqrt(L); below 1 only while r > 2.3 b
+//! ```
+//!
+//! Raising m until capacity is used is water-filling: weighted max-min fairness with the base rates as
+//! weights, and nothing to keep for each key. As the level falls lending goes first, then low requests, then
+//! normal ones, both by cohorts of keys that last an hour; last the room that critical ones have above L.
+//!
+//! Why it is not the law of Gradient2 and Envoy: where services vary by a half, the median of a window of
+//! 100 ms is off by 8 % with 68 samples and by 16 % with 15, and the lowest of many by twice that. So a
+//! gateway that sees a sixteenth of the traffic takes chance for a queue and gives capacity away, or takes
+//! a standing queue for the usual and lets it grow. Here quantiles are read from a pool of samples that
+//! fades, m rises by what is new in the pool, and b rises only by what a probe measured while fewer
+//! requests were open. What each rule is good for can be seen in `tests/elastic/` by taking it out.
+
+mod baseline;
+mod capacity;
+mod class;
+pub mod condition;
+mod controller;
+mod elastic;
+mod latencies;
+mod level;
+pub mod report;
+mod reported;
+mod shared;
+mod snapshot;
+
+pub use class::Class;
+pub use condition::Condition;
+pub use controller::{Around, Controller, Host, STEP, Settings};
+pub use elastic::Factor;
+pub use report::{Report, Utilisation};
+pub use reported::Trust;
+pub use shared::{Permit, Pressure, Shed};
+pub use snapshot::Snapshot;

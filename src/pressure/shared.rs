@@ -1,0 +1,209 @@
+//! What requests touch: counts that they leave and bounds that they read. Never waits; a request costs a
+//! few atomic operations.
+
+use std::array;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::class::Class;
+use super::elastic::Factor;
+use super::latencies::Recorder;
+use super::level;
+use super::report::Utilisation;
+use super::reported::Inbox;
+use super::snapshot::Snapshot;
+use crate::clock::Nanos;
+use crate::limit::Fingerprint;
+
+/// What a request that met a bound is told to wait: the least that the field can say.
+const SOON: Nanos = Nanos::from_secs(1);
+
+/// One request in the upper bits, the open requests that it met in the lower ones.
+const ONE: u64 = 1 << 40;
+
+/// The pressure on one upstream from one class of routes, shared by all workers. See the module above.
+#[derive(Debug)]
+pub struct Pressure {
+    pub(super) traffic: Traffic,
+    pub(super) published: Published,
+    pub(super) latencies: Recorder,
+    pub(super) reports: Inbox,
+}
+
+/// What all requests write, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Traffic {
+    open: AtomicU32,
+    asked: AtomicU64,
+    failed: AtomicU32,
+    lent: AtomicU64,
+    shed: [AtomicU64; Class::ALL.len()],
+    crowded: AtomicBool,
+}
+
+/// What requests read and each step writes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Published {
+    pub(super) bounds: [AtomicU32; Class::ALL.len()],
+    pub(super) crowd: AtomicU32,
+    pub(super) hour: AtomicU64,
+    pub(super) factor: Figure,
+    pub(super) level: Figure,
+    pub(super) load: Figure,
+    pub(super) limit: Figure,
+    pub(super) base: Figure,
+    pub(super) p50: Figure,
+    pub(super) p90: Figure,
+    pub(super) reported: Figure,
+    pub(super) cpu: Figure,
+}
+
+/// A number that one thread writes and others read; no number stands for nothing.
+#[derive(Debug, Default)]
+pub(super) struct Figure(AtomicU64);
+
+impl Figure {
+    pub(super) fn set(&self, value: impl Into<Option<f64>>) {
+        let value = value.into().unwrap_or(f64::NAN);
+        self.0.store(value.to_bits(), Relaxed);
+    }
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Relaxed))
+    }
+
+    fn known(&self) -> Option<f64> {
+        Some(self.get()).filter(|value| !value.is_nan())
+    }
+
+    fn span(&self) -> Option<Nanos> {
+        self.known().map(|nanos| Nanos(nanos as u64))
+    }
+}
+
+/// A request that is within its limits is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shed {
+    /// Until it might pass, 1 to 6 seconds. A guess.
+    pub retry_after: Nanos,
+}
+
+/// A place among the open requests. Dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "a place that is dropped is free again"]
+pub struct Permit(Arc<Pressure>);
+
+impl Pressure {
+    pub(super) fn new() -> Pressure {
+        Pressure {
+            traffic: Traffic::default(),
+            published: Published::default(),
+            latencies: Recorder::new(),
+            reports: Inbox::default(),
+        }
+    }
+
+    /// What elastic limits multiply their base rates with now.
+    pub fn factor(&self) -> Factor {
+        Factor::new(self.published.factor.get())
+    }
+
+    /// Lets one request through to the upstream, or sheds it. `key` says which cohort it belongs to: who
+    /// asks, as a keyed hash that all gateways share.
+    ///
+    /// Never more than a class may have are open, whoever asks at the same time; who is turned away may have
+    /// taken a place for a moment that another would have got.
+    pub fn admit(self: &Arc<Self>, class: Class, key: Fingerprint) -> Result<Permit, Shed> {
+        let (traffic, published) = (&self.traffic, &self.published);
+        let open = traffic.open.fetch_add(1, Relaxed);
+        traffic.asked.fetch_add(ONE | u64::from(open), Relaxed);
+        if class == Class::Critical && open >= published.crowd.load(Relaxed) {
+            traffic.crowded.store(true, Relaxed);
+        }
+        let index = class as usize;
+        let wait = if open >= published.bounds[index].load(Relaxed) {
+            Some(SOON)
+        } else {
+            let hour = published.hour.load(Relaxed);
+            level::cut(class, published.level.get(), key, hour).map(|wait| wait.max(SOON))
+        };
+        if let Some(retry_after) = wait {
+            traffic.open.fetch_sub(1, Relaxed);
+            traffic.shed[index].fetch_add(1, Relaxed);
+            return Err(Shed { retry_after });
+        }
+        if class == Class::Borrowed {
+            traffic.lent.fetch_add(1, Relaxed);
+        }
+        Ok(Permit(Arc::clone(self)))
+    }
+
+    /// Takes note of what an answer says of the upstream's load.
+    pub fn report(&self, load: Utilisation) {
+        self.reports.put(load);
+    }
+
+    /// The moment as it is.
+    pub fn snapshot(&self) -> Snapshot {
+        let (traffic, published) = (&self.traffic, &self.published);
+        Snapshot {
+            factor: self.factor(),
+            load: published.load.get(),
+            limit: published.limit.get(),
+            open: traffic.open.load(Relaxed),
+            base: published.base.span(),
+            p50: published.p50.span(),
+            p90: published.p90.span(),
+            level: published.level.get(),
+            reported: published.reported.known(),
+            cpu: published.cpu.known(),
+            lent: traffic.lent.load(Relaxed),
+            shed: array::from_fn(|class| traffic.shed[class].load(Relaxed)),
+        }
+    }
+}
+
+impl Traffic {
+    /// The mean of open requests that those since the last time have met; what is open now when there were
+    /// none. As Poisson arrivals see time averages, it is the mean over time.
+    pub(super) fn drain_open(&self) -> f64 {
+        let asked = self.asked.swap(0, Relaxed);
+        match asked / ONE {
+            0 => f64::from(self.open.load(Relaxed)),
+            count => (asked % ONE) as f64 / count as f64,
+        }
+    }
+
+    /// Requests that failed since the last time.
+    pub(super) fn drain_failed(&self) -> u32 {
+        self.failed.swap(0, Relaxed)
+    }
+
+    /// Whether a critical request met a crowd since the last time.
+    pub(super) fn drain_crowded(&self) -> bool {
+        self.crowded.swap(false, Relaxed)
+    }
+}
+
+impl Permit {
+    /// The first byte of the answer is there, `waited` after the last byte of the request.
+    pub fn answered(&self, waited: Nanos) {
+        self.0.latencies.record(waited);
+    }
+
+    /// The upstream gave no answer, or one that says it cannot.
+    pub fn failed(&self) {
+        self.0.traffic.failed.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.traffic.open.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! What requests see of a pressure that no time passes for.
+
+use std::thread;
+
+use super::super::{Around, Controller, Host, STEP, Settings, Trust};
+use super::*;
+
+const KEY: Fingerprint = Fingerprint(7);
+
+const AROUND: Around = Around {
+    wall: Nanos::from_secs(1),
+    gateways: 1,
+    host: Host {
+        cpu: Some(0.25),
+        connections: None,
+    },
+};
+
+fn new(most: u32) -> (Arc<Pressure>, Controller) {
+    let settings = Settings {
+        most,
+        most_factor: 4.0,
+        trust: Trust::Lower,
+    };
+    Controller::new(settings, 1, Nanos::ZERO)
+}
+
+fn all(pressure: &Arc<Pressure>, class: Class) -> Vec<Permit> {
+    std::iter::from_fn(|| pressure.admit(class, KEY).ok()).collect()
+}
+
+#[test]
+fn classes_find_room_in_order() {
+    let (pressure, _) = new(1_000);
+    // L begins with 32.
+    let mut held = all(&pressure, Class::Borrowed);
+    assert_eq!(held.len(), 29);
+    for (class, open) in [(Class::Low, 33), (Class::Normal, 39), (Class::Critical, 44)] {
+        held.extend(all(&pressure, class));
+        assert_eq!(held.len(), open, "{class:?}");
+    }
+    let now = pressure.snapshot();
+    assert_eq!((now.open, now.lent, now.shed), (44, 29, [1; 4]));
+    let shed = pressure.admit(Class::Critical, KEY).unwrap_err();
+    assert_eq!(shed.retry_after, SOON);
+    drop(held);
+    assert_eq!(pressure.snapshot().open, 0);
+}
+
+#[test]
+fn the_hard_cap_is_for_all() {
+    let (pressure, _) = new(3);
+    assert_eq!(all(&pressure, Class::Critical).len(), 3);
+    let (pressure, _) = new(0);
+    assert_eq!(all(&pressure, Class::Critical).len(), 1);
+}
+
+#[test]
+fn never_more_are_open_than_may_be() {
+    let (pressure, _) = new(20);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50_000 {
+                    let permit = pressure.admit(Class::Critical, KEY);
+                    // Others may be about to undo a place each that they did not get.
+                    assert!(pressure.snapshot().open <= 20 + 3);
+                    drop(permit);
+                }
+            });
+        }
+    });
+    assert_eq!(pressure.snapshot().open, 0);
+    assert_eq!(all(&pressure, Class::Critical).len(), 20);
+}
+
+#[test]
+fn a_step_publishes_what_it_found() {
+    let (pressure, mut controller) = new(1_000);
+    let before = pressure.snapshot();
+    assert_eq!(
+        (before.factor, before.base, before.cpu),
+        (Factor::ONE, None, None)
+    );
+    let mut now = Nanos::ZERO;
+    for _ in 0..20 {
+        for millis in 1..=100 {
+            let permit = pressure.admit(Class::Normal, KEY).unwrap();
+            permit.answered(Nanos::from_millis(millis));
+        }
+        pressure.report(Utilisation::new(0.5).unwrap());
+        now = now.after(STEP);
+        controller.step(now, &AROUND);
+    }
+    let after = pressure.snapshot();
+    let near = |span: Option<Nanos>, millis: u64| {
+        let span = span.map_or(0, |span| span.0 / 100_000);
+        assert!(span.abs_diff(10 * millis) < millis / 2, "{span}");
+    };
+    near(after.p50, 50);
+    near(after.p90, 90);
+    near(after.base, 50);
+    assert!(after.factor > Factor::new(1.2), "{after:?}");
+    assert_eq!((after.cpu, after.level), (Some(0.25), 4.0));
+    assert!((after.load - 0.5).abs() < 1e-6 && after.reported == Some(after.load));
+    // One request in ten fails.
+    for _ in 0..10 {
+        for request in 0..100 {
+            let permit = pressure.admit(Class::Normal, KEY).unwrap();
+            match request % 10 {
+                0 => permit.failed(),
+                _ => permit.answered(Nanos::from_millis(50)),
+            }
+        }
+        now = now.after(STEP);
+        controller.step(now, &AROUND);
+    }
+    assert_eq!(pressure.factor(), Factor::ONE);
+}
+
+#[test]
+fn a_busy_gateway_lends_nothing() {
+    for (cpu, lends) in [(0.5, true), (0.95, false), (f64::NAN, true), (-1.0, true)] {
+        let (pressure, mut controller) = new(1_000);
+        let around = Around {
+            host: Host {
+                cpu: Some(cpu),
+                connections: Some(f64::INFINITY),
+            },
+            ..AROUND
+        };
+        for step in 1..=20 {
+            for _ in 0..50 {
+                let permit = pressure.admit(Class::Normal, KEY).unwrap();
+                permit.answered(Nanos::from_millis(5));
+            }
+            controller.step(Nanos::from_millis(100 * step), &around);
+        }
+        assert_eq!(pressure.factor() > Factor::ONE, lends, "{cpu}");
+        assert_eq!(pressure.snapshot().cpu.is_some(), cpu >= 0.0);
+    }
+}

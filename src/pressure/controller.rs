@@ -23,8 +23,8 @@ const FEW: f32 = 15.0;
 const KEEP: f32 = 0.88;
 const KEEP_FEW: f32 = 0.97;
 const SCARCE: f32 = 24.0;
-/// Without a sample for so long there is no signal.
-const SILENCE: Nanos = Nanos::from_secs(1);
+/// Without a sample for so long there is no signal; ten steps later nothing is lent, which makes two seconds.
+const SILENCE: Nanos = Nanos::from_millis(900);
 /// Of the way to a step's open requests; 2 s. A single step's are too much by chance to learn L from.
 const SMOOTHING: f64 = 0.05;
 /// Of its bound, what a class that gives way has during a probe.

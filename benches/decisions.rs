@@ -10,7 +10,7 @@ use std::time::Duration;
 use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
 use tollgate::clock::{Clock, Nanos};
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
 use tollgate::store::{Item, Memory, Settings, Slot};
 
 const THREADS: u64 = 2;
@@ -74,7 +74,7 @@ impl Ours {
             slot: self.slot,
             key: fingerprint(key),
             cost: 1,
-            multiply: 1,
+            scale: Scale::plan(1),
             shadow: false,
             parents: &[],
         }

@@ -19,6 +19,7 @@ use tollgate::clock::{Clock, Nanos};
 use tollgate::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
 use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule};
+use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::{Candidate, Denied, Failed, ThrottleLayer, reject};
 use tower::{Layer, ServiceExt};
@@ -123,6 +124,7 @@ impl Candidate for Asked {
             who: &self.who,
             identifier: &self.limits.identifier,
             now: self.at,
+            pressure: None,
         }
     }
 
@@ -134,7 +136,7 @@ impl Candidate for Asked {
         &self.limits.clock
     }
 
-    fn admitted(self, _: &Verdict) -> Request {
+    fn admitted(self, _: &Verdict, _: Option<Permit>) -> Request {
         self.request
     }
 }

@@ -100,6 +100,7 @@ impl Tenants {
             who: &who,
             identifier: &self.identifier,
             now: self.clock.now(),
+            pressure: None,
         };
         let (verdict, ticket) = self.admission.decide(&ask);
         // Empty: only limits that count answers leave something to settle.

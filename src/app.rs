@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
+use crate::pressure::Class;
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
@@ -362,7 +363,41 @@ impl App {
         // No other scrape may see what is there only in part.
         let _one = self.scraping.lock();
         self.count_servers();
+        self.count_pressure();
         self.registry.render()
+    }
+
+    fn count_pressure(&self) {
+        let gauges = [
+            Metric::UpstreamLoad,
+            Metric::UpstreamConcurrency,
+            Metric::ElasticFactor,
+            Metric::SheddingLevel,
+        ];
+        for gauge in gauges {
+            self.registry.forget(gauge);
+        }
+        for servers in &self.running.read().upstreams {
+            let Some(pressure) = servers.pressure() else {
+                continue;
+            };
+            let upstream = (Label::Upstream, servers.settings.name.as_str());
+            let now = pressure.snapshot();
+            let values = [now.load, now.limit, now.factor.get(), now.level];
+            for (gauge, value) in gauges.into_iter().zip(values) {
+                self.registry.gauge(gauge, &[upstream]).set(value);
+            }
+            self.registry
+                .counter(Metric::Lent, &[upstream])
+                .absolute(now.lent);
+            for (class, shed) in Class::ALL.into_iter().zip(now.shed) {
+                // What is not lent is refused by the limit.
+                if class != Class::Borrowed {
+                    let labels = [upstream, (Label::Priority, class.as_str())];
+                    self.registry.counter(Metric::Shed, &labels).absolute(shed);
+                }
+            }
+        }
     }
 
     fn count_servers(&self) {

@@ -104,6 +104,19 @@ impl Clock {
         }
     }
 
+    /// Time that the process has used of its processors; nothing under a manual clock.
+    pub fn cpu(&self) -> Option<Nanos> {
+        match self {
+            Clock::System { .. } => {
+                let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+                let seconds = u64::try_from(used.tv_sec).ok()?;
+                let nanos = u64::try_from(used.tv_nsec).ok()?;
+                Some(Nanos::from_secs(seconds).after(Nanos(nanos)))
+            }
+            Clock::Manual { .. } => None,
+        }
+    }
+
     /// Moves a manual clock on; a system clock moves by itself.
     pub fn advance(&self, span: Nanos) {
         if let Clock::Manual { now } = self {

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use common::certificate::{Certificate, roots};
 use common::child::Server;
-use common::{Client, SOON, Upstream, soon, write};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use common::{Client, SOON, Upstream, descriptors, soon, write};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tempfile::TempDir;
@@ -23,18 +22,6 @@ use tollgate::clock::Clock;
 
 const OPEN: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 1000000/s } }\n";
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: t\r\nuser-agent: tests\r\naccept: */*\r\n\r\n";
-
-/// Takes as many descriptors as this process may have.
-fn descriptors(wanted: u64) {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let enough = maximum.is_none_or(|maximum| maximum >= wanted);
-    assert!(enough, "this test needs {wanted} descriptors: ulimit -Hn");
-    let limits = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    setrlimit(Resource::Nofile, limits).unwrap();
-}
 
 fn folder(upstream: &Upstream, more: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use tollgate::admission::{Admission, Ask, Ticket};
 use tollgate::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{
-    Algorithm, Bound, Concurrency, Fingerprint, Identity, Limit, Name, Rule, Throttle,
+    Algorithm, Bound, Concurrency, Fingerprint, Identity, Limit, Name, Rule, Scale, Throttle,
 };
 use tollgate::store::{Item, Memory, Settings, Slot};
 
@@ -48,7 +48,7 @@ fn item(limit: &Limit, slot: Slot, key: u128) -> Item<'_> {
         slot,
         key,
         cost: 1,
-        multiply: 1,
+        scale: Scale::plan(1),
         shadow: false,
         parents: &[],
     }
@@ -182,6 +182,7 @@ impl Site {
             who: &who,
             identifier: &self.identifier,
             now: NOW,
+            pressure: None,
         });
         (verdict.admitted, ticket)
     }

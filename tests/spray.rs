@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 use tollgate::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
 use tollgate::store::{Item, Memory, Parent, Settings, Slot};
 
 const BUDGET: usize = 64 << 20;
@@ -62,7 +62,7 @@ impl Spray {
             slot: self.slot,
             key,
             cost: 1,
-            multiply: 1,
+            scale: Scale::plan(1),
             shadow: false,
             parents,
         };

@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Bound, Count, Identity, Reading, Rule};
+use crate::limit::{Bound, Count, Identity, Reading, Rule, Scale};
+use crate::pressure::Pressure;
 use crate::store::permits::{Scope, Want};
 use crate::store::{self, Item, Memory, Parent, Permits, Registered, Slot};
 
@@ -46,6 +47,8 @@ pub struct Ask<'a> {
     pub identifier: &'a Identifier,
     /// When.
     pub now: Nanos,
+    /// What elastic limits may lend of; nothing where nothing is known to be spare.
+    pub pressure: Option<&'a Pressure>,
 }
 
 /// What one request asks of the limits that apply.
@@ -200,7 +203,10 @@ impl Admission {
                         slot: registered.slot(),
                         key,
                         cost: 1,
-                        multiply,
+                        scale: Scale {
+                            multiply,
+                            lent: lent(rule, ask.pressure),
+                        },
                         shadow: rule.shadow,
                         parents,
                     };
@@ -239,7 +245,7 @@ impl Admission {
             let took = reading.standing.admits() && (admitted || item.shadow);
             if item.limit.reserves && took {
                 let rule = ask.rules[place].clone();
-                ticket.hold(self, rule, item, reading.sketched);
+                ticket.hold(self, rule, item, reading);
             }
         }
         ticket
@@ -278,6 +284,22 @@ impl Asked<'_> {
 
 fn exempt(rule: &Rule, ip: IpAddr) -> bool {
     rule.exempt.iter().any(|network| network.contains(&ip))
+}
+
+/// What the rule lends now, in thousandths of its rate.
+fn lent(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
+    if !rule.limit.throttle().lends() {
+        return 0;
+    }
+    let Some((pressure, condition)) = pressure.zip(rule.condition.as_ref()) else {
+        return 0;
+    };
+    let lent = pressure.lends().get() - 1.0;
+    if lent <= 0.0 {
+        return 0;
+    }
+    // A cast stops at the largest number.
+    (lent * condition.headroom(&pressure.snapshot()) * 1000.0) as u32
 }
 
 fn multiply(identifier: &Identifier, rule: &Rule, who: &Who) -> u32 {

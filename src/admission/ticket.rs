@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
-use crate::limit::{Count, Fingerprint, Rule};
+use crate::limit::{Count, Fingerprint, Reading, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::{Item, Memory, Parent, Registered};
 
@@ -33,7 +33,7 @@ struct Reservation {
     registered: Registered,
     key: Fingerprint,
     units: u32,
-    multiply: u32,
+    scale: Scale,
     parents: Box<[Parent]>,
     sketched: bool,
 }
@@ -55,16 +55,20 @@ pub enum Outcome<'a> {
 }
 
 impl Ticket {
-    /// Keeps what `item` reserved; `sketched` is what its reading said.
+    /// Keeps what `item` reserved and how it was read.
     pub(super) fn hold(
         &mut self,
         admission: &Admission,
         rule: Arc<Rule>,
         item: &Item<'_>,
-        sketched: bool,
+        reading: &Reading,
     ) {
         let Counter::Rate(registered) = &admission.counters[rule.index] else {
             return;
+        };
+        let scale = match item.limit.lent(reading) {
+            true => item.scale,
+            false => Scale::plan(item.scale.multiply),
         };
         self.reservations.push(Reservation {
             clock: admission.clock.clone(),
@@ -73,9 +77,9 @@ impl Ticket {
             rule,
             key: item.key,
             units: item.cost,
-            multiply: item.multiply,
+            scale,
             parents: item.parents.into(),
-            sketched,
+            sketched: reading.sketched,
         });
     }
 
@@ -125,7 +129,7 @@ impl Reservation {
             slot: self.registered.slot(),
             key: self.key,
             cost: self.units,
-            multiply: self.multiply,
+            scale: self.scale,
             shadow: self.rule.shadow,
             parents: &self.parents,
         };

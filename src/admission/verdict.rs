@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::Nanos;
-use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing};
+use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing, Throttle};
 
 /// What one limit said.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,13 @@ impl Verdict {
         })
     }
 
-    /// The soft limits that this request exceeds.
+    /// An elastic limit lends what this request takes.
+    pub fn borrows(&self, rules: &[Arc<Rule>]) -> bool {
+        let elastic = |rule: &Rule| matches!(rule.limit.throttle(), Throttle::Elastic { .. });
+        self.over(rules).any(elastic)
+    }
+
+    /// The soft and elastic limits that this request exceeds.
     pub fn over<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
         let over = self
             .findings

@@ -3,6 +3,8 @@
 use http::HeaderName;
 use ipnet::IpNet;
 
+use crate::route::Priority;
+
 /// Plans and how a request's plan is known.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -21,6 +23,8 @@ pub struct Plan {
     pub name: String,
     /// What limits with `plans: true` are multiplied by, 1 to 1000.
     pub multiply: u32,
+    /// What is shed last, on routes that do not say.
+    pub priority: Option<Priority>,
 }
 
 /// Where a request's plan comes from.
@@ -43,6 +47,11 @@ impl Settings {
     /// Index of the plan of this name.
     pub fn named(&self, name: &str) -> Option<usize> {
         self.plans.iter().position(|plan| plan.name == name)
+    }
+
+    /// What is shed last of requests on this plan, where it says so.
+    pub fn priority(&self, plan: Option<usize>) -> Option<Priority> {
+        self.plans.get(plan?)?.priority
     }
 
     /// What limits with `plans: true` are multiplied by for a request on this plan.

@@ -8,18 +8,20 @@
 //! get there, and a wait may then be told too short.
 
 use super::gcra::Terms;
+use super::lending::{self, Lending};
 use super::window::Window;
-use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Standing, Throttle};
+use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, Throttle};
 use super::{buckets, fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::clock::Nanos;
 
-/// What must be equal for two limits to share states: algorithm, window lengths, reservation. Quotas,
-/// throttles and plans may differ.
+/// What must be equal for two limits to share states: algorithm, window lengths, reservation, and whether
+/// something is lent. Quotas, what a soft limit adds and plans may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     algorithm: std::mem::Discriminant<Algorithm>,
     windows: Vec<Nanos>,
     reserves: bool,
+    lends: bool,
 }
 
 /// One key's state: a view on the words that a store keeps.
@@ -47,13 +49,14 @@ impl Limit {
             algorithm: std::mem::discriminant(&self.algorithm),
             windows: self.windows.iter().map(|rate| rate.window()).collect(),
             reserves: self.reserves,
+            lends: self.throttle.lends(),
         }
     }
 
     /// Whether the state always fits two words.
     pub fn inline(&self) -> bool {
         let small = self.algorithm.is_gcra() || self.algorithm == Algorithm::FixedWindow;
-        small && self.windows.len() == 1 && !self.reserves
+        small && self.windows.len() == 1 && self.head_words() == 0
     }
 
     /// Words that a fresh state needs before `cost` units can be applied.
@@ -73,7 +76,7 @@ impl Limit {
                     .iter()
                     .map(|rate| self.bounds(rate, self.max_multiply).1);
                 let stamps = most.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
-                return sliding_log::size_class(2 + stamps as usize + self.pending_words());
+                return sliding_log::size_class(2 + stamps as usize + self.head_words());
             }
             Algorithm::SlidingWindow => self
                 .windows
@@ -86,15 +89,20 @@ impl Limit {
                 self.windows.len() * gcra::WORDS
             }
         };
-        state + self.pending_words()
+        state + self.head_words()
     }
 
     fn pending_words(&self) -> usize {
         usize::from(self.reserves)
     }
 
+    /// Words before those of the algorithm: what is pending, then what is lent.
+    fn head_words(&self) -> usize {
+        self.pending_words() + usize::from(self.throttle.lends()) * lending::WORDS
+    }
+
     fn log_words(&self, state: &[u32], now: Nanos, cost: u32) -> usize {
-        let words = sliding_log::needs_words(self, state, now, cost) + self.pending_words();
+        let words = sliding_log::needs_words(self, state, now, cost) + self.head_words();
         sliding_log::size_class(words).min(self.max_words())
     }
 
@@ -102,8 +110,8 @@ impl Limit {
     /// [`Cell::apply`] when that admits, then [`Cell::finish`].
     #[inline]
     pub fn terms(&self, multiply: u32) -> Option<Terms> {
-        let (Algorithm::Gcra { .. }, [rate], false) =
-            (self.algorithm, &self.windows[..], self.reserves)
+        let (Algorithm::Gcra { .. }, [rate], 0) =
+            (self.algorithm, &self.windows[..], self.head_words())
         else {
             return None;
         };
@@ -116,7 +124,7 @@ impl Limit {
         })
     }
 
-    /// The most units that may count in a window, within the rate and with what the throttle lends.
+    /// The most units that may count in a window, within the rate and with what a soft limit adds.
     #[inline]
     pub(crate) fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
         let quota = rate.times(multiply);
@@ -149,7 +157,7 @@ impl Limit {
 
 impl Cell<'_> {
     fn state(&self) -> &[u32] {
-        &self.words[self.limit.pending_words()..]
+        &self.words[self.limit.head_words()..]
     }
 
     fn pending(&self) -> u32 {
@@ -158,6 +166,10 @@ impl Cell<'_> {
         } else {
             0
         }
+    }
+
+    fn lent(&self) -> &[u32] {
+        &self.words[self.limit.pending_words()..]
     }
 
     fn window(&self, index: usize, multiply: u32) -> Window<'_> {
@@ -174,19 +186,19 @@ impl Cell<'_> {
     }
 
     /// What the limit says to `cost` units at `now`, leaving the state as it is. [`Cell::finish`] completes it.
-    pub fn eval(&self, now: Nanos, cost: u32, multiply: u32) -> Reading {
+    pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> Reading {
         let mut speaking: Option<Reading> = None;
         let mut over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let window = self.window(index, multiply);
-            let (base, ceiling) = self.limit.bounds(&window.rate, multiply);
+            let window = self.window(index, scale.multiply);
+            let (base, ceiling) = self.limit.bounds(&window.rate, scale.multiply);
             let committed = window.used(now);
             let total = committed.saturating_add(self.pending());
             let mut reading = Reading {
                 standing: Standing::Within,
                 window: index as u8,
-                quota: window.rate.times(multiply),
+                quota: window.rate.times(scale.multiply),
                 remaining: base.saturating_sub(total),
                 wait: Nanos::ZERO,
                 reset: Nanos::ZERO,
@@ -216,13 +228,24 @@ impl Cell<'_> {
                 reading.standing = Standing::Over;
             }
         }
+        if reading.standing == Standing::Refused
+            && let Some(lending) = Lending::new(self.limit, scale)
+        {
+            let wait = lending.wait(self.lent(), now, cost);
+            reading.wait = reading.wait.min(wait);
+            if wait == Nanos::ZERO {
+                reading.standing = Standing::Over;
+            }
+        }
         reading
     }
 
     /// What is left to say of a reading once it is known what was taken: `cost` units, which have been
     /// applied, or none.
     pub fn finish(&self, reading: &mut Reading, now: Nanos, cost: u32, multiply: u32) {
-        reading.remaining = reading.remaining.saturating_sub(cost);
+        if !self.limit.lent(reading) {
+            reading.remaining = reading.remaining.saturating_sub(cost);
+        }
         if reading.reset == Nanos::ZERO {
             reading.reset = self.reset(reading, now, multiply);
         }
@@ -271,7 +294,7 @@ impl Cell<'_> {
     /// Copies the state to a larger or smaller place (at least [`Cell::needs_words`]), dropping what
     /// has left all windows.
     pub fn move_to(&self, now: Nanos, words: &mut [u32]) {
-        let head = self.limit.pending_words();
+        let head = self.limit.head_words();
         words[..head].copy_from_slice(&self.words[..head]);
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
@@ -286,12 +309,17 @@ impl Cell<'_> {
     }
 
     /// Counts `cost` units at `now`, as pending when the limit reserves. Only after [`Cell::eval`]
-    /// admitted them, and with words enough.
-    pub fn apply(&mut self, now: Nanos, cost: u32, multiply: u32) {
-        if self.limit.reserves {
+    /// admitted them with this reading, and with words enough.
+    pub fn apply(&mut self, reading: &Reading, now: Nanos, cost: u32, scale: Scale) {
+        if self.limit.lent(reading) {
+            if let Some(lending) = Lending::new(self.limit, scale) {
+                let at = self.limit.pending_words();
+                lending.apply(&mut self.words[at..], now, cost);
+            }
+        } else if self.limit.reserves {
             self.words[0] = self.words[0].saturating_add(cost);
         } else {
-            self.commit(now, cost, multiply);
+            self.commit(now, cost, scale.multiply);
         }
     }
 
@@ -300,7 +328,7 @@ impl Cell<'_> {
             return;
         }
         let (limit, key) = (self.limit, self.key);
-        let state = &mut self.words[limit.pending_words()..];
+        let state = &mut self.words[limit.head_words()..];
         let each = limit.windows.iter().enumerate();
         match limit.algorithm {
             Algorithm::SlidingLog => sliding_log::apply(limit, state, now, cost),
@@ -332,13 +360,19 @@ impl Cell<'_> {
 
     /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now`.
     /// Needs room for `used` units, as [`Cell::apply`] does. A cell that was converted to a limit
-    /// without reservations counts the reserved units already.
-    pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
-        if self.limit.reserves {
+    /// without reservations counts the reserved units already. With a scale that lends, what was
+    /// reserved was lent, and `used` is.
+    pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, scale: Scale) {
+        if scale.lent > 0 {
+            if let Some(lending) = Lending::new(self.limit, scale) {
+                let at = self.limit.pending_words();
+                lending.settle(&mut self.words[at..], now, reserved, used);
+            }
+        } else if self.limit.reserves {
             self.words[0] = self.words[0].saturating_sub(reserved);
-            self.commit(now, used, multiply);
+            self.commit(now, used, scale.multiply);
         } else {
-            self.commit(now, used.saturating_sub(reserved), multiply);
+            self.commit(now, used.saturating_sub(reserved), scale.multiply);
         }
     }
 
@@ -371,7 +405,11 @@ impl Cell<'_> {
                 .map(|(index, _)| gcra::arrival(&state[index * gcra::WORDS..]))
                 .max(),
         };
-        latest.unwrap_or(Nanos::ZERO)
+        let lent = match limit.throttle.lends() {
+            true => lending::fresh_at(limit, self.lent()),
+            false => Nanos::ZERO,
+        };
+        latest.unwrap_or(Nanos::ZERO).max(lent)
     }
 
     /// Units that count at `now` in the window at `index`, pending ones included.
@@ -389,7 +427,7 @@ impl Cell<'_> {
         let log = Algorithm::SlidingLog;
         let mut counted = 0;
         if self.limit.algorithm == log && old.limit.algorithm == log {
-            let state = &mut self.words[self.limit.pending_words()..];
+            let state = &mut self.words[self.limit.head_words()..];
             sliding_log::convert((old.limit, old.state()), (self.limit, state), now);
         } else {
             // With the largest plan, for which the shortest interval counts the most units.
@@ -403,9 +441,13 @@ impl Cell<'_> {
         } else {
             counted = counted.saturating_add(old.pending());
         }
+        if self.limit.throttle.lends() && old.limit.throttle.lends() {
+            let at = self.limit.pending_words();
+            self.words[at..at + lending::WORDS].copy_from_slice(&old.lent()[..lending::WORDS]);
+        }
         match self.limit.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let state = &mut self.words[self.limit.pending_words()..];
+                let state = &mut self.words[self.limit.head_words()..];
                 for (index, rate) in self.limit.windows.iter().enumerate() {
                     // More than all of it would keep the key waiting for longer than any window.
                     let counted = counted.min(self.limit.bounds(rate, 1).1);

@@ -36,6 +36,9 @@ impl Throttle {
         match self {
             Throttle::Hard => String::new(),
             Throttle::Soft { percent } => format!("; up to {percent} % more admitted and marked"),
+            Throttle::Elastic { most, of } => {
+                format!("; what is spare admitted and marked, up to {most} in the place of {of}")
+            }
         }
     }
 }

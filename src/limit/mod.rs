@@ -7,6 +7,7 @@ pub mod concurrency;
 mod fixed_window;
 mod gcra;
 mod guarantee;
+mod lending;
 mod multi_level;
 pub mod rate;
 pub mod rule;
@@ -57,6 +58,11 @@ impl Limit {
             reserves: false,
             max_multiply: 1,
         }
+    }
+
+    /// Whether what this reading says was admitted is lent.
+    pub fn lent(&self, reading: &Reading) -> bool {
+        self.throttle.lends() && reading.standing == Standing::Over
     }
 
     /// A wait or a reset in whole seconds, rounded up but for what coarse stamps add to it.
@@ -112,17 +118,57 @@ pub enum Throttle {
         /// Per cent above the rate, 1 to 1000.
         percent: u16,
     },
+    /// What is spare above the rate is admitted and marked, up to `most` where the rate says `of`.
+    Elastic {
+        /// Units that are admitted at most.
+        most: u32,
+        /// Units of the rate in the same window, at least 1.
+        of: u32,
+    },
+}
+
+/// How much of a limit a request gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The plan's multiplier, at least 1.
+    pub multiply: u32,
+    /// What elastic limits lend now, in thousandths of the rate.
+    pub lent: u32,
+}
+
+impl Scale {
+    /// A plan's, nothing lent.
+    pub fn plan(multiply: u32) -> Scale {
+        Scale { multiply, lent: 0 }
+    }
 }
 
 impl Throttle {
-    /// The most units that `quota` admits in a window: `floor(quota * (1 + percent / 100))`.
+    /// The most units that `quota` admits in a window, what is lent aside.
     pub fn ceiling(self, quota: u32) -> u32 {
         match self {
-            Throttle::Hard => quota,
+            Throttle::Hard | Throttle::Elastic { .. } => quota,
             Throttle::Soft { percent } => {
                 let above = u64::from(quota) * u64::from(percent) / 100;
                 u32::try_from(u64::from(quota) + above).unwrap_or(u32::MAX)
             }
+        }
+    }
+
+    /// Whether it is elastic.
+    pub fn lends(self) -> bool {
+        matches!(self, Throttle::Elastic { .. })
+    }
+
+    /// Units above `quota` that may be lent in a window.
+    pub fn lends_at_most(self, quota: u32) -> u32 {
+        match self {
+            Throttle::Elastic { most, of } => {
+                let quota = u64::from(quota);
+                let most = quota * u64::from(most) / u64::from(of.max(1));
+                u32::try_from(most.saturating_sub(quota)).unwrap_or(u32::MAX)
+            }
+            Throttle::Hard | Throttle::Soft { .. } => 0,
         }
     }
 }
@@ -136,7 +182,7 @@ pub struct Fingerprint(pub u128);
 pub enum Standing {
     /// Within the rate.
     Within,
-    /// Above the rate, inside what a soft limit lends.
+    /// Above the rate, inside what a soft limit adds or an elastic one lends.
     Over,
     /// Would exceed the limit now.
     Refused,

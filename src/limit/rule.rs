@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::Bound;
+use crate::pressure::Condition;
 
 /// The one word that a limit is called by everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -131,6 +132,8 @@ pub struct Rule {
     pub limit: Bound,
     /// What uses it up.
     pub count: Count,
+    /// While what an elastic limit lends.
+    pub condition: Option<Condition>,
     /// Whether plans multiply it.
     pub plans: bool,
     /// Counts and reports without refusing.
@@ -153,6 +156,7 @@ impl Rule {
             key: key.to_vec(),
             limit: limit.into(),
             count: Count::All,
+            condition: None,
             plans: false,
             shadow: false,
             exempt: Vec::new(),

@@ -10,7 +10,7 @@ use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
-use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle};
+use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rate, Rule, Throttle};
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::upstream;
 
@@ -46,7 +46,7 @@ pub fn compile(
     let identity = identity::compile(cx, files, base, gateway);
     let entrances = tls::entrances(cx, files, base, gateway);
     let timeouts = timeouts(&gateway.timeouts);
-    let upstreams = upstreams::compile(cx, files, base, gateway, &timeouts);
+    let mut upstreams = upstreams::compile(cx, files, base, gateway, &timeouts);
     if cx.failed() {
         return None;
     }
@@ -76,6 +76,10 @@ pub fn compile(
             Some("share limits between routes: drop `per: route`".into()),
         );
         return None;
+    }
+    for (place, upstream) in upstreams.iter_mut().enumerate() {
+        let served = routes.iter().filter(|route| route.upstream == place);
+        upstreams::steer(upstream, gateway, served);
     }
     let routes = routes.into_iter().map(Arc::new).collect();
     let ruleset = Ruleset {
@@ -296,6 +300,7 @@ impl Rules {
                 None => Bound::Rate(arithmetic(gateway, limit, count.needs_response())),
             },
             count,
+            condition: limit.condition.as_ref().map(|at| at.value.clone()),
             plans: limit.plans.is_some_and(|plans| plans.value),
             shadow: limit.shadow,
             exempt: limit.exempt.clone(),
@@ -324,8 +329,24 @@ pub fn max_multiply(gateway: &Gateway, limit: &model::Limit) -> u32 {
 fn throttle(limit: &model::Limit) -> Throttle {
     match limit.throttle.map(|throttle| throttle.value) {
         Some(model::Throttle::Soft(percent)) => Throttle::Soft { percent },
-        // What an elastic limit guarantees; above that it is not built.
-        Some(model::Throttle::Hard | model::Throttle::Elastic) | None => Throttle::Hard,
+        Some(model::Throttle::Elastic) => elastic(limit),
+        Some(model::Throttle::Hard) | None => Throttle::Hard,
+    }
+}
+
+/// Checked to name the window of a rate.
+fn elastic(limit: &model::Limit) -> Throttle {
+    let most = limit.at_most.map(|at_most| at_most.value);
+    let same = |most: &Rate| {
+        let mut rates = limit.rates.iter().map(|rate| rate.value);
+        rates.find(|rate| rate.window() == most.window())
+    };
+    match most.as_ref().and_then(same).zip(most) {
+        Some((rate, most)) => Throttle::Elastic {
+            most: most.quota(),
+            of: rate.quota(),
+        },
+        None => Throttle::Hard,
     }
 }
 

@@ -7,6 +7,7 @@ mod identity;
 mod leaf;
 mod limit;
 mod listen;
+mod plan;
 mod route;
 mod upstream;
 

@@ -185,6 +185,7 @@ fn throttle(throttle: Throttle) -> String {
     match throttle {
         Throttle::Hard => "hard".into(),
         Throttle::Soft { percent } => format!("soft {percent}%"),
+        Throttle::Elastic { .. } => "elastic".into(),
     }
 }
 

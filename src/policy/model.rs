@@ -14,6 +14,7 @@ use crate::acme::Challenge;
 use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, Identity, Name, Rate};
 use crate::net::proxy::Version;
+use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
 use crate::upstream::{Balance, Bounds};
 
@@ -170,6 +171,8 @@ pub struct Upstream {
     pub slow_start: Option<Duration>,
     /// Most requests at a time.
     pub bounds: Bounds,
+    /// What its servers' reports on their load may do.
+    pub load_report: Option<LoadReport>,
     /// To connect.
     pub connect: Option<Duration>,
     /// To the first byte of an answer.
@@ -340,6 +343,15 @@ pub enum PlanFrom {
     ApiKeys(Place),
 }
 
+/// What servers' reports on their load may do.
+#[derive(Clone, Debug)]
+pub struct LoadReport {
+    /// How far they are believed.
+    pub trust: Trust,
+    /// The metric of theirs that says it.
+    pub metric: Option<String>,
+}
+
 /// One plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -347,6 +359,8 @@ pub struct Plan {
     pub name: String,
     /// What limits with `plans: true` are multiplied by.
     pub multiply: u32,
+    /// What is shed last, where the policy does not say.
+    pub priority: Option<Priority>,
 }
 
 /// How long things may take; what is not said is absent.
@@ -395,7 +409,7 @@ pub struct Limit {
     /// What happens above the rate.
     pub throttle: Option<At<Throttle>>,
     /// While what an elastic limit lends.
-    pub condition: Option<At<String>>,
+    pub condition: Option<At<Condition>>,
     /// How much an elastic limit lends.
     pub at_most: Option<At<Rate>>,
     /// `while` is there, right or wrong.
@@ -453,7 +467,7 @@ pub struct Policy {
     /// Identities without which a request gets 401.
     pub require: Vec<At<Identity>>,
     /// What is shed last.
-    pub priority: Priority,
+    pub priority: Option<Priority>,
     /// Which rate-limit headers answers carry.
     pub headers: Option<HeaderStyle>,
 }

@@ -114,15 +114,26 @@ impl Condition {
         }
     }
 
-    /// Whether it is so.
-    pub fn holds(&self, now: &Snapshot) -> bool {
-        self.0.iter().all(|bound| match *bound {
-            Bound::Load(most) => now.load < most,
-            Bound::P50(most) => now.p50.is_some_and(|span| span < most),
-            Bound::P90(most) => now.p90.is_some_and(|span| span < most),
-            Bound::Cpu(most) => now.cpu.is_some_and(|share| share < most),
-        })
+    /// How far it is so, from 0 where it is not to 1 where nothing is near its bound. What is lent shrinks on
+    /// the way: with a yes or no in its place, lending would end itself and begin again at every step.
+    pub fn headroom(&self, now: &Snapshot) -> f64 {
+        let each = self.0.iter().map(|bound| match *bound {
+            Bound::Load(most) => below(Some(now.load), most),
+            Bound::P50(most) => below(now.p50.map(|span| span.0 as f64), most.0 as f64),
+            Bound::P90(most) => below(now.p90.map(|span| span.0 as f64), most.0 as f64),
+            Bound::Cpu(most) => below(now.cpu, most),
+        });
+        each.fold(1.0, f64::min)
     }
+}
+
+/// Of a bound, what is near it.
+const NEAR: f64 = 0.2;
+
+fn below(value: Option<f64>, most: f64) -> f64 {
+    // What is no number is above any bound.
+    let left = value.map_or(0.0, |value| (most - value) / (NEAR * most));
+    if left > 0.0 { left.min(1.0) } else { 0.0 }
 }
 
 impl Mistake {
@@ -231,7 +242,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, snapshot: Snapshot, expected: bool) {
         let condition = Condition::parse(text).unwrap();
-        assert_eq!(condition.holds(&snapshot), expected, "{text}");
+        assert_eq!(condition.headroom(&snapshot) > 0.0, expected, "{text}");
     }
 
     #[test]
@@ -269,6 +280,15 @@ mod tests {
             true,
         );
         check("upstream.latency.p50 < 19999us", IDLE, false);
+    }
+
+    #[test]
+    fn less_is_left_the_nearer_the_bound() {
+        let condition = Condition::parse("upstream.load < 0.5 and gateway.cpu < 100%").unwrap();
+        for (load, headroom) in [(0.0, 1.0), (0.4, 1.0), (0.45, 0.5), (0.5, 0.0), (9.0, 0.0)] {
+            let now = Snapshot { load, ..IDLE };
+            assert!((condition.headroom(&now) - headroom).abs() < 1e-9, "{load}");
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ const SCARCE: f32 = 24.0;
 const SILENCE: Nanos = Nanos::from_millis(900);
 /// Of the way to a step's open requests; 2 s. A single step's are too much by chance to learn L from.
 const SMOOTHING: f64 = 0.05;
+/// How much slower than without a queue an upstream is that is full: r = 1.5 b.
+const ROOM: f64 = 0.5;
 /// Of its bound, what a class that gives way has during a probe.
 const SQUEEZE: f64 = 0.3;
 
@@ -150,12 +152,12 @@ impl Controller {
 
         let reported = self.reported.step(&self.shared.reports, now);
         let trusted = self.settings.trust == Trust::Full && reported.is_some();
-        let load = self.load(reported, trusted, around.host);
+        let load = self.load(slowness, reported, trusted, around.host);
         let failures = self.failed / (self.failed + f64::from(self.recent.weight())).max(1.0);
         let seen = slowness.map(|slowness| Seen {
             load,
+            calm: self.level.get() == level::TOP,
             slowness,
-            trusted,
             failures,
             fresh: 1.0 - keep,
         });
@@ -176,11 +178,12 @@ impl Controller {
     }
 
     /// u. What latency says is left out where the upstream's own word is trusted instead.
-    fn load(&self, reported: Option<f64>, trusted: bool, host: Host) -> f64 {
+    fn load(&self, slowness: Option<f64>, reported: Option<f64>, trusted: bool, host: Host) -> f64 {
         let here = if trusted {
             0.0
         } else {
-            self.open / self.capacity.limit()
+            let queued = slowness.map_or(0.0, |slowness| (slowness - 1.0) / ROOM);
+            queued.max(self.open / self.capacity.limit())
         };
         [
             reported,

@@ -13,13 +13,11 @@ const LEAST: f64 = 0.01;
 
 /// The share of failures above which nobody should be lent more.
 const FAILING: f64 = 0.05;
-/// Medians over the baseline: below the first it may rise, above the others it falls.
-const QUIET: f64 = 1.3;
-const SLOW: f64 = 1.5;
+/// The median over the baseline above which there is a queue, whatever the upstream itself says.
 const QUEUED: f64 = 2.0;
 /// Loads: below the first it may rise, above the second it falls.
 const SPARE: f64 = 0.75;
-const FULL: f64 = 0.9;
+const FULL: f64 = 0.95;
 
 /// What an elastic limit's base rate is multiplied with, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -52,10 +50,10 @@ impl Factor {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) load: f64,
+    /// Nobody is shed, nor is less lent for it.
+    pub(super) calm: bool,
     /// The median latency over the baseline.
     pub(super) slowness: f64,
-    /// The upstream's own word decides about load, so that a rise asks for less than a quiet latency.
-    pub(super) trusted: bool,
     /// Share of requests that failed.
     pub(super) failures: f64,
     /// Share of the pool of latencies that is new.
@@ -83,16 +81,11 @@ impl Elastic {
         let Some(seen) = seen else {
             return self.fall(HALVE);
         };
-        let (quiet, slow) = if seen.trusted {
-            (QUEUED, QUEUED)
-        } else {
-            (QUIET, SLOW)
-        };
         if seen.slowness > QUEUED || seen.failures > FAILING {
             self.fall(HALVE);
-        } else if seen.load > FULL || seen.slowness > slow {
+        } else if seen.load > FULL {
             self.fall(FALL);
-        } else if seen.load < SPARE && seen.slowness < quiet {
+        } else if seen.load < SPARE && seen.calm {
             self.lent += RISE * seen.fresh;
         }
         self.lent = self.lent.min(most - 1.0).max(0.0);
@@ -112,8 +105,8 @@ mod tests {
 
     const IDLE: Seen = Seen {
         load: 0.1,
+        calm: true,
         slowness: 1.0,
-        trusted: false,
         failures: 0.0,
         fresh: 1.0,
     };
@@ -136,21 +129,7 @@ mod tests {
     fn rises_stands_and_falls() {
         check(IDLE, 10.0);
         check(Seen { load: 0.8, ..IDLE }, 10.0);
-        check(
-            Seen {
-                slowness: 1.4,
-                ..IDLE
-            },
-            10.0,
-        );
-        check(Seen { load: 0.91, ..IDLE }, 8.65);
-        check(
-            Seen {
-                slowness: 1.51,
-                ..IDLE
-            },
-            8.65,
-        );
+        check(Seen { load: 0.96, ..IDLE }, 8.65);
         check(
             Seen {
                 slowness: 2.1,
@@ -171,24 +150,6 @@ mod tests {
                 ..IDLE
             },
             8.65,
-        );
-        let trusted = Seen {
-            trusted: true,
-            ..IDLE
-        };
-        check(
-            Seen {
-                slowness: 1.9,
-                ..trusted
-            },
-            10.0,
-        );
-        check(
-            Seen {
-                slowness: 2.1,
-                ..trusted
-            },
-            5.5,
         );
     }
 

@@ -14,7 +14,6 @@
 
 use super::class::Class;
 use crate::clock::Nanos;
-use crate::limit::Fingerprint;
 
 /// Nobody is cut.
 pub(super) const TOP: f64 = 4.0;
@@ -99,7 +98,7 @@ pub(super) fn crowd(limit: f64) -> f64 {
 
 /// How long a request of the key is told to wait when the level cuts its cohort: until the level is back at
 /// the cohort at its fastest.
-pub(super) fn cut(class: Class, level: f64, key: Fingerprint, hour: u64) -> Option<Nanos> {
+pub(super) fn cut(class: Class, level: f64, key: impl FnOnce() -> u64, hour: u64) -> Option<Nanos> {
     let lowest = match class {
         Class::Normal => 1.0,
         Class::Low => 2.0,
@@ -108,14 +107,14 @@ pub(super) fn cut(class: Class, level: f64, key: Fingerprint, hour: u64) -> Opti
     if level >= lowest + 1.0 {
         return None;
     }
-    let above = lowest + cohort(key, hour) - level;
+    let above = lowest + cohort(key(), hour) - level;
     (above >= 0.0).then(|| Nanos((above / RISE).ceil() as u64 * super::STEP.0))
 }
 
 /// Where a key stands in its class in this hour, from 0 up to but not including 1. The key is a keyed hash
 /// already; SplitMix64's finalizer (Steele, Lea, Flood 2014) shuffles it anew each hour.
-fn cohort(key: Fingerprint, hour: u64) -> f64 {
-    let mut z = (key.0 as u64) ^ hour.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn cohort(key: u64, hour: u64) -> f64 {
+    let mut z = key ^ hour.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
@@ -126,8 +125,8 @@ mod tests {
     use super::*;
 
     fn share_cut(class: Class, level: f64) -> f64 {
-        let keys = 10_000_u128;
-        let cut = (0..keys).filter(|key| cut(class, level, Fingerprint(*key), 7).is_some());
+        let keys = 10_000_u64;
+        let cut = (0..keys).filter(|key| cut(class, level, || *key, 7).is_some());
         cut.count() as f64 / keys as f64
     }
 
@@ -149,14 +148,14 @@ mod tests {
 
     #[test]
     fn cohorts_last_an_hour() {
-        let is_cut = |key, hour| cut(Class::Normal, 1.5, Fingerprint(key), hour).is_some();
+        let is_cut = |key, hour| cut(Class::Normal, 1.5, || key, hour).is_some();
         let differ = (0..1_000)
             .filter(|key| is_cut(*key, 1) != is_cut(*key, 2))
             .count();
         assert!((400..600).contains(&differ), "{differ}");
         // Who is cut stays so while the level falls.
         for key in 0..1_000 {
-            let wait = |level| cut(Class::Normal, level, Fingerprint(key), 1);
+            let wait = |level| cut(Class::Normal, level, || key, 1);
             assert!(wait(1.6).is_none() || wait(1.3).is_some());
             assert!(wait(1.3) >= wait(1.6));
         }
@@ -165,7 +164,7 @@ mod tests {
     #[test]
     fn waits_are_short() {
         let longest = (0..1_000)
-            .filter_map(|key| cut(Class::Low, 0.0, Fingerprint(key), 1))
+            .filter_map(|key| cut(Class::Low, 0.0, || key, 1))
             .max();
         let longest = longest.unwrap_or_default();
         assert!(longest > Nanos::from_secs(5) && longest <= Nanos::from_secs(6));

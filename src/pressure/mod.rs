@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | L | open requests that are served without a standing queue | `capacity.rs`, after Netflix' Gradient2 |
 //! | b | the latency without a queue, asked for by a gentle probe | `baseline.rs`, after Envoy's gradient controller |
-//! | u | the load: the highest of open / L, what the upstream reports, the gateway's own | `controller.rs`, `reported.rs` |
+//! | u | the load: the highest of open / L, 2 (r / b - 1), what the upstream reports, the gateway's own | `controller.rs`, `reported.rs` |
 //! | m | the elastic factor: each elastic limit's rate is m times its base | `elastic.rs` |
 //! | x | the level: which classes are cut, and how much of them | `level.rs`, after DAGOR and Cinnamon |
 //!
@@ -18,8 +18,8 @@
 //! L   += 0.2 (g L + h - L)              while open > 0.7 L, or g < 1; at least 1
 //!                                       g = clamp(1.5 b / r, 0.5, 1), h = 2.1 (G L)^(1/4) / G, G live gateways
 //! m-1 *= 0.5                            r > 2 b, or more than 5 % fail, or there is no signal
-//!     *= 0.85                           u > 0.9 or r > 1.5 b
-//!     += 0.08 of the share that is new  u < 0.75 and r < 1.3 b
+//!     *= 0.85                           u > 0.95
+//!     += 0.08 of the share that is new  u < 0.75, and nobody is shed
 //! x   += 0.5 (0.95 - open / L)          at most 0.05; down by at least 0.1 when a critical request met
 //!                                       L + 2 sqrt(L); below 1 only while r > 2.3 b
 //! ```

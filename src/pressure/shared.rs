@@ -2,6 +2,7 @@
 //! few atomic operations.
 
 use std::array;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +14,6 @@ use super::report::Utilisation;
 use super::reported::Inbox;
 use super::snapshot::Snapshot;
 use crate::clock::Nanos;
-use crate::limit::Fingerprint;
 
 /// What a request that met a bound is told to wait: the least that the field can say.
 const SOON: Nanos = Nanos::from_secs(1);
@@ -86,6 +86,8 @@ impl Figure {
 /// A request that is within its limits is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
+    /// What it was.
+    pub class: Class,
     /// Until it might pass, 1 to 6 seconds. A guess.
     pub retry_after: Nanos,
 }
@@ -93,7 +95,11 @@ pub struct Shed {
 /// A place among the open requests. Dropping it gives it back.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is free again"]
-pub struct Permit(Arc<Pressure>);
+pub struct Permit {
+    pressure: Arc<Pressure>,
+    /// It is not counted for now.
+    aside: Cell<bool>,
+}
 
 impl Pressure {
     pub(super) fn new() -> Pressure {
@@ -110,12 +116,16 @@ impl Pressure {
         Factor::new(self.published.factor.get())
     }
 
-    /// Lets one request through to the upstream, or sheds it. `key` says which cohort it belongs to: who
-    /// asks, as a keyed hash that all gateways share.
+    /// Lets one request through to the upstream, or sheds it. `key` says which cohort it belongs to, where that
+    /// matters: who asks, as a keyed hash that all gateways share.
     ///
     /// Never more than a class may have are open, whoever asks at the same time; who is turned away may have
     /// taken a place for a moment that another would have got.
-    pub fn admit(self: &Arc<Self>, class: Class, key: Fingerprint) -> Result<Permit, Shed> {
+    pub fn admit(
+        self: &Arc<Self>,
+        class: Class,
+        key: impl FnOnce() -> u64,
+    ) -> Result<Permit, Shed> {
         let (traffic, published) = (&self.traffic, &self.published);
         let open = traffic.open.fetch_add(1, Relaxed);
         traffic.asked.fetch_add(ONE | u64::from(open), Relaxed);
@@ -132,12 +142,21 @@ impl Pressure {
         if let Some(retry_after) = wait {
             traffic.open.fetch_sub(1, Relaxed);
             traffic.shed[index].fetch_add(1, Relaxed);
-            return Err(Shed { retry_after });
+            return Err(Shed { class, retry_after });
         }
-        if class == Class::Borrowed {
-            traffic.lent.fetch_add(1, Relaxed);
+        Ok(Permit {
+            pressure: Arc::clone(self),
+            aside: Cell::new(false),
+        })
+    }
+
+    /// What elastic limits may lend to a request more that is open, if anything.
+    pub fn lends(&self) -> Factor {
+        let bound = &self.published.bounds[Class::Borrowed as usize];
+        match self.traffic.open.load(Relaxed) <= bound.load(Relaxed) {
+            true => self.factor(),
+            false => Factor::ONE,
         }
-        Ok(Permit(Arc::clone(self)))
     }
 
     /// Takes note of what an answer says of the upstream's load.
@@ -188,20 +207,41 @@ impl Traffic {
 }
 
 impl Permit {
+    /// The upstream waits for the client: until it has the whole request the place is not counted, or slow
+    /// clients would look like a slow upstream.
+    pub fn waits(&self, for_client: bool) {
+        let open = &self.pressure.traffic.open;
+        match (self.aside.replace(for_client), for_client) {
+            (false, true) => drop(open.fetch_sub(1, Relaxed)),
+            (true, false) => drop(open.fetch_add(1, Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Takes note of what an answer says of the upstream's load.
+    pub fn report(&self, load: Utilisation) {
+        self.pressure.report(load);
+    }
+
+    /// An elastic limit has lent what the request takes.
+    pub fn borrows(&self) {
+        self.pressure.traffic.lent.fetch_add(1, Relaxed);
+    }
+
     /// The first byte of the answer is there, `waited` after the last byte of the request.
     pub fn answered(&self, waited: Nanos) {
-        self.0.latencies.record(waited);
+        self.pressure.latencies.record(waited);
     }
 
     /// The upstream gave no answer, or one that says it cannot.
     pub fn failed(&self) {
-        self.0.traffic.failed.fetch_add(1, Relaxed);
+        self.pressure.traffic.failed.fetch_add(1, Relaxed);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.traffic.open.fetch_sub(1, Relaxed);
+        self.waits(true);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::clock::Nanos;
 pub struct Snapshot {
     /// m, what is lent as elastic limits see it.
     pub factor: Factor,
-    /// u: the highest of open / L, the upstream's report and the gateway's own; 1 is full.
+    /// u, the load; 1 is full.
     pub load: f64,
     /// L, in requests.
     pub limit: f64,

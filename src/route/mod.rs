@@ -28,8 +28,8 @@ pub struct Route {
     pub rules: Vec<Arc<Rule>>,
     /// Identities without which a request gets 401.
     pub require: Vec<Identity>,
-    /// What is shed last under pressure.
-    pub priority: Priority,
+    /// What is shed last under pressure; what the plan says where it does not.
+    pub priority: Option<Priority>,
     /// Which rate-limit headers answers carry.
     pub headers: HeaderStyle,
 }

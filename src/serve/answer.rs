@@ -9,6 +9,7 @@ use super::generation::Outcome;
 use super::identify::Identified;
 use crate::head::{Answer, AnswerHead, Fields};
 use crate::limit::Identity;
+use crate::pressure::{Class, Shed};
 use crate::throttle::{Denied, Ended, Failed, reject};
 use crate::upstream;
 
@@ -31,6 +32,8 @@ pub enum Why {
     Unidentified(Identity),
     /// A limit refuses it. The answer is ready.
     Limited(Box<Answer<Bytes>>),
+    /// The upstream has no room for it beside those that matter more.
+    Shed(Shed),
     /// The client stopped sending its body.
     SlowBody,
     /// The client's body broke off.
@@ -61,6 +64,7 @@ impl Refusal {
     pub fn outcome(&self) -> Outcome {
         match self.why {
             Why::Limited(_) => Outcome::Refused,
+            Why::Shed(_) => Outcome::Shed,
             Why::Upstream(_) => Outcome::Failed,
             Why::BrokenBody => Outcome::Gone,
             Why::Bad(_)
@@ -78,6 +82,12 @@ impl Refusal {
     pub fn reason(&self) -> Option<&'static str> {
         match &self.why {
             Why::Limited(_) => None,
+            Why::Shed(shed) => Some(match shed.class {
+                Class::Critical => "shed, though critical",
+                Class::Normal => "shed as normal",
+                Class::Low => "shed as low",
+                Class::Borrowed => "shed as borrowed",
+            }),
             Why::Bad(detail) => Some(detail),
             Why::TooLarge => Some("head too large"),
             Why::LongTarget => Some("target too long"),
@@ -100,7 +110,11 @@ impl Refusal {
         let mut answer = if self.grpc {
             grpc(status, &detail)
         } else {
-            problem(status, &detail)
+            let kind = match &self.why {
+                Why::Shed(_) => reject::REDUCED_CAPACITY,
+                _ => "about:blank",
+            };
+            problem(status, kind, &detail)
         };
         let fields = &mut answer.head.fields;
         match &self.why {
@@ -114,6 +128,12 @@ impl Refusal {
                 fields.add("connection", b"close");
             }
             Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
+            Why::Shed(shed) => {
+                let seconds = shed.retry_after.ceil_secs();
+                fields.compose("retry-after", |value| {
+                    value.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
+                });
+            }
             Why::NoRoute | Why::Limited(_) | Why::Upstream(_) => {}
         }
         answer
@@ -151,6 +171,10 @@ fn describe(why: &Why) -> (StatusCode, String) {
             format!("This route requires a valid {}.", identity.as_str()),
         ),
         Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
+        Why::Shed(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The upstream is under pressure, and other requests matter more.".into(),
+        ),
         Why::SlowBody => (
             StatusCode::REQUEST_TIMEOUT,
             "The request body did not arrive in time.".into(),
@@ -197,10 +221,13 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
     }
 }
 
-fn problem(status: StatusCode, detail: &str) -> Answer<Bytes> {
-    let title = status.canonical_reason().unwrap_or_default();
+fn problem(status: StatusCode, kind: &str, detail: &str) -> Answer<Bytes> {
+    let title = match kind {
+        reject::REDUCED_CAPACITY => "Temporary reduced capacity",
+        _ => status.canonical_reason().unwrap_or_default(),
+    };
     let body = json!({
-        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail,
+        "type": kind, "title": title, "status": status.as_u16(), "detail": detail,
     });
     let mut head = AnswerHead {
         status,
@@ -241,9 +268,16 @@ impl From<body::Error> for Why {
 
 impl From<Denied<Identified>> for Refusal {
     fn from(denied: Denied<Identified>) -> Refusal {
-        let Denied { request, verdict } = denied;
+        let Denied {
+            request,
+            verdict,
+            shed,
+        } = denied;
         let style = request.routed.route().headers;
         let grpc = reject::is_grpc(&request.routed.arrival.head.fields);
+        if let Some(shed) = shed {
+            return Refusal::told(Why::Shed(shed), grpc);
+        }
         let answer = reject::answer(&verdict, request.rules(), style, grpc);
         Refusal::told(Why::Limited(Box::new(answer)), grpc)
     }

@@ -13,11 +13,12 @@ use super::generation::Running;
 use super::identify::{UNCLEAR, is_unclear};
 use super::routing::is_host;
 use crate::admission::{Ask, Finding};
-use crate::clock::Clock;
+use crate::clock::{Clock, Nanos};
 use crate::head::{Fields, Head};
 use crate::identity::{Connection, Identifier, Who};
 use crate::limit::{Bound, Identity, Rule};
 use crate::net::Subject;
+use crate::pressure::{Class, Pressure};
 use crate::route::{Found, Route, normalise};
 
 /// A request to explain.
@@ -116,11 +117,14 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
         let content_type = head.fields.first("content-type");
         identifier.set_email(&mut who, content_type, question.body.as_bytes());
     }
+    let servers = running.upstreams.get(route.upstream);
+    let pressure = servers.and_then(|servers| servers.pressure());
     let ask = Ask {
         rules: &route.rules,
         who: &who,
         identifier: &identifier,
         now: clock.now(),
+        pressure: pressure.map(|pressure| &**pressure),
     };
     let verdict = running.admission.peek(&ask);
     let missing = route.require.iter().find(|identity| !who.has(**identity));
@@ -149,11 +153,35 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
         "who": describe_who(&who, &identifier),
         "retry_after": verdict.retry_after(&route.rules).filter(|_| status == 429),
         "limits": limits.collect::<Vec<_>>(),
+        "pressure": pressure.map(|pressure| describe_pressure(pressure)),
     }))
 }
 
 fn nowhere(status: u16, reason: &str) -> Value {
     json!({ "status": status, "admitted": false, "reason": reason, "limits": [] })
+}
+
+/// How busy an upstream is and what follows from it, as operators see it.
+pub fn describe_pressure(pressure: &Pressure) -> Value {
+    let now = pressure.snapshot();
+    let millis = |span: Option<Nanos>| span.map(|span| span.0 as f64 / 1e6);
+    let shed = Class::ALL.into_iter().zip(now.shed);
+    let shed = shed.filter(|(class, _)| *class != Class::Borrowed);
+    let shed: Map<String, Value> = shed
+        .map(|(class, many)| (class.as_str().into(), many.into()))
+        .collect();
+    json!({
+        "load": now.load,
+        "concurrency_limit": now.limit,
+        "open": now.open,
+        "elastic_factor": now.factor.get(),
+        "latency_ms": { "base": millis(now.base), "p50": millis(now.p50), "p90": millis(now.p90) },
+        "reported_load": now.reported,
+        "gateway_cpu": now.cpu,
+        "shedding_level": now.level,
+        "lent": now.lent,
+        "shed": shed,
+    })
 }
 
 /// A route, as operators see it.

@@ -18,12 +18,14 @@ use super::deadline::Deadline;
 use super::generation::Generation;
 use super::hop;
 use super::identify::Identified;
+use super::load::{self, Load};
 use super::peer::Peer;
 use super::record::{Arrival, Note};
 use super::source::Source;
 use crate::head::{Answer, AnswerHead, Fields, Head};
 use crate::http1::Malformed;
 use crate::limit::{Count, Rule};
+use crate::pressure::{Permit, Utilisation};
 use crate::telemetry::Metric;
 use crate::throttle::reject::is_grpc;
 use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
@@ -40,8 +42,10 @@ const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 pub struct Admitted {
     /// The request, its route and who asks.
     pub identified: Identified,
-    /// The soft limits it exceeds.
+    /// The soft and elastic limits it exceeds.
     pub over: Option<String>,
+    /// Its place among the open requests of the upstream, where those are bounded by what it bears.
+    pub permit: Option<Permit>,
 }
 
 /// The innermost service.
@@ -67,7 +71,11 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let upstream = route.upstream;
     let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
     let reads_costs = route.rules.iter().any(in_body);
-    let Admitted { identified, over } = admitted;
+    let Admitted {
+        identified,
+        over,
+        permit,
+    } = admitted;
     let Identified { routed, who, .. } = identified;
     let Arrival {
         mut head,
@@ -115,10 +123,15 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         generation: &generation,
         peer: &peer,
         note: &note,
+        load: permit.map(|permit| Load::new(permit, generation.clock.clone())),
     };
     match attempt.run(&head, body).await {
         Ok(mut answer) => {
             hop::strip(&mut answer.head.fields);
+            if let Some(metric) = &pool.settings().load_metric {
+                let load = load::take_report(&mut answer.head.fields, metric.as_deref());
+                attempt.told(load);
+            }
             if let Some(protocol) = head.upgrade.filter(|_| answer.head.status == SWITCHED) {
                 answer.head.fields.add("connection", b"upgrade");
                 answer.head.fields.add("upgrade", &protocol);
@@ -223,9 +236,17 @@ struct Attempt<'a> {
     generation: &'a Rc<Generation>,
     peer: &'a Peer,
     note: &'a Note,
+    load: Option<Load>,
 }
 
 impl Attempt<'_> {
+    /// The upstream has said how busy it is.
+    fn told(&self, load: Option<Utilisation>) {
+        if let Some((own, load)) = self.load.as_ref().zip(load) {
+            own.report(load);
+        }
+    }
+
     /// Sends the request once. Sends it again, over another connection or to a server that says that it has not
     /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
     /// that the server may have closed in the meantime.
@@ -239,6 +260,9 @@ impl Attempt<'_> {
         loop {
             match self.head(&mut exchange, &mut deadline).await {
                 Ok(head) => {
+                    if let Some(load) = &self.load {
+                        load.answered(head.status);
+                    }
                     let mut silence = self.pool.settings().first_byte;
                     // From now on the client is late only if the server is silent too.
                     self.source.guard().answer_begins();
@@ -269,7 +293,12 @@ impl Attempt<'_> {
                         Err(error) => return Err(Why::Upstream(error)),
                     }
                 }
-                Err(why) => return Err(why),
+                Err(why) => {
+                    if let (Some(load), Why::Upstream(_)) = (&self.load, &why) {
+                        load.failed();
+                    }
+                    return Err(why);
+                }
             }
         }
     }
@@ -315,6 +344,9 @@ impl Attempt<'_> {
                     Poll::Ready(Ok(Lead::Final(head))) => return Poll::Ready(Some(Ok(head))),
                     Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                     Poll::Pending => {}
+                }
+                if let Some(load) = &self.load {
+                    load.waits(!exchange.is_sent());
                 }
                 // A client that takes nothing shows with the answer.
                 let _ = self.source.poll_flush(cx);

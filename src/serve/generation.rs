@@ -62,6 +62,8 @@ pub enum Outcome {
     Admitted,
     /// Refused by a limit.
     Refused,
+    /// Within its limits, and turned away for those that matter more.
+    Shed,
     /// Not a request that can be served: bad, unknown, not allowed.
     Rejected,
     /// The upstream gave no answer.
@@ -72,9 +74,10 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, in the order of the counters.
-    pub const ALL: [Outcome; 5] = [
+    pub const ALL: [Outcome; 6] = [
         Outcome::Admitted,
         Outcome::Refused,
+        Outcome::Shed,
         Outcome::Rejected,
         Outcome::Failed,
         Outcome::Gone,
@@ -85,6 +88,7 @@ impl Outcome {
         match self {
             Outcome::Admitted => "admitted",
             Outcome::Refused => "refused",
+            Outcome::Shed => "shed",
             Outcome::Rejected => "rejected",
             Outcome::Failed => "failed",
             Outcome::Gone => "gone",
@@ -95,7 +99,7 @@ impl Outcome {
 /// Counters of one route.
 pub struct RouteCounters {
     /// By [`Outcome`].
-    pub outcomes: [Counter; 5],
+    pub outcomes: [Counter; 6],
     /// Nanoseconds from arrival to the end of the answer.
     pub nanos: Counter,
 }

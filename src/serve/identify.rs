@@ -21,7 +21,8 @@ use crate::admission::{Admission, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::identity::Who;
 use crate::limit::{Identity, Rule};
-use crate::route::{HeaderStyle, Route};
+use crate::pressure::{Class, Permit, Pressure, Shed};
+use crate::route::{HeaderStyle, Priority, Route};
 use crate::throttle::{Candidate, over_header};
 
 /// A request, its route and who asks.
@@ -35,6 +36,12 @@ pub struct Identified {
 }
 
 impl Identified {
+    /// The pressure on its upstream, where something gives way to that.
+    fn pressure(&self) -> Option<&Arc<Pressure>> {
+        let pools = &self.routed.arrival.generation.pools;
+        pools[self.routed.route().upstream].servers().pressure()
+    }
+
     /// The limits of its route.
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.routed.route().rules
@@ -51,7 +58,30 @@ impl Candidate for Identified {
             who: &self.who,
             identifier: &arrival.generation.identifier,
             now: self.now,
+            pressure: self.pressure().map(|pressure| &**pressure),
         }
+    }
+
+    fn enter(&self) -> Result<Option<Permit>, Shed> {
+        let Some(pressure) = self.pressure() else {
+            return Ok(None);
+        };
+        let generation = &self.routed.arrival.generation;
+        let of_plan = || generation.ruleset.identity.plan.priority(self.who.plan);
+        let priority = self.routed.route().priority.or_else(of_plan);
+        let class = match priority.unwrap_or_default() {
+            Priority::Critical => Class::Critical,
+            Priority::Normal => Class::Normal,
+            Priority::Low => Class::Low,
+        };
+        let cohort = || {
+            let identifier = &generation.identifier;
+            let whose = |by| identifier.key(&self.who, &[by]).map(|key| key.0 as u64);
+            whose(Identity::User)
+                .or_else(|| whose(Identity::Ip))
+                .unwrap_or_default()
+        };
+        pressure.admit(class, cohort).map(Some)
     }
 
     fn admission(&self) -> &Admission {
@@ -70,11 +100,12 @@ impl Candidate for Identified {
         self.routed.arrival.note.decided(verdict, self.rules());
     }
 
-    fn admitted(self, verdict: &Verdict) -> Admitted {
+    fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Admitted {
         let over = over_header(verdict, self.rules());
         Admitted {
             identified: self,
             over,
+            permit,
         }
     }
 }

@@ -31,6 +31,11 @@ pub struct Seat {
 }
 
 impl Occupancy {
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// Counts a connection, once fewer than `most` are open. What that is may change meanwhile.
     pub async fn enter(self: &Arc<Self>, most: impl Fn() -> usize) -> Seat {
         loop {

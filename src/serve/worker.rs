@@ -18,9 +18,11 @@ use super::connection;
 use super::gateway::{self, Stack};
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
+use super::host::Host;
 use super::listen::{Handed, Placed, Share};
 use super::occupancy::Occupancy;
 use crate::clock::Clock;
+use crate::pressure::Around;
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Watch;
 
@@ -329,10 +331,21 @@ impl Drop for Closed {
 async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut host = Host::new(&clock);
     for count in 0_u64.. {
         interval.tick().await;
         worker.guards.tick();
         access.flush();
+        if worker.number == 0 {
+            let around = Around {
+                wall: clock.wall().into(),
+                gateways: 1,
+                host: host.look(&worker.occupancy, worker.most_connections()),
+            };
+            for pool in &worker.generation().pools {
+                pool.servers().steer(clock.now(), &around);
+            }
+        }
         if count.is_multiple_of(10) {
             worker.date.replace(date(&clock));
             let generation = worker.generation();

@@ -6,7 +6,7 @@ pub mod permits;
 
 use std::sync::Arc;
 
-use crate::limit::{Fingerprint, Limit};
+use crate::limit::{Fingerprint, Limit, Scale};
 
 pub use memory::{Error, Memory, Settings, Usage};
 pub use permits::Permits;
@@ -41,8 +41,8 @@ pub struct Item<'a> {
     pub key: Fingerprint,
     /// Units asked for; with [`Limit::reserves`] the units reserved.
     pub cost: u32,
-    /// The plan's multiplier of the quota, at least 1 and at most [`Limit::max_multiply`].
-    pub multiply: u32,
+    /// How much of it the request gets; with a multiplier of at most [`Limit::max_multiply`].
+    pub scale: Scale,
     /// Decides for itself and changes nothing for the others.
     pub shadow: bool,
     /// Wider networks that must have room too (IPv6 keys), nearest first. With [`Limit::reserves`]

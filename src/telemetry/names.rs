@@ -23,6 +23,18 @@ pub enum Metric {
     ServerEjections,
     /// Failed checks of a server.
     ServerCheckFailures,
+    /// How busy an upstream is.
+    UpstreamLoad,
+    /// Requests that an upstream serves at a time without a queue.
+    UpstreamConcurrency,
+    /// What elastic limits multiply their rates with.
+    ElasticFactor,
+    /// How far requests to an upstream are cut.
+    SheddingLevel,
+    /// Requests above their rate that elastic limits admitted.
+    Lent,
+    /// Requests turned away for those that matter more.
+    Shed,
     /// Connections taken from clients.
     Connections,
     /// Connections closed before their first request.
@@ -78,6 +90,12 @@ impl Metric {
             Metric::ServerOpen => "tollgate_upstream_server_open_requests",
             Metric::ServerEjections => "tollgate_upstream_server_ejections_total",
             Metric::ServerCheckFailures => "tollgate_upstream_server_check_failures_total",
+            Metric::UpstreamLoad => "tollgate_upstream_load",
+            Metric::UpstreamConcurrency => "tollgate_upstream_concurrency_limit",
+            Metric::ElasticFactor => "tollgate_elastic_factor",
+            Metric::SheddingLevel => "tollgate_shedding_level",
+            Metric::Lent => "tollgate_lent_total",
+            Metric::Shed => "tollgate_shed_total",
             Metric::Connections => "tollgate_connections_total",
             Metric::ConnectionsRefused => "tollgate_connections_refused_total",
             Metric::Handshakes => "tollgate_tls_handshakes_total",
@@ -115,6 +133,18 @@ impl Metric {
             Metric::ServerOpen => "Requests open at the server now.",
             Metric::ServerEjections => "Ejections of the server for requests that failed.",
             Metric::ServerCheckFailures => "Failed checks of the server.",
+            Metric::UpstreamLoad => {
+                "The highest of open requests over what the upstream bears, its own report, and the gateway's own load."
+            }
+            Metric::UpstreamConcurrency => {
+                "Requests that the upstream serves at a time without a queue, as its latency shows."
+            }
+            Metric::ElasticFactor => "What elastic limits multiply their rates with now.",
+            Metric::SheddingLevel => {
+                "From 4, nobody is cut: 3 nothing is lent, 2 nothing of low, 1 nothing of normal, 0 critical only."
+            }
+            Metric::Lent => "Requests above their rate that elastic limits admitted.",
+            Metric::Shed => "Requests turned away for those that matter more, by priority.",
             Metric::Connections => "Connections taken from clients.",
             Metric::ConnectionsRefused => {
                 "Connections closed before their first request, by reason."
@@ -150,6 +180,10 @@ impl Metric {
             | Metric::CertificateExpiry
             | Metric::ServerUp
             | Metric::ServerOpen
+            | Metric::UpstreamLoad
+            | Metric::UpstreamConcurrency
+            | Metric::ElasticFactor
+            | Metric::SheddingLevel
             | Metric::StoreBytes
             | Metric::StoreBudget
             | Metric::StoreKeys
@@ -177,6 +211,8 @@ pub enum Label {
     Certificate,
     /// Why something failed.
     Reason,
+    /// What is shed last.
+    Priority,
 }
 
 impl Label {
@@ -190,6 +226,7 @@ impl Label {
             Label::Server => "server",
             Label::Certificate => "certificate",
             Label::Reason => "reason",
+            Label::Priority => "priority",
         }
     }
 }

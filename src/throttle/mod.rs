@@ -19,6 +19,7 @@ use crate::admission::{Admission, Ask, Outcome, Ticket, Verdict};
 use crate::clock::Clock;
 use crate::head::Fields;
 use crate::limit::Rule;
+use crate::pressure::{Permit, Shed};
 use crate::route::HeaderStyle;
 use std::sync::Arc;
 
@@ -46,17 +47,24 @@ pub trait Candidate: Sized {
     /// Sees what was decided, admitted or not: for the record.
     fn note(&self, _verdict: &Verdict) {}
 
-    /// The request as the inner service gets it, told which soft limits it exceeds.
-    fn admitted(self, verdict: &Verdict) -> Self::Admitted;
+    /// Takes a place among the open requests of its upstream, where those are bounded by what it bears.
+    fn enter(&self) -> Result<Option<Permit>, Shed> {
+        Ok(None)
+    }
+
+    /// The request as the inner service gets it, told which limits it exceeds, with its place.
+    fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Self::Admitted;
 }
 
-/// A request that a limit refused.
+/// A request that a limit refused, or that its upstream has no room for.
 #[derive(Debug)]
 pub struct Denied<R> {
     /// The request.
     pub request: R,
-    /// Why.
+    /// What limits say.
     pub verdict: Verdict,
+    /// All limits admit it, but other requests matter more.
+    pub shed: Option<Shed>,
 }
 
 /// What an error of the inner service means for what a request has reserved.
@@ -112,13 +120,23 @@ where
     }
 
     fn call(&mut self, request: R) -> Deciding<R, S> {
+        let permit = match request.enter() {
+            Ok(permit) => permit,
+            Err(shed) => return Deciding::shed(request, shed),
+        };
         let (verdict, mut ticket) = request.admission().decide(&request.ask());
         request.note(&verdict);
         if !verdict.admitted {
             // Shadow limits have reserved; what other limits refuse uses nothing of them either.
             ticket.settle(Outcome::Unsent, request.ask().now);
-            let error = S::Error::from(Denied { request, verdict });
-            return Deciding::Denied { error: Some(error) };
+            return Deciding::denied(request, verdict, None);
+        }
+        if let Some(permit) = &permit {
+            if verdict.borrows(request.ask().rules) {
+                permit.borrows();
+            }
+            // The upstream has nothing to do with it before it is sent.
+            permit.waits(verdict.delay.0 > 0);
         }
         let mut headers = Fields::with_capacity(3);
         let style = request.header_style();
@@ -129,7 +147,7 @@ where
             clock: request.clock().clone(),
         };
         let delay = verdict.delay;
-        let admitted = request.admitted(&verdict);
+        let admitted = request.admitted(&verdict, permit);
         if delay.0 > 0 {
             let sleep = Box::pin(tokio::time::sleep(delay.into()));
             // The one that is ready goes, as tower asks; a new one will be polled.
@@ -160,6 +178,36 @@ pin_project! {
         Denied { error: Option<S::Error> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<(R::Admitted, S, Pass)> },
         Running { #[pin] future: S::Future, pass: Option<Pass> },
+    }
+}
+
+impl<R, S> Deciding<R, S>
+where
+    R: Candidate,
+    S: Service<R::Admitted>,
+    S::Error: From<Denied<R>>,
+{
+    fn denied(request: R, verdict: Verdict, shed: Option<Shed>) -> Deciding<R, S> {
+        let denied = Denied {
+            request,
+            verdict,
+            shed,
+        };
+        Deciding::Denied {
+            error: Some(S::Error::from(denied)),
+        }
+    }
+
+    /// Takes nothing of any limit. A request that a limit refuses is told so all the same, for to come back
+    /// sooner would not help it.
+    #[cold]
+    fn shed(request: R, shed: Shed) -> Deciding<R, S> {
+        let verdict = request.admission().peek(&request.ask());
+        if verdict.admitted {
+            return Deciding::denied(request, verdict, Some(shed));
+        }
+        request.note(&verdict);
+        Deciding::denied(request, verdict, None)
     }
 }
 

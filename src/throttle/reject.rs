@@ -17,6 +17,10 @@ use super::headers::{add, number, tell};
 /// The media type of problem details.
 pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 
+/// The problem type of a request within its limits that is shed.
+pub const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
 const RESOURCE_EXHAUSTED: u16 = 8;
 
 /// The problem document up to its detail.

@@ -80,6 +80,8 @@ mod tests {
             }),
             slow_start: None,
             bounds: Bounds::default(),
+            load_metric: None,
+            pressure: None,
             connect: Duration::from_secs(2),
             first_byte: Duration::from_secs(60),
             idle: Duration::from_secs(60),

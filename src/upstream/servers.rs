@@ -12,6 +12,7 @@ use super::gate::Gate;
 use super::health::{EJECTED, FAILING, FULL, Health, LEAST, STARTING, TRIAL};
 use super::{Server, Settings};
 use crate::clock::Nanos;
+use crate::pressure::{Around, Controller, Pressure};
 
 /// See the module.
 #[derive(Debug)]
@@ -24,8 +25,16 @@ pub struct Servers {
     /// Requests that count for the bounds.
     open: AtomicU32,
     pending: AtomicU32,
+    steering: Option<Arc<Steering>>,
     /// Outlives reloads.
     core: Arc<Core>,
+}
+
+/// How much the upstream bears, where something gives way to it.
+#[derive(Debug)]
+struct Steering {
+    pressure: Arc<Pressure>,
+    controller: Mutex<Controller>,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +94,26 @@ pub enum Bound {
     Pending,
 }
 
+/// That of before, unless it is steered otherwise.
+fn steering(
+    settings: &Settings,
+    before: Option<&Arc<Servers>>,
+    now: Nanos,
+) -> Option<Arc<Steering>> {
+    let wanted = settings.pressure.clone()?;
+    let same = before.filter(|before| before.settings.pressure.as_ref() == Some(&wanted));
+    if let Some(kept) = same.and_then(|before| before.steering.clone()) {
+        return Some(kept);
+    }
+    // Others in front of it make themselves known at the first step.
+    let (pressure, controller) = Controller::new(wanted, 1, now);
+    let controller = Mutex::new(controller);
+    Some(Arc::new(Steering {
+        pressure,
+        controller,
+    }))
+}
+
 impl Servers {
     /// Knows what `before` knew of servers that stay.
     pub fn new(settings: Settings, before: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
@@ -118,9 +147,22 @@ impl Servers {
                 | counts(STARTING, settings.slow_start.is_some()),
             open: AtomicU32::new(0),
             pending: AtomicU32::new(0),
+            steering: steering(&settings, before, now),
             core: before.map_or_else(Arc::default, |before| before.core.clone()),
             settings,
         })
+    }
+
+    /// The pressure on it, where something gives way to that.
+    pub fn pressure(&self) -> Option<&Arc<Pressure>> {
+        self.steering.as_ref().map(|steering| &steering.pressure)
+    }
+
+    /// To be called every [`STEP`](crate::pressure::STEP), by one worker.
+    pub fn steer(&self, now: Nanos, around: &Around) {
+        if let Some(steering) = &self.steering {
+            steering.controller.lock().step(now, around);
+        }
     }
 
     /// All of them, in the order of the settings.

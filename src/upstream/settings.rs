@@ -5,9 +5,10 @@ use std::time::Duration;
 use crate::limit::Identity;
 use crate::net::Connector;
 use crate::net::proxy::Version;
+use crate::pressure;
 
 /// One upstream: servers that can stand in for each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// What policies call it.
     pub name: String,
@@ -27,6 +28,11 @@ pub struct Settings {
     pub slow_start: Option<Duration>,
     /// Most requests at a time.
     pub bounds: Bounds,
+    /// Where servers are believed when they say how busy they are: the metric of theirs that counts, if it has a
+    /// name of its own.
+    pub load_metric: Option<Option<String>>,
+    /// How its load is learnt, where something gives way to it.
+    pub pressure: Option<pressure::Settings>,
     /// How long to wait for a connection.
     pub connect: Duration,
     /// How long to wait for the first byte of an answer.

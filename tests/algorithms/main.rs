@@ -9,6 +9,7 @@
 mod attacks;
 mod changes;
 mod draw;
+mod elastic;
 mod histories;
 mod reserving;
 mod subject;

@@ -1,7 +1,7 @@
 //! A cell, the words it lives in, and the oracle beside it: every unit that was ever admitted.
 
 use tollgate::clock::Nanos;
-use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Reading, Standing};
+use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Reading, Scale, Standing};
 
 use crate::draw::{Draw, SECOND};
 
@@ -53,7 +53,7 @@ impl Subject {
     }
 
     pub fn eval(&mut self, now: u64, cost: u32, multiply: u32) -> Reading {
-        self.cell().eval(Nanos(now), cost, multiply)
+        self.cell().eval(Nanos(now), cost, Scale::plan(multiply))
     }
 
     pub fn used(&mut self, now: u64, index: usize) -> u32 {
@@ -101,7 +101,7 @@ impl Subject {
             self.in_one_step(&before, (cost, multiply), true, looked);
             return reading;
         }
-        cell.apply(Nanos(now), cost, multiply);
+        cell.apply(&reading, Nanos(now), cost, Scale::plan(multiply));
         cell.finish(&mut reading, Nanos(now), cost, multiply);
         self.in_one_step(&before, (cost, multiply), false, looked);
         self.in_one_step(&before, (cost, multiply), true, reading);
@@ -126,7 +126,8 @@ impl Subject {
     pub fn settle(&mut self, reserved: u32, used: u32, multiply: u32) {
         let now = Nanos(self.now);
         self.make_room(used);
-        self.cell().settle(now, reserved, used, multiply);
+        self.cell()
+            .settle(now, reserved, used, Scale::plan(multiply));
         self.pending -= reserved;
         if used > 0 {
             self.admitted.push((self.latest(), used));
@@ -199,7 +200,7 @@ impl Subject {
             let (limit, key) = (&self.limit, self.key);
             let words = &mut words;
             Cell { limit, key, words }
-                .eval(Nanos(self.now), cost, multiply)
+                .eval(Nanos(self.now), cost, Scale::plan(multiply))
                 .standing
                 .admits()
         };

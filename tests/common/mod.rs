@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tollgate::app::App;
 use tollgate::clock::Clock;
@@ -42,6 +43,18 @@ pub fn says(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "`{part}` in:\n{text}");
     }
+}
+
+/// Takes as many descriptors as this process may have, `wanted` of them at least.
+pub fn descriptors(wanted: u64) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let enough = maximum.is_none_or(|maximum| maximum >= wanted);
+    assert!(enough, "this test needs {wanted} descriptors: ulimit -Hn");
+    let limits = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limits).unwrap();
 }
 
 /// What an upstream waits at until the test lets it go on.

@@ -1,15 +1,17 @@
 //! Clients, gateways and one upstream, under a clock that jumps from event to event. What stands between
-//! them is the real module; base limits are a bucket of tokens for each key and gateway.
+//! them are the real modules. Greedy keys have an elastic limit each, divided among the gateways.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tollgate::clock::Nanos;
-use tollgate::limit::Fingerprint;
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
 use tollgate::pressure::{
     Around, Class, Controller, Host, Permit, Pressure, STEP, Settings, Snapshot, Trust, Utilisation,
 };
+use tollgate::store::{self, Item, Memory, Registered};
 
 use super::draw::Draw;
 use super::figures::Figures;
@@ -116,8 +118,9 @@ impl Eq for Event {}
 struct Gateway {
     pressure: Arc<Pressure>,
     controller: Controller,
-    /// Theoretical arrival times in seconds of each greedy key's two rates, base and lent.
-    arrivals: [(f64, f64); BASE.len()],
+    store: Memory,
+    /// Those of the greedy keys.
+    limits: Vec<(Limit, Registered)>,
     /// How far its wall clock is ahead.
     skew: u64,
 }
@@ -147,10 +150,17 @@ impl Simulation {
             };
             let live = world.gateways as u32;
             let (pressure, controller) = Controller::new(settings, live, Nanos(now));
+            let store = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
+            let limits = BASE.iter().enumerate().map(|(key, base)| {
+                let limit = limit(base * world.base / world.gateways as f64);
+                let registered = store.register(&key.to_string(), &limit).unwrap();
+                (limit, registered)
+            });
             Gateway {
                 pressure,
                 controller,
-                arrivals: [(0.0, 0.0); BASE.len()],
+                limits: limits.collect(),
+                store,
                 skew: draw.below(Nanos::from_millis(50).0),
             }
         });
@@ -248,22 +258,27 @@ impl Simulation {
             rest < 0.0
         });
         let person = self.draw.below(1_000);
-        let (class, key) = match kind {
+        let (mut class, key) = match kind {
             Some(0) => (Class::Critical, person),
             Some(1) => (Class::Normal, person),
             Some(2) => (Class::Low, person),
-            _ => {
-                let key = person % BASE.len() as u64;
-                let Some(class) = self.limit(gateway, key as usize) else {
-                    return;
-                };
-                (class, key)
-            }
+            _ => (Class::Normal, person % BASE.len() as u64),
         };
-        let hash = Fingerprint(u128::from(Draw::new(key).next()));
+        // As in the gateway: a place first, then what the limit says to what may be lent now.
+        let hash = || Draw::new(key).next();
         let admitted = self.gateways[gateway].pressure.admit(class, hash);
+        if !matches!(kind, Some(0..=2)) {
+            // Who is shed is told of the limit where that refuses too.
+            let Some(limited) = self.limit(gateway, key as usize, admitted.is_ok()) else {
+                return;
+            };
+            class = limited;
+        }
         self.figures.asked(class, key as usize, admitted.is_ok());
         if let Ok(permit) = admitted {
+            if class == Class::Borrowed {
+                permit.borrows();
+            }
             let arrived = self.now;
             let request = Request {
                 arrived,
@@ -277,27 +292,32 @@ impl Simulation {
         }
     }
 
-    /// What a greedy key's elastic limit says; its rate is divided among the gateways. What a second brings
-    /// may come at once, and two units at least.
-    fn limit(&mut self, gateway: usize, key: usize) -> Option<Class> {
-        let rate = BASE[key] * self.world.base / self.gateways.len() as f64;
-        let now = self.now as f64 / SECOND;
-        let gateway = &mut self.gateways[gateway];
-        let take = |arrival: &mut f64, rate: f64| {
-            let interval = 1.0 / rate;
-            let admits = *arrival - now <= interval.max(1.0 - interval);
-            if admits {
-                *arrival = arrival.max(now) + interval;
-            }
-            admits
+    /// What a greedy key's elastic limit says, which counts the request if it is to `take`.
+    fn limit(&mut self, gateway: usize, key: usize, take: bool) -> Option<Class> {
+        let gateway = &self.gateways[gateway];
+        let (limit, registered) = &gateway.limits[key];
+        let item = Item {
+            limit,
+            slot: registered.slot(),
+            key: Fingerprint(1),
+            cost: 1,
+            scale: Scale {
+                multiply: 1,
+                lent: ((gateway.pressure.lends().get() - 1.0) * 1000.0) as u32,
+            },
+            shadow: false,
+            parents: &[],
         };
-        let (base, lent) = &mut gateway.arrivals[key];
-        if !take(lent, rate * gateway.pressure.factor().get()) {
-            None
-        } else if take(base, rate) {
-            Some(Class::Normal)
-        } else {
-            Some(Class::Borrowed)
+        let mut readings = SmallVec::new();
+        let now = Nanos(self.now);
+        match take {
+            true => gateway.store.take(&[item], now, &mut readings),
+            false => gateway.store.peek(&[item], now, &mut readings),
+        };
+        match readings[0].standing {
+            Standing::Within => Some(Class::Normal),
+            Standing::Over => Some(Class::Borrowed),
+            _ => None,
         }
     }
 
@@ -330,5 +350,19 @@ impl Simulation {
         };
         gateway.controller.step(Nanos(self.now), &around);
         self.figures.factor(gateway.pressure.factor().get());
+    }
+}
+
+/// A bucket of tokens: what a second brings may come at once, and two units at least.
+fn limit(rate: f64) -> Limit {
+    let quota = (60.0 * rate) as u32;
+    Limit {
+        windows: vec![Rate::new(quota, Nanos::from_secs(60)).unwrap()],
+        algorithm: Algorithm::Gcra {
+            burst: Some((rate as u32).max(2)),
+        },
+        throttle: Throttle::Elastic { most: 10, of: 1 },
+        reserves: false,
+        max_multiply: 1,
     }
 }

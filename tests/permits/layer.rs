@@ -15,6 +15,7 @@ use tollgate::admission::{Admission, Ask, Verdict};
 use tollgate::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{Concurrency, Identity, Name, Rule};
+use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::{Candidate, Denied, Failed, Settling, ThrottleLayer};
 use tower::{Layer, Service, service_fn};
@@ -60,6 +61,7 @@ impl Candidate for Asked {
             who: &self.0.who,
             identifier: &self.0.identifier,
             now: self.0.clock.now(),
+            pressure: None,
         }
     }
 
@@ -71,7 +73,7 @@ impl Candidate for Asked {
         &self.0.clock
     }
 
-    fn admitted(self, _: &Verdict) {}
+    fn admitted(self, _: &Verdict, _: Option<Permit>) {}
 }
 
 #[derive(Debug, PartialEq)]

@@ -21,6 +21,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::Source>) -> Setti
     let named = |name: &str, multiply| plan::Plan {
         name: name.into(),
         multiply,
+        priority: None,
     };
     Settings {
         ip: ip::Settings {

@@ -69,13 +69,6 @@ fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
         return;
     }
     let multiply = max_multiply(gateway, limit);
-    let percent = match limit.throttle {
-        Some(At {
-            value: Throttle::Soft(percent),
-            ..
-        }) => u64::from(percent),
-        _ => 0,
-    };
     for (index, rate) in limit.rates.iter().enumerate() {
         let before = &limit.rates[..index];
         if let Some(other) = before
@@ -114,9 +107,9 @@ fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
             );
         }
         let most = u64::from(rate.value.quota()) * u64::from(multiply);
-        if most + most * percent / 100 > u64::from(u32::MAX) || most > u64::from(Rate::MAX_QUOTA) {
+        if with_lent(limit, most) > u64::from(u32::MAX) || most > u64::from(Rate::MAX_QUOTA) {
             let message = format!(
-                "`{}`, with all that plans and `soft` add, is more than can be counted",
+                "`{}`, with all that plans and the throttle add, is more than can be counted",
                 rate.value
             );
             let help = format!("the most is {} in a window", Rate::MAX_QUOTA);
@@ -139,6 +132,34 @@ fn implies(tight: Rate, loose: Rate) -> bool {
     // So many of the shorter windows cover a longer one.
     let windows = loose.window().0.div_ceil(tight.window().0);
     u64::from(tight.quota()).saturating_mul(windows) <= u64::from(loose.quota())
+}
+
+/// The most that so many units become with what a soft limit adds.
+fn with_soft(limit: &Limit, units: u64) -> u64 {
+    match limit.throttle.map(|throttle| throttle.value) {
+        Some(Throttle::Soft(percent)) => units + units * u64::from(percent) / 100,
+        _ => units,
+    }
+}
+
+/// The most that so many units become with what the throttle adds or lends.
+fn with_lent(limit: &Limit, units: u64) -> u64 {
+    match limit.throttle.map(|throttle| throttle.value) {
+        Some(Throttle::Elastic) => {
+            let most = limit.at_most.map(|at_most| at_most.value);
+            let same = |most: &Rate| {
+                let mut rates = limit.rates.iter().map(|rate| rate.value);
+                rates.find(|rate| rate.window() == most.window())
+            };
+            let Some((rate, most)) = most.as_ref().and_then(same).zip(most) else {
+                return units;
+            };
+            let of = u128::from(rate.quota().max(1));
+            let lent = u128::from(units) * u128::from(most.quota()) / of;
+            u64::try_from(lent).unwrap_or(u64::MAX)
+        }
+        _ => with_soft(limit, units),
+    }
 }
 
 /// `soft` and `elastic` with what belongs to them.
@@ -164,10 +185,12 @@ fn lending(cx: &mut Cx, limit: &Limit) {
         }
         return;
     };
-    cx.unbuilt(
-        elastic.place,
-        "elastic throttles are not built yet: a run refuses them",
-    );
+    let name = limit.algorithm.map_or("", |algorithm| algorithm.value);
+    if name == "leaky-bucket" {
+        let message = "a leaky bucket delays instead of refusing, so there is nothing to lend";
+        let help = "drop `algorithm`, or write `gcra`";
+        cx.error(elastic.place, message, Some(help.into()));
+    }
     if !limit.has_while {
         let help = "add for instance `while: upstream.load < 0.7`";
         cx.error(
@@ -223,13 +246,6 @@ fn log(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     else {
         return;
     };
-    let percent = match limit.throttle {
-        Some(At {
-            value: Throttle::Soft(percent),
-            ..
-        }) => u64::from(percent),
-        _ => 0,
-    };
     let multiply = u64::from(max_multiply(gateway, limit));
     let most = limit
         .rates
@@ -237,9 +253,10 @@ fn log(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
         .map(|rate| u64::from(rate.value.quota()) * multiply)
         .max();
     let most = most.unwrap_or(0);
-    if most + most * percent / 100 > LARGEST_LOG {
-        let message =
-            format!("a sliding-log keeps at most {LARGEST_LOG} units, plans and `soft` included");
+    if with_soft(limit, most) > LARGEST_LOG {
+        let message = format!(
+            "a sliding-log keeps at most {LARGEST_LOG} units, with what plans and `soft` add"
+        );
         let help = "use `algorithm: sliding-window`, which takes little memory whatever the rate";
         cx.error(log.place, message, Some(help.into()));
     }

@@ -71,6 +71,7 @@ fn plans(gateway: &Gateway) -> plan::Settings {
         .map(|plan| plan::Plan {
             name: plan.value.name.clone(),
             multiply: plan.value.multiply,
+            priority: plan.value.priority,
         })
         .collect();
     let written = gateway.identity.plan.as_ref().map(|plan| &plan.value);

@@ -8,8 +8,13 @@ use super::super::model::{self, Eject, Gateway};
 use super::super::settings::Timeouts;
 use super::super::source::Files;
 use super::tls::Servers;
+use crate::limit::Throttle;
+use crate::pressure::{self, Trust};
+use crate::route::{Priority, Route};
 use crate::upstream;
 
+/// Open requests at which even critical ones are shed when nothing is said.
+const MOST_OPEN: u32 = 16_384;
 /// How often servers are asked whether they are well.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// How long their answer may take.
@@ -43,6 +48,11 @@ pub fn compile(
             eject: eject(written.eject),
             slow_start: written.slow_start,
             bounds: written.bounds,
+            load_metric: written
+                .load_report
+                .as_ref()
+                .map(|report| report.metric.clone()),
+            pressure: None,
             connect: written.connect.unwrap_or(timeouts.connect),
             first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
             idle: written.idle.unwrap_or(timeouts.idle),
@@ -50,6 +60,42 @@ pub fn compile(
         })
     };
     gateway.upstreams.iter().filter_map(&mut settings).collect()
+}
+
+/// An upstream's load matters where something gives way to it: an elastic limit, or a priority.
+pub fn steer<'a>(
+    upstream: &mut upstream::Settings,
+    gateway: &Gateway,
+    routes: impl Iterator<Item = &'a Route> + Clone,
+) {
+    let prefers = |priority: Option<Priority>| priority.is_some_and(|is| is != Priority::Normal);
+    let by_route = routes.clone().any(|route| prefers(route.priority));
+    let by_plan = gateway
+        .plans
+        .iter()
+        .any(|plan| prefers(plan.value.priority));
+    let factors = routes
+        .clone()
+        .flat_map(|route| &route.rules)
+        .filter_map(|rule| match rule.limit.throttle() {
+            Throttle::Elastic { most, of } => Some(f64::from(most) / f64::from(of.max(1))),
+            Throttle::Hard | Throttle::Soft { .. } => None,
+        });
+    let most_factor = factors.reduce(f64::max);
+    let by_plan = by_plan && routes.count() > 0;
+    if !by_route && !by_plan && most_factor.is_none() {
+        return;
+    }
+    let written = gateway
+        .upstreams
+        .iter()
+        .find(|other| other.name.value == upstream.name);
+    let report = written.and_then(|written| written.load_report.as_ref());
+    upstream.pressure = Some(pressure::Settings {
+        most: upstream.bounds.open.unwrap_or(MOST_OPEN),
+        most_factor: most_factor.unwrap_or(1.0),
+        trust: report.map_or(Trust::Lower, |report| report.trust),
+    });
 }
 
 fn check(health: &model::Health) -> upstream::Check {

@@ -4,29 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{AccessLog, At, Gateway, Plan, Timeouts, Upstream};
+use super::super::model::{AccessLog, At, Gateway, Timeouts, Upstream};
 use super::super::settings::Logged;
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::identity::{IDENTITY, identity};
-use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE, parse_name};
+use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE};
 use super::limit::{LIMIT, limit};
 use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
+use super::plan::{PLAN, plan};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
-use super::{Wrong, wrong};
+use super::wrong;
 use crate::store::Settings;
 use crate::suggest::nearest;
-
-static PLAN: Table = Table {
-    name: "a plan",
-    doc: "What a plan gives.",
-    fields: &[must(
-        "multiply",
-        Shape::Whole(1, 1000),
-        "What limits with `plans: true` are multiplied by.",
-        "10",
-    )],
-};
 
 static TIMEOUTS: Table = Table {
     name: "`timeouts`",
@@ -339,26 +329,6 @@ fn upstreams(cx: &mut Cx, node: Option<&Node>) -> Vec<Upstream> {
         cx.error(node.place, "there are no upstreams", Some(help.into()));
     }
     each(cx, Some(node), "upstreams", upstream)
-}
-
-fn plan(cx: &mut Cx, key: &Key, node: &Node) -> Option<At<Plan>> {
-    if let Err(Wrong { message, help, .. }) = parse_name(&key.text, "a plan") {
-        cx.error(key.place, message, help);
-    }
-    let fields = PLAN.open_as(cx, node, key)?;
-    let multiply = fields
-        .get("multiply")
-        .and_then(|node| cx.whole(node, 1, 1000));
-    let multiply = multiply
-        .and_then(|many| u32::try_from(many.value).ok())
-        .unwrap_or(1);
-    Some(At {
-        value: Plan {
-            name: key.text.clone(),
-            multiply,
-        },
-        place: key.place,
-    })
 }
 
 fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {

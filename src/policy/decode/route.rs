@@ -70,8 +70,8 @@ pub static POLICY: Table = Table {
         ),
         may(
             "priority",
-            Shape::Words(&["low", "normal", "critical"]),
-            "What is shed last under pressure. Default: normal.",
+            Shape::Words(PRIORITY_WORDS),
+            "What is shed last under pressure. Default: what the plan says, else normal.",
             "critical",
         ),
         may(
@@ -82,6 +82,16 @@ pub static POLICY: Table = Table {
         ),
     ],
 };
+
+/// What is shed last.
+pub const PRIORITY_WORDS: &[&str] = &["low", "normal", "critical"];
+
+/// The same, and what each word means.
+pub const PRIORITIES: &[(&str, Priority)] = &[
+    ("low", Priority::Low),
+    ("normal", Priority::Normal),
+    ("critical", Priority::Critical),
+];
 
 /// Reads the policy `name` from its file.
 pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
@@ -104,18 +114,9 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
             })
         })
     });
-    let words = [
-        ("low", Priority::Low),
-        ("normal", Priority::Normal),
-        ("critical", Priority::Critical),
-    ];
     let priority = fields
         .get("priority")
-        .and_then(|node| cx.word(node, &words));
-    if let Some(priority) = priority.filter(|priority| priority.value != Priority::Normal) {
-        let message = "`priority` has no effect yet: nothing is shed under pressure";
-        cx.warn(priority.place, message, None);
-    }
+        .and_then(|node| cx.word(node, PRIORITIES));
     Some(Policy {
         name: name.into(),
         pattern,
@@ -129,7 +130,7 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
         require: fields
             .get("require")
             .map_or_else(Vec::new, |node| cx.many(node, Cx::identity)),
-        priority: priority.map_or(Priority::Normal, |priority| priority.value),
+        priority: priority.map(|priority| priority.value),
         headers: fields
             .get("headers")
             .and_then(|node| cx.headers(node))

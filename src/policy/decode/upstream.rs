@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Eject, Server, ServerTls, Tls, Upstream};
+use super::super::model::{At, Eject, LoadReport, Server, ServerTls, Tls, Upstream};
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
 use super::leaf::{DURATION, PATH, parse_name};
 use super::{Wrong, wrong};
 use crate::net::proxy::Version;
+use crate::pressure::Trust;
 use crate::upstream::Bounds;
 
 /// A server.
@@ -106,6 +107,38 @@ static SERVER_TLS: Table = Table {
     ],
 };
 
+static LOAD_REPORT: Table = Table {
+    name: "an upstream's `load_report`",
+    doc: "How far its servers are believed when they say how busy they are.",
+    fields: &[
+        must(
+            "trust",
+            Shape::Words(&["lower", "full"]),
+            "lower: a report can only lower what is lent; full: it takes the place of the load that latency shows.",
+            "lower",
+        ),
+        may(
+            "metric",
+            Shape::Text,
+            "The named metric that is the load of a server which reports no application_utilization. Default: its cpu_utilization.",
+            "queue",
+        ),
+    ],
+};
+
+fn load_report(cx: &mut Cx, node: &Node) -> Option<LoadReport> {
+    let fields = LOAD_REPORT.open(cx, node)?;
+    let words = [("lower", Trust::Lower), ("full", Trust::Full)];
+    let trust = fields.get("trust").and_then(|node| cx.word(node, &words));
+    let metric = fields
+        .get("metric")
+        .and_then(|node| cx.text(node, "a name"));
+    Some(LoadReport {
+        trust: trust?.value,
+        metric: metric.map(|at| at.value),
+    })
+}
+
 /// The largest bound of requests.
 const MAX_REQUESTS: u64 = 1_000_000;
 
@@ -175,6 +208,12 @@ pub static UPSTREAM: Table = Table {
             "100",
         ),
         may(
+            "load_report",
+            Shape::Table(&LOAD_REPORT),
+            "Believes what its servers say of their load in the field endpoint-load-metrics (ORCA), which clients then do not see. Default: the field is passed on and not looked at.",
+            "{ trust: lower }",
+        ),
+        may(
             "timeouts",
             Shape::Table(&WAITS),
             "How long things may take.",
@@ -225,6 +264,7 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         },
         slow_start: None,
         bounds: Bounds::default(),
+        load_report: None,
         connect: None,
         first_byte: None,
         idle: None,
@@ -256,6 +296,9 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
             Some(help.into()),
         );
     }
+    upstream.load_report = fields
+        .get("load_report")
+        .and_then(|node| load_report(cx, node));
     upstream.balance = fields.get("balance").and_then(|node| balance(cx, node));
     upstream.health = fields.get("health").and_then(|node| health(cx, node));
     if let Some(node) = fields.get("eject") {

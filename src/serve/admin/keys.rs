@@ -40,6 +40,8 @@ pub async fn read(
             who: &asked.who,
             identifier: &asked.identifier,
             now: gateway.clock().now(),
+            // Its upstream is not known.
+            pressure: None,
         };
         let verdict = asked.running.admission.peek(&ask);
         let mut value = explain::describe_rule(rule);

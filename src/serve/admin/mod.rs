@@ -157,7 +157,11 @@ fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
                 "failed_checks": known.health.failed_checks(),
             })
         });
-        json!({ "upstream": servers.settings.name, "servers": each.collect::<Vec<_>>() })
+        json!({
+            "upstream": servers.settings.name,
+            "servers": each.collect::<Vec<_>>(),
+            "pressure": servers.pressure().map(|pressure| explain::describe_pressure(pressure)),
+        })
     };
     gateway.running().upstreams.iter().map(describe).collect()
 }

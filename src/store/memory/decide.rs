@@ -82,7 +82,7 @@ pub(super) fn alone(
         return None;
     }
     let home = cells.table.home(info.seed(), item.key);
-    let terms = item.limit.terms(item.multiply);
+    let terms = item.limit.terms(item.scale.multiply);
     let mut entry = home.lock(item.slot.0)?;
     if sketch.active(now, hedge::windows(item.limit)) {
         return None;
@@ -96,14 +96,14 @@ pub(super) fn alone(
                 key: home.key(),
                 words: &mut words,
             };
-            let mut reading = cell.eval(now, item.cost, item.multiply);
+            let mut reading = cell.eval(now, item.cost, item.scale);
             let taken = if consume && reading.standing.admits() {
-                cell.apply(now, item.cost, item.multiply);
+                cell.apply(&reading, now, item.cost, item.scale);
                 item.cost
             } else {
                 0
             };
-            cell.finish(&mut reading, now, taken, item.multiply);
+            cell.finish(&mut reading, now, taken, item.scale.multiply);
             reading
         }
     };
@@ -150,7 +150,7 @@ impl<'a> Call<'a> {
             for parent in item.parents {
                 nets.push(Net {
                     spot: cells.table.spot(info.seed(), parent.key, true),
-                    budget: Budget::new(item.limit, rate, item.multiply, parent.factor),
+                    budget: Budget::new(item.limit, rate, item.scale.multiply, parent.factor),
                     at: None,
                     created: false,
                     before: 0,
@@ -306,11 +306,11 @@ impl<'a> Call<'a> {
         if part.stuck {
             return refused();
         }
-        let (limit, multiply) = (part.item.limit, part.item.multiply);
+        let (limit, scale) = (part.item.limit, part.item.scale);
         let cost = part.before.saturating_add(part.item.cost);
         let mut reading = match part.at {
             Some(at) => self.cells.look(&mut self.held, at, &part.owner, |cell| {
-                cell.eval(self.now, cost, multiply)
+                cell.eval(self.now, cost, scale)
             }),
             None => {
                 let mut words: SmallVec<[u32; 64]> = SmallVec::new();
@@ -320,7 +320,7 @@ impl<'a> Call<'a> {
                     key: part.owner.spot.key(),
                     words: &mut words,
                 };
-                cell.eval(self.now, cost, multiply)
+                cell.eval(self.now, cost, scale)
             }
         };
         for net in &self.nets[part.nets.clone()] {
@@ -403,12 +403,12 @@ impl<'a> Call<'a> {
 
     fn take(&mut self, index: usize, reading: &mut Reading) {
         let part = &self.parts[index];
-        let (cost, multiply) = (part.item.cost, part.item.multiply);
+        let (cost, scale) = (part.item.cost, part.item.scale);
         let total = part.before.saturating_add(cost);
         match part.at.filter(|_| part.room) {
             Some(at) => self.cells.change(&mut self.held, at, &part.owner, |cell| {
-                cell.apply(self.now, cost, multiply);
-                cell.finish(reading, self.now, total, multiply);
+                cell.apply(reading, self.now, cost, scale);
+                cell.finish(reading, self.now, total, scale.multiply);
             }),
             None => reading.remaining = reading.remaining.saturating_sub(total),
         }
@@ -429,7 +429,7 @@ impl<'a> Call<'a> {
             .filter(|_| !part.stuck && reading.reset == Nanos::ZERO)
         {
             self.cells.look(&mut self.held, at, &part.owner, |cell| {
-                cell.finish(reading, self.now, 0, part.item.multiply);
+                cell.finish(reading, self.now, 0, part.item.scale.multiply);
             });
         }
     }

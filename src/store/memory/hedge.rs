@@ -21,7 +21,7 @@ pub(super) fn refuse(reading: &mut Reading, item: &Item<'_>, remaining: u32, wai
         let last = item.limit.windows.len().saturating_sub(1);
         reading.window = last as u8;
         let rate = item.limit.windows.get(last);
-        reading.quota = rate.map_or(0, |rate| rate.times(item.multiply));
+        reading.quota = rate.map_or(0, |rate| rate.times(item.scale.multiply));
         reading.remaining = remaining.min(reading.remaining);
         reading.reset = wait;
     }
@@ -50,6 +50,10 @@ pub(super) fn cell(
     reading: &mut Reading,
 ) {
     let (item, limit) = (part.item, part.item.limit);
+    if part.room && limit.lent(reading) {
+        // The sketch holds nothing that was lent.
+        return;
+    }
     for (index, rate) in limit.windows.iter().enumerate() {
         let window = remembered(limit, rate.window());
         let estimate = sketch.estimate(now, part.owner.spot.hash, window);
@@ -62,9 +66,9 @@ pub(super) fn cell(
         };
         if limit.algorithm.is_gcra() {
             // The cell knows time only; in a plan's smaller intervals that is more units.
-            used = used.saturating_mul(item.multiply);
+            used = used.saturating_mul(item.scale.multiply);
         }
-        let (base, ceiling) = limit.bounds(rate, item.multiply);
+        let (base, ceiling) = limit.bounds(rate, item.scale.multiply);
         let counted = used
             .saturating_add(estimate.units)
             .saturating_add(part.before);
@@ -82,7 +86,7 @@ pub(super) fn cell(
                 wait(&estimate, others, item.cost, ceiling),
             );
             reading.window = index as u8;
-            reading.quota = rate.times(item.multiply);
+            reading.quota = rate.times(item.scale.multiply);
         } else if reading.standing.admits() {
             if total > base {
                 reading.standing = Standing::Over;
@@ -90,11 +94,11 @@ pub(super) fn cell(
             if remaining < reading.remaining {
                 reading.remaining = remaining;
                 reading.window = index as u8;
-                reading.quota = rate.times(item.multiply);
+                reading.quota = rate.times(item.scale.multiply);
             }
             if matches!(limit.algorithm, Algorithm::LeakyBucket { .. }) {
                 let queue = rate
-                    .interval(item.multiply)
+                    .interval(item.scale.multiply)
                     .nanos()
                     .saturating_mul(u64::from(counted));
                 reading.delay = reading.delay.max(Nanos(queue));

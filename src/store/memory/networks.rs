@@ -1,5 +1,5 @@
 //! Networks around an address: each has one arrival time that fits an entry. A budget is a multiple of
-//! what the limit's longest window admits to one key, soft part and burst included, so that a network
+//! what the limit's longest window admits to one key, what it lends and burst included, so that a network
 //! never refuses its only client. The arithmetic is that of the generic cell rate algorithm with a
 //! burst of the whole budget: a wait is exact, and one window may see up to twice the budget.
 
@@ -29,12 +29,14 @@ pub(super) enum Room {
 impl Budget {
     pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> Budget {
         let (quota, (_, ceiling)) = (rate.times(multiply), limit.bounds(rate, multiply));
-        // A burst does not come back any faster; what a soft limit lends in a window does.
+        let lent = limit.throttle.lends_at_most(quota);
+        // A burst does not come back any faster; what is added or lent in a window does.
         let steady = if limit.algorithm.is_gcra() {
             quota
         } else {
             ceiling
         };
+        let steady = steady.saturating_add(lent);
         let factor = u64::from(factor.max(1));
         Budget {
             interval: rate
@@ -42,7 +44,7 @@ impl Budget {
                 .0
                 .div_ceil(u64::from(steady.max(1)) * factor)
                 .max(1),
-            quota: u64::from(quota.max(ceiling)) * factor,
+            quota: u64::from(quota.max(ceiling).saturating_add(lent)) * factor,
         }
     }
 

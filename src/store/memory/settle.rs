@@ -12,7 +12,7 @@ use super::networks::Budget;
 use super::sketch::Sketch;
 use super::table::Held;
 use crate::clock::Nanos;
-use crate::limit::Limit;
+use crate::limit::{Limit, Scale};
 use crate::store::{Item, Slot};
 
 /// See [`super::Memory::settle`].
@@ -52,7 +52,7 @@ pub(super) fn settle(
         let found = cells.find(&mut held, net);
         match cells.network_room(&mut held, found, &net.spot, slot, now) {
             Some(at) => {
-                let budget = Budget::new(limit, rate, item.multiply, parent.factor);
+                let budget = Budget::new(limit, rate, item.scale.multiply, parent.factor);
                 let arrival = budget.charge(held.state(at), now, used);
                 held.set_state(at, arrival);
             }
@@ -94,12 +94,15 @@ fn cell(
         limit,
         ..*owner
     };
-    let multiply = item.multiply.min(limit.max_multiply.max(1));
+    let scale = Scale {
+        multiply: item.scale.multiply.min(limit.max_multiply.max(1)),
+        ..item.scale
+    };
     let room = cells.room(held, at, &owner, now, used);
     let (counted, homeless) = if room.is_some() { (used, 0) } else { (0, used) };
     if let Some(at) = room.or(at) {
         cells.change(held, at, &owner, |cell| {
-            cell.settle(now, item.cost, counted, multiply);
+            cell.settle(now, item.cost, counted, scale);
         });
     }
     homeless

@@ -5,7 +5,7 @@ mod settling;
 use smallvec::SmallVec;
 
 use super::*;
-use crate::limit::{Algorithm, Standing, Throttle};
+use crate::limit::{Algorithm, Scale, Standing, Throttle};
 use crate::store::Parent;
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -58,7 +58,7 @@ fn item(limit: &Limit, slot: Slot, n: u128) -> Item<'_> {
         slot,
         key: key(n),
         cost: 1,
-        multiply: 1,
+        scale: Scale::plan(1),
         shadow: false,
         parents: &[],
     }

@@ -2,8 +2,9 @@
 
 use super::super::super::model::Throttle;
 use super::super::leaf::{parse_header, parse_span};
-use super::super::{Wrong, listed, wrong};
+use super::super::{Wrong, wrong};
 use crate::limit::Count;
+use crate::pressure::Condition;
 use crate::suggest::nearest;
 
 pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
@@ -49,46 +50,12 @@ pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
     }
 }
 
-const SIGNALS: [&str; 5] = [
-    "upstream.load",
-    "upstream.latency.p50",
-    "upstream.latency.p90",
-    "upstream.latency.p99",
-    "gateway.cpu",
-];
-
-pub(super) fn condition(text: &str) -> Result<String, Wrong> {
-    let Some((signal, bound)) = text.split_once('<') else {
-        let help = "write SIGNAL < BOUND, for instance `upstream.load < 0.7`";
-        return Err(wrong(format!("`{text}` is not a condition"), help));
-    };
-    let (signal, bound) = (signal.trim(), bound.trim());
-    if !SIGNALS.contains(&signal) {
-        let help = match nearest(signal, SIGNALS) {
-            Some(word) => format!("did you mean `{word}`?"),
-            None => format!("the signals are {}", listed(SIGNALS)),
-        };
-        return Err(wrong(format!("`{signal}` is not a signal"), help));
-    }
-    if signal.starts_with("upstream.latency") {
-        parse_span(bound)?;
-        return Ok(text.to_owned());
-    }
-    let share = match bound.strip_suffix('%') {
-        Some(percent) => percent
-            .trim()
-            .parse::<f64>()
-            .ok()
-            .map(|percent| percent / 100.0),
-        None => bound.parse::<f64>().ok(),
-    };
-    match share {
-        Some(share) if share > 0.0 && share <= 1.0 => Ok(text.to_owned()),
-        _ => Err(wrong(
-            format!("`{bound}` is not a share above 0 and up to 1"),
-            format!("write for instance `{signal} < 0.7` or `{signal} < 70%`"),
-        )),
-    }
+pub(super) fn condition(text: &str) -> Result<Condition, Wrong> {
+    Condition::parse(text).map_err(|error| Wrong {
+        message: error.to_string(),
+        help: Some("write for instance `upstream.load < 0.7`".into()),
+        offset: Some(error.offset),
+    })
 }
 
 pub(super) fn refusals(text: &str) -> Result<(), Wrong> {

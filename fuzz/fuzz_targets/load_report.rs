@@ -1,0 +1,20 @@
+//! What an upstream says of its load: a load is a number from 0 to 10, and a metric that was not asked for changes
+//! nothing.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::pressure::Report;
+
+fuzz_target!(|data: &[u8]| {
+    let unnamed = Report::parse(data, None);
+    let named = Report::parse(data, Some("queue"));
+    for load in [&unnamed, &named].into_iter().flatten().filter_map(Report::load) {
+        assert!((0.0..=10.0).contains(&load.get()));
+    }
+    if let (Ok(unnamed), Ok(named)) = (unnamed, named)
+        && unnamed.load().is_some()
+    {
+        assert!(named.load().is_some());
+    }
+});

@@ -1,0 +1,135 @@
+//! What an elastic limit lends: units that the rate does not admit, one by one at the pace that the moment
+//! allows, so that what is guaranteed and what is lent never take from each other. A rate N per window W at
+//! the elastic factor m lends one unit each W / (N (m - 1)). Never more in any window than `at_most` has
+//! above the rate.
+//!
+//! A leaky bucket as a meter: each unit fills it by one, and it leaks at the pace of the moment; what is
+//! kept is its level and not, as [the generic cell rate algorithm](super::gcra) does, when it will be
+//! empty, because nobody knows that while m changes. With a level of at most L before each unit and a pace of
+//! r, a window sees at most ceil(L + r W) units. A pace of less than a unit in four windows is none, so that
+//! what was lent is forgotten after a while.
+//!
+//! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
+
+use super::{Limit, Rate, Scale, Throttle};
+use crate::clock::Nanos;
+
+/// Words of a state.
+pub(super) const WORDS: usize = 4;
+
+/// So many units that nobody took in time are still lent, or more where they come faster than in [`LATE`].
+const ROOM: u64 = 3;
+const LATE: Nanos = Nanos::from_millis(100);
+/// The same as parts of what a window may see, and of the shortest window.
+const PART_OF_MOST: u64 = 4;
+const PART_OF_WINDOW: u64 = 16;
+/// The slowest pace is a unit in so many windows; twice as many later all is forgotten.
+const WINDOWS: u64 = 4;
+
+const UNIT: u64 = 1 << 20;
+
+/// The pace of one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lending {
+    /// Nanoseconds from unit to unit.
+    interval: u64,
+    /// The level that leaves room for one.
+    room: u64,
+    /// How long after the last unit.
+    forgotten: Nanos,
+}
+
+impl Lending {
+    /// The pace at which `limit` lends, if it does.
+    pub(super) fn new(limit: &Limit, scale: Scale) -> Option<Lending> {
+        let Throttle::Elastic { .. } = limit.throttle else {
+            return None;
+        };
+        let shortest = limit.windows.first().filter(|_| scale.lent > 0)?.window();
+        let late = LATE.min(Nanos(shortest.0 / PART_OF_WINDOW)).0;
+        let lends_at_most = |rate: &Rate| {
+            let quota = rate.times(scale.multiply);
+            u64::from(limit.throttle.lends_at_most(quota))
+        };
+        let least = limit.windows.iter().map(lends_at_most).min()?;
+        let room = ROOM.min(least.checked_sub(1)? / PART_OF_MOST);
+        let mut interval = 1;
+        for rate in &limit.windows {
+            let (quota, window) = (rate.times(scale.multiply), rate.window().0);
+            let thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
+            let pace = (u128::from(window) * 1000).div_ceil(u128::from(thousandths));
+            // What the room below and so many units in a window make is not above `at_most`.
+            let most = lends_at_most(rate);
+            interval = interval
+                .max(window.div_ceil(most - room))
+                .max(late.saturating_add(window).div_ceil(most))
+                .max(u64::try_from(pace).unwrap_or(u64::MAX));
+        }
+        let longest = limit.longest();
+        (interval <= longest.0 * WINDOWS).then(|| Lending {
+            interval,
+            room: (late * UNIT / interval).max(room * UNIT),
+            forgotten: forgotten(limit),
+        })
+    }
+
+    fn level(self, words: &[u32], now: Nanos) -> u64 {
+        let since = now.since(last(words));
+        if since >= self.forgotten {
+            return 0;
+        }
+        let leaked = u128::from(since.0) * u128::from(UNIT) / u128::from(self.interval);
+        let leaked = u64::try_from(leaked).unwrap_or(u64::MAX);
+        join(&words[2..]).saturating_sub(leaked)
+    }
+
+    /// Until `cost` units are lent; zero when they are at `now`.
+    pub(super) fn wait(self, words: &[u32], now: Nanos, cost: u32) -> Nanos {
+        let others = u64::from(cost.saturating_sub(1)) * UNIT;
+        let level = self.level(words, now).saturating_add(others);
+        let above = u128::from(level.saturating_sub(self.room));
+        let span = (above * u128::from(self.interval)).div_ceil(u128::from(UNIT));
+        Nanos(u64::try_from(span).unwrap_or(u64::MAX))
+    }
+
+    /// Lends `cost` units at `now`.
+    pub(super) fn apply(self, words: &mut [u32], now: Nanos, cost: u32) {
+        self.settle(words, now, 0, cost);
+    }
+
+    /// Of `reserved` units that were lent before, `used` were used.
+    pub(super) fn settle(self, words: &mut [u32], now: Nanos, reserved: u32, used: u32) {
+        let now = now.max(last(words));
+        let level = self
+            .level(words, now)
+            .saturating_add(u64::from(used) * UNIT)
+            .saturating_sub(u64::from(reserved) * UNIT);
+        split(now.0, words);
+        split(level, &mut words[2..]);
+    }
+}
+
+/// From when on a state is equal to a fresh one.
+pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
+    match last(words) {
+        Nanos::ZERO => Nanos::ZERO,
+        last => last.after(forgotten(limit)),
+    }
+}
+
+fn forgotten(limit: &Limit) -> Nanos {
+    Nanos(limit.longest().0 * 2 * WINDOWS)
+}
+
+fn last(words: &[u32]) -> Nanos {
+    Nanos(join(words))
+}
+
+fn join(words: &[u32]) -> u64 {
+    u64::from(words[1]) << 32 | u64::from(words[0])
+}
+
+fn split(value: u64, words: &mut [u32]) {
+    words[0] = value as u32;
+    words[1] = (value >> 32) as u32;
+}

@@ -15,7 +15,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-tools fuzz
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-tools fuzz surge
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -84,3 +84,7 @@ fuzz: tools
 		$(CARGO) fuzz run "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=2048
 	done
+
+# An upstream of fixed capacity while critical traffic triples: without limits, with static ones, with tollgate.
+surge: tools
+	@$(CARGO) test --locked --release --test surge critical_traffic_triples -- --nocapture

@@ -148,7 +148,7 @@ impl Controller {
         // A level sums up its steps, so that chance in one of them does no harm, and time lost does.
         let crowded = self.shared.traffic.drain_crowded();
         let here = mean / self.capacity.limit();
-        self.level.step(here, crowded, slowness.unwrap_or(1.0));
+        self.level.step(here, crowded, slowness.unwrap_or(1.0), now);
 
         let reported = self.reported.step(&self.shared.reports, now);
         let trusted = self.settings.trust == Trust::Full && reported.is_some();
@@ -156,7 +156,7 @@ impl Controller {
         let failures = self.failed / (self.failed + f64::from(self.recent.weight())).max(1.0);
         let seen = slowness.map(|slowness| Seen {
             load,
-            calm: self.level.get() == level::TOP,
+            calm: self.level.is_calm(),
             slowness,
             failures,
             fresh: 1.0 - keep,
@@ -200,12 +200,14 @@ impl Controller {
         let most = f64::from(self.settings.most);
         let published = &self.shared.published;
         for class in Class::ALL {
-            let squeeze = if found.squeezed && self.level.gives_way(class) {
-                SQUEEZE
+            let bound = level::bound(class, limit, level);
+            let bound = if found.squeezed && self.level.gives_way(class) {
+                SQUEEZE * bound
+            } else if self.level.bounds(class) {
+                bound
             } else {
-                1.0
+                most
             };
-            let bound = squeeze * level::bound(class, limit, level);
             let bound = bound.min(most).ceil().max(1.0) as u32;
             published.bounds[class as usize].store(bound, Relaxed);
         }

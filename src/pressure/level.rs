@@ -27,27 +27,54 @@ const CROWDED: f64 = 0.1;
 /// Critical requests lose room only while the median is above this many baselines: where gateways see one
 /// upstream differently, the one with the smallest L would otherwise shed them while others serve all.
 const URGENT: f64 = 2.3;
+/// The same that shows a queue at all, and for how long it is remembered: shorter, and all who were turned
+/// away would come back at once whenever the queue is short.
+const QUEUE: f64 = 1.5;
+const LONG_QUEUE: f64 = 2.0;
+const MEMORY: Nanos = Nanos::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Level(f64);
+pub(super) struct Level {
+    level: f64,
+    /// When there was a queue, and one that critical requests are turned away for.
+    queued: Option<Nanos>,
+    urgent: Option<Nanos>,
+}
 
 impl Level {
     pub(super) fn new() -> Level {
-        Level(TOP)
+        Level {
+            level: TOP,
+            queued: None,
+            urgent: None,
+        }
     }
 
     pub(super) fn get(&self) -> f64 {
-        self.0
+        self.level
+    }
+
+    /// Lending is cut by less than half.
+    pub(super) fn is_calm(&self) -> bool {
+        self.level > 3.5
     }
 
     /// Nothing but lending is cut.
     pub(super) fn spares_all(&self) -> bool {
-        self.0 > 3.0
+        self.level > 3.0
     }
 
     /// `load` is the step's open requests over L, `crowded` that a critical request met [`crowd`].
-    pub(super) fn step(&mut self, load: f64, crowded: bool, slowness: f64) {
+    pub(super) fn step(&mut self, load: f64, crowded: bool, slowness: f64, now: Nanos) {
+        let recent = |last: Option<Nanos>| last.filter(|last| now.since(*last) < MEMORY);
+        let since = |last, least| (slowness > least).then_some(now).or(recent(last));
+        self.queued = since(self.queued, QUEUE);
+        self.urgent = since(self.urgent, LONG_QUEUE);
+        let (load, crowded) = match self.queued {
+            Some(_) => (load, crowded),
+            None => (0.0, false),
+        };
         let change = (GAIN * (TARGET - load)).clamp(-1.0, RISE);
         let change = if crowded {
             change.min(-CROWDED)
@@ -57,9 +84,19 @@ impl Level {
         let floor = if slowness > URGENT {
             0.0
         } else {
-            self.0.min(1.0)
+            self.level.min(1.0)
         };
-        self.0 = (self.0 + change).clamp(floor, TOP);
+        self.level = (self.level + change).clamp(floor, TOP);
+    }
+
+    /// Whether the class may be turned away at all: while answers come in time there is no queue, however many
+    /// are open.
+    pub(super) fn bounds(&self, class: Class) -> bool {
+        match class {
+            Class::Critical => self.urgent.is_some(),
+            Class::Normal | Class::Low => self.queued.is_some(),
+            Class::Borrowed => true,
+        }
     }
 
     /// Whether a probe may hold a class back: what is lent always, others while they are being cut anyway.
@@ -67,7 +104,7 @@ impl Level {
         match class {
             Class::Borrowed => true,
             Class::Normal | Class::Low => !self.spares_all(),
-            Class::Critical => self.0 < 0.8,
+            Class::Critical => self.level < 0.8,
         }
     }
 }
@@ -171,16 +208,39 @@ mod tests {
     }
 
     #[test]
+    fn without_a_queue_nobody_is_cut() {
+        let mut level = Level::new();
+        let classes = [Class::Normal, Class::Low, Class::Critical];
+        let at = Nanos::from_secs;
+        level.step(9.0, true, 1.4, at(1));
+        assert_eq!(level.get(), TOP);
+        assert!(!classes.iter().any(|class| level.bounds(*class)));
+        level.step(9.0, true, 1.6, at(2));
+        assert!(level.get() < TOP);
+        assert_eq!(
+            classes.map(|class| level.bounds(class)),
+            [true, true, false]
+        );
+        level.step(9.0, true, 2.1, at(3));
+        assert!(classes.iter().all(|class| level.bounds(*class)));
+        // It is remembered for a while.
+        level.step(9.0, true, 1.0, at(7));
+        assert!(level.bounds(Class::Critical));
+        level.step(9.0, true, 1.0, at(8));
+        assert!(!classes.iter().any(|class| level.bounds(*class)));
+    }
+
+    #[test]
     fn critical_is_last() {
         let mut level = Level::new();
-        (0..100).for_each(|_| level.step(3.0, true, 2.0));
+        (0..100).for_each(|_| level.step(3.0, true, 2.1, Nanos::ZERO));
         assert_eq!(level.get(), 1.0);
         assert!(!level.gives_way(Class::Critical) && level.gives_way(Class::Normal));
-        (0..100).for_each(|_| level.step(3.0, true, 3.0));
+        (0..100).for_each(|_| level.step(3.0, true, 3.0, Nanos::ZERO));
         assert_eq!(level.get(), 0.0);
-        level.step(0.0, false, 1.0);
+        level.step(0.0, false, 1.0, Nanos::ZERO);
         assert!((level.get() - RISE).abs() < 1e-9);
-        level.step(0.0, true, 3.0);
+        level.step(0.0, true, 3.0, Nanos::ZERO);
         assert_eq!(level.get(), 0.0);
         for limit in [1.0, 2.0, 20.0, 500.0] {
             for level in [0.0, 0.5, 1.0, 2.0, 4.0] {

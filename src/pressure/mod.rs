@@ -21,8 +21,12 @@
 //!     *= 0.85                           u > 0.95
 //!     += 0.08 of the share that is new  u < 0.75, and nobody is shed
 //! x   += 0.5 (0.95 - open / L)          at most 0.05; down by at least 0.1 when a critical request met
-//!                                       L + 2 sqrt(L); below 1 only while r > 2.3 b
+//!                                       L + 2 sqrt(L); below 1 only while r > 2.3 b; only up without a
+//!                                       queue in the last 5 s: r > 1.5 b
 //! ```
+//!
+//! L and x turn nobody away without such a queue, and no critical request without one of r > 2 b: what L is
+//! before the first queue is a guess.
 //!
 //! Raising m until capacity is used is water-filling: weighted max-min fairness with the base rates as
 //! weights, and nothing to keep for each key. As the level falls lending goes first, then low requests, then

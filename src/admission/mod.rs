@@ -245,7 +245,7 @@ impl Admission {
             let took = reading.standing.admits() && (admitted || item.shadow);
             if item.limit.reserves && took {
                 let rule = ask.rules[place].clone();
-                ticket.hold(self, rule, item, reading);
+                ticket.hold(self, rule, item, reading.sketched);
             }
         }
         ticket

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
-use crate::limit::{Count, Fingerprint, Reading, Rule, Scale};
+use crate::limit::{Count, Fingerprint, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::{Item, Memory, Parent, Registered};
 
@@ -33,7 +33,7 @@ struct Reservation {
     registered: Registered,
     key: Fingerprint,
     units: u32,
-    scale: Scale,
+    multiply: u32,
     parents: Box<[Parent]>,
     sketched: bool,
 }
@@ -55,20 +55,16 @@ pub enum Outcome<'a> {
 }
 
 impl Ticket {
-    /// Keeps what `item` reserved and how it was read.
+    /// Keeps what `item` reserved; `sketched` is what its reading said.
     pub(super) fn hold(
         &mut self,
         admission: &Admission,
         rule: Arc<Rule>,
         item: &Item<'_>,
-        reading: &Reading,
+        sketched: bool,
     ) {
         let Counter::Rate(registered) = &admission.counters[rule.index] else {
             return;
-        };
-        let scale = match item.limit.lent(reading) {
-            true => item.scale,
-            false => Scale::plan(item.scale.multiply),
         };
         self.reservations.push(Reservation {
             clock: admission.clock.clone(),
@@ -77,9 +73,9 @@ impl Ticket {
             rule,
             key: item.key,
             units: item.cost,
-            scale,
+            multiply: item.scale.multiply,
             parents: item.parents.into(),
-            sketched: reading.sketched,
+            sketched,
         });
     }
 
@@ -129,7 +125,7 @@ impl Reservation {
             slot: self.registered.slot(),
             key: self.key,
             cost: self.units,
-            scale: self.scale,
+            scale: Scale::plan(self.multiply),
             shadow: self.rule.shadow,
             parents: &self.parents,
         };

@@ -360,19 +360,13 @@ impl Cell<'_> {
 
     /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now`.
     /// Needs room for `used` units, as [`Cell::apply`] does. A cell that was converted to a limit
-    /// without reservations counts the reserved units already. With a scale that lends, what was
-    /// reserved was lent, and `used` is.
-    pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, scale: Scale) {
-        if scale.lent > 0 {
-            if let Some(lending) = Lending::new(self.limit, scale) {
-                let at = self.limit.pending_words();
-                lending.settle(&mut self.words[at..], now, reserved, used);
-            }
-        } else if self.limit.reserves {
+    /// without reservations counts the reserved units already.
+    pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
+        if self.limit.reserves {
             self.words[0] = self.words[0].saturating_sub(reserved);
-            self.commit(now, used, scale.multiply);
+            self.commit(now, used, multiply);
         } else {
-            self.commit(now, used.saturating_sub(reserved), scale.multiply);
+            self.commit(now, used.saturating_sub(reserved), multiply);
         }
     }
 

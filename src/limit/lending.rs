@@ -11,7 +11,7 @@
 //!
 //! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
-use super::{Limit, Rate, Scale, Throttle};
+use super::{Limit, Rate, Scale};
 use crate::clock::Nanos;
 
 /// Words of a state.
@@ -42,9 +42,9 @@ pub(super) struct Lending {
 impl Lending {
     /// The pace at which `limit` lends, if it does.
     pub(super) fn new(limit: &Limit, scale: Scale) -> Option<Lending> {
-        let Throttle::Elastic { .. } = limit.throttle else {
+        if !limit.throttle.lends() {
             return None;
-        };
+        }
         let shortest = limit.windows.first().filter(|_| scale.lent > 0)?.window();
         let late = LATE.min(Nanos(shortest.0 / PART_OF_WINDOW)).0;
         let lends_at_most = |rate: &Rate| {
@@ -94,16 +94,9 @@ impl Lending {
 
     /// Lends `cost` units at `now`.
     pub(super) fn apply(self, words: &mut [u32], now: Nanos, cost: u32) {
-        self.settle(words, now, 0, cost);
-    }
-
-    /// Of `reserved` units that were lent before, `used` were used.
-    pub(super) fn settle(self, words: &mut [u32], now: Nanos, reserved: u32, used: u32) {
         let now = now.max(last(words));
-        let level = self
-            .level(words, now)
-            .saturating_add(u64::from(used) * UNIT)
-            .saturating_sub(u64::from(reserved) * UNIT);
+        let level = self.level(words, now);
+        let level = level.saturating_add(u64::from(cost) * UNIT);
         split(now.0, words);
         split(level, &mut words[2..]);
     }

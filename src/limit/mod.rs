@@ -165,7 +165,8 @@ impl Throttle {
         match self {
             Throttle::Elastic { most, of } => {
                 let quota = u64::from(quota);
-                let most = quota * u64::from(most) / u64::from(of.max(1));
+                // Up, or a short window beside that of `at_most` might never lend anything.
+                let most = (quota * u64::from(most)).div_ceil(u64::from(of.max(1)));
                 u32::try_from(most.saturating_sub(quota)).unwrap_or(u32::MAX)
             }
             Throttle::Hard | Throttle::Soft { .. } => 0,

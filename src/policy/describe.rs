@@ -159,6 +159,9 @@ fn terms(rule: &Rule) -> String {
     if rule.count != Count::All {
         let _ = write!(terms, ", counts {}", count(&rule.count));
     }
+    if let Some(condition) = &rule.condition {
+        let _ = write!(terms, " while {}", condition.as_str());
+    }
     if rule.plans {
         let _ = write!(
             terms,

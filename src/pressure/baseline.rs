@@ -27,15 +27,16 @@ const KEEP: f32 = 0.8;
 const FEW: f32 = 8.0;
 /// Open requests of a probe, over those before, that say that a queue had its chance to drain.
 const DRAINED: f64 = 0.75;
-/// What a probe raises the baseline by at most when nobody was held back: a server that grows slow while it
-/// is not busy is still found, and a queue that others feed is not learned before they drain it.
-const CREEP: f64 = 1.05;
+/// For how long at first the baseline is whatever the median is, in times of the first.
+const SETTLED: f64 = 10.0;
 /// Of the way to a lower median, in a step.
 const DOWN: f64 = 0.05;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Baseline {
+    /// Until when it follows every median.
+    settles: Option<Nanos>,
     /// In nanoseconds.
     base: Option<f64>,
     pool: Recent,
@@ -57,6 +58,7 @@ struct Probe {
 impl Baseline {
     pub(super) fn new() -> Baseline {
         Baseline {
+            settles: None,
             base: None,
             pool: Recent::new(POOL),
             probe: None,
@@ -69,20 +71,26 @@ impl Baseline {
     }
 
     /// How many times the baseline `median` is.
-    pub(super) fn slowness(&mut self, median: f64) -> f64 {
+    pub(super) fn slowness(&mut self, median: f64, now: Nanos) -> f64 {
         let base = self.base.get_or_insert(median);
+        let settles = || now.after(Nanos((SETTLED * median) as u64));
+        if now < *self.settles.get_or_insert_with(settles) {
+            // The first answers are those to what is quickly done.
+            *base = median;
+        }
         *base += DOWN * (median - *base).min(0.0);
         median / base.max(1.0)
     }
 
     /// Whether those who give way are to be held back until the next step. `mean` is the step's open
-    /// requests, `usual` those of the last seconds; `spares_all` that nothing but lending is cut.
+    /// requests, `usual` those of the last seconds; `creep` by what the baseline may
+    /// rise if that did not fall.
     pub(super) fn probe(
         &mut self,
         (now, wall): (Nanos, Nanos),
         fresh: &Counts,
         (mean, usual): (f64, f64),
-        spares_all: bool,
+        creep: f64,
     ) -> bool {
         let Some(probe) = &mut self.probe else {
             let stretch = self.base.map_or(1, stretch);
@@ -108,11 +116,7 @@ impl Baseline {
             return true;
         }
         let fell = probe.within <= DRAINED * probe.before * probe.steps;
-        let rise = match (fell, spares_all) {
-            (true, _) => f64::INFINITY,
-            (false, true) => CREEP,
-            (false, false) => 1.0,
-        };
+        let rise = if fell { f64::INFINITY } else { creep };
         learn(&mut self.base, &mut self.pool, &probe.samples, rise);
         self.probe = None;
         false
@@ -153,14 +157,14 @@ mod tests {
 
     /// Begins with a baseline of 20 ms, then probes once while latencies are `millis` and `open` of the
     /// usual 20 requests are open. Says what the baseline is afterwards in milliseconds.
-    fn after(millis: u64, open: f64, spares_all: bool) -> f64 {
+    fn after(millis: u64, open: f64, creep: f64) -> f64 {
         let mut baseline = Baseline::new();
-        baseline.slowness(20e6);
+        baseline.slowness(20e6, Nanos::ZERO);
         let recorder = Recorder::new();
         let mut now = PERIOD;
         loop {
             (0..20).for_each(|_| recorder.record(Nanos::from_millis(millis)));
-            let held = baseline.probe((now, now), &recorder.drain(), (open, 20.0), spares_all);
+            let held = baseline.probe((now, now), &recorder.drain(), (open, 20.0), creep);
             if !held {
                 break;
             }
@@ -177,22 +181,23 @@ mod tests {
 
     #[test]
     fn rises_only_when_a_queue_could_drain() {
-        check(after(40, 14.0, false), 40.0);
-        check(after(40, 14.0, true), 40.0);
-        assert_eq!(after(40, 16.0, false), 20.0);
-        assert_eq!(after(40, 16.0, true), 21.0);
-        check(after(26, 16.0, true), 21.0);
-        assert_eq!(after(26, 16.0, false), 20.0);
+        check(after(40, 14.0, 1.0), 40.0);
+        check(after(40, 14.0, 1.05), 40.0);
+        assert_eq!(after(40, 16.0, 1.0), 20.0);
+        assert_eq!(after(40, 16.0, 1.05), 21.0);
+        check(after(26, 16.0, 1.05), 21.0);
+        assert_eq!(after(26, 16.0, 1.0), 20.0);
     }
 
     #[test]
     fn falls_with_any_lower_median() {
-        check(after(10, 25.0, false), 10.0);
+        check(after(10, 25.0, 1.0), 10.0);
         let mut baseline = Baseline::new();
-        assert_eq!(baseline.slowness(20e6), 1.0);
-        assert!(baseline.slowness(40e6) >= 2.0);
+        let later = Nanos::from_secs(9);
+        assert_eq!(baseline.slowness(20e6, Nanos::ZERO), 1.0);
+        assert!(baseline.slowness(40e6, later) >= 2.0);
         for _ in 0..100 {
-            baseline.slowness(10e6);
+            baseline.slowness(10e6, later);
         }
         check(baseline.get().unwrap_or_default(), 10e6);
     }

@@ -18,7 +18,10 @@ const SIGNALS: [&str; 4] = [LOAD, P50, P90, CPU];
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Condition(Vec<Bound>);
+pub struct Condition {
+    text: Box<str>,
+    bounds: Vec<Bound>,
+}
 
 /// One signal and what it must be below.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,17 +110,25 @@ impl Condition {
                 return Err(Mistake::Many.at(offset));
             }
             match words.next() {
-                None => return Ok(Condition(bounds)),
+                None => {
+                    let text = text.trim().into();
+                    return Ok(Condition { text, bounds });
+                }
                 Some((_, "and")) => {}
                 Some((offset, word)) => return Err(Mistake::Joint(word.to_owned()).at(offset)),
             }
         }
     }
 
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// How far it is so, from 0 where it is not to 1 where nothing is near its bound. What is lent shrinks on
     /// the way: with a yes or no in its place, lending would end itself and begin again at every step.
     pub fn headroom(&self, now: &Snapshot) -> f64 {
-        let each = self.0.iter().map(|bound| match *bound {
+        let each = self.bounds.iter().map(|bound| match *bound {
             Bound::Load(most) => below(Some(now.load), most),
             Bound::P50(most) => below(now.p50.map(|span| span.0 as f64), most.0 as f64),
             Bound::P90(most) => below(now.p90.map(|span| span.0 as f64), most.0 as f64),

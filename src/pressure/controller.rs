@@ -29,10 +29,15 @@ const SILENCE: Nanos = Nanos::from_millis(900);
 const SMOOTHING: f64 = 0.05;
 /// How much slower than without a queue an upstream is that is full: r = 1.5 b.
 const ROOM: f64 = 0.5;
+/// Open requests of all gateways, and a load, up to which an upstream is nearly idle.
+const IDLE_OPEN: f64 = 2.0;
+const IDLE_LOAD: f64 = 0.5;
+/// The gateway's share of its processors above which it is itself what takes time.
+const BUSY: f64 = 0.9;
 /// Of its bound, what a class that gives way has during a probe.
 const SQUEEZE: f64 = 0.3;
 
-/// What one upstream and class of routes are steered by.
+/// What an upstream is steered by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Most open requests, at least 1, whatever their class and whatever latency says.
@@ -119,6 +124,11 @@ impl Controller {
         (shared, controller)
     }
 
+    /// From now on it is steered by these.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
     /// One step. Called more often it learns from fewer samples, called late it reacts late.
     pub fn step(&mut self, now: Nanos, around: &Around) {
         let most = f64::from(self.settings.most);
@@ -140,10 +150,18 @@ impl Controller {
 
         let heard = now.since(self.last_sample) <= SILENCE;
         let p50 = (heard && self.recent.weight() >= FEW).then(|| self.recent.quantile(0.5));
-        let slowness = p50.map(|median| self.baseline.slowness(median));
+        // What a gateway measures that is itself busy says nothing of the upstream.
+        let cpu = around.host.cpu.and_then(share);
+        let busy = cpu.is_some_and(|cpu| cpu >= BUSY);
+        let slowness = p50
+            .filter(|_| !busy)
+            .map(|median| self.baseline.slowness(median, now));
+        let gateways = f64::from(around.gateways.max(1));
         if let Some(slowness) = slowness {
-            let gateways = f64::from(around.gateways.max(1));
             self.capacity.step(slowness, self.open, gateways, most);
+        }
+        if busy {
+            self.level.forget();
         }
         // A level sums up its steps, so that chance in one of them does no harm, and time lost does.
         let crowded = self.shared.traffic.drain_crowded();
@@ -161,17 +179,30 @@ impl Controller {
             failures,
             fresh: 1.0 - keep,
         });
-        self.elastic.step(seen, self.settings.most_factor);
+        match seen {
+            // Too few to say anything are not silence.
+            None if heard && load <= 1.0 => {}
+            seen => self.elastic.step(seen, self.settings.most_factor),
+        }
+        let waiting = mean.max(self.open);
+        if waiting <= IDLE_OPEN / gateways
+            && (heard || mean < 0.5)
+            && load.max(slowness.map_or(0.0, queue_load)) < IDLE_LOAD
+            && self.failed < 0.5
+        {
+            self.elastic.idle(self.settings.most_factor);
+        }
 
-        let spares_all = self.level.spares_all();
         let at = (now, around.wall);
-        let squeezed = self.baseline.probe(at, &fresh, (mean, usual), spares_all);
+        let squeezed = self
+            .baseline
+            .probe(at, &fresh, (mean, usual), self.level.creep());
         self.publish(&Found {
             load,
             squeezed,
             p50,
             reported,
-            cpu: around.host.cpu.and_then(share),
+            cpu,
         });
         let hour = around.wall.0 / Nanos::from_secs(3_600).0;
         self.shared.published.hour.store(hour, Relaxed);
@@ -182,7 +213,7 @@ impl Controller {
         let here = if trusted {
             0.0
         } else {
-            let queued = slowness.map_or(0.0, |slowness| (slowness - 1.0) / ROOM);
+            let queued = slowness.map_or(0.0, queue_load);
             queued.max(self.open / self.capacity.limit())
         };
         [
@@ -226,6 +257,11 @@ impl Controller {
         published.reported.set(found.reported);
         published.cpu.set(found.cpu);
     }
+}
+
+/// The load that a queue shows.
+fn queue_load(slowness: f64) -> f64 {
+    (slowness - 1.0) / ROOM
 }
 
 /// What is a share at all.

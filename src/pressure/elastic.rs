@@ -5,9 +5,11 @@
 //! the same evidence, and would overshoot if it did not.
 
 /// A step's rise when all latencies are new.
-const RISE: f64 = 0.08;
-const FALL: f64 = 0.85;
+const RISE: f64 = 0.12;
+const FALL: f64 = 0.92;
 const HALVE: f64 = 0.5;
+/// m - 1 at least while nearly nobody waits.
+const IDLE: f64 = 1.0;
 /// Less than this is nothing lent.
 const LEAST: f64 = 0.01;
 
@@ -35,14 +37,6 @@ impl Factor {
     /// The number.
     pub fn get(self) -> f64 {
         self.0
-    }
-
-    /// Units that a limit of `base` units admits: `floor(base * m)`, at most `at_most`, never below
-    /// `base`.
-    pub fn quota(self, base: u32, at_most: u32) -> u32 {
-        // A cast stops at the largest number.
-        let lent = (f64::from(base) * self.0) as u32;
-        lent.min(at_most).max(base)
     }
 }
 
@@ -76,9 +70,10 @@ impl Elastic {
         1.0 + self.lent
     }
 
-    /// Nothing seen is no signal: from any factor up to 10 it is back at 1 within ten steps.
+    /// Nothing seen is no signal: from any factor it is back at 1 within ten steps.
     pub(super) fn step(&mut self, seen: Option<Seen>, most: f64) {
         let Some(seen) = seen else {
+            self.lent -= (most - 1.0) / 10.0;
             return self.fall(HALVE);
         };
         if seen.slowness > QUEUED || seen.failures > FAILING {
@@ -89,6 +84,11 @@ impl Elastic {
             self.lent += RISE * seen.fresh;
         }
         self.lent = self.lent.min(most - 1.0).max(0.0);
+    }
+
+    /// Nearly nobody waits: an upstream that cannot serve as much again would show it.
+    pub(super) fn idle(&mut self, most: f64) {
+        self.lent = self.lent.max(IDLE).min(most - 1.0).max(0.0);
     }
 
     fn fall(&mut self, to: f64) {
@@ -129,7 +129,7 @@ mod tests {
     fn rises_stands_and_falls() {
         check(IDLE, 10.0);
         check(Seen { load: 0.8, ..IDLE }, 10.0);
-        check(Seen { load: 0.96, ..IDLE }, 8.65);
+        check(Seen { load: 0.96, ..IDLE }, 9.28);
         check(
             Seen {
                 slowness: 2.1,
@@ -149,7 +149,7 @@ mod tests {
                 load: f64::INFINITY,
                 ..IDLE
             },
-            8.65,
+            9.28,
         );
     }
 
@@ -158,20 +158,5 @@ mod tests {
         let mut elastic = risen();
         (0..10).for_each(|_| elastic.step(None, 10.0));
         assert_eq!(elastic.factor(), 1.0);
-    }
-
-    #[test]
-    fn quotas() {
-        #[track_caller]
-        fn check(factor: f64, base: u32, at_most: u32, expected: u32) {
-            assert_eq!(Factor::new(factor).quota(base, at_most), expected);
-        }
-        check(1.0, 100, 300, 100);
-        check(1.509, 100, 300, 150);
-        check(9.0, 100, 300, 300);
-        check(9.0, 100, 50, 100);
-        check(f64::NAN, 100, 300, 100);
-        check(-3.0, 100, 300, 100);
-        check(f64::INFINITY, u32::MAX, u32::MAX, u32::MAX);
     }
 }

@@ -31,6 +31,11 @@ const URGENT: f64 = 2.3;
 /// away would come back at once whenever the queue is short.
 const QUEUE: f64 = 1.5;
 const LONG_QUEUE: f64 = 2.0;
+/// What a probe raises the baseline by at most when nobody was held back: a server that grows slow while it is
+/// not busy is found, and a queue that others feed is not learned before they drain it. When only critical
+/// requests are left it may be either, and a baseline that is too high lets others in, who can be held back.
+const CREEP: f64 = 1.05;
+const CREEP_LAST: f64 = 1.02;
 const MEMORY: Nanos = Nanos::from_secs(5);
 
 /// See the module.
@@ -55,13 +60,19 @@ impl Level {
         self.level
     }
 
+    /// What was taken for a queue of the upstream may have been one of the gateway.
+    pub(super) fn forget(&mut self) {
+        self.queued = None;
+        self.urgent = None;
+    }
+
     /// Lending is cut by less than half.
     pub(super) fn is_calm(&self) -> bool {
         self.level > 3.5
     }
 
     /// Nothing but lending is cut.
-    pub(super) fn spares_all(&self) -> bool {
+    fn spares_all(&self) -> bool {
         self.level > 3.0
     }
 
@@ -99,11 +110,23 @@ impl Level {
         }
     }
 
+    /// By what a probe may raise the baseline at most that held back nobody.
+    pub(super) fn creep(&self) -> f64 {
+        if self.spares_all() {
+            CREEP
+        } else if self.level > 1.0 {
+            1.0
+        } else {
+            CREEP_LAST
+        }
+    }
+
     /// Whether a probe may hold a class back: what is lent always, others while they are being cut anyway.
     pub(super) fn gives_way(&self, class: Class) -> bool {
         match class {
             Class::Borrowed => true,
-            Class::Normal | Class::Low => !self.spares_all(),
+            Class::Low => !self.spares_all(),
+            Class::Normal => self.level < 2.5,
             Class::Critical => self.level < 0.8,
         }
     }

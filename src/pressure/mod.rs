@@ -1,7 +1,7 @@
 //! How much an upstream bears, what is lent of the rest, and who gives way first: no I/O, no clock, no
 //! lock. Knows nothing of keys' rates and of HTTP.
 //!
-//! One [`Pressure`] for each upstream and class of routes, shared by all workers: requests ask it,
+//! One [`Pressure`] for each upstream, shared by all workers: requests ask it,
 //! a [`Controller`] steers it every [`STEP`]. What requests leave are counts; what they read are bounds.
 //!
 //! | | what | where |
@@ -9,7 +9,7 @@
 //! | L | open requests that are served without a standing queue | `capacity.rs`, after Netflix' Gradient2 |
 //! | b | the latency without a queue, asked for by a gentle probe | `baseline.rs`, after Envoy's gradient controller |
 //! | u | the load: the highest of open / L, 2 (r / b - 1), what the upstream reports, the gateway's own | `controller.rs`, `reported.rs` |
-//! | m | the elastic factor: each elastic limit's rate is m times its base | `elastic.rs` |
+//! | m | the elastic factor: each elastic limit lends m - 1 times its rate | `elastic.rs` |
 //! | x | the level: which classes are cut, and how much of them | `level.rs`, after DAGOR and Cinnamon |
 //!
 //! With r, the median of recent latencies to the first byte, each step does:
@@ -18,8 +18,9 @@
 //! L   += 0.2 (g L + h - L)              while open > 0.7 L, or g < 1; at least 1
 //!                                       g = clamp(1.5 b / r, 0.5, 1), h = 2.1 (G L)^(1/4) / G, G live gateways
 //! m-1 *= 0.5                            r > 2 b, or more than 5 % fail, or there is no signal
-//!     *= 0.85                           u > 0.95
-//!     += 0.08 of the share that is new  u < 0.75, and nobody is shed
+//!     *= 0.92                           u > 0.95
+//!     += 0.12 of the share that is new  u < 0.75, and nobody is shed
+//!     at least 1                        at most 2 are open, and u < 0.5
 //! x   += 0.5 (0.95 - open / L)          at most 0.05; down by at least 0.1 when a critical request met
 //!                                       L + 2 sqrt(L); below 1 only while r > 2.3 b; only up without a
 //!                                       queue in the last 5 s: r > 1.5 b

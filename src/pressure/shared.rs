@@ -18,10 +18,13 @@ use crate::clock::Nanos;
 /// What a request that met a bound is told to wait: the least that the field can say.
 const SOON: Nanos = Nanos::from_secs(1);
 
-/// One request in the upper bits, the open requests that it met in the lower ones.
+/// From sample to sample of the open requests.
+const SAMPLE: Nanos = Nanos::from_millis(1);
+
+/// One sample in the upper bits, the open requests in the lower ones.
 const ONE: u64 = 1 << 40;
 
-/// The pressure on one upstream from one class of routes, shared by all workers. See the module above.
+/// The pressure on one upstream, shared by all workers. See the module above.
 #[derive(Debug)]
 pub struct Pressure {
     pub(super) traffic: Traffic,
@@ -35,7 +38,9 @@ pub struct Pressure {
 #[repr(align(128))]
 pub(super) struct Traffic {
     open: AtomicU32,
-    asked: AtomicU64,
+    samples: AtomicU64,
+    /// When the last was taken.
+    sampled: AtomicU32,
     failed: AtomicU32,
     lent: AtomicU64,
     shed: [AtomicU64; Class::ALL.len()],
@@ -90,6 +95,8 @@ pub struct Shed {
     pub class: Class,
     /// Until it might pass, 1 to 6 seconds. A guess.
     pub retry_after: Nanos,
+    /// Open requests that it met.
+    met: u32,
 }
 
 /// A place among the open requests. Dropping it gives it back.
@@ -97,6 +104,9 @@ pub struct Shed {
 #[must_use = "a place that is dropped is free again"]
 pub struct Permit {
     pressure: Arc<Pressure>,
+    class: Class,
+    /// Open requests that it met.
+    met: u32,
     /// It is not counted for now.
     aside: Cell<bool>,
 }
@@ -116,38 +126,64 @@ impl Pressure {
         Factor::new(self.published.factor.get())
     }
 
-    /// Lets one request through to the upstream, or sheds it. `key` says which cohort it belongs to, where that
-    /// matters: who asks, as a keyed hash that all gateways share.
+    /// A place for one request among those that are open, unless it is to be shed. `key` says which cohort it
+    /// belongs to, where that matters: who asks, as a keyed hash that all gateways share.
     ///
-    /// Never more than a class may have are open, whoever asks at the same time; who is turned away may have
-    /// taken a place for a moment that another would have got.
+    /// Of those who come here no more are let in than a class may have open, whoever asks at the same time; who
+    /// is turned away may have taken a place for a moment that another would have got. Those who come back
+    /// after they have waited for their client are not asked again.
     pub fn admit(
         self: &Arc<Self>,
         class: Class,
+        now: Nanos,
         key: impl FnOnce() -> u64,
     ) -> Result<Permit, Shed> {
-        let (traffic, published) = (&self.traffic, &self.published);
-        let open = traffic.open.fetch_add(1, Relaxed);
-        traffic.asked.fetch_add(ONE | u64::from(open), Relaxed);
-        if class == Class::Critical && open >= published.crowd.load(Relaxed) {
-            traffic.crowded.store(true, Relaxed);
+        let met = self.traffic.open.fetch_add(1, Relaxed);
+        self.traffic.sample(met, now);
+        match self.turns_away(class, met, key) {
+            Some(shed) => {
+                self.traffic.open.fetch_sub(1, Relaxed);
+                Err(shed)
+            }
+            None => Ok(Permit {
+                pressure: Arc::clone(self),
+                class,
+                met,
+                aside: Cell::new(false),
+            }),
         }
-        let index = class as usize;
-        let wait = if open >= published.bounds[index].load(Relaxed) {
-            Some(SOON)
+    }
+
+    /// What [`Pressure::admit`] would say.
+    pub fn would_shed(&self, class: Class, key: impl FnOnce() -> u64) -> Option<Shed> {
+        self.turns_away(class, self.traffic.open.load(Relaxed), key)
+    }
+
+    fn turns_away(&self, class: Class, met: u32, key: impl FnOnce() -> u64) -> Option<Shed> {
+        let published = &self.published;
+        let wait = if met >= published.bounds[class as usize].load(Relaxed) {
+            SOON
         } else {
             let hour = published.hour.load(Relaxed);
-            level::cut(class, published.level.get(), key, hour).map(|wait| wait.max(SOON))
+            level::cut(class, published.level.get(), key, hour)?.max(SOON)
         };
-        if let Some(retry_after) = wait {
-            traffic.open.fetch_sub(1, Relaxed);
-            traffic.shed[index].fetch_add(1, Relaxed);
-            return Err(Shed { class, retry_after });
-        }
-        Ok(Permit {
-            pressure: Arc::clone(self),
-            aside: Cell::new(false),
+        Some(Shed {
+            class,
+            retry_after: wait,
+            met,
         })
+    }
+
+    /// A request that its limits admit is told that it is shed. Those that they refuse would be no load.
+    pub fn sheds(&self, shed: &Shed) {
+        self.meets(shed.class, shed.met);
+        self.traffic.shed[shed.class as usize].fetch_add(1, Relaxed);
+    }
+
+    fn meets(&self, class: Class, met: u32) {
+        if class == Class::Critical && met >= self.published.crowd.load(Relaxed) {
+            self.traffic.crowded.store(true, Relaxed);
+        }
     }
 
     /// What elastic limits may lend to a request more that is open, if anything.
@@ -185,13 +221,22 @@ impl Pressure {
 }
 
 impl Traffic {
-    /// The mean of open requests that those since the last time have met; what is open now when there were
-    /// none. As Poisson arrivals see time averages, it is the mean over time.
+    /// Takes note of open requests, once in [`SAMPLE`]: as Poisson arrivals see time averages the mean is that
+    /// over time, and who asks in bursts does not see their peaks only.
+    fn sample(&self, open: u32, now: Nanos) {
+        let moment = (now.0 / SAMPLE.0) as u32;
+        if self.sampled.load(Relaxed) != moment {
+            self.sampled.store(moment, Relaxed);
+            self.samples.fetch_add(ONE | u64::from(open), Relaxed);
+        }
+    }
+
+    /// The mean of open requests since the last time; what is open now when nobody has asked.
     pub(super) fn drain_open(&self) -> f64 {
-        let asked = self.asked.swap(0, Relaxed);
-        match asked / ONE {
+        let samples = self.samples.swap(0, Relaxed);
+        match samples / ONE {
             0 => f64::from(self.open.load(Relaxed)),
-            count => (asked % ONE) as f64 / count as f64,
+            count => (samples % ONE) as f64 / count as f64,
         }
     }
 
@@ -223,9 +268,12 @@ impl Permit {
         self.pressure.report(load);
     }
 
-    /// An elastic limit has lent what the request takes.
-    pub fn borrows(&self) {
-        self.pressure.traffic.lent.fetch_add(1, Relaxed);
+    /// All its limits admit the request, and it `borrows` if an elastic one lends what it takes.
+    pub fn enters(&self, borrows: bool) {
+        self.pressure.meets(self.class, self.met);
+        if borrows {
+            self.pressure.traffic.lent.fetch_add(1, Relaxed);
+        }
     }
 
     /// The first byte of the answer is there, `waited` after the last byte of the request.

@@ -13,6 +13,7 @@ use super::deadline::Deadline;
 use super::generation::Generation;
 use super::guard::Guard;
 use super::hop::clean_trailers;
+use super::load;
 use super::source::Source;
 use crate::http1::Cause;
 use crate::http1::chunked::Piece;
@@ -160,21 +161,25 @@ pub struct Relay {
     guard: Rc<Guard>,
     silence: Duration,
     deadline: Deadline,
+    takes_reports: bool,
 }
 
 impl Relay {
-    /// Lets the server say nothing for so long, and take until `deadline` for all of it.
+    /// Lets the server say nothing for so long, and take until `deadline` for all of it. `takes_reports`: what
+    /// it says of its load in trailers is not for the client.
     pub fn new(
         inner: AnswerBody<RequestBody>,
         guard: Rc<Guard>,
         silence: Duration,
         deadline: Deadline,
+        takes_reports: bool,
     ) -> Relay {
         Relay {
             inner: Box::new(inner),
             guard,
             silence,
             deadline,
+            takes_reports,
         }
     }
 }
@@ -204,11 +209,13 @@ impl Body for Relay {
             }
             self.guard.server_waits(self.silence, progress);
         }
+        let takes_reports = self.takes_reports;
         frame.map(|frame| {
             let frame = frame?.map_err(Error::from);
             Some(frame.map(|frame| match frame.into_trailers() {
                 Ok(mut trailers) => {
-                    clean_trailers(&mut trailers, |_| false);
+                    let is_report = |name: &[u8]| takes_reports && load::is_report(name);
+                    clean_trailers(&mut trailers, is_report);
                     Frame::trailers(trailers)
                 }
                 Err(frame) => frame,

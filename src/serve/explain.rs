@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::generation::Running;
-use super::identify::{UNCLEAR, is_unclear};
+use super::identify::{UNCLEAR, class, cohort, is_unclear};
 use super::routing::is_host;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
@@ -140,18 +140,34 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
         let decides = speaker == Some(place) && missing.is_none();
         limit(rule, finding, &who, &identifier, decides)
     });
-    let status = match (missing, verdict.admitted) {
-        (Some(_), _) => 401,
-        (None, false) => 429,
-        (None, true) => 200,
+    let class = class(route, &who, &identifier);
+    let shed = pressure.and_then(|at| at.would_shed(class, || cohort(&who, &identifier)));
+    let status = match (missing, verdict.admitted, &shed) {
+        (Some(_), _, _) => 401,
+        (None, false, _) => 429,
+        (None, true, Some(_)) => 503,
+        (None, true, None) => 200,
+    };
+    let reason = match (missing, status) {
+        (Some(identity), _) => Some(format!("this route requires a valid {}", identity.as_str())),
+        (None, 503) => Some(format!(
+            "shed as {}: the upstream is under pressure",
+            class.as_str()
+        )),
+        (None, _) => None,
+    };
+    let retry_after = match shed.filter(|_| status == 503) {
+        Some(shed) => Some(shed.retry_after.ceil_secs()),
+        None => verdict.retry_after(&route.rules).filter(|_| status == 429),
     };
     Ok(json!({
         "status": status,
         "admitted": status == 200,
-        "reason": missing.map(|identity| format!("this route requires a valid {}", identity.as_str())),
+        "reason": reason,
+        "priority": class.as_str(),
         "route": describe_route(route, ruleset.upstreams.get(route.upstream).map(|u| &*u.name)),
         "who": describe_who(&who, &identifier),
-        "retry_after": verdict.retry_after(&route.rules).filter(|_| status == 429),
+        "retry_after": retry_after,
         "limits": limits.collect::<Vec<_>>(),
         "pressure": pressure.map(|pressure| describe_pressure(pressure)),
     }))
@@ -267,6 +283,9 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         "shadow": rule.shadow,
     });
     let mut value = value.as_object().cloned().unwrap_or_default();
+    if let Some(condition) = &rule.condition {
+        value.insert("while".into(), json!(condition.as_str()));
+    }
     match &rule.limit {
         Bound::Rate(limit) => {
             let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();

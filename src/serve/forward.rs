@@ -142,6 +142,9 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
             if let Why::Upstream(error) = &why {
                 peer.count_failure(&pool.settings().name, error);
                 tracing::warn!(upstream = %pool.settings().name, %error, "no answer");
+                if let Some(load) = &attempt.load {
+                    load.failed();
+                }
             }
             Err(Refusal::told(why, grpc))
         }
@@ -276,13 +279,17 @@ impl Attempt<'_> {
                     }
                     let body = exchange.into_body(self.peer.coarse());
                     let guard = self.source.guard().clone();
-                    let body = Relay::new(body, guard, silence, deadline);
+                    let reports = self.pool.settings().load_metric.is_some();
+                    let body = Relay::new(body, guard, silence, deadline, reports);
                     return Ok(Answer { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
                     if repeats < MAX_REPEATS && exchange.may_repeat() && self.pool.may_retry() =>
                 {
                     repeats += 1;
+                    if let Some(load) = &self.load {
+                        load.again();
+                    }
                     let connection = deadline
                         .before(self.pool.checkout_fresh(self.caller()))
                         .await;
@@ -293,12 +300,7 @@ impl Attempt<'_> {
                         Err(error) => return Err(Why::Upstream(error)),
                     }
                 }
-                Err(why) => {
-                    if let (Some(load), Why::Upstream(_)) = (&self.load, &why) {
-                        load.failed();
-                    }
-                    return Err(why);
-                }
+                Err(why) => return Err(why),
             }
         }
     }
@@ -338,6 +340,9 @@ impl Attempt<'_> {
                 match exchange.poll_head(cx) {
                     Poll::Ready(Ok(Lead::Interim(mut head))) => {
                         hop::strip(&mut head.fields);
+                        if self.pool.settings().load_metric.is_some() {
+                            load::take_report(&mut head.fields, None);
+                        }
                         self.source.inform(&head);
                         continue;
                     }

@@ -6,8 +6,8 @@ use super::occupancy::Occupancy;
 use crate::clock::{Clock, Nanos};
 use crate::pressure;
 
-/// Of the way to what the last step has used; half a second.
-const SMOOTHING: f64 = 0.2;
+/// Of the way to what the last step has used; a fifth of a second.
+const SMOOTHING: f64 = 0.5;
 
 /// See the module.
 #[derive(Debug)]
@@ -20,10 +20,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// From now on.
-    pub fn new(clock: &Clock) -> Host {
+    /// From now on, with so many workers: that many processors at most can be used.
+    pub fn new(clock: &Clock, workers: usize) -> Host {
+        let processors = available_parallelism().map_or(1, |many| many.get());
         Host {
-            processors: available_parallelism().map_or(1.0, |many| many.get() as f64),
+            processors: processors.min(workers.max(1)) as f64,
             last: (clock.now(), clock.cpu()),
             cpu: None,
             clock: clock.clone(),

@@ -19,7 +19,7 @@ use super::record::Arrival;
 use super::routing::Routed;
 use crate::admission::{Admission, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
-use crate::identity::Who;
+use crate::identity::{Identifier, Who};
 use crate::limit::{Identity, Rule};
 use crate::pressure::{Class, Permit, Pressure, Shed};
 use crate::route::{HeaderStyle, Priority, Route};
@@ -66,22 +66,16 @@ impl Candidate for Identified {
         let Some(pressure) = self.pressure() else {
             return Ok(None);
         };
-        let generation = &self.routed.arrival.generation;
-        let of_plan = || generation.ruleset.identity.plan.priority(self.who.plan);
-        let priority = self.routed.route().priority.or_else(of_plan);
-        let class = match priority.unwrap_or_default() {
-            Priority::Critical => Class::Critical,
-            Priority::Normal => Class::Normal,
-            Priority::Low => Class::Low,
-        };
-        let cohort = || {
-            let identifier = &generation.identifier;
-            let whose = |by| identifier.key(&self.who, &[by]).map(|key| key.0 as u64);
-            whose(Identity::User)
-                .or_else(|| whose(Identity::Ip))
-                .unwrap_or_default()
-        };
-        pressure.admit(class, cohort).map(Some)
+        let identifier = &self.routed.arrival.generation.identifier;
+        let class = class(self.routed.route(), &self.who, identifier);
+        let cohort = || cohort(&self.who, identifier);
+        pressure.admit(class, self.now, cohort).map(Some)
+    }
+
+    fn gives_way(&self, shed: &Shed) {
+        if let Some(pressure) = self.pressure() {
+            pressure.sheds(shed);
+        }
     }
 
     fn admission(&self) -> &Admission {
@@ -260,4 +254,22 @@ pub fn is_unclear(route: &Route, who: &Who) -> bool {
 
 fn refuse(why: Why, identified: &Identified) -> Refusal {
     Refusal::new(why, &identified.routed.arrival.head.fields)
+}
+
+/// What the route says, else the plan.
+pub fn class(route: &Route, who: &Who, identifier: &Identifier) -> Class {
+    let of_plan = || identifier.settings().plan.priority(who.plan);
+    match route.priority.or_else(of_plan).unwrap_or_default() {
+        Priority::Critical => Class::Critical,
+        Priority::Normal => Class::Normal,
+        Priority::Low => Class::Low,
+    }
+}
+
+/// Who gives way together with others: a user, or else an address.
+pub fn cohort(who: &Who, identifier: &Identifier) -> u64 {
+    let whose = |by| identifier.key(who, &[by]).map(|key| key.0 as u64);
+    whose(Identity::User)
+        .or_else(|| whose(Identity::Ip))
+        .unwrap_or_default()
 }

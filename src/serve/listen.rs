@@ -190,6 +190,11 @@ impl Share {
         }
     }
 
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.loads.len()
+    }
+
     /// Counts a new connection. Gives it to another worker when that one has clearly fewer; else
     /// gives it back.
     pub fn place(&self, placed: Placed) -> Option<Placed> {

@@ -36,18 +36,18 @@ impl Load {
 
     /// The answer is there.
     pub fn answered(&self, status: StatusCode) {
-        let unable = [
-            StatusCode::BAD_GATEWAY,
-            StatusCode::SERVICE_UNAVAILABLE,
-            StatusCode::GATEWAY_TIMEOUT,
-        ];
-        if unable.contains(&status) {
+        if status.is_server_error() {
             return self.permit.failed();
         }
         // One that comes before the request is there says nothing.
         if let Some(sent) = self.sent.get() {
             self.permit.answered(self.clock.now().since(sent));
         }
+    }
+
+    /// It is sent again.
+    pub fn again(&self) {
+        self.sent.set(None);
     }
 
     /// There is none.
@@ -65,11 +65,18 @@ impl Load {
 const FIELD: &str = "endpoint-load-metrics";
 const OTHERS: [&str; 2] = ["endpoint-load-metrics-bin", "endpoint-load-metrics-json"];
 
-/// Takes the report off an answer. One in several fields is none, nor is one that cannot be read.
+/// Whether a trailer of this name, in small letters, says how busy the upstream is.
+pub fn is_report(name: &[u8]) -> bool {
+    let mut all = OTHERS.iter().chain([&FIELD]);
+    all.any(|known| known.as_bytes() == name)
+}
+
+/// Takes the report off an answer. One in several fields or forms is none, nor is one that cannot be read.
 pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
     let load = {
         let mut all = fields.all(FIELD);
         let only = all.next().filter(|_| all.next().is_none());
+        let only = only.filter(|_| !OTHERS.iter().any(|other| fields.contains(other)));
         only.and_then(|value| Report::parse(value, metric).ok())
     };
     fields.remove(FIELD);
@@ -88,9 +95,11 @@ mod tests {
         let mut fields = Fields::default();
         fields.add("a", b"b");
         for value in values {
-            fields.add("Endpoint-Load-Metrics", value.as_bytes());
+            match value.strip_prefix("bin ") {
+                Some(value) => fields.add("endpoint-load-metrics-bin", value.as_bytes()),
+                None => fields.add("Endpoint-Load-Metrics", value.as_bytes()),
+            }
         }
-        fields.add("endpoint-load-metrics-bin", b"AA==");
         let load = take_report(&mut fields, Some("queue"));
         assert_eq!(load.map(Utilisation::get), expected, "{values:?}");
         assert_eq!(fields.iter().count(), 1);
@@ -106,5 +115,6 @@ mod tests {
         );
         check(&["cpu_utilization:nan"], None);
         check(&["cpu_utilization:0.5", "cpu_utilization:0.5"], None);
+        check(&["cpu_utilization:0.5", "bin AA=="], None);
     }
 }

@@ -331,7 +331,7 @@ impl Drop for Closed {
 async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut host = Host::new(&clock);
+    let mut host = Host::new(&clock, worker.share.workers());
     for count in 0_u64.. {
         interval.tick().await;
         worker.guards.tick();

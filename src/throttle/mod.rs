@@ -52,6 +52,9 @@ pub trait Candidate: Sized {
         Ok(None)
     }
 
+    /// Its limits admit it, and it is shed.
+    fn gives_way(&self, _shed: &Shed) {}
+
     /// The request as the inner service gets it, told which limits it exceeds, with its place.
     fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Self::Admitted;
 }
@@ -132,9 +135,7 @@ where
             return Deciding::denied(request, verdict, None);
         }
         if let Some(permit) = &permit {
-            if verdict.borrows(request.ask().rules) {
-                permit.borrows();
-            }
+            permit.enters(verdict.borrows(request.ask().rules));
             // The upstream has nothing to do with it before it is sent.
             permit.waits(verdict.delay.0 > 0);
         }
@@ -204,6 +205,7 @@ where
     fn shed(request: R, shed: Shed) -> Deciding<R, S> {
         let verdict = request.admission().peek(&request.ask());
         if verdict.admitted {
+            request.gives_way(&shed);
             return Deciding::denied(request, verdict, Some(shed));
         }
         request.note(&verdict);
@@ -276,7 +278,7 @@ impl Pass {
     }
 }
 
-/// The names of the soft limits that an admitted request exceeds, as one list.
+/// The names of the soft and elastic limits that an admitted request exceeds, as one list.
 pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<String> {
     let mut names = verdict.over(rules).map(|rule| rule.name.as_str());
     let first = names.next()?;

@@ -94,18 +94,17 @@ pub enum Bound {
     Pending,
 }
 
-/// That of before, unless it is steered otherwise.
+/// That of before, if there was one: what it has learnt holds, however it is steered from now on.
 fn steering(
     settings: &Settings,
     before: Option<&Arc<Servers>>,
     now: Nanos,
 ) -> Option<Arc<Steering>> {
     let wanted = settings.pressure.clone()?;
-    let same = before.filter(|before| before.settings.pressure.as_ref() == Some(&wanted));
-    if let Some(kept) = same.and_then(|before| before.steering.clone()) {
+    if let Some(kept) = before.and_then(|before| before.steering.clone()) {
+        kept.controller.lock().set(wanted);
         return Some(kept);
     }
-    // Others in front of it make themselves known at the first step.
     let (pressure, controller) = Controller::new(wanted, 1, now);
     let controller = Mutex::new(controller);
     Some(Arc::new(Steering {

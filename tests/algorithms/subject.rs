@@ -126,8 +126,7 @@ impl Subject {
     pub fn settle(&mut self, reserved: u32, used: u32, multiply: u32) {
         let now = Nanos(self.now);
         self.make_room(used);
-        self.cell()
-            .settle(now, reserved, used, Scale::plan(multiply));
+        self.cell().settle(now, reserved, used, multiply);
         self.pending -= reserved;
         if used > 0 {
             self.admitted.push((self.latest(), used));

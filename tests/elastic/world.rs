@@ -37,7 +37,7 @@ pub struct World {
     pub base: f64,
     pub trust: Trust,
     /// What each answer says of the upstream's load.
-    pub report: Option<f64>,
+    pub report: Option<Utilisation>,
 }
 
 impl World {
@@ -266,7 +266,9 @@ impl Simulation {
         };
         // As in the gateway: a place first, then what the limit says to what may be lent now.
         let hash = || Draw::new(key).next();
-        let admitted = self.gateways[gateway].pressure.admit(class, hash);
+        let admitted = self.gateways[gateway]
+            .pressure
+            .admit(class, Nanos(self.now), hash);
         if !matches!(kind, Some(0..=2)) {
             // Who is shed is told of the limit where that refuses too.
             let Some(limited) = self.limit(gateway, key as usize, admitted.is_ok()) else {
@@ -275,10 +277,11 @@ impl Simulation {
             class = limited;
         }
         self.figures.asked(class, key as usize, admitted.is_ok());
+        if let Err(shed) = &admitted {
+            self.gateways[gateway].pressure.sheds(shed);
+        }
         if let Ok(permit) = admitted {
-            if class == Class::Borrowed {
-                permit.borrows();
-            }
+            permit.enters(class == Class::Borrowed);
             let arrived = self.now;
             let request = Request {
                 arrived,
@@ -329,7 +332,7 @@ impl Simulation {
     fn done(&mut self, request: Request) {
         let span = Nanos(self.now - request.arrived);
         request.permit.answered(span);
-        if let Some(load) = self.world.report.and_then(Utilisation::new) {
+        if let Some(load) = self.world.report {
             self.gateways[request.gateway].pressure.report(load);
         }
         self.figures.served(request.class, span);

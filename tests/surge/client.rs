@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tollgate::clock::{Clock, Nanos};
 
+use crate::record::Span;
 use crate::traffic::{Kind, Request};
 
 /// How long clients wait for an answer before they close the connection.
@@ -106,6 +107,15 @@ impl Clients {
                     .push((self.seconds(due), Duration::from(took).as_secs_f64()));
             }
         }
+    }
+
+    /// Requests of an elastic limit's user that were due in the span and are served by now.
+    pub fn served(&self, user: usize, span: Span) -> f64 {
+        let samples = self.samples.borrow();
+        let theirs = |sample: &&Sample| sample.kind == Kind::Elastic && sample.user == user;
+        let served = samples.iter().filter(theirs);
+        let served = served.filter(|sample| sample.status == Some(200) && span.has(sample.at));
+        served.count() as f64
     }
 
     /// Waits until nobody asks any more. What became of all requests.

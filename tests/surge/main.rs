@@ -13,6 +13,7 @@ mod plot;
 mod record;
 mod server;
 mod shares;
+mod shed;
 mod site;
 mod surge;
 mod svg;

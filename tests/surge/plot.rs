@@ -32,7 +32,7 @@ const BOTTOM: f64 = 856.0;
 const ROWS: [&str; 3] = ["answered, requests/s", "ratio", "latency of critical, ms"];
 
 /// Draws the runs side by side. `bound` is what latencies are held against, in milliseconds.
-pub fn draw(runs: &[Run], bound: f64) -> String {
+pub fn draw(runs: &[&Run], bound: f64) -> String {
     let width = LEFT + runs.len() as f64 * (WIDTH + GAP);
     let mut picture = Picture::new(width, BOTTOM, STYLE);
     let heading = "Critical traffic triples in front of an upstream of fixed capacity";
@@ -41,7 +41,7 @@ pub fn draw(runs: &[Run], bound: f64) -> String {
                 75/s; low 40/s; ten greedy users 600/s, of which 80/s are guaranteed.";
     picture.text((LEFT, 56.0), "lead", lead);
     let left = |column: usize| LEFT + column as f64 * (WIDTH + GAP);
-    let ends = runs.iter().map(ends);
+    let ends = runs.iter().map(|run| ends(run));
     let all = ends.fold((0.0_f64, 0.0_f64), |all, ends| {
         (all.0.min(ends.0), all.1.max(ends.1))
     });

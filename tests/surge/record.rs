@@ -23,7 +23,7 @@ impl Span {
         }
     }
 
-    fn has(self, at: f64) -> bool {
+    pub fn has(self, at: f64) -> bool {
         (self.from..self.to).contains(&at)
     }
 }

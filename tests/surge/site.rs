@@ -116,6 +116,11 @@ impl Traffic<'_> {
         }
     }
 
+    /// Requests of a user that were due in the span and have been served.
+    pub fn served(&self, user: usize, span: Span) -> f64 {
+        self.clients.served(user, span)
+    }
+
     /// Looks at the gateway again and again.
     async fn watch(&self) {
         let mut open = 0.0;

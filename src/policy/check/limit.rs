@@ -191,6 +191,11 @@ fn lending(cx: &mut Cx, limit: &Limit) {
         let help = "drop `algorithm`, or write `gcra`";
         cx.error(elastic.place, message, Some(help.into()));
     }
+    if let Some(count) = limit.count.as_ref().filter(|at| at.value.needs_response()) {
+        let message = "what is counted by the answer cannot be lent before it is there";
+        let help = "remove `count`, or write `throttle: hard`";
+        cx.error(count.place, message, Some(help.into()));
+    }
     if !limit.has_while {
         let help = "add for instance `while: upstream.load < 0.7`";
         cx.error(

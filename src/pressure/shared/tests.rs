@@ -29,13 +29,20 @@ fn new(most: u32) -> (Arc<Pressure>, Controller) {
 }
 
 fn all(pressure: &Arc<Pressure>, class: Class) -> Vec<Permit> {
-    std::iter::from_fn(|| pressure.admit(class, key).ok()).collect()
+    let admit = || match pressure.admit(class, Nanos::ZERO, key) {
+        Ok(permit) => Some(permit),
+        Err(shed) => {
+            pressure.sheds(&shed);
+            None
+        }
+    };
+    std::iter::from_fn(admit).collect()
 }
 
 /// Answers so many requests after so many milliseconds each, and takes a step.
 fn answer(pressure: &Arc<Pressure>, controller: &mut Controller, millis: u64, now: Nanos) {
     for _ in 0..200 {
-        let permit = pressure.admit(Class::Critical, key).unwrap();
+        let permit = pressure.admit(Class::Critical, Nanos::ZERO, key).unwrap();
         permit.answered(Nanos::from_millis(millis));
     }
     controller.step(now, &AROUND);
@@ -49,7 +56,7 @@ fn classes_find_room_in_order() {
     assert_eq!(held.len(), 1_000);
     drop(held);
     answer(&pressure, &mut controller, 10, STEP);
-    answer(&pressure, &mut controller, 40, STEP.after(STEP));
+    answer(&pressure, &mut controller, 40, Nanos::from_secs(1));
     let classes = [Class::Borrowed, Class::Low, Class::Normal, Class::Critical];
     let mut held = Vec::new();
     let open = classes.map(|class| {
@@ -57,11 +64,13 @@ fn classes_find_room_in_order() {
         held.len()
     });
     assert!(open.is_sorted_by(|a, b| a < b) && open[3] < 60, "{open:?}");
-    held.iter().take(3).for_each(Permit::borrows);
+    held.iter().take(3).for_each(|permit| permit.enters(true));
     let now = pressure.snapshot();
     assert_eq!((now.open as usize, now.lent), (open[3], 3));
     assert_eq!(now.shed, [1, 2, 1, 1]);
-    let shed = pressure.admit(Class::Critical, key).unwrap_err();
+    let shed = pressure
+        .admit(Class::Critical, Nanos::ZERO, key)
+        .unwrap_err();
     assert_eq!(shed.retry_after, SOON);
     drop(held);
     assert_eq!(pressure.snapshot().open, 0);
@@ -82,7 +91,7 @@ fn never_more_are_open_than_may_be() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50_000 {
-                    let permit = pressure.admit(Class::Critical, key);
+                    let permit = pressure.admit(Class::Critical, Nanos::ZERO, key);
                     // Others may be about to undo a place each that they did not get.
                     assert!(pressure.snapshot().open <= 20 + 3);
                     drop(permit);
@@ -105,7 +114,7 @@ fn a_step_publishes_what_it_found() {
     let mut now = Nanos::ZERO;
     for _ in 0..20 {
         for millis in 1..=100 {
-            let permit = pressure.admit(Class::Normal, key).unwrap();
+            let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
             permit.answered(Nanos::from_millis(millis));
         }
         pressure.report(Utilisation::new(0.5).unwrap());
@@ -126,7 +135,7 @@ fn a_step_publishes_what_it_found() {
     // One request in ten fails.
     for _ in 0..10 {
         for request in 0..100 {
-            let permit = pressure.admit(Class::Normal, key).unwrap();
+            let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
             match request % 10 {
                 0 => permit.failed(),
                 _ => permit.answered(Nanos::from_millis(50)),
@@ -151,7 +160,7 @@ fn a_busy_gateway_lends_nothing() {
         };
         for step in 1..=20 {
             for _ in 0..50 {
-                let permit = pressure.admit(Class::Normal, key).unwrap();
+                let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
                 permit.answered(Nanos::from_millis(5));
             }
             controller.step(Nanos::from_millis(100 * step), &around);

@@ -30,21 +30,21 @@ impl Budget {
     pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> Budget {
         let (quota, (_, ceiling)) = (rate.times(multiply), limit.bounds(rate, multiply));
         let lent = limit.throttle.lends_at_most(quota);
-        // A burst does not come back any faster; what is added or lent in a window does.
+        // A burst does not come back any faster; what is added or lent in a window does. Of that, the network
+        // has what one key has: it is spare, and not for whoever has most addresses.
         let steady = if limit.algorithm.is_gcra() {
             quota
         } else {
             ceiling
         };
-        let steady = steady.saturating_add(lent);
         let factor = u64::from(factor.max(1));
         Budget {
             interval: rate
                 .window()
                 .0
-                .div_ceil(u64::from(steady.max(1)) * factor)
+                .div_ceil((u64::from(steady) * factor + u64::from(lent)).max(1))
                 .max(1),
-            quota: u64::from(quota.max(ceiling).saturating_add(lent)) * factor,
+            quota: u64::from(quota.max(ceiling)) * factor + u64::from(lent),
         }
     }
 

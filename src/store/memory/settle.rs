@@ -12,7 +12,7 @@ use super::networks::Budget;
 use super::sketch::Sketch;
 use super::table::Held;
 use crate::clock::Nanos;
-use crate::limit::{Limit, Scale};
+use crate::limit::Limit;
 use crate::store::{Item, Slot};
 
 /// See [`super::Memory::settle`].
@@ -94,15 +94,12 @@ fn cell(
         limit,
         ..*owner
     };
-    let scale = Scale {
-        multiply: item.scale.multiply.min(limit.max_multiply.max(1)),
-        ..item.scale
-    };
+    let multiply = item.scale.multiply.min(limit.max_multiply.max(1));
     let room = cells.room(held, at, &owner, now, used);
     let (counted, homeless) = if room.is_some() { (used, 0) } else { (0, used) };
     if let Some(at) = room.or(at) {
         cells.change(held, at, &owner, |cell| {
-            cell.settle(now, item.cost, counted, scale);
+            cell.settle(now, item.cost, counted, multiply);
         });
     }
     homeless

@@ -370,6 +370,17 @@ pub fn render(explanation: &Value) -> String {
         }
         out.push('\n');
     }
+    let pressure = &explanation["pressure"];
+    if let Some((load, factor)) = pressure["load"]
+        .as_f64()
+        .zip(pressure["elastic_factor"].as_f64())
+    {
+        out += &format!(
+            "priority {}; upstream load {load:.2}, elastic limits lend {:.2} times their rate\n",
+            text(&explanation["priority"]),
+            factor - 1.0
+        );
+    }
     for limit in explanation["limits"].as_array().into_iter().flatten() {
         let mark = if limit["decides"] == true { "*" } else { " " };
         out += &format!("{mark} {} ({})", text(&limit["limit"]), text(&limit["at"]));
@@ -394,7 +405,11 @@ pub fn render(explanation: &Value) -> String {
         if limit["shadow"] == true {
             out += " (shadow: never refuses)";
         }
-        out += &format!("\n    {}\n", text(&limit["guarantee"]));
+        out += &format!("\n    {}", text(&limit["guarantee"]));
+        if let Some(condition) = limit["while"].as_str() {
+            out += &format!(", while {condition}");
+        }
+        out.push('\n');
     }
     if explanation["limits"]
         .as_array()

@@ -391,11 +391,8 @@ impl App {
                 .counter(Metric::Lent, &[upstream])
                 .absolute(now.lent);
             for (class, shed) in Class::ALL.into_iter().zip(now.shed) {
-                // What is not lent is refused by the limit.
-                if class != Class::Borrowed {
-                    let labels = [upstream, (Label::Priority, class.as_str())];
-                    self.registry.counter(Metric::Shed, &labels).absolute(shed);
-                }
+                let labels = [upstream, (Label::Priority, class.as_str())];
+                self.registry.counter(Metric::Shed, &labels).absolute(shed);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::Nanos;
-use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing, Throttle};
+use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing};
 
 /// What one limit said.
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +104,7 @@ impl Verdict {
 
     /// An elastic limit lends what this request takes.
     pub fn borrows(&self, rules: &[Arc<Rule>]) -> bool {
-        let elastic = |rule: &Rule| matches!(rule.limit.throttle(), Throttle::Elastic { .. });
-        self.over(rules).any(elastic)
+        self.over(rules).any(|rule| rule.limit.throttle().lends())
     }
 
     /// The soft and elastic limits that this request exceeds.

@@ -10,7 +10,7 @@ use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
-use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rate, Rule, Throttle};
+use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle};
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::upstream;
 
@@ -329,24 +329,16 @@ pub fn max_multiply(gateway: &Gateway, limit: &model::Limit) -> u32 {
 fn throttle(limit: &model::Limit) -> Throttle {
     match limit.throttle.map(|throttle| throttle.value) {
         Some(model::Throttle::Soft(percent)) => Throttle::Soft { percent },
-        Some(model::Throttle::Elastic) => elastic(limit),
+        // Checked to name the window of a rate.
+        Some(model::Throttle::Elastic) => {
+            limit
+                .growth()
+                .map_or(Throttle::Hard, |(rate, most)| Throttle::Elastic {
+                    most: most.quota(),
+                    of: rate.quota(),
+                })
+        }
         Some(model::Throttle::Hard) | None => Throttle::Hard,
-    }
-}
-
-/// Checked to name the window of a rate.
-fn elastic(limit: &model::Limit) -> Throttle {
-    let most = limit.at_most.map(|at_most| at_most.value);
-    let same = |most: &Rate| {
-        let mut rates = limit.rates.iter().map(|rate| rate.value);
-        rates.find(|rate| rate.window() == most.window())
-    };
-    match most.as_ref().and_then(same).zip(most) {
-        Some((rate, most)) => Throttle::Elastic {
-            most: most.quota(),
-            of: rate.quota(),
-        },
-        None => Throttle::Hard,
     }
 }
 

@@ -440,6 +440,16 @@ pub struct Limit {
     pub listed: Option<Place>,
 }
 
+impl Limit {
+    /// The rate that `at_most` lets grow, the one with its window, and `at_most`.
+    pub fn growth(&self) -> Option<(Rate, Rate)> {
+        let most = self.at_most?.value;
+        let mut rates = self.rates.iter().map(|rate| rate.value);
+        let rate = rates.find(|rate| rate.window() == most.window())?;
+        Some((rate, most))
+    }
+}
+
 /// What happens above the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttle {

@@ -4,7 +4,8 @@
 //! issues 34 and 11579), and a long memory takes a slower server for a queue. So it falls with any lower
 //! median, and rises only by a probe: for a short while all who give way find fewer places, the queue
 //! drains, and what is then measured is the server. If there were not a quarter fewer open requests
-//! meanwhile, it may have been the queue: then it stays, or creeps up where nothing but lending is cut.
+//! meanwhile, it may have been the queue: then it stays, or creeps up where all are served, or only critical
+//! requests are left.
 //!
 //! Probes begin at the same wall time on all gateways, for one alone drains no queue that all feed.
 

@@ -9,13 +9,11 @@ pub enum Class {
     Normal,
     /// Shed by cohorts once nothing is lent.
     Low,
-    /// What an elastic limit admits above its guaranteed rate, whatever the request was otherwise.
-    Borrowed,
 }
 
 impl Class {
     /// All of them, last shed first.
-    pub const ALL: [Class; 4] = [Class::Critical, Class::Normal, Class::Low, Class::Borrowed];
+    pub const ALL: [Class; 3] = [Class::Critical, Class::Normal, Class::Low];
 
     /// As logs and metrics write it.
     pub fn as_str(self) -> &'static str {
@@ -23,7 +21,6 @@ impl Class {
             Class::Critical => "critical",
             Class::Normal => "normal",
             Class::Low => "low",
-            Class::Borrowed => "borrowed",
         }
     }
 }

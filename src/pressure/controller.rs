@@ -239,12 +239,12 @@ impl Controller {
             } else {
                 most
             };
-            let bound = bound.min(most).ceil().max(1.0) as u32;
-            published.bounds[class as usize].store(bound, Relaxed);
+            published.bounds[class as usize].store(places(bound.min(most)), Relaxed);
         }
-        published
-            .crowd
-            .store(level::crowd(limit).ceil() as u32, Relaxed);
+        let squeeze = if found.squeezed { SQUEEZE } else { 1.0 };
+        let lending = squeeze * level::lending_bound(limit, level);
+        published.lending.store(places(lending.min(most)), Relaxed);
+        published.crowd.store(places(level::crowd(limit)), Relaxed);
         published.level.set(level);
         published.limit.set(limit);
         published.load.set(found.load);
@@ -257,6 +257,11 @@ impl Controller {
         published.reported.set(found.reported);
         published.cpu.set(found.cpu);
     }
+}
+
+/// A bound in whole requests, one at least.
+fn places(bound: f64) -> u32 {
+    bound.ceil().max(1.0) as u32
 }
 
 /// The load that a queue shows.

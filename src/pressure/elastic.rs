@@ -21,7 +21,7 @@ const QUEUED: f64 = 2.0;
 const SPARE: f64 = 0.75;
 const FULL: f64 = 0.95;
 
-/// What an elastic limit's base rate is multiplied with, at least 1.
+/// m, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Factor(f64);
 

@@ -27,16 +27,16 @@ const CROWDED: f64 = 0.1;
 /// Critical requests lose room only while the median is above this many baselines: where gateways see one
 /// upstream differently, the one with the smallest L would otherwise shed them while others serve all.
 const URGENT: f64 = 2.3;
-/// The same that shows a queue at all, and for how long it is remembered: shorter, and all who were turned
-/// away would come back at once whenever the queue is short.
+/// The same that shows a queue at all, one that critical requests are turned away for, and for how long both
+/// are remembered: shorter, and all who were turned away would come back at once whenever the queue is short.
 const QUEUE: f64 = 1.5;
 const LONG_QUEUE: f64 = 2.0;
+const MEMORY: Nanos = Nanos::from_secs(5);
 /// What a probe raises the baseline by at most when nobody was held back: a server that grows slow while it is
 /// not busy is found, and a queue that others feed is not learned before they drain it. When only critical
 /// requests are left it may be either, and a baseline that is too high lets others in, who can be held back.
 const CREEP: f64 = 1.05;
 const CREEP_LAST: f64 = 1.02;
-const MEMORY: Nanos = Nanos::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -106,7 +106,6 @@ impl Level {
         match class {
             Class::Critical => self.urgent.is_some(),
             Class::Normal | Class::Low => self.queued.is_some(),
-            Class::Borrowed => true,
         }
     }
 
@@ -121,10 +120,9 @@ impl Level {
         }
     }
 
-    /// Whether a probe may hold a class back: what is lent always, others while they are being cut anyway.
+    /// Whether a probe may hold a class back: while it is being cut anyway, normal requests a little before.
     pub(super) fn gives_way(&self, class: Class) -> bool {
         match class {
-            Class::Borrowed => true,
             Class::Low => !self.spares_all(),
             Class::Normal => self.level < 2.5,
             Class::Critical => self.level < 0.8,
@@ -147,8 +145,12 @@ pub(super) fn bound(class: Class, limit: f64, level: f64) -> f64 {
         Class::Critical => limit + root + level.min(1.0) * (0.5 * root + 3.0),
         Class::Normal => 0.95 * limit + 1.5 * room,
         Class::Low => 0.85 * limit + room,
-        Class::Borrowed => 0.80 * limit + 0.5 * room,
     }
+}
+
+/// The same for what is lent.
+pub(super) fn lending_bound(limit: f64, level: f64) -> f64 {
+    0.80 * limit + 0.5 * limit.sqrt() * level / TOP
 }
 
 /// Open requests that are a crowd to a critical one.
@@ -162,7 +164,7 @@ pub(super) fn cut(class: Class, level: f64, key: impl FnOnce() -> u64, hour: u64
     let lowest = match class {
         Class::Normal => 1.0,
         Class::Low => 2.0,
-        Class::Critical | Class::Borrowed => return None,
+        Class::Critical => return None,
     };
     if level >= lowest + 1.0 {
         return None;
@@ -267,7 +269,8 @@ mod tests {
         assert_eq!(level.get(), 0.0);
         for limit in [1.0, 2.0, 20.0, 500.0] {
             for level in [0.0, 0.5, 1.0, 2.0, 4.0] {
-                let bounds = Class::ALL.map(|class| bound(class, limit, level));
+                let [critical, normal, low] = Class::ALL.map(|class| bound(class, limit, level));
+                let bounds = [critical, normal, low, lending_bound(limit, level)];
                 assert!(bounds.is_sorted_by(|a, b| a >= b), "{bounds:?}");
                 assert!(bounds[0] >= limit && bounds[0] >= bounds[1]);
             }

@@ -52,6 +52,8 @@ pub(super) struct Traffic {
 #[repr(align(128))]
 pub(super) struct Published {
     pub(super) bounds: [AtomicU32; Class::ALL.len()],
+    /// Open requests up to which anything is lent.
+    pub(super) lending: AtomicU32,
     pub(super) crowd: AtomicU32,
     pub(super) hour: AtomicU64,
     pub(super) factor: Figure,
@@ -121,7 +123,7 @@ impl Pressure {
         }
     }
 
-    /// What elastic limits multiply their base rates with now.
+    /// m: elastic limits lend m - 1 times their rates now.
     pub fn factor(&self) -> Factor {
         Factor::new(self.published.factor.get())
     }
@@ -188,16 +190,11 @@ impl Pressure {
 
     /// What elastic limits may lend to a request more that is open, if anything.
     pub fn lends(&self) -> Factor {
-        let bound = &self.published.bounds[Class::Borrowed as usize];
-        match self.traffic.open.load(Relaxed) <= bound.load(Relaxed) {
+        let bound = self.published.lending.load(Relaxed);
+        match self.traffic.open.load(Relaxed) <= bound {
             true => self.factor(),
             false => Factor::ONE,
         }
-    }
-
-    /// Takes note of what an answer says of the upstream's load.
-    pub fn report(&self, load: Utilisation) {
-        self.reports.put(load);
     }
 
     /// The moment as it is.
@@ -265,7 +262,7 @@ impl Permit {
 
     /// Takes note of what an answer says of the upstream's load.
     pub fn report(&self, load: Utilisation) {
-        self.pressure.report(load);
+        self.pressure.reports.put(load);
     }
 
     /// All its limits admit the request, and it `borrows` if an elastic one lends what it takes.

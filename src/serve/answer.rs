@@ -86,7 +86,6 @@ impl Refusal {
                 Class::Critical => "shed, though critical",
                 Class::Normal => "shed as normal",
                 Class::Low => "shed as low",
-                Class::Borrowed => "shed as borrowed",
             }),
             Why::Bad(detail) => Some(detail),
             Why::TooLarge => Some("head too large"),

@@ -182,7 +182,6 @@ pub fn describe_pressure(pressure: &Pressure) -> Value {
     let now = pressure.snapshot();
     let millis = |span: Option<Nanos>| span.map(|span| span.0 as f64 / 1e6);
     let shed = Class::ALL.into_iter().zip(now.shed);
-    let shed = shed.filter(|(class, _)| *class != Class::Borrowed);
     let shed: Map<String, Value> = shed
         .map(|(class, many)| (class.as_str().into(), many.into()))
         .collect();

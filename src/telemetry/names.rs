@@ -27,7 +27,7 @@ pub enum Metric {
     UpstreamLoad,
     /// Requests that an upstream serves at a time without a queue.
     UpstreamConcurrency,
-    /// What elastic limits multiply their rates with.
+    /// How much elastic limits lend.
     ElasticFactor,
     /// How far requests to an upstream are cut.
     SheddingLevel,
@@ -134,12 +134,12 @@ impl Metric {
             Metric::ServerEjections => "Ejections of the server for requests that failed.",
             Metric::ServerCheckFailures => "Failed checks of the server.",
             Metric::UpstreamLoad => {
-                "The highest of open requests over what the upstream bears, its own report, and the gateway's own load."
+                "The highest of open requests over what the upstream bears, how much slower it is than without a queue, its own report, and the gateway's own load; 1 is full."
             }
             Metric::UpstreamConcurrency => {
                 "Requests that the upstream serves at a time without a queue, as its latency shows."
             }
-            Metric::ElasticFactor => "What elastic limits multiply their rates with now.",
+            Metric::ElasticFactor => "1 and how many times their rates elastic limits lend now.",
             Metric::SheddingLevel => {
                 "From 4, nobody is cut: 3 nothing is lent, 2 nothing of low, 1 nothing of normal, 0 critical only."
             }

@@ -14,8 +14,8 @@ pub struct Figures {
     seconds: f64,
     busy: f64,
     /// By class.
-    asked: [u32; 4],
-    admitted: [u32; 4],
+    asked: [u32; 3],
+    admitted: [u32; 3],
     /// Latencies of critical requests in nanoseconds.
     critical: Vec<u64>,
     /// Borrowed requests admitted, by greedy key.
@@ -30,8 +30,8 @@ impl Figures {
             workers: world.workers as f64,
             seconds: 0.0,
             busy: 0.0,
-            asked: [0; 4],
-            admitted: [0; 4],
+            asked: [0; 3],
+            admitted: [0; 3],
             critical: Vec::new(),
             borrowed: [0.0; BASE.len()],
             factors: 0.0,
@@ -44,12 +44,13 @@ impl Figures {
         self.busy += seconds * busy as f64;
     }
 
-    pub fn asked(&mut self, class: Class, key: usize, admitted: bool) {
+    pub fn asked(&mut self, class: Class, admitted: bool) {
         self.asked[class as usize] += 1;
         self.admitted[class as usize] += u32::from(admitted);
-        if class == Class::Borrowed && admitted {
-            self.borrowed[key] += 1.0;
-        }
+    }
+
+    pub fn borrowed(&mut self, key: usize) {
+        self.borrowed[key] += 1.0;
     }
 
     pub fn served(&mut self, class: Class, span: Nanos) {
@@ -122,14 +123,13 @@ impl fmt::Display for Figures {
         write!(
             f,
             "used {:5.1} %  critical {:5.1} % p50 {:5.1} p99 {:5.1} ms  normal {:5.1} %  low {:5.1} %  \
-             borrowed {:5.1} % {:5.1}/s  m {:4.2}",
+             borrowed {:5.1}/s  m {:4.2}",
             self.utilisation(),
             admitted[0],
             self.latency(0.5),
             self.latency(0.99),
             admitted[1],
             admitted[2],
-            admitted[3],
             self.lent(),
             self.mean_factor(),
         )

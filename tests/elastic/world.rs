@@ -77,7 +77,6 @@ impl World {
 
 struct Request {
     arrived: u64,
-    gateway: usize,
     class: Class,
     permit: Permit,
 }
@@ -258,7 +257,7 @@ impl Simulation {
             rest < 0.0
         });
         let person = self.draw.below(1_000);
-        let (mut class, key) = match kind {
+        let (class, key) = match kind {
             Some(0) => (Class::Critical, person),
             Some(1) => (Class::Normal, person),
             Some(2) => (Class::Low, person),
@@ -269,23 +268,28 @@ impl Simulation {
         let admitted = self.gateways[gateway]
             .pressure
             .admit(class, Nanos(self.now), hash);
+        let mut borrows = false;
         if !matches!(kind, Some(0..=2)) {
             // Who is shed is told of the limit where that refuses too.
-            let Some(limited) = self.limit(gateway, key as usize, admitted.is_ok()) else {
-                return;
-            };
-            class = limited;
+            match self.limit(gateway, key as usize, admitted.is_ok()) {
+                Standing::Within => {}
+                Standing::Over => borrows = true,
+                _ => return,
+            }
         }
-        self.figures.asked(class, key as usize, admitted.is_ok());
+        if !borrows {
+            self.figures.asked(class, admitted.is_ok());
+        } else if admitted.is_ok() {
+            self.figures.borrowed(key as usize);
+        }
         if let Err(shed) = &admitted {
             self.gateways[gateway].pressure.sheds(shed);
         }
         if let Ok(permit) = admitted {
-            permit.enters(class == Class::Borrowed);
+            permit.enters(borrows);
             let arrived = self.now;
             let request = Request {
                 arrived,
-                gateway,
                 class,
                 permit,
             };
@@ -296,7 +300,7 @@ impl Simulation {
     }
 
     /// What a greedy key's elastic limit says, which counts the request if it is to `take`.
-    fn limit(&mut self, gateway: usize, key: usize, take: bool) -> Option<Class> {
+    fn limit(&mut self, gateway: usize, key: usize, take: bool) -> Standing {
         let gateway = &self.gateways[gateway];
         let (limit, registered) = &gateway.limits[key];
         let item = Item {
@@ -317,11 +321,7 @@ impl Simulation {
             true => gateway.store.take(&[item], now, &mut readings),
             false => gateway.store.peek(&[item], now, &mut readings),
         };
-        match readings[0].standing {
-            Standing::Within => Some(Class::Normal),
-            Standing::Over => Some(Class::Borrowed),
-            _ => None,
-        }
+        readings[0].standing
     }
 
     fn begin(&mut self, request: Request) {
@@ -333,7 +333,7 @@ impl Simulation {
         let span = Nanos(self.now - request.arrived);
         request.permit.answered(span);
         if let Some(load) = self.world.report {
-            self.gateways[request.gateway].pressure.report(load);
+            request.permit.report(load);
         }
         self.figures.served(request.class, span);
         drop(request);

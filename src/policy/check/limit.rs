@@ -146,12 +146,7 @@ fn with_soft(limit: &Limit, units: u64) -> u64 {
 fn with_lent(limit: &Limit, units: u64) -> u64 {
     match limit.throttle.map(|throttle| throttle.value) {
         Some(Throttle::Elastic) => {
-            let most = limit.at_most.map(|at_most| at_most.value);
-            let same = |most: &Rate| {
-                let mut rates = limit.rates.iter().map(|rate| rate.value);
-                rates.find(|rate| rate.window() == most.window())
-            };
-            let Some((rate, most)) = most.as_ref().and_then(same).zip(most) else {
+            let Some((rate, most)) = limit.growth() else {
                 return units;
             };
             let of = u128::from(rate.quota().max(1));
@@ -218,11 +213,7 @@ fn lending(cx: &mut Cx, limit: &Limit) {
 
 /// Whether `at_most` lies above the rate of the same window.
 fn room(cx: &mut Cx, limit: &Limit, at_most: At<Rate>) {
-    let same = limit
-        .rates
-        .iter()
-        .find(|rate| rate.value.window() == at_most.value.window());
-    match same {
+    match limit.growth() {
         None if !limit.rates.is_empty() => {
             let message = format!("`{}` has another window than the rate", at_most.value);
             let help = format!(
@@ -231,8 +222,8 @@ fn room(cx: &mut Cx, limit: &Limit, at_most: At<Rate>) {
             );
             cx.error(at_most.place, message, Some(help));
         }
-        Some(rate) if at_most.value.quota() < rate.value.quota() => {
-            let message = format!("`{}` is below the rate `{}`", at_most.value, rate.value);
+        Some((rate, most)) if most.quota() < rate.quota() => {
+            let message = format!("`{most}` is below the rate `{rate}`");
             cx.error(
                 at_most.place,
                 message,

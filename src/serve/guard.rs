@@ -11,6 +11,9 @@ use crate::clock::{Clock, Nanos};
 /// How often deadlines are looked at.
 pub const TICK: Duration = Duration::from_millis(100);
 
+/// The most that a tick adds to the time of deadlines: while the process stood still nobody was late.
+const LEAP: Nanos = Nanos::from_secs(1);
+
 /// How long a request has to answer that its body is late, before the connection is closed.
 const GRACE: Nanos = Nanos::from_secs(1);
 
@@ -20,6 +23,8 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Guards {
     list: RefCell<Vec<Weak<Guard>>>,
+    coarse: Cell<Nanos>,
+    /// What deadlines are counted in: time without what exceeds [`LEAP`].
     now: Cell<Nanos>,
     clock: Clock,
 }
@@ -60,17 +65,17 @@ pub struct Guard {
 impl Guards {
     /// No connection yet.
     pub fn new(clock: Clock) -> Rc<Guards> {
-        let now = Cell::new(clock.now());
         Rc::new(Guards {
             list: RefCell::new(Vec::new()),
-            now,
+            coarse: Cell::new(clock.now()),
+            now: Cell::new(Nanos::ZERO),
             clock,
         })
     }
 
     /// Time as of the last tick.
     pub fn coarse(&self) -> Nanos {
-        self.now.get()
+        self.coarse.get()
     }
 
     /// A guard for a new connection, waiting for its first request.
@@ -94,7 +99,8 @@ impl Guards {
     /// Moves the coarse clock on and wakes every connection with a deadline that has passed.
     pub fn tick(&self) {
         let now = self.clock.now();
-        self.now.set(now);
+        let passed = now.since(self.coarse.replace(now));
+        self.now.set(self.now.get().after(passed.min(LEAP)));
         self.list.borrow_mut().retain(|guard| {
             let Some(guard) = guard.upgrade() else {
                 return false;
@@ -265,39 +271,55 @@ mod tests {
     fn phases_end_when_their_span_has_passed() {
         let clock = Clock::manual(Nanos::from_secs(5));
         let guards = Guards::new(clock.clone());
+        let pass = |millis: u64| {
+            for _ in 0..millis / 100 {
+                clock.advance(Nanos::from_millis(100));
+                guards.tick();
+            }
+        };
         let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
         guard.received();
-        clock.advance(Nanos::from_millis(9_900));
-        guards.tick();
+        pass(9_900);
         assert!(!guard.must_close(&cx));
-        clock.advance(Nanos::from_millis(100));
-        guards.tick();
+        pass(100);
         assert!(guard.must_close(&cx));
         guard.request();
         assert!(!guard.must_close(&cx));
         guard.server_waits(Duration::from_secs(1), false);
-        clock.advance(Nanos::from_secs(2));
-        guards.tick();
+        pass(2_000);
         assert!(guard.server_late() && !guard.must_close(&cx));
         guard.server_waits(Duration::from_secs(1), true);
         assert!(!guard.server_late());
         guard.body_waits(Duration::from_secs(5));
         guard.server_waits(Duration::from_secs(1), false);
-        clock.advance(Nanos::from_secs(4));
-        guards.tick();
+        pass(4_000);
         assert!(!guard.server_late() && !guard.body_late());
-        clock.advance(Nanos::from_secs(1));
-        guards.tick();
+        pass(1_000);
         assert!(guard.body_late() && !guard.must_close(&cx));
-        clock.advance(GRACE);
-        guards.tick();
+        pass(1_000);
         assert!(guard.must_close(&cx));
         guard.body_came();
         assert!(!guard.must_close(&cx));
         guard.write_waits(Duration::from_secs(3));
-        clock.advance(Nanos::from_secs(3));
-        guards.tick();
+        pass(3_000);
         assert!(guard.must_close(&cx));
+    }
+
+    #[test]
+    fn nobody_is_late_because_the_process_stood_still() {
+        let clock = Clock::manual(Nanos::from_secs(5));
+        let guards = Guards::new(clock.clone());
+        let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
+        let cx = Context::from_waker(Waker::noop());
+        clock.advance(Nanos::from_secs(3_600));
+        guard.request();
+        guard.server_waits(Duration::from_secs(2), false);
+        guards.tick();
+        assert_eq!(guards.coarse(), Nanos::from_secs(3_605));
+        assert!(!guard.server_late() && !guard.must_close(&cx));
+        clock.advance(LEAP);
+        guards.tick();
+        assert!(guard.server_late());
     }
 }

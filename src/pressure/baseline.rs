@@ -144,7 +144,7 @@ fn learn(base: &mut Option<f64>, pool: &mut Recent, samples: &Recent, rise: f64)
     if samples.weight() >= FEW && !(1.0 / DIFFERENT..=DIFFERENT).contains(&(median / before)) {
         pool.clear();
     }
-    pool.blend_pool(samples, KEEP);
+    pool.blend(samples.counts(), KEEP);
     if pool.weight() >= FEW {
         *base = Some(pool.quantile(0.5).min(before * rise));
     }
@@ -165,7 +165,7 @@ mod tests {
         let mut now = PERIOD;
         loop {
             (0..20).for_each(|_| recorder.record(Nanos::from_millis(millis)));
-            let held = baseline.probe((now, now), &recorder.drain(), (open, 20.0), creep);
+            let held = baseline.probe((now, now), &recorder.drain().unwrap(), (open, 20.0), creep);
             if !held {
                 break;
             }

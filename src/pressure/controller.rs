@@ -7,6 +7,7 @@ use super::baseline::Baseline;
 use super::capacity::Capacity;
 use super::class::Class;
 use super::elastic::{Elastic, Seen};
+use super::kinds::Offsets;
 use super::latencies::Recent;
 use super::level::{self, Level};
 use super::reported::{Reported, Trust};
@@ -29,6 +30,8 @@ const SILENCE: Nanos = Nanos::from_millis(900);
 const SMOOTHING: f64 = 0.05;
 /// How much slower than without a queue an upstream is that is full: r = 1.5 b.
 const ROOM: f64 = 0.5;
+/// Slower than this may be a queue.
+const QUIET: f64 = 1.25;
 /// Open requests of all gateways, and a load, up to which an upstream is nearly idle.
 const IDLE_OPEN: f64 = 2.0;
 const IDLE_LOAD: f64 = 0.5;
@@ -74,7 +77,11 @@ pub struct Host {
 pub struct Controller {
     settings: Settings,
     shared: Arc<Pressure>,
+    offsets: Offsets,
+    /// Latencies without what kinds differ by.
     recent: Recent,
+    /// The same as clients see them.
+    seen: Recent,
     baseline: Baseline,
     capacity: Capacity,
     elastic: Elastic,
@@ -84,6 +91,8 @@ pub struct Controller {
     open: f64,
     /// Failures, fading as the pool of latencies does.
     failed: f64,
+    /// The last step found no queue, or too little to say.
+    quiet: bool,
     last_sample: Nanos,
 }
 
@@ -91,6 +100,7 @@ pub struct Controller {
 struct Found {
     load: f64,
     squeezed: bool,
+    /// Without what kinds differ by.
     p50: Option<f64>,
     reported: Option<f64>,
     cpu: Option<f64>,
@@ -104,7 +114,9 @@ impl Controller {
         let controller = Controller {
             settings,
             shared: Arc::clone(&shared),
+            offsets: Offsets::default(),
             recent: Recent::new(POOL),
+            seen: Recent::new(POOL),
             baseline: Baseline::new(),
             capacity: Capacity::new(f64::from(gateways.max(1)), most),
             elastic: Elastic::new(),
@@ -112,6 +124,7 @@ impl Controller {
             reported: Reported::default(),
             open: 0.0,
             failed: 0.0,
+            quiet: true,
             last_sample: now,
         };
         controller.publish(&Found {
@@ -132,16 +145,17 @@ impl Controller {
     /// One step. Called more often it learns from fewer samples, called late it reacts late.
     pub fn step(&mut self, now: Nanos, around: &Around) {
         let most = f64::from(self.settings.most);
-        let fresh = self.shared.latencies.drain();
+        let fresh = self.offsets.drain(&self.shared.kinds, self.quiet);
         let keep_most = if self.recent.weight() < SCARCE {
             KEEP_FEW
         } else {
             KEEP
         };
-        let keep = f64::from(self.recent.blend(&fresh, keep_most));
+        let keep = f64::from(self.recent.blend(&fresh.level, keep_most));
+        self.seen.blend(&fresh.seen, keep_most);
         let failed = self.shared.traffic.drain_failed();
         self.failed = self.failed * keep + f64::from(failed);
-        if fresh.iter().any(|count| *count > 0) {
+        if fresh.seen.iter().any(|count| *count > 0.0) {
             self.last_sample = now;
         }
         let mean = self.shared.traffic.drain_open();
@@ -160,6 +174,7 @@ impl Controller {
         if let Some(slowness) = slowness {
             self.capacity.step(slowness, self.open, gateways, most);
         }
+        self.quiet = slowness.is_none_or(|slowness| slowness < QUIET);
         if busy {
             self.level.forget();
         }
@@ -196,7 +211,7 @@ impl Controller {
         let at = (now, around.wall);
         let squeezed = self
             .baseline
-            .probe(at, &fresh, (mean, usual), self.level.creep());
+            .probe(at, &fresh.level, (mean, usual), self.level.creep());
         self.publish(&Found {
             load,
             squeezed,
@@ -250,10 +265,14 @@ impl Controller {
         published.load.set(found.load);
         let lent = (self.elastic.factor() - 1.0) * level::lending(level);
         published.factor.set(1.0 + lent);
-        published.base.set(self.baseline.get());
-        published.p50.set(found.p50);
-        let p90 = found.p50.map(|_| self.recent.quantile(0.9));
-        published.p90.set(p90);
+        let seen = |share| found.p50.map(|_| self.seen.quantile(share));
+        published.p50.set(seen(0.5));
+        published.p90.set(seen(0.9));
+        let mixture = seen(0.5).zip(found.p50);
+        let mixture = mixture.map_or(1.0, |(seen, level)| seen / level.max(1.0));
+        published
+            .base
+            .set(self.baseline.get().map(|base| mixture * base));
         published.reported.set(found.reported);
         published.cpu.set(found.cpu);
     }

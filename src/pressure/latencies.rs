@@ -4,7 +4,7 @@
 //! is interpolated. From 16 microseconds to 137 seconds; what lies outside counts at the edge.
 
 use std::array;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::clock::Nanos;
 
@@ -13,10 +13,10 @@ const FINE: u32 = 4;
 /// What is shorter than this power of two, in nanoseconds, is in the first bucket.
 const LOWEST: u32 = 14;
 const DOUBLINGS: u32 = 23;
-const BUCKETS: usize = (DOUBLINGS << FINE) as usize;
+pub(super) const BUCKETS: usize = (DOUBLINGS << FINE) as usize;
 
 /// So many samples in each bucket.
-pub(super) type Counts = [u32; BUCKETS];
+pub(super) type Counts = [f32; BUCKETS];
 
 fn bucket(span: Nanos) -> usize {
     let power = span.0.max(1).ilog2();
@@ -36,24 +36,41 @@ fn edge(bucket: usize) -> f64 {
 
 /// Written by many threads, one atomic addition a sample. 1.5 KB.
 #[derive(Debug)]
-pub(super) struct Recorder([AtomicU32; BUCKETS]);
+pub(super) struct Recorder {
+    counts: [AtomicU32; BUCKETS],
+    /// Something was recorded since the last time.
+    any: AtomicBool,
+}
 
 impl Recorder {
     pub(super) fn new() -> Recorder {
-        Recorder(array::from_fn(|_| AtomicU32::new(0)))
+        Recorder {
+            counts: array::from_fn(|_| AtomicU32::new(0)),
+            any: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn record(&self, span: Nanos) {
-        self.0[bucket(span)].fetch_add(1, Relaxed);
+        self.counts[bucket(span)].fetch_add(1, Relaxed);
+        if !self.any.load(Relaxed) {
+            self.any.store(true, Relaxed);
+        }
     }
 
-    /// What was recorded since the last time.
-    pub(super) fn drain(&self) -> Counts {
+    /// What was recorded since the last time, if anything; what comes meanwhile may have to wait for the next.
+    pub(super) fn drain(&self) -> Option<Counts> {
+        if !self.any.swap(false, Relaxed) {
+            return None;
+        }
         // Most are zero, and a load leaves the cache line to those who write.
-        array::from_fn(|bucket| match self.0[bucket].load(Relaxed) {
-            0 => 0,
-            _ => self.0[bucket].swap(0, Relaxed),
-        })
+        Some(
+            self.counts
+                .each_ref()
+                .map(|count| match count.load(Relaxed) {
+                    0 => 0.0,
+                    _ => count.swap(0, Relaxed) as f32,
+                }),
+        )
     }
 }
 
@@ -61,7 +78,7 @@ impl Recorder {
 /// of the requests take ten times as long as the others, medians of small windows jump between the two.
 #[derive(Debug)]
 pub(super) struct Recent {
-    counts: [f32; BUCKETS],
+    counts: Counts,
     weight: f32,
     enough: f32,
 }
@@ -79,15 +96,6 @@ impl Recent {
     /// Takes new samples in; the older ones count at most `keep` of what they did. Says by what share they
     /// still count.
     pub(super) fn blend(&mut self, fresh: &Counts, keep: f32) -> f32 {
-        self.merge(&fresh.map(|count| count as f32), keep)
-    }
-
-    /// The same with what was pooled elsewhere.
-    pub(super) fn blend_pool(&mut self, other: &Recent, keep: f32) {
-        self.merge(&other.counts, keep);
-    }
-
-    fn merge(&mut self, fresh: &[f32; BUCKETS], keep: f32) -> f32 {
         let new: f32 = fresh.iter().sum();
         let room = (self.enough - new) / self.weight.max(1.0);
         let keep = room.clamp(0.0, keep);
@@ -97,6 +105,11 @@ impl Recent {
             self.weight += *count;
         }
         keep
+    }
+
+    /// The samples, as they count.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     pub(super) fn clear(&mut self) {
@@ -133,11 +146,15 @@ impl Recent {
 mod tests {
     use super::*;
 
+    fn drain(recorder: &Recorder) -> Counts {
+        recorder.drain().unwrap_or([0.0; BUCKETS])
+    }
+
     fn pool(samples: impl IntoIterator<Item = u64>) -> Recent {
         let recorder = Recorder::new();
         samples.into_iter().for_each(|s| recorder.record(Nanos(s)));
         let mut recent = Recent::new(192.0);
-        recent.blend(&recorder.drain(), 0.9);
+        recent.blend(&drain(&recorder), 0.9);
         recent
     }
 
@@ -169,7 +186,7 @@ mod tests {
         let mut recent = Recent::new(100.0);
         let mut add = |count: u32, span: u64| {
             (0..count).for_each(|_| recorder.record(Nanos(span)));
-            let keep = recent.blend(&recorder.drain(), 0.9);
+            let keep = recent.blend(&drain(&recorder), 0.9);
             (keep, recent.weight(), recent.quantile(0.5) as u64)
         };
         add(80, 1_000_000);

@@ -12,7 +12,8 @@
 //! | m | the elastic factor: each elastic limit lends m - 1 times its rate | `elastic.rs` |
 //! | x | the level: which classes are cut, and how much of them | `level.rs`, after DAGOR and Cinnamon |
 //!
-//! With r, the median of recent latencies to the first byte, each step does:
+//! With r, the median of recent latencies to the first byte, without what routes differ by (`kinds.rs`), each
+//! step does:
 //!
 //! ```text
 //! L   += 0.2 (g L + h - L)              while open > 0.7 L, or g < 1; at least 1
@@ -46,6 +47,7 @@ mod class;
 pub mod condition;
 mod controller;
 mod elastic;
+mod kinds;
 mod latencies;
 mod level;
 pub mod report;
@@ -57,6 +59,7 @@ pub use class::Class;
 pub use condition::Condition;
 pub use controller::{Around, Controller, Host, STEP, Settings};
 pub use elastic::Factor;
+pub use kinds::Kind;
 pub use report::{Report, Utilisation};
 pub use reported::Trust;
 pub use shared::{Permit, Pressure, Shed};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::class::Class;
 use super::elastic::Factor;
-use super::latencies::Recorder;
+use super::kinds::{Kind, Kinds};
 use super::level;
 use super::report::Utilisation;
 use super::reported::Inbox;
@@ -29,7 +29,7 @@ const ONE: u64 = 1 << 40;
 pub struct Pressure {
     pub(super) traffic: Traffic,
     pub(super) published: Published,
-    pub(super) latencies: Recorder,
+    pub(super) kinds: Kinds,
     pub(super) reports: Inbox,
 }
 
@@ -118,7 +118,7 @@ impl Pressure {
         Pressure {
             traffic: Traffic::default(),
             published: Published::default(),
-            latencies: Recorder::new(),
+            kinds: Kinds::new(),
             reports: Inbox::default(),
         }
     }
@@ -126,6 +126,11 @@ impl Pressure {
     /// m: elastic limits lend m - 1 times their rates now.
     pub fn factor(&self) -> Factor {
         Factor::new(self.published.factor.get())
+    }
+
+    /// The kind that requests of this name are.
+    pub fn kind(&self, name: &str) -> Kind {
+        self.kinds.find(name)
     }
 
     /// A place for one request among those that are open, unless it is to be shed. `key` says which cohort it
@@ -274,8 +279,8 @@ impl Permit {
     }
 
     /// The first byte of the answer is there, `waited` after the last byte of the request.
-    pub fn answered(&self, waited: Nanos) {
-        self.pressure.latencies.record(waited);
+    pub fn answered(&self, kind: Kind, waited: Nanos) {
+        self.pressure.kinds.record(kind, waited);
     }
 
     /// The upstream gave no answer, or one that says it cannot.

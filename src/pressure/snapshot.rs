@@ -15,7 +15,7 @@ pub struct Snapshot {
     pub limit: f64,
     /// Open requests.
     pub open: u32,
-    /// b: the median latency without a queue. Nothing before the first samples.
+    /// b: what the median would be without a queue. Nothing before the first samples.
     pub base: Option<Nanos>,
     /// Latency to the first byte, of the last seconds. Nothing while there are too few samples.
     pub p50: Option<Nanos>,

@@ -67,6 +67,7 @@ impl Service<Admitted> for Forward {
 }
 
 async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
+    let index = admitted.identified.routed.index;
     let route = admitted.identified.routed.route();
     let upstream = route.upstream;
     let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
@@ -123,7 +124,8 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         generation: &generation,
         peer: &peer,
         note: &note,
-        load: permit.map(|permit| Load::new(permit, generation.clock.clone())),
+        load: permit
+            .map(|permit| Load::new(permit, generation.kinds[index], generation.clock.clone())),
     };
     match attempt.run(&head, body).await {
         Ok(mut answer) => {

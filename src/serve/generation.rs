@@ -12,6 +12,7 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::identity::{Identifier, Keyer};
 use crate::policy::Ruleset;
+use crate::pressure::Kind;
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::pool::Counters;
 use crate::upstream::{Pool, Servers};
@@ -43,6 +44,8 @@ pub struct Generation {
     pub admission: Admission,
     /// One pool for each upstream.
     pub pools: Vec<Rc<Pool>>,
+    /// What each route's requests are to its upstream's pressure.
+    pub kinds: Vec<Kind>,
     /// Counters of requests, for each route and one more for requests without a route.
     pub routes: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
@@ -142,7 +145,12 @@ impl Generation {
                 Pool::new(servers.clone(), clock.clone(), counters, worker as u64)
             })
         });
-        let pools = pools.collect();
+        let pools: Vec<Rc<Pool>> = pools.collect();
+        let kinds = ruleset.routes.iter().map(|route| {
+            let pressure = pools[route.upstream].servers().pressure();
+            pressure.map_or_else(Kind::default, |pressure| pressure.kind(&route.name))
+        });
+        let kinds = kinds.collect();
         let names = ruleset
             .routes
             .iter()
@@ -157,6 +165,7 @@ impl Generation {
             identifier: Identifier::new(ruleset.identity.clone(), running.keyer.clone()),
             admission: running.admission.clone(),
             pools,
+            kinds,
             routes,
             rules: rules.collect(),
             ruleset,

@@ -6,11 +6,12 @@ use http::StatusCode;
 
 use crate::clock::{Clock, Nanos};
 use crate::head::Fields;
-use crate::pressure::{Permit, Report, Utilisation};
+use crate::pressure::{Kind, Permit, Report, Utilisation};
 
 /// A request on its way: its place among the open ones, until the answer begins.
 pub struct Load {
     permit: Permit,
+    kind: Kind,
     clock: Clock,
     /// When the upstream had all of the request.
     sent: Cell<Option<Nanos>>,
@@ -18,9 +19,10 @@ pub struct Load {
 
 impl Load {
     /// A request that is about to be sent.
-    pub fn new(permit: Permit, clock: Clock) -> Load {
+    pub fn new(permit: Permit, kind: Kind, clock: Clock) -> Load {
         Load {
             permit,
+            kind,
             clock,
             sent: Cell::new(None),
         }
@@ -41,7 +43,8 @@ impl Load {
         }
         // One that comes before the request is there says nothing.
         if let Some(sent) = self.sent.get() {
-            self.permit.answered(self.clock.now().since(sent));
+            let waited = self.clock.now().since(sent);
+            self.permit.answered(self.kind, waited);
         }
     }
 

@@ -58,6 +58,39 @@ fn mixed_latencies() {
     assert!(calm.admitted(Class::Normal) >= 98.0);
 }
 
+/// A route that takes ten times as long as the other has a twentieth of the requests, then two in five, while
+/// there is room for all: to a gateway that knows the routes it is no queue.
+#[test]
+fn a_mixture_of_routes_shifts() {
+    for gateways in [1, 4] {
+        let mut calm = World::calm(gateways);
+        calm.routes = true;
+        calm.workers = 64;
+        calm.service = Service {
+            mean: 10.0,
+            spread: 0.5,
+            long: 0.05,
+        };
+        let mut simulation = Simulation::new(calm, 3);
+        simulation.run(30.0);
+        simulation.world.service.long = 0.4;
+        simulation.world.greedy = 300.0;
+        let shifted = simulation.run(30.0);
+        println!("{gateways} gateways, more of what takes long: {shifted}");
+        for class in [Class::Critical, Class::Normal, Class::Low] {
+            assert!(shifted.admitted(class) >= 99.9, "{class:?}");
+        }
+        assert!(shifted.mean_factor() > 6.0);
+        // A queue is one still.
+        let calm = simulation.run(60.0);
+        simulation.world.critical *= 4.0;
+        let trouble = simulation.run(60.0);
+        println!("  calm    {calm}\n  trouble {trouble}");
+        assert!(trouble.admitted(Class::Critical) >= 98.0);
+        assert!(trouble.latency(0.99) <= 2.0 * calm.latency(0.99));
+    }
+}
+
 /// Slower by a twentieth every five seconds, doubling in 75: not a queue.
 #[test]
 fn a_drifting_baseline_is_followed() {

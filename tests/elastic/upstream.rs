@@ -56,10 +56,11 @@ pub struct Service {
 }
 
 impl Service {
-    /// Nanoseconds.
-    pub fn draw(&self, draw: &mut Draw) -> u64 {
+    /// Nanoseconds, and whether it is one that takes long.
+    pub fn draw(&self, draw: &mut Draw) -> (u64, bool) {
         let long = self.long > 0.0 && draw.unit() <= self.long;
         let mean = if long { 10.0 * self.mean } else { self.mean };
-        (draw.lognormal(mean, self.spread) * 1_000_000.0) as u64
+        let millis = draw.lognormal(mean, self.spread);
+        ((millis * 1_000_000.0) as u64, long)
     }
 }

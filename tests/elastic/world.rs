@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use tollgate::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
 use tollgate::pressure::{
-    Around, Class, Controller, Host, Permit, Pressure, STEP, Settings, Snapshot, Trust, Utilisation,
+    Around, Class, Controller, Host, Kind, Permit, Pressure, STEP, Settings, Snapshot, Trust,
+    Utilisation,
 };
 use tollgate::store::{self, Item, Memory, Registered};
 
@@ -36,6 +37,8 @@ pub struct World {
     pub greedy: f64,
     pub base: f64,
     pub trust: Trust,
+    /// What takes long has a route of its own.
+    pub routes: bool,
     /// What each answer says of the upstream's load.
     pub report: Option<Utilisation>,
 }
@@ -57,6 +60,7 @@ impl World {
             greedy: 1_200.0,
             base: 1.0,
             trust: Trust::Lower,
+            routes: false,
             report: None,
         }
     }
@@ -79,11 +83,13 @@ struct Request {
     arrived: u64,
     class: Class,
     permit: Permit,
+    /// What takes long, and before it the rest.
+    kinds: [Kind; 2],
 }
 
 enum What {
     Arrival,
-    Done(Request),
+    Done(Request, Kind),
     Step(usize),
 }
 
@@ -192,7 +198,7 @@ impl Simulation {
             self.advance(event.at);
             match event.what {
                 What::Arrival => self.arrive(),
-                What::Done(request) => self.done(request),
+                What::Done(request, kind) => self.done(request, kind),
                 What::Step(gateway) => self.step(gateway),
             }
         }
@@ -288,10 +294,12 @@ impl Simulation {
         if let Ok(permit) = admitted {
             permit.enters(borrows);
             let arrived = self.now;
+            let pressure = &self.gateways[gateway].pressure;
             let request = Request {
                 arrived,
                 class,
                 permit,
+                kinds: ["short", "long"].map(|name| pressure.kind(name)),
             };
             if let Some(request) = self.upstream.arrive(request) {
                 self.begin(request);
@@ -325,13 +333,14 @@ impl Simulation {
     }
 
     fn begin(&mut self, request: Request) {
-        let span = self.world.service.draw(&mut self.draw);
-        self.plan(span, What::Done(request));
+        let (span, long) = self.world.service.draw(&mut self.draw);
+        let kind = request.kinds[usize::from(long && self.world.routes)];
+        self.plan(span, What::Done(request, kind));
     }
 
-    fn done(&mut self, request: Request) {
+    fn done(&mut self, request: Request, kind: Kind) {
         let span = Nanos(self.now - request.arrived);
-        request.permit.answered(span);
+        request.permit.answered(kind, span);
         if let Some(load) = self.world.report {
             request.permit.report(load);
         }

@@ -43,7 +43,7 @@ fn all(pressure: &Arc<Pressure>, class: Class) -> Vec<Permit> {
 fn answer(pressure: &Arc<Pressure>, controller: &mut Controller, millis: u64, now: Nanos) {
     for _ in 0..200 {
         let permit = pressure.admit(Class::Critical, Nanos::ZERO, key).unwrap();
-        permit.answered(Nanos::from_millis(millis));
+        permit.answered(pressure.kind("all"), Nanos::from_millis(millis));
     }
     controller.step(now, &AROUND);
 }
@@ -116,7 +116,7 @@ fn a_step_publishes_what_it_found() {
     for _ in 0..20 {
         for millis in 1..=100 {
             let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
-            permit.answered(Nanos::from_millis(millis));
+            permit.answered(pressure.kind("all"), Nanos::from_millis(millis));
             permit.report(Utilisation::new(0.5).unwrap());
         }
         now = now.after(STEP);
@@ -139,7 +139,7 @@ fn a_step_publishes_what_it_found() {
             let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
             match request % 10 {
                 0 => permit.failed(),
-                _ => permit.answered(Nanos::from_millis(50)),
+                _ => permit.answered(pressure.kind("all"), Nanos::from_millis(50)),
             }
         }
         now = now.after(STEP);
@@ -162,7 +162,7 @@ fn a_busy_gateway_lends_nothing() {
         for step in 1..=20 {
             for _ in 0..50 {
                 let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
-                permit.answered(Nanos::from_millis(5));
+                permit.answered(pressure.kind("all"), Nanos::from_millis(5));
             }
             controller.step(Nanos::from_millis(100 * step), &around);
         }

@@ -15,7 +15,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-tools fuzz surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-steering bench-tools fuzz surge
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -74,6 +74,11 @@ bench-edge: bench-tools
 bench-instructions: bench-tools
 	@$(CARGO) build --locked --release
 	benches/instructions.sh
+
+# CPU time that steering by an upstream's load and elastic limits add to a request.
+bench-steering: bench-tools
+	@$(CARGO) build --locked --release
+	benches/steering.sh
 
 # Every target in fuzz/ in turn, or those in TARGETS. libFuzzer needs unstable compiler flags.
 fuzz: export RUSTC_BOOTSTRAP := 1

@@ -1,5 +1,5 @@
-# What the scripts here share, to be sourced: a folder and programs that end with the script, free ports, and what the
-# upstream answers.
+# What the scripts here share, to be sourced: a folder and programs that end with the script, free ports, an upstream,
+# a gateway's files and a client.
 
 folder=$(mktemp -d)
 children=()
@@ -20,3 +20,59 @@ free_port() {
 }
 
 body=$(printf '%0128d' 0)
+
+# An upstream at a port.
+start_upstream() {
+	cat >"$folder/upstream.conf" <<EOF
+daemon off; pid upstream.pid; error_log error.log crit; worker_processes 1;
+events { worker_connections 1024; }
+http {
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e;
+  server { listen 127.0.0.1:$1; location / {
+    default_type application/json; add_header cache-control no-store; add_header x-a 1; add_header x-b 2;
+    return 200 "$body";
+  } }
+}
+EOF
+	/usr/sbin/nginx -p "$folder" -e error.log -c upstream.conf &
+	children+=($!)
+}
+
+# Writes the files of a gateway with two limits: name, port, the upstream's port, rate, throttle, priority.
+write_gateway() {
+	mkdir -p "$folder/$1/policies"
+	cat >"$folder/$1/tollgate.yaml" <<EOF
+version: 1
+workers: 1
+listen: 127.0.0.1:$2
+admin: 127.0.0.1:$(free_port)
+access_log: off
+upstreams: { bench: ["http://127.0.0.1:$3"] }
+identity: { token: { bearer: true } }
+EOF
+	cat >"$folder/$1/policies/bench.yaml" <<EOF
+match: GET /**
+upstream: bench
+priority: $6
+limits:
+  per-ip: { key: ip, rate: $4, throttle: hard }
+  per-token: { key: token, rate: $4, throttle: $5 }
+EOF
+}
+
+# Sends so many requests over so many connections to a port, and says how they were answered.
+send() {
+	h2load --h1 -n "$1" -c "$2" -t 1 -H user-agent:compare/1 -H accept:application/json -H accept-encoding:gzip \
+		-H "authorization: Bearer 5d41402abc4b2a76b9719d911017c592" "http://127.0.0.1:$3/api/items/42" |
+		grep "status codes"
+}
+
+answers() {
+	for _ in $(seq 100); do
+		(exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return
+		sleep 0.2
+	done
+	echo "nothing answers at port $1" >&2
+	return 1
+}

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Nanoseconds since the clock's origin; monotonic, never the wall clock. Also used for spans.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
@@ -56,9 +58,10 @@ impl From<Nanos> for Duration {
 pub enum Clock {
     /// The machine's clocks.
     System {
-        /// The instant that reads as zero. It lies one day before the clock's making, so that
-        /// windows reaching back from the first request stay above zero.
-        origin: Instant,
+        /// What the monotonic clock says when this one reads as zero, which may lie before the machine's start.
+        /// It is one day before the clock's making, so that windows reaching back from the first request stay
+        /// above zero.
+        origin: u64,
     },
     /// A clock that a test moves.
     Manual {
@@ -71,10 +74,10 @@ const HEAD_START: Nanos = Nanos::from_secs(86_400);
 
 impl Clock {
     /// The machine's clock.
-    #[allow(clippy::disallowed_methods)]
     pub fn system() -> Clock {
+        let now = nanos(clock_gettime(ClockId::Monotonic));
         Clock::System {
-            origin: Instant::now(),
+            origin: now.wrapping_sub(HEAD_START.0),
         }
     }
 
@@ -88,7 +91,9 @@ impl Clock {
     /// Monotonic time.
     pub fn now(&self) -> Nanos {
         match self {
-            Clock::System { origin } => Nanos::from(origin.elapsed()).after(HEAD_START),
+            Clock::System { origin } => {
+                Nanos(nanos(clock_gettime(ClockId::Monotonic)).wrapping_sub(*origin))
+            }
             Clock::Manual { now } => Nanos(now.load(Ordering::Relaxed)),
         }
     }
@@ -107,12 +112,7 @@ impl Clock {
     /// Time that the process has used of its processors; nothing under a manual clock.
     pub fn cpu(&self) -> Option<Nanos> {
         match self {
-            Clock::System { .. } => {
-                let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-                let seconds = u64::try_from(used.tv_sec).ok()?;
-                let nanos = u64::try_from(used.tv_nsec).ok()?;
-                Some(Nanos::from_secs(seconds).after(Nanos(nanos)))
-            }
+            Clock::System { .. } => Some(Nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))),
             Clock::Manual { .. } => None,
         }
     }
@@ -123,4 +123,11 @@ impl Clock {
             now.fetch_add(span.0, Ordering::Relaxed);
         }
     }
+}
+
+/// The clocks that are read here say nothing below zero, and nothing above 584 years.
+fn nanos(time: Timespec) -> u64 {
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
 }

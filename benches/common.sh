@@ -25,7 +25,7 @@ body=$(printf '%0128d' 0)
 start_upstream() {
 	cat >"$folder/upstream.conf" <<EOF
 daemon off; pid upstream.pid; error_log error.log crit; worker_processes 1;
-events { worker_connections 1024; }
+events { worker_connections 4096; }
 http {
   access_log off; keepalive_requests 1000000000;
   client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e;

@@ -12,7 +12,7 @@ rounds=${2:-7}
 source benches/common.sh
 
 # The proxies on the first core, clients and upstream on the last, where there are two.
-first=0 last=$(($(nproc) - 1))
+taskset -cp "$(($(nproc) - 1))" $$ >/dev/null
 upstream=$(free_port) admin=$(free_port)
 declare -A tls plain process
 for name in nginx tollgate; do tls[$name]=$(free_port) plain[$name]=$(free_port); done
@@ -20,21 +20,11 @@ for name in nginx tollgate; do tls[$name]=$(free_port) plain[$name]=$(free_port)
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
 	-keyout "$folder/key.pem" -out "$folder/cert.pem" 2>/dev/null
 
-common="daemon off; worker_processes 1; error_log error.log crit; events { worker_connections 4096; }"
-paths="access_log off; keepalive_requests 1000000000; client_body_temp_path a; proxy_temp_path b;
-  fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e;"
-cat >"$folder/upstream.conf" <<EOF
-$common pid upstream.pid;
-http { $paths
-  server { listen 127.0.0.1:$upstream; location / {
-    default_type application/json; add_header cache-control no-store; add_header x-a 1; add_header x-b 2;
-    return 200 "$body";
-  } }
-}
-EOF
 cat >"$folder/nginx.conf" <<EOF
-$common pid nginx.pid;
-http { $paths
+daemon off; pid nginx.pid; worker_processes 1; error_log error.log crit; events { worker_connections 4096; }
+http {
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e;
   ssl_certificate cert.pem; ssl_certificate_key key.pem; ssl_protocols TLSv1.2 TLSv1.3;
   limit_req_zone \$binary_remote_addr zone=per_ip:10m rate=1000000000r/s; limit_req_status 429;
   limit_req_zone \$binary_remote_addr zone=few:10m rate=1r/m;
@@ -75,12 +65,11 @@ limits:
   few: { key: ip, rate: 1/h, throttle: hard }
 EOF
 
-taskset -c "$last" /usr/sbin/nginx -p "$folder" -e error.log -c upstream.conf &
-children+=($!)
-taskset -c "$first" /usr/sbin/nginx -p "$folder" -e error.log -c nginx.conf &
+start_upstream "$upstream"
+taskset -c 0 /usr/sbin/nginx -p "$folder" -e error.log -c nginx.conf &
 process[nginx]=$!
 children+=($!)
-taskset -c "$first" "$program" run --config "$folder/tollgate.yaml" 2>"$folder/tollgate.log" &
+taskset -c 0 "$program" run --config "$folder/tollgate.yaml" 2>"$folder/tollgate.log" &
 process[tollgate]=$!
 children+=($!)
 for name in nginx tollgate; do
@@ -102,28 +91,28 @@ slice() {
 	local case=$1 name=$2 address out
 	case $case in
 	handshake)
-		out=$(taskset -c "$last" openssl s_time -connect "127.0.0.1:${tls[$name]}" -new -tls1_3 -time 1)
+		out=$(openssl s_time -connect "127.0.0.1:${tls[$name]}" -new -tls1_3 -time 1)
 		awk '/connections in .* real/ { print $1 }' <<<"$out"
 		;;
 	resumed)
 		# Each connection asks for something, for else the client does not see the ticket.
-		out=$(taskset -c "$last" openssl s_time -connect "127.0.0.1:${tls[$name]}" -reuse -tls1_3 -www /nowhere -time 1)
+		out=$(openssl s_time -connect "127.0.0.1:${tls[$name]}" -reuse -tls1_3 -www /nowhere -time 1)
 		grep -q rrr <<<"$out" || { echo "$name resumes no session" >&2; exit 1; }
 		awk '/connections in .* real/ { print $1 }' <<<"$out"
 		;;
 	http2-local)
-		out=$(taskset -c "$last" h2load -n 50000 -c 16 -m 32 "https://127.0.0.1:${tls[$name]}/nowhere")
+		out=$(h2load -n 50000 -c 16 -m 32 "https://127.0.0.1:${tls[$name]}/nowhere")
 		grep -q 'status codes: 0 2xx, 0 3xx, 50000 4xx' <<<"$out" || { echo "$out" >&2; exit 1; }
 		echo 50000
 		;;
 	http2-refused)
-		out=$(taskset -c "$last" h2load -n 50000 -c 16 -m 32 "https://127.0.0.1:${tls[$name]}/refused/x")
+		out=$(h2load -n 50000 -c 16 -m 32 "https://127.0.0.1:${tls[$name]}/refused/x")
 		# One a minute is let through.
 		grep -qE 'status codes: [01] 2xx, 0 3xx, (49999|50000) 4xx' <<<"$out" || { echo "$out" >&2; exit 1; }
 		echo 50000
 		;;
 	http2-proxied)
-		out=$(taskset -c "$last" h2load -n 20000 -c 16 -m 4 "https://127.0.0.1:${tls[$name]}/bench/x")
+		out=$(h2load -n 20000 -c 16 -m 4 "https://127.0.0.1:${tls[$name]}/bench/x")
 		grep -q 'status codes: 20000 2xx' <<<"$out" || { echo "$out" >&2; exit 1; }
 		echo 20000
 		;;

@@ -19,6 +19,10 @@ const KEEP: f32 = 0.99;
 const FEW: f32 = 8.0;
 /// Of the way to what its samples say, in a step.
 const FOLLOW: f32 = 0.02;
+/// Up to this difference, two fifths, kinds are the same, for they may meet queues of different length, and so they
+/// are up to what chance makes of so many samples.
+const SAME: f32 = 8.0;
+const CHANCE: f32 = 40.0;
 
 /// A kind of requests of one upstream. See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,6 +86,17 @@ impl Offset {
     fn mean(&self) -> f32 {
         self.sum / self.weight
     }
+
+    /// By how much it is above what is `common`.
+    fn above(&self, common: f32) -> f32 {
+        let above = self.mean() - common;
+        let chance = CHANCE / self.weight.sqrt();
+        if above.abs() > SAME + chance {
+            above
+        } else {
+            0.0
+        }
+    }
 }
 
 impl Offsets {
@@ -125,11 +140,11 @@ impl Offsets {
     fn learn(&mut self, calm: bool) {
         let common = self.common();
         for kind in self.0.iter_mut().filter(|kind| kind.weight >= FEW) {
-            let beside = kind.mean() - common.unwrap_or(kind.mean());
+            let above = common.map_or(0.0, |common| kind.above(common));
             match &mut kind.offset {
-                Some(offset) if calm => *offset += FOLLOW * (beside - *offset),
+                Some(offset) if calm => *offset += FOLLOW * (above - *offset),
                 Some(_) => {}
-                offset => *offset = Some(beside),
+                offset => *offset = Some(above),
             }
             if common.is_none() {
                 // The others are compared with it.

@@ -187,7 +187,7 @@ async fn prove<'a>(
         proofs.push(match settings.challenge {
             Challenge::TlsAlpn01 => {
                 show(&name, &challenge, issued)?;
-                Proof::Handshake(issued, name)
+                Proof::Handshake(issued, name.clone())
             }
             Challenge::Http01 => {
                 let token = challenge.token.clone();
@@ -195,7 +195,15 @@ async fn prove<'a>(
                 Proof::Answer(tokens, token)
             }
         });
-        challenge.set_ready().await?;
+        // The directory may have looked before it answers.
+        challenge.set_ready().await.map_err(|error| match error {
+            instant_acme::Error::Api(problem) => Error::Unproven {
+                name,
+                way: settings.challenge.name(),
+                why: problem.to_string(),
+            },
+            error => error.into(),
+        })?;
     }
     Ok(())
 }

@@ -2,9 +2,8 @@
 # a gateway's files and a client.
 
 folder=$(mktemp -d)
-children=()
 finish() {
-	for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
+	kill $(jobs -p) 2>/dev/null || true
 	wait
 	rm -rf "$folder"
 }
@@ -36,7 +35,6 @@ http {
 }
 EOF
 	/usr/sbin/nginx -p "$folder" -e error.log -c upstream.conf &
-	children+=($!)
 }
 
 # Writes the files of a gateway with two limits: name, port, the upstream's port, rate, throttle, priority.

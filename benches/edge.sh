@@ -68,10 +68,8 @@ EOF
 start_upstream "$upstream"
 taskset -c 0 /usr/sbin/nginx -p "$folder" -e error.log -c nginx.conf &
 process[nginx]=$!
-children+=($!)
 taskset -c 0 "$program" run --config "$folder/tollgate.yaml" 2>"$folder/tollgate.log" &
 process[tollgate]=$!
-children+=($!)
 for name in nginx tollgate; do
 	for _ in $(seq 100); do
 		[ "$(curl -sk -o /dev/null -w '%{http_code}' "https://127.0.0.1:${tls[$name]}/bench/")" = 200 ] && break

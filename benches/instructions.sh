@@ -19,7 +19,6 @@ measure() {
 	valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$folder/$name/out" \
 		"$program" run --config "$folder/$name/tollgate.yaml" >"$folder/$name/log" 2>&1 &
 	gateway=$!
-	children+=("$gateway")
 	answers "$port"
 	send 2000 64 "$port" >/dev/null
 	callgrind_control -i on "$gateway" >/dev/null 2>&1

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# CPU time that it adds to a request that its upstream is watched, and that a limit is elastic: the same gateway three
+# CPU time that it adds to a request that its upstream is steered, and that a limit is elastic: the same gateway three
 # times, in turn in short slices. CPU time is the kernel's schedstat of the gateway. Needs nginx (as the upstream) and
 # h2load: `make bench-steering` installs them.
 #
-#   benches/steering.sh [PROGRAM] [ROUNDS]
+#   benches/steering.sh [PROGRAM] [ROUNDS, at least 2]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 program=$(realpath "${1:-target/release/tollgate}")
@@ -25,7 +25,6 @@ start() {
 	write_gateway "$name" "${port[$name]}" "$upstream" "$rate" "$throttle" "$priority"
 	taskset -c 0 "$program" run --config "$folder/$name/tollgate.yaml" >"$folder/$name/log" 2>&1 &
 	process[$name]=$!
-	children+=("$!")
 	answers "${port[$name]}"
 }
 

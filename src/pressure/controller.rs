@@ -91,7 +91,7 @@ pub struct Controller {
     open: f64,
     /// Failures, fading as the pool of latencies does.
     failed: f64,
-    /// The last step found no queue, or too little to say.
+    /// The last step found no queue.
     quiet: bool,
     last_sample: Nanos,
 }
@@ -124,7 +124,7 @@ impl Controller {
             reported: Reported::default(),
             open: 0.0,
             failed: 0.0,
-            quiet: true,
+            quiet: false,
             last_sample: now,
         };
         controller.publish(&Found {
@@ -174,7 +174,7 @@ impl Controller {
         if let Some(slowness) = slowness {
             self.capacity.step(slowness, self.open, gateways, most);
         }
-        self.quiet = slowness.is_none_or(|slowness| slowness < QUIET);
+        self.quiet = slowness.is_some_and(|slowness| slowness < QUIET);
         if busy {
             self.level.forget();
         }

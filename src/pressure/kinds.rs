@@ -1,10 +1,10 @@
 //! Kinds of requests, one for each route: their latencies are made comparable before they are pooled. A
 //! report takes ten times as long as a look-up with and without a queue; more reports are no queue.
 //!
-//! Each kind has an offset: by how much the logarithm of its latencies is above that of the others. It follows
-//! the means of the last seconds without what most have in common, which is the median of the kinds, each
-//! weighing as many requests as it has. A queue adds the same time to each, which brings their logarithms
-//! together: while there may be one nothing is learnt.
+//! Kinds are alike until the means of the last seconds differ by more than chance and a queue could make
+//! them. One that differs has an offset: by how much the logarithm of its latencies is above what most have
+//! in common, which is the median of the kinds, each weighing as many requests as it has. A queue adds the
+//! same time to each, which brings their logarithms together: while there may be one nothing is learnt.
 
 use std::sync::OnceLock;
 
@@ -15,13 +15,13 @@ use crate::clock::Nanos;
 const MOST: usize = 256;
 /// What older samples count for after a step: 10 s of memory.
 const KEEP: f32 = 0.99;
-/// Samples in memory from which on a kind is known.
+/// Samples in memory that say something.
 const FEW: f32 = 8.0;
 /// Of the way to what its samples say, in a step.
 const FOLLOW: f32 = 0.02;
-/// Up to this difference, two fifths, kinds are the same, for they may meet queues of different length, and so they
+/// Up to this difference, two fifths, kinds are alike, for they may meet queues of different length, and so they
 /// are up to what chance makes of so many samples.
-const SAME: f32 = 8.0;
+const ALIKE: f32 = 8.0;
 const CHANCE: f32 = 40.0;
 
 /// A kind of requests of one upstream. See the module.
@@ -30,7 +30,7 @@ pub struct Kind(u16);
 
 /// Written by requests.
 #[derive(Debug)]
-pub(super) struct Kinds(Box<[OnceLock<Named>]>);
+pub(super) struct Kinds(Box<[OnceLock<Box<Named>>]>);
 
 #[derive(Debug)]
 struct Named {
@@ -45,11 +45,12 @@ impl Kinds {
 
     /// The kind of this name, for as long as the upstream is known.
     pub(super) fn find(&self, name: &str) -> Kind {
-        let new = || Named {
-            name: name.into(),
-            recorder: Recorder::new(),
+        let new = || {
+            let name = name.into();
+            let recorder = Recorder::new();
+            Box::new(Named { name, recorder })
         };
-        let is_it = |place: &OnceLock<Named>| *place.get_or_init(new).name == *name;
+        let is_it = |place: &OnceLock<Box<Named>>| *place.get_or_init(new).name == *name;
         let place = self.0.iter().position(is_it).unwrap_or(MOST - 1);
         Kind(place as u16)
     }
@@ -76,26 +77,29 @@ pub(super) struct Offsets(Vec<Offset>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Offset {
-    /// Nothing as long as the kind is not known.
+    /// Nothing while it is like the others.
     offset: Option<f32>,
     sum: f32,
     weight: f32,
 }
 
 impl Offset {
+    fn get(&self) -> f32 {
+        self.offset.unwrap_or(0.0)
+    }
+
     fn mean(&self) -> f32 {
         self.sum / self.weight
     }
 
-    /// By how much it is above what is `common`.
-    fn above(&self, common: f32) -> f32 {
+    fn learn(&mut self, common: f32) {
         let above = self.mean() - common;
-        let chance = CHANCE / self.weight.sqrt();
-        if above.abs() > SAME + chance {
-            above
-        } else {
-            0.0
-        }
+        self.offset = match self.offset {
+            None => Some(above).filter(|above| above.abs() > ALIKE + CHANCE / self.weight.sqrt()),
+            Some(offset) => {
+                Some(offset + FOLLOW * (above - offset)).filter(|offset| offset.abs() > ALIKE / 2.0)
+            }
+        };
     }
 }
 
@@ -106,14 +110,13 @@ impl Offsets {
             seen: [0.0; BUCKETS],
             level: [0.0; BUCKETS],
         };
-        let any_known = self.0.iter().any(|kind| kind.offset.is_some());
+        let common = self.common();
         for (place, named) in kinds.0.iter().map_while(OnceLock::get).enumerate() {
             if place == self.0.len() {
                 self.0.push(Offset::default());
             }
             let kind = &mut self.0[place];
-            let learns = calm || kind.offset.is_none();
-            if learns {
+            if calm {
                 kind.sum *= KEEP;
                 kind.weight *= KEEP;
             }
@@ -121,46 +124,28 @@ impl Offsets {
                 continue;
             };
             for (bucket, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0.0) {
-                if learns {
+                if calm {
                     kind.sum += count * bucket as f32;
                     kind.weight += count;
                 }
                 fresh.seen[bucket] += count;
-                match kind.offset {
-                    Some(offset) => add(&mut fresh.level, bucket as f32 - offset, *count),
-                    None if any_known => {}
-                    None => fresh.level[bucket] += count,
-                }
+                add(&mut fresh.level, bucket as f32 - kind.get(), *count);
+            }
+            if let Some(common) = common.filter(|_| calm && kind.weight >= FEW) {
+                kind.learn(common);
             }
         }
-        self.learn(calm);
         fresh
-    }
-
-    fn learn(&mut self, calm: bool) {
-        let common = self.common();
-        for kind in self.0.iter_mut().filter(|kind| kind.weight >= FEW) {
-            let above = common.map_or(0.0, |common| kind.above(common));
-            match &mut kind.offset {
-                Some(offset) if calm => *offset += FOLLOW * (above - *offset),
-                Some(_) => {}
-                offset => *offset = Some(above),
-            }
-            if common.is_none() {
-                // The others are compared with it.
-                break;
-            }
-        }
     }
 
     /// The median of what kinds show that is not their own.
     fn common(&self) -> Option<f32> {
-        let shown = |kind: &Offset| Some((kind.mean() - kind.offset?, kind.weight));
+        let shown = |kind: &Offset| (kind.mean() - kind.get(), kind.weight);
         let mut all: Vec<(f32, f32)> = self
             .0
             .iter()
-            .filter(|kind| kind.weight > 0.0)
-            .filter_map(shown)
+            .filter(|kind| kind.weight >= 1.0)
+            .map(shown)
             .collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut half = all.iter().map(|(_, weight)| weight).sum::<f32>() / 2.0;
@@ -247,11 +232,46 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_that_is_new_in_a_queue_shows_it() {
+        let mut mix = Mix::new();
+        check(mix.run(100, [20, 0], [10, 100], true), 10.0, 10.0);
+        check(mix.run(100, [0, 20], [10, 60], false), 60.0, 60.0);
+    }
+
+    #[test]
+    fn kinds_that_differ_little_are_alike() {
+        let mut mix = Mix::new();
+        check(mix.run(500, [20, 5], [10, 13], true), 10.0, 10.0);
+        check(mix.run(100, [0, 20], [10, 13], true), 13.0, 13.0);
+    }
+
+    #[test]
+    fn what_was_learnt_of_a_kind_outlasts_its_silence() {
+        let mut mix = Mix::new();
+        check(mix.run(500, [20, 5], [10, 25], true), 10.0, 10.0);
+        check(mix.run(5_000, [20, 0], [10, 25], true), 10.0, 10.0);
+        check(mix.run(100, [1, 20], [10, 25], true), 25.0, 10.0);
+    }
+
+    #[test]
+    fn rare_kinds_count_all_the_same() {
+        let mut mix = Mix::new();
+        check(mix.run(100, [3, 0], [10, 10], true), 10.0, 10.0);
+        for _ in 0..100 {
+            check(mix.run(1, [0, 1], [10, 40], true), 40.0, 40.0);
+            mix.run(20, [0, 0], [10, 40], true);
+        }
+    }
+
+    #[test]
     fn a_kind_that_grows_slow_alone_is_followed() {
         let mut mix = Mix::new();
         check(mix.run(100, [20, 5], [10, 100], true), 10.0, 10.0);
         mix.run(400, [20, 5], [10, 400], true);
         check(mix.run(10, [0, 20], [10, 400], true), 400.0, 10.0);
+        // And one that is like the others again.
+        mix.run(1_000, [20, 5], [10, 10], true);
+        check(mix.run(10, [0, 20], [10, 10], true), 10.0, 10.0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Deadlines without a timer for each request: a worker looks at all its connections ten times a
-//! second. A deadline is kept to within one tick, [`TICK`].
+//! second. A deadline is kept to within one tick, [`TICK`], of the time that the process runs.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -11,7 +11,8 @@ use crate::clock::{Clock, Nanos};
 /// How often deadlines are looked at.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// The most that a tick adds to the time of deadlines: while the process stood still nobody was late.
+/// The most that a tick adds to the time of deadlines: however long the process stood still, only those shorter than
+/// this end by it.
 const LEAP: Nanos = Nanos::from_secs(1);
 
 /// How long a request has to answer that its body is late, before the connection is closed.

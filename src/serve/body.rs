@@ -109,12 +109,15 @@ impl Body for RequestBody {
         };
         let Poll::Ready(piece) = source.poll_body(cx) else {
             let idle = this.generation.ruleset.timeouts.body_idle;
+            if source.is_held_back() {
+                // It may have become so while this one was waited for.
+                this.guard.body_came();
+                return Poll::Pending;
+            }
             if this.guard.body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
             }
-            if !source.is_held_back() {
-                this.guard.body_waits(idle);
-            }
+            this.guard.body_waits(idle);
             return Poll::Pending;
         };
         this.guard.body_came();

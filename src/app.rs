@@ -32,8 +32,10 @@ use crate::store::{self, Memory};
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Servers;
 
+mod counts;
 mod entrances;
 
+use counts::Before;
 use entrances::entrances;
 
 /// Why the gateway could not start or take new policies.
@@ -45,6 +47,9 @@ pub enum Error {
     /// The store has no room for the limits.
     #[error("the store cannot hold these limits: {0}")]
     Store(#[from] store::Error),
+    /// Snapshots of counts cannot be kept.
+    #[error("{0}")]
+    Snapshots(#[from] store::snapshot::Unusable),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
@@ -82,6 +87,8 @@ pub struct App {
     tickets: Tickets,
     acme: Acme,
     store: Arc<Memory>,
+    /// Who writes snapshots of it.
+    snapshots: Mutex<Option<store::snapshot::Writer>>,
     clock: Clock,
     registry: Registry,
     running: RwLock<Running>,
@@ -114,12 +121,14 @@ impl App {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
+        let before = Before::find(&process, clock)?;
+        let (clock, keyer) = (before.clock.clone(), before.keyer.clone());
         let store = Arc::new(Memory::new(store::Settings {
             budget: process.store_budget,
         })?);
         let ruleset = Arc::new(loaded.ruleset);
         let admission = Admission::new(&ruleset.rules, store.clone(), clock.clone())?;
-        let keyer = Keyer::random();
+        before.restore(&store);
         let tickets = tls::tickets()?;
         let acme = Acme::new(clock.clone(), registry.clone(), keyer.seed());
         let running = Running {
@@ -138,6 +147,7 @@ impl App {
             tickets,
             acme,
             store,
+            snapshots: Mutex::new(None),
             clock,
             registry,
             running: RwLock::new(running),
@@ -148,6 +158,7 @@ impl App {
             addresses: Vec::new(),
             sockets: Mutex::new(Vec::new()),
         };
+        app.start_snapshots()?;
         app.spawn_workers(inherited)?;
         entrances::follow(&app.acme, &app.running().entrances).map_err(Error::Thread)?;
         Ok((app, loaded.notes))
@@ -282,6 +293,9 @@ impl App {
             if worker.thread.join().is_err() {
                 tracing::error!("a worker panicked");
             }
+        }
+        if let Some(writer) = self.snapshots.lock().take() {
+            writer.finish();
         }
         let written = self.written.lock().take();
         if written.is_some_and(|written| !written.wait()) {

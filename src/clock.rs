@@ -120,6 +120,20 @@ impl Clock {
         }
     }
 
+    /// This clock reading `at` now, to go on where another process has ended. A manual one is moved there
+    /// if that is later.
+    pub fn resumed(self, at: Nanos) -> Clock {
+        match self {
+            Clock::System { origin } => Clock::System {
+                origin: origin.wrapping_add(self.now().0).wrapping_sub(at.0),
+            },
+            Clock::Manual { now } => {
+                now.fetch_max(at.0, Ordering::Relaxed);
+                Clock::Manual { now }
+            }
+        }
+    }
+
     /// Moves a manual clock on; a system clock moves by itself.
     pub fn advance(&self, span: Nanos) {
         if let Clock::Manual { now } = self {

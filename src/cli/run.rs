@@ -152,10 +152,13 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
         tokio::select! {
             _ = hangup.recv() => reload(&app, "SIGHUP").await,
             Some(()) = changed.recv() => reload(&app, "a changed file").await,
-            _ = replace.recv() => match sockets(&app, passed.as_ref()).and_then(|all| starter.start(all)) {
-                Ok(()) => tracing::info!("a new process takes over"),
-                Err(error) => tracing::error!(%error, "no new process; this one goes on"),
-            },
+            _ = replace.recv() => {
+                app.hand_over();
+                match sockets(&app, passed.as_ref()).and_then(|all| starter.start(all)) {
+                    Ok(()) => tracing::info!("a new process takes over"),
+                    Err(error) => tracing::error!(%error, "no new process; this one goes on"),
+                }
+            }
             _ = child.recv() => starter.look(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
@@ -167,6 +170,7 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
     if successor.is_some() {
         // From now on operators ask the new one.
         drop(stop_admin);
+        app.handed_over();
     }
     tracing::info!("draining; a second signal ends at once");
     let draining = tokio::task::spawn_blocking(move || app.shut_down());

@@ -59,6 +59,11 @@ impl Keyer {
         Keyer::new(secret)
     }
 
+    /// The secret, for who is to give the same fingerprints later.
+    pub fn secret(&self) -> [u8; 16] {
+        self.0.key()
+    }
+
     /// For what must not be the same in every process and is no secret.
     pub fn seed(&self) -> u64 {
         // Each half is as good as the whole.

@@ -106,6 +106,11 @@ impl Ring {
         words[slot] = words[slot].saturating_add(cost);
     }
 
+    /// Whether the words can be a state, from whatever they come.
+    pub fn sound(self, words: &[u32]) -> bool {
+        words.len() >= self.words() && Ring::current(words) < u64::MAX / 2
+    }
+
     /// When the newest bucket has left the longest window.
     pub fn fresh_at(self, words: &[u32]) -> Nanos {
         if words[HEAD..self.words()].iter().all(|count| *count == 0) {

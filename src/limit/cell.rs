@@ -7,6 +7,8 @@
 //! Counts stop at `u32::MAX`, above every quota. Only units settled late, beyond what was reserved,
 //! get there, and a wait may then be told too short.
 
+mod saved;
+
 use super::gcra::Terms;
 use super::lending::{self, Lending};
 use super::window::Window;

@@ -199,6 +199,35 @@ pub(super) fn apply(limit: &Limit, words: &mut [u32], now: Nanos, cost: u32) {
     words[1] = (stamp >> 32) as u32;
 }
 
+/// Words of a log that begins with its oldest stamp, without room for more.
+pub(super) fn words_of(words: &[u32]) -> usize {
+    HEAD + (words[0] & 0xffff) as usize
+}
+
+/// Whether the words, wherever they come from, are such a log.
+pub(super) fn sound(words: &[u32]) -> bool {
+    let [len, high, stamps @ ..] = words else {
+        return false;
+    };
+    if *len as usize != stamps.len()
+        || stamps.len() > MAX_STAMPS as usize
+        || *high > i32::MAX as u32
+    {
+        return false;
+    }
+    let Some(last) = stamps.last() else {
+        return true;
+    };
+    let newest = u64::from(*high) << 32 | u64::from(*last);
+    let mut before = newest.min(1 << 31);
+    stamps.iter().all(|stamp| {
+        let behind = u64::from(last.wrapping_sub(*stamp));
+        let ordered = behind <= before;
+        before = behind;
+        ordered
+    })
+}
+
 /// When the newest stamp leaves the longest window.
 pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
     let log = Log::new(limit, words, Nanos::ZERO);

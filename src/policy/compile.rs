@@ -12,6 +12,7 @@ use super::source::Files;
 use super::tree::Place;
 use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle};
 use crate::route::{HeaderStyle, Route, RouteTable};
+use crate::store::snapshot;
 use crate::upstream;
 
 mod identity;
@@ -143,7 +144,12 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
             .collect(),
         admin,
         admin_token: token_file.and_then(|name| admin_token(cx, files, base, name)),
-        store_budget: gateway.store.unwrap_or(STORE_BUDGET),
+        store_budget: store_budget(gateway),
+        snapshots: gateway.store.as_ref().and_then(|store| {
+            let settings = store.snapshots.clone()?;
+            let folder = base.join(settings.folder);
+            Some(snapshot::Settings { folder, ..settings })
+        }),
         access_log: AccessLog {
             requests: access_log.map_or(Logged::All, |log| log.requests),
             file: access_log
@@ -151,6 +157,11 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
                 .map(|file| base.join(file)),
         },
     }
+}
+
+fn store_budget(gateway: &Gateway) -> usize {
+    let store = gateway.store.as_ref();
+    store.map_or(STORE_BUDGET, |store| store.memory)
 }
 
 fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
@@ -306,7 +317,7 @@ impl Rules {
             exempt: limit.exempt.clone(),
             disclose: limit.disclose,
         });
-        fits(cx, gateway.store.unwrap_or(STORE_BUDGET), limit, &rule);
+        fits(cx, store_budget(gateway), limit, &rule);
         self.all.push(Arc::clone(&rule));
         rule
     }

@@ -9,10 +9,11 @@ mod limit;
 mod listen;
 mod plan;
 mod route;
+mod snapshots;
 mod upstream;
 
 pub use gateway::{GATEWAY, gateway};
-pub(super) use leaf::shown_size;
+pub(super) use leaf::{shown_size, shown_span};
 pub use route::{POLICY, policy};
 
 use super::collect::Cx;

@@ -57,6 +57,15 @@ pub fn describe(loaded: &Loaded) -> String {
         "\nCounts take at most {} of memory.",
         bytes(loaded.process.store_budget)
     );
+    let _ = match &loaded.process.snapshots {
+        Some(settings) => writeln!(
+            out,
+            "They are kept in {}: a crash forgives at most what was counted in the last {}.",
+            settings.folder.display(),
+            super::decode::shown_span(settings.every)
+        ),
+        None => writeln!(out, "They are forgotten when the process ends."),
+    };
     for note in &loaded.notes {
         let _ = write!(out, "\n{note}");
     }
@@ -107,6 +116,10 @@ pub fn describe_json(loaded: &Loaded) -> Value {
         "routes": routes,
         "limits": limits,
         "store_budget": loaded.process.store_budget,
+        "snapshots": loaded.process.snapshots.as_ref().map(|settings| json!({
+            "folder": settings.folder.display().to_string(),
+            "every": settings.every.as_secs_f64(),
+        })),
         "diagnostics": notes,
     })
 }

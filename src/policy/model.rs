@@ -16,6 +16,7 @@ use crate::limit::{Count, Disclose, Identity, Name, Rate};
 use crate::net::proxy::Version;
 use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
+use crate::store::snapshot;
 use crate::upstream::{Balance, Bounds};
 
 /// Something and where it is written.
@@ -60,12 +61,21 @@ pub struct Gateway {
     pub connections: Connections,
     /// Limits of every route, or of those that list them.
     pub limits: Vec<Limit>,
-    /// Most bytes of counts in memory.
-    pub store: Option<usize>,
+    /// Where counts live.
+    pub store: Option<Store>,
     /// Where requests are logged.
     pub access_log: Option<AccessLog>,
     /// Which rate-limit headers answers carry.
     pub headers: Option<HeaderStyle>,
+}
+
+/// Where counts live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Most bytes of counts in memory.
+    pub memory: usize,
+    /// Where they are kept when the process ends, as it is written.
+    pub snapshots: Option<snapshot::Settings>,
 }
 
 /// Where clients connect.

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use crate::limit::Rule;
 use crate::net::{Certificate, Roots};
 use crate::route::{Route, RouteTable};
+use crate::store::snapshot;
 use crate::{acme, identity, upstream};
 
 /// Everything that a reload may change, swapped as a whole.
@@ -48,6 +49,8 @@ pub struct Process {
     pub admin_token: Option<String>,
     /// Most bytes of counts in memory.
     pub store_budget: usize,
+    /// Where counts are kept when the process ends.
+    pub snapshots: Option<snapshot::Settings>,
     /// Where requests are logged.
     pub access_log: AccessLog,
 }
@@ -62,7 +65,10 @@ impl Process {
                 "admin",
                 self.admin != other.admin || self.admin_token != other.admin_token,
             ),
-            ("store", self.store_budget != other.store_budget),
+            (
+                "store",
+                self.store_budget != other.store_budget || self.snapshots != other.snapshots,
+            ),
             ("access_log", self.access_log != other.access_log),
         ];
         checks

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::limit::{Fingerprint, Limit, Scale};
 
-pub use memory::{Error, Memory, Settings, Usage};
+pub use memory::{Error, Memory, Settings, Usage, snapshot};
 pub use permits::Permits;
 
 /// The number a store gives to a limit that was registered with it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{AccessLog, At, Gateway, Timeouts, Upstream};
+use super::super::model::{AccessLog, At, Gateway, Store, Timeouts, Upstream};
 use super::super::settings::Logged;
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
@@ -13,6 +13,7 @@ use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE};
 use super::limit::{LIMIT, limit};
 use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
 use super::plan::{PLAN, plan};
+use super::snapshots::snapshots;
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
 use super::wrong;
 use crate::store::Settings;
@@ -82,12 +83,26 @@ static TIMEOUTS: Table = Table {
 static STORE: Table = Table {
     name: "`store`",
     doc: "Where counts live.",
-    fields: &[must(
-        "memory",
-        Shape::Form(&SIZE),
-        "In this much memory.",
-        "256MiB",
-    )],
+    fields: &[
+        must(
+            "memory",
+            Shape::Form(&SIZE),
+            "In this much memory.",
+            "256MiB",
+        ),
+        may(
+            "snapshots",
+            Shape::Form(&PATH),
+            "A folder that keeps them when the process ends, for the next one. Default: none, they are forgotten.",
+            "data/counts",
+        ),
+        may(
+            "every",
+            Shape::Form(&DURATION),
+            "A crash forgives at most what was counted in this time. Default: 10s.",
+            "10s",
+        ),
+    ],
 };
 
 static STORE_WORD: Form = Form {
@@ -352,13 +367,17 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
     }
 }
 
-fn store(cx: &mut Cx, node: &Node) -> Option<usize> {
+fn store(cx: &mut Cx, node: &Node) -> Option<Store> {
     if matches!(node.value, Value::Map(_)) {
         let fields = STORE.open(cx, node)?;
         let size = fields
             .get("memory")
-            .and_then(|node| cx.size(node, Settings::LEAST as u64, Settings::MOST as u64))?;
-        return Some(size.value);
+            .and_then(|node| cx.size(node, Settings::LEAST as u64, Settings::MOST as u64));
+        let snapshots = snapshots(cx, &fields);
+        return Some(Store {
+            memory: size?.value,
+            snapshots,
+        });
     }
     const SCHEMES: [&str; 4] = ["redis", "rediss", "redis+cluster", "memcached"];
     let shared = cx.read(

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
+use smallvec::SmallVec;
+
 use super::arena::{Arena, Block};
 use super::slots::{Info, Slots};
 use super::table::{At, ENTRIES, Held, Spot, Table};
@@ -32,6 +34,15 @@ pub(super) struct Owner<'a> {
     pub(super) slot: Slot,
     pub(super) info: &'a Info,
     pub(super) limit: &'a Limit,
+}
+
+/// What was saved of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Saved<'a> {
+    /// Of a network, or one that fits its entry.
+    State(u64),
+    /// A state that outgrows an entry.
+    Words { words: &'a [u32], fresh_at: Nanos },
 }
 
 /// What a look-up found.
@@ -241,6 +252,43 @@ impl Cells {
         true
     }
 
+    /// Puts an entry that was saved into the bucket `near` if that has room, or else where there is some;
+    /// in the place of one that it has. False when there is no room.
+    pub(super) fn restore(
+        &self,
+        owner: &Owner<'_>,
+        near: Option<u32>,
+        saved: Saved<'_>,
+        now: Nanos,
+    ) -> bool {
+        let spot = &owner.spot;
+        let both = SmallVec::from_slice(&[spot.first, spot.second]);
+        let mut held = self.table.hold(both);
+        if let Some(before) = self.find(&mut held, owner) {
+            self.remove(&mut held, before);
+        }
+        let near = near.filter(|bucket| held.has(*bucket));
+        let at = near.and_then(|bucket| held.empty(bucket));
+        let Some(at) = at.or_else(|| self.place(&mut held, spot, now)) else {
+            return false;
+        };
+        let state = match saved {
+            Saved::State(state) => state,
+            Saved::Words { words, fresh_at } => {
+                let least = words.len().max(owner.limit.min_words(1));
+                let Some(block) = self.alloc(least, now) else {
+                    return false;
+                };
+                let to = self.arena.words(&mut held, block);
+                to.fill(0);
+                to[..words.len()].copy_from_slice(words);
+                placed(block, fresh_at)
+            }
+        };
+        self.put(&mut held, at, spot, owner.slot, state);
+        true
+    }
+
     /// The entry of a network, a new one when there is none at `at`.
     pub(super) fn network_room(
         &self,
@@ -302,7 +350,7 @@ impl Cells {
     }
 
     /// Whether the state at `at` is equal to fresh.
-    fn fresh(&self, held: &Held<'_>, at: At, now: Nanos) -> bool {
+    pub(super) fn fresh(&self, held: &Held<'_>, at: At, now: Nanos) -> bool {
         let Some(mark) = held.mark(at) else {
             return false;
         };

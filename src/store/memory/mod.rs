@@ -6,12 +6,13 @@
 //! |---|---|
 //! | `decide` | one request's decision over all its limits |
 //! | `cells` | finds, makes, moves and evicts cells |
-//! | `table` | buckets of seven entries, two for each key, a spin lock each |
+//! | `table`, `places` | buckets of seven entries, two for each key, a spin lock each |
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch`, `hedge` | the overflow sketch, and what it adds to a decision |
 //! | `networks` | budgets of the networks around an address |
 //! | `settle` | how a reservation ends |
 //! | `slots` | the limits that were registered |
+//! | `snapshot` | what a process leaves to the next |
 //! | `map` | zeroed memory on demand; the only unsafe code |
 
 mod arena;
@@ -20,9 +21,11 @@ mod decide;
 mod hedge;
 mod map;
 mod networks;
+mod places;
 mod settle;
 mod sketch;
 mod slots;
+pub mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;

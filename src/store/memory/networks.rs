@@ -72,6 +72,12 @@ impl Budget {
             .saturating_add(self.interval.saturating_mul(u64::from(cost)))
     }
 
+    /// Units that are used at `now`.
+    pub(super) fn used(self, arrival: u64, now: Nanos) -> u32 {
+        let ahead = arrival.saturating_sub(now.0);
+        u32::try_from(ahead.div_ceil(self.interval)).unwrap_or(u32::MAX)
+    }
+
     /// Units that would pass at `now`.
     pub(super) fn remaining(self, arrival: u64, now: Nanos) -> u32 {
         let ahead = arrival.saturating_sub(now.0);

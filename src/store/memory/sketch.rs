@@ -177,6 +177,77 @@ impl Sketch {
         self.end.fetch_max(end, Relaxed);
     }
 
+    /// What is counted now, row by row: for each rung and each of its epochs that has units, `each` gets
+    /// the rung's place, the number of the epoch, the place of the row, and the row. A lock is held for
+    /// one row, and `each` is called without.
+    pub(super) fn copy<E>(
+        &self,
+        mut each: impl FnMut(u8, u64, u8, &[u16]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut copied = Vec::new();
+        for (place, rung) in self.rungs.iter().enumerate() {
+            for which in 0..2 {
+                for row in 0..ROWS {
+                    let epoch = {
+                        let rung = rung.lock();
+                        let Some(rung) = rung.as_ref().filter(|rung| rung.charged[which]) else {
+                            break;
+                        };
+                        copied.clear();
+                        copied.extend_from_slice(&rung.rows[which][row]);
+                        rung.epoch.saturating_sub(which as u64)
+                    };
+                    each(place as u8, epoch, row as u8, &copied)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is such a row.
+    pub(super) fn has(rung: u8, row: u8, width: usize) -> bool {
+        let (rung, row) = (usize::from(rung), usize::from(row));
+        rung < LADDER.len() && row < ROWS && width.is_power_of_two() && width <= WIDEST
+    }
+
+    /// Counts what [`Sketch::copy`] has said of one row, unless it is over, or nothing is counted in such
+    /// windows any more.
+    pub(super) fn restore(&self, now: Nanos, place: u8, epoch: u64, row: u8, counts: &[u16]) {
+        let place = usize::from(place);
+        let end = {
+            let mut rung = self.rungs[place].lock();
+            let Some(rung) = rung.as_mut() else { return };
+            rung.roll(now);
+            let which = usize::from(epoch < rung.epoch);
+            if epoch.saturating_add(1) < rung.epoch {
+                return;
+            }
+            let to = &mut rung.rows[which][usize::from(row)];
+            // Where the widths differ, several counters of one stand for one of the other.
+            let mask = to.len().min(counts.len()) - 1;
+            if to.len() > counts.len() {
+                for (at, count) in to.iter_mut().enumerate() {
+                    *count = (*count).max(counts[at & mask]);
+                }
+            } else {
+                for (at, count) in counts.iter().enumerate() {
+                    to[at & mask] = to[at & mask].max(*count);
+                }
+            }
+            rung.charged[which] = true;
+            (rung.epoch + 2 - which as u64).saturating_mul(rung.length)
+        };
+        self.ends[place].fetch_max(end, Relaxed);
+        self.end.fetch_max(end, Relaxed);
+    }
+
+    /// Counts `cost` units in windows of every length.
+    pub(super) fn charge_all(&self, now: Nanos, hash: u64, cost: u32) {
+        for seconds in LADDER {
+            self.charge(now, hash, Nanos::from_secs(seconds), cost);
+        }
+    }
+
     /// Whether the epoch of `window` began less than `span` ago.
     pub(super) fn younger(&self, now: Nanos, window: Nanos, span: Nanos) -> bool {
         let younger = |rung: &mut Rung| now.0 < rung.epoch * rung.length + span.0;

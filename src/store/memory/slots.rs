@@ -138,6 +138,34 @@ impl Slots {
         Ok(registered)
     }
 
+    /// The slot of a limit whose counts were kept: what is registered of this shape stays as it is, and
+    /// another shape gets a slot as an older one. Nothing when nobody has registered the scope.
+    pub(super) fn adopt(
+        &self,
+        scope: &str,
+        limit: &Limit,
+        counting: impl FnOnce() -> Vec<bool>,
+    ) -> Option<Registered> {
+        let (shape, inline) = (limit.shape(), limit.inline());
+        {
+            let names = self.names.lock();
+            let mut shapes = names.scopes.get(scope)?.shapes.iter();
+            if let Some(same) = shapes.find(|known| known.shape == shape && known.inline == inline)
+            {
+                return Some(same.registered.clone());
+            }
+        }
+        self.register(scope, limit, counting).ok()
+    }
+
+    /// The scope of this number. Not to be asked with a bucket locked, for who frees slots locks buckets.
+    pub(super) fn name(&self, number: u32) -> Option<Box<str>> {
+        let names = self.names.lock();
+        let mut scopes = names.scopes.iter();
+        let found = scopes.find(|(_, scope)| scope.number == number);
+        found.map(|(name, _)| name.clone())
+    }
+
     fn set(&self, slot: Slot, scope: &str, number: u32, limit: &Limit) {
         let mut hasher = SipHasher13::new();
         hasher.write(scope.as_bytes());

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use super::map::Map;
+use super::places::{fold, hashed, partner, scale};
+use super::snapshot::Copying;
 use crate::limit::Fingerprint;
 
 /// Bytes of a bucket.
@@ -33,7 +35,7 @@ pub(super) struct Spot {
     pub(super) second: u32,
     /// Tag and network bit.
     mark: u64,
-    /// What the sketch hashes: more bits than the tag.
+    /// What the sketch hashes: of the tag alone, so that an entry knows it too.
     pub(super) hash: u64,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct At {
 
 /// An entry's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(u64);
+pub(super) struct Mark(pub(super) u64);
 
 impl Mark {
     pub(super) fn slot(self) -> u16 {
@@ -55,6 +57,19 @@ impl Mark {
 
     pub(super) fn network(self) -> bool {
         self.0 & NETWORK != 0
+    }
+
+    /// Whether it is some entry's.
+    pub(super) fn named(self) -> bool {
+        self.0 & TAG != 0
+    }
+
+    /// The bucket that its key prefers, of a table of `count`, when it is in `bucket`.
+    pub(super) fn home(self, bucket: u32, count: u32) -> u32 {
+        match self.0 & AWAY {
+            0 => bucket,
+            _ => partner(self.0 & TAG, bucket, count),
+        }
     }
 
     /// The key as cells see it: of the fingerprint only the tag is kept, and it must be the same
@@ -81,16 +96,12 @@ impl Spot {
     }
 }
 
-fn fold(a: u64, b: u64) -> u64 {
-    let wide = u128::from(a) * u128::from(b);
-    (wide >> 64) as u64 ^ wide as u64
-}
-
 /// The buckets.
 #[derive(Debug)]
 pub(super) struct Table {
     map: Map,
     count: u32,
+    pub(super) copying: Copying,
 }
 
 impl Table {
@@ -99,6 +110,7 @@ impl Table {
         Ok(Table {
             map: Map::new(count as usize * BUCKET, bytes >= 16 << 20)?,
             count,
+            copying: Copying::default(),
         })
     }
 
@@ -126,7 +138,7 @@ impl Table {
         let a = fold(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
         let b = fold(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
         let tag = if a & TAG == 0 { 1 << 18 } else { a & TAG };
-        (tag, self.scale(b), a ^ b.rotate_left(17))
+        (tag, scale(b, self.count), hashed(tag))
     }
 
     /// The part of [`Table::spot`] that needs no second bucket.
@@ -145,16 +157,20 @@ impl Table {
         self.map.prefetch(self.place(seed, key).1 as usize);
     }
 
-    fn scale(&self, hash: u64) -> u32 {
-        ((u128::from(hash) * u128::from(self.count)) >> 64) as u32
+    /// See [`partner`].
+    fn partner(&self, tag: u64, bucket: u32) -> u32 {
+        partner(tag, bucket, self.count)
     }
 
-    /// The other bucket of a tag: an involution, so that an entry knows where it came from.
-    fn partner(&self, tag: u64, bucket: u32) -> u32 {
-        let sum = u64::from(self.scale(fold(tag, 0xa076_1d64_78bd_642f)));
-        let other = sum + u64::from(self.count) - u64::from(bucket);
-        // Less than twice the count: no division.
-        (other.checked_sub(u64::from(self.count)).unwrap_or(other)) as u32
+    /// Where the entry of `mark` belongs that prefers the bucket `first`.
+    pub(super) fn spot_of(&self, mark: Mark, first: u32) -> Spot {
+        let tag = mark.0 & TAG;
+        Spot {
+            first,
+            second: self.partner(tag, first),
+            mark: mark.0 & (TAG | NETWORK),
+            hash: hashed(tag),
+        }
     }
 
     #[inline]
@@ -414,6 +430,7 @@ impl Held<'_> {
             if mark & AWAY != 0 {
                 self.table.words(bucket)[1].fetch_add(1, Ordering::Relaxed);
             }
+            self.table.copying.moved(bucket, other);
             Some(from)
         })
     }

@@ -1,0 +1,173 @@
+//! The folder of snapshots: two files that are written in turn, so that at any moment one is whole and the
+//! one before it is there too; a lock, for one process only may write; and damaged files, a few of them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufReader, ErrorKind, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::blocks::Damage;
+use super::records::Reading;
+use super::{Found, look};
+
+const NAMES: [&str; 2] = ["counts.a", "counts.b"];
+/// What is being written.
+const UNFINISHED: &str = "counts.new";
+const LOCK: &str = "lock";
+/// Most damaged files that are kept; of more the last takes the place of the one before.
+const KEPT: usize = 4;
+/// What may wait to be written to the disk, so that nobody's writing waits long for ours.
+const UNWRITTEN: usize = 4 << 20;
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("`{path}` cannot be used for snapshots: {cause}; it must be a folder that this user may write to, or choose another with `snapshots`", path = path.display())]
+pub struct Unusable {
+    path: PathBuf,
+    cause: io::Error,
+}
+
+impl Unusable {
+    pub(super) fn new(path: &Path, cause: io::Error) -> Unusable {
+        let path = path.to_owned();
+        Unusable { path, cause }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// Has a folder that can be written to, for its owner only.
+    pub(super) fn new(path: &Path) -> Result<Folder, Unusable> {
+        let folder = Folder(path.to_owned());
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(path);
+        made.and_then(|()| folder.lock_file())
+            .map_err(|cause| Unusable::new(path, cause))?;
+        Ok(folder)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The file that the one process locks which writes.
+    pub(super) fn lock_file(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        options.open(self.0.join(LOCK))
+    }
+
+    /// The newest whole snapshot.
+    pub(super) fn newest(&self) -> Result<Option<Found>, Unusable> {
+        let mut files = Vec::new();
+        for name in NAMES {
+            let path = self.0.join(name);
+            let file = match File::open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(cause) => return Err(Unusable::new(&path, cause)),
+            };
+            match Reading::new(BufReader::new(&file)) {
+                Ok(reading) => files.push((reading.head.number, path, file)),
+                Err(damage) => self.put_aside(&path, &damage),
+            }
+        }
+        files.sort_by_key(|(number, ..)| *number);
+        while let Some((_, path, mut file)) = files.pop() {
+            let rewound = file.rewind().map_err(|error| Damage::Read(0, error));
+            match rewound.and_then(|()| look(BufReader::new(&file))) {
+                Ok((head, end)) => {
+                    return Ok(Some(Found {
+                        path,
+                        file,
+                        secret: head.secret,
+                        end,
+                    }));
+                }
+                Err(damage) => self.put_aside(&path, &damage),
+            }
+        }
+        Ok(None)
+    }
+
+    fn put_aside(&self, path: &Path, damage: &Damage) {
+        let aside = |number| PathBuf::from(format!("{}.corrupt-{number}", path.display()));
+        let free = (1..KEPT).find(|number| !aside(*number).exists());
+        let to = aside(free.unwrap_or(KEPT));
+        let (path, aside) = (path.display(), to.display());
+        match fs::rename(path.to_string(), &to) {
+            Ok(()) => tracing::error!(
+                %path, %damage, %aside,
+                "a snapshot of counts cannot be used and is put aside; what it alone knew is forgotten. \
+                 Check the disk, then delete it"
+            ),
+            Err(error) => tracing::error!(
+                %path, %damage, %error,
+                "a snapshot of counts cannot be used, nor put aside; it will be overwritten"
+            ),
+        }
+    }
+
+    /// The number that the next snapshot gets, and the file that it replaces: one that is not there, or
+    /// cannot be read, or the older one.
+    fn next(&self) -> (u64, PathBuf) {
+        let number = |name: &&str| {
+            let file = File::open(self.0.join(name)).ok()?;
+            let reading = Reading::new(BufReader::new(file)).ok()?;
+            Some(reading.head.number)
+        };
+        let numbers = NAMES.each_ref().map(number);
+        let [a, b] = numbers;
+        let older = NAMES[usize::from(b < a)];
+        let newest = a.max(b).unwrap_or(0);
+        (newest.saturating_add(1), self.0.join(older))
+    }
+
+    /// Writes a snapshot by `write`, which gets its number and the file, and puts it in the place of the
+    /// older one once it is on the disk.
+    pub(super) fn write<E: From<io::Error>>(
+        &self,
+        write: impl FnOnce(u64, Spread) -> Result<Spread, E>,
+    ) -> Result<(), E> {
+        let (number, to) = self.next();
+        let unfinished = self.0.join(UNFINISHED);
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        let file = file.open(&unfinished)?;
+        let written = write(number, Spread { file, unwritten: 0 })?;
+        written.file.sync_all()?;
+        fs::rename(&unfinished, to)?;
+        File::open(&self.0)?.sync_all()?;
+        Ok(())
+    }
+}
+
+/// A file that goes to the disk little by little.
+#[derive(Debug)]
+pub(super) struct Spread {
+    file: File,
+    unwritten: usize,
+}
+
+impl Write for Spread {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unwritten += written;
+        if self.unwritten >= UNWRITTEN {
+            self.flush()?;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.unwritten = 0;
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,99 @@
+//! Limits as a snapshot has them: all that tells how their states are to be read.
+
+use std::io::Read;
+
+use super::blocks::{Damage, Opening};
+use crate::clock::Nanos;
+use crate::limit::{Algorithm, Limit, MAX_WINDOWS, Rate, Throttle};
+
+/// Appends a limit.
+pub(super) fn write(limit: &Limit, to: &mut Vec<u8>) {
+    to.push(limit.windows.len() as u8);
+    for rate in &limit.windows {
+        to.extend(rate.quota().to_le_bytes());
+        to.extend(rate.window().0.to_le_bytes());
+    }
+    match limit.algorithm {
+        Algorithm::SlidingLog => to.push(0),
+        Algorithm::SlidingWindow => to.push(1),
+        Algorithm::MultiLevel => to.push(2),
+        Algorithm::FixedWindow => to.push(3),
+        Algorithm::Gcra { burst: None } => to.push(4),
+        Algorithm::Gcra { burst: Some(burst) } => {
+            to.push(5);
+            to.extend(burst.to_le_bytes());
+        }
+        Algorithm::LeakyBucket { max_delay } => {
+            to.push(6);
+            to.extend(max_delay.0.to_le_bytes());
+        }
+    }
+    match limit.throttle {
+        Throttle::Hard => to.push(0),
+        Throttle::Soft { percent } => {
+            to.push(1);
+            to.extend(percent.to_le_bytes());
+        }
+        Throttle::Elastic { most, of } => {
+            to.push(2);
+            to.extend(most.to_le_bytes());
+            to.extend(of.to_le_bytes());
+        }
+    }
+    to.push(u8::from(limit.reserves));
+    to.extend(limit.max_multiply.to_le_bytes());
+}
+
+/// Reads a limit.
+pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, Damage> {
+    let count = usize::from(from.u8()?);
+    if !(1..=MAX_WINDOWS).contains(&count) {
+        return Err(from.nonsense("a limit's windows"));
+    }
+    let mut windows: Vec<Rate> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (quota, window) = (from.u32()?, Nanos(from.u64()?));
+        let rate = Rate::new(quota, window).map_err(|_| from.nonsense("a rate"))?;
+        if windows.last().is_some_and(|last| last.window() >= window) {
+            return Err(from.nonsense("the order of windows"));
+        }
+        windows.push(rate);
+    }
+    let algorithm = match from.u8()? {
+        0 => Algorithm::SlidingLog,
+        1 => Algorithm::SlidingWindow,
+        2 => Algorithm::MultiLevel,
+        3 => Algorithm::FixedWindow,
+        4 => Algorithm::Gcra { burst: None },
+        5 => Algorithm::Gcra {
+            burst: Some(from.u32()?),
+        },
+        6 => Algorithm::LeakyBucket {
+            max_delay: Nanos(from.u64()?),
+        },
+        _ => return Err(from.nonsense("an algorithm")),
+    };
+    let throttle = match from.u8()? {
+        0 => Throttle::Hard,
+        1 => Throttle::Soft {
+            percent: from.u16()?,
+        },
+        2 => Throttle::Elastic {
+            most: from.u32()?,
+            of: from.u32()?,
+        },
+        _ => return Err(from.nonsense("a throttle")),
+    };
+    let reserves = match from.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(from.nonsense("a flag")),
+    };
+    Ok(Limit {
+        windows,
+        algorithm,
+        throttle,
+        reserves,
+        max_multiply: from.u32()?,
+    })
+}

@@ -1,0 +1,262 @@
+//! The inner form of a snapshot: a head, records, and an end without which it is none. Records stand in the
+//! order in which they were made: of two for the same entry the later one holds, and a limit is
+//! there before the first entry that it explains.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+
+use super::super::sketch::Sketch;
+use super::super::table::Mark;
+use super::blocks::{Damage, Opening, Sealing};
+use super::limits;
+use crate::clock::Nanos;
+use crate::limit::{Cell, Limit};
+
+const LIMIT: u8 = 1;
+const ENTRY: u8 = 2;
+const WORDS: u8 = 3;
+const ROW: u8 = 4;
+const END: u8 = 5;
+
+/// Later than any time that a process gets to: what its clock says at the end of a snapshot.
+const LATEST: u64 = 1 << 62;
+
+/// What a snapshot begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The newer of two has the higher number.
+    pub(super) number: u64,
+    /// Under which keys are hashed.
+    pub(super) secret: [u8; 16],
+    /// Buckets of the table.
+    pub(super) buckets: u32,
+}
+
+/// What it ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// What the clock said when all was copied, and what the wall clock did.
+    pub(super) now: Nanos,
+    pub(super) wall: Nanos,
+}
+
+/// Where an entry was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) bucket: u32,
+    pub(super) mark: Mark,
+}
+
+/// Writes records.
+pub(super) struct Recorder<W> {
+    blocks: Sealing<W>,
+    bytes: Vec<u8>,
+}
+
+impl<W: Write> Recorder<W> {
+    pub(super) fn new(out: W, head: Head) -> io::Result<Recorder<W>> {
+        let mut blocks = Sealing::new(out)?;
+        blocks.put(&head.number.to_le_bytes())?;
+        blocks.put(&head.secret)?;
+        blocks.put(&head.buckets.to_le_bytes())?;
+        let bytes = Vec::new();
+        Ok(Recorder { blocks, bytes })
+    }
+
+    pub(super) fn limit(&mut self, slot: u16, scope: &str, limit: &Limit) -> io::Result<()> {
+        let length = u32::try_from(scope.len()).map_err(io::Error::other)?;
+        self.bytes.clear();
+        self.bytes.push(LIMIT);
+        self.bytes.extend(slot.to_le_bytes());
+        self.bytes.extend(length.to_le_bytes());
+        self.bytes.extend(scope.as_bytes());
+        limits::write(limit, &mut self.bytes);
+        self.blocks.put(&self.bytes)
+    }
+
+    pub(super) fn entry(&mut self, place: Place, state: u64) -> io::Result<()> {
+        self.begin(ENTRY, place);
+        self.bytes.extend(state.to_le_bytes());
+        self.blocks.put(&self.bytes)
+    }
+
+    pub(super) fn words(&mut self, place: Place, words: &[u32]) -> io::Result<()> {
+        self.begin(WORDS, place);
+        self.bytes.extend((words.len() as u32).to_le_bytes());
+        let words = words.iter().flat_map(|word| word.to_le_bytes());
+        self.bytes.extend(words);
+        self.blocks.put(&self.bytes)
+    }
+
+    fn begin(&mut self, kind: u8, place: Place) {
+        self.bytes.clear();
+        self.bytes.push(kind);
+        self.bytes.extend(place.bucket.to_le_bytes());
+        self.bytes.extend(place.mark.0.to_le_bytes());
+    }
+
+    pub(super) fn row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]) -> io::Result<()> {
+        self.bytes.clear();
+        self.bytes.extend([ROW, rung, row]);
+        self.bytes.extend(epoch.to_le_bytes());
+        self.bytes.extend((counts.len() as u32).to_le_bytes());
+        let counts = counts.iter().flat_map(|count| count.to_le_bytes());
+        self.bytes.extend(counts);
+        self.blocks.put(&self.bytes)
+    }
+
+    pub(super) fn end(mut self, end: End) -> io::Result<W> {
+        self.blocks.put(&[END])?;
+        self.blocks.put(&end.now.0.to_le_bytes())?;
+        self.blocks.put(&end.wall.0.to_le_bytes())?;
+        self.blocks.finish()
+    }
+}
+
+/// What is done with the records of a snapshot.
+pub(super) trait Visitor {
+    fn limit(&mut self, slot: u16, scope: &str, limit: &Limit);
+    fn entry(&mut self, place: Place, state: u64);
+    /// The state of a limit that outgrows an entry.
+    fn words(&mut self, place: Place, words: &mut Vec<u32>);
+    fn row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]);
+}
+
+/// Looks only.
+pub(super) struct Nobody;
+
+impl Visitor for Nobody {
+    fn limit(&mut self, _: u16, _: &str, _: &Limit) {}
+    fn entry(&mut self, _: Place, _: u64) {}
+    fn words(&mut self, _: Place, _: &mut Vec<u32>) {}
+    fn row(&mut self, _: u8, _: u64, _: u8, _: &[u16]) {}
+}
+
+/// A snapshot of which the head is read.
+pub(super) struct Reading<R> {
+    pub(super) head: Head,
+    from: Opening<R>,
+    limits: HashMap<u16, Limit>,
+    bytes: Vec<u8>,
+    words: Vec<u32>,
+    counts: Vec<u16>,
+}
+
+impl<R: Read> Reading<R> {
+    pub(super) fn new(from: R) -> Result<Reading<R>, Damage> {
+        let mut from = Opening::new(from)?;
+        let head = Head {
+            number: from.u64()?,
+            secret: from.array()?,
+            buckets: from.u32()?,
+        };
+        if head.buckets < 2 {
+            return Err(from.nonsense("the size of the table"));
+        }
+        Ok(Reading {
+            head,
+            from,
+            limits: HashMap::new(),
+            bytes: Vec::new(),
+            words: Vec::new(),
+            counts: Vec::new(),
+        })
+    }
+
+    /// Reads everything else.
+    pub(super) fn all(mut self, visitor: &mut impl Visitor) -> Result<End, Damage> {
+        loop {
+            match self.from.u8()? {
+                LIMIT => self.limit(visitor)?,
+                ENTRY => {
+                    let (place, limit) = self.place()?;
+                    if !place.mark.network() && !limit.inline() {
+                        return Err(self.from.nonsense("the kind of an entry"));
+                    }
+                    let state = self.from.u64()?;
+                    visitor.entry(place, state);
+                }
+                WORDS => self.words(visitor)?,
+                ROW => self.row(visitor)?,
+                END => return self.end(),
+                _ => return Err(self.from.nonsense("the kind of a record")),
+            }
+        }
+    }
+
+    fn limit(&mut self, visitor: &mut impl Visitor) -> Result<(), Damage> {
+        let (slot, length) = (self.from.u16()?, self.from.u32()? as usize);
+        if length > 1 << 20 {
+            return Err(self.from.nonsense("the length of a name"));
+        }
+        self.bytes.resize(length, 0);
+        self.from.take(&mut self.bytes)?;
+        let limit = limits::read(&mut self.from)?;
+        let Ok(scope) = std::str::from_utf8(&self.bytes) else {
+            return Err(self.from.nonsense("a name"));
+        };
+        visitor.limit(slot, scope, &limit);
+        self.limits.insert(slot, limit);
+        Ok(())
+    }
+
+    fn place(&mut self) -> Result<(Place, &Limit), Damage> {
+        let bucket = self.from.u32()?;
+        let mark = Mark(self.from.u64()?);
+        let known = self.limits.get(&mark.slot());
+        let limit = known.filter(|_| bucket < self.head.buckets && mark.named());
+        let limit = limit.ok_or_else(|| self.from.nonsense("the place of an entry"))?;
+        Ok((Place { bucket, mark }, limit))
+    }
+
+    fn words(&mut self, visitor: &mut impl Visitor) -> Result<(), Damage> {
+        let (place, limit) = self.place()?;
+        let limit = limit.clone();
+        let count = self.from.u32()? as usize;
+        // The longest log, with what stands before its stamps.
+        if place.mark.network() || limit.inline() || count > 65_535 + 16 {
+            return Err(self.from.nonsense("the kind of an entry"));
+        }
+        self.words.clear();
+        for _ in 0..count {
+            let word = self.from.u32()?;
+            self.words.push(word);
+        }
+        let cell = Cell {
+            limit: &limit,
+            key: place.mark.key(),
+            words: &mut self.words,
+        };
+        if !cell.sound() {
+            return Err(self.from.nonsense("a state"));
+        }
+        visitor.words(place, &mut self.words);
+        Ok(())
+    }
+
+    fn row(&mut self, visitor: &mut impl Visitor) -> Result<(), Damage> {
+        let (rung, row) = (self.from.u8()?, self.from.u8()?);
+        let (epoch, width) = (self.from.u64()?, self.from.u32()? as usize);
+        if !Sketch::has(rung, row, width) || epoch > LATEST {
+            return Err(self.from.nonsense("the place of a row"));
+        }
+        self.counts.clear();
+        for _ in 0..width {
+            let count = self.from.u16()?;
+            self.counts.push(count);
+        }
+        visitor.row(rung, epoch, row, &self.counts);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<End, Damage> {
+        let (now, wall) = (Nanos(self.from.u64()?), Nanos(self.from.u64()?));
+        if now.0 > LATEST {
+            return Err(self.from.nonsense("the time"));
+        }
+        if !self.from.ended()? {
+            return Err(self.from.nonsense("more after the end"));
+        }
+        Ok(End { now, wall })
+    }
+}

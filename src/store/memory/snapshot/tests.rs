@@ -1,0 +1,479 @@
+//! A snapshot at a random moment, taken into another store: it reads as the one that went on.
+
+use proptest::prelude::*;
+use smallvec::SmallVec;
+
+use super::*;
+use crate::limit::{Algorithm, Fingerprint, Limit, Reading as Said, Scale, Throttle};
+use crate::store::{self, Item, Parent, Slot};
+
+const START: Nanos = Nanos::from_secs(100_000);
+const KEYS: u64 = 40;
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        let Dice(state) = self;
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % most
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize].clone()
+    }
+
+    fn limit(&mut self) -> Limit {
+        let rates = self.one(&["5/m", "3/s", "900/h", "4/s,30/m", "5/m,20/h,100/d", "70/w"]);
+        let algorithm = self.one(&[
+            Algorithm::SlidingLog,
+            Algorithm::SlidingWindow,
+            Algorithm::MultiLevel,
+            Algorithm::FixedWindow,
+            Algorithm::Gcra { burst: None },
+            Algorithm::Gcra { burst: Some(9) },
+            Algorithm::LeakyBucket {
+                max_delay: Nanos::from_secs(20),
+            },
+        ]);
+        Limit {
+            windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
+            algorithm,
+            throttle: self.one(&[
+                Throttle::Hard,
+                Throttle::Soft { percent: 50 },
+                Throttle::Elastic { most: 3, of: 1 },
+            ]),
+            reserves: self.below(4) == 0,
+            max_multiply: 4,
+        }
+    }
+}
+
+fn key(number: u64) -> Fingerprint {
+    let spread = u128::from(number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    Fingerprint(spread)
+}
+
+fn parents(number: u64) -> [Parent; 2] {
+    [(1_000 + number / 4, 4), (2_000 + number / 16, 16)].map(|(key, factor)| Parent {
+        key: self::key(key),
+        factor,
+    })
+}
+
+/// A store and the limits that it knows.
+struct Subject {
+    memory: Memory,
+    limits: Vec<(Limit, Slot)>,
+}
+
+impl Subject {
+    fn new(budget: usize, limits: &[Limit]) -> Subject {
+        let memory = Memory::new(store::Settings { budget }).unwrap();
+        let register = |(number, limit): (usize, &Limit)| {
+            let registered = memory.register(&format!("scope{number}"), limit).unwrap();
+            (limit.clone(), registered.slot())
+        };
+        let limits = limits.iter().enumerate().map(register).collect();
+        Subject { memory, limits }
+    }
+
+    fn peek(&self, which: usize, number: u64, scale: Scale, now: Nanos) -> (bool, Said) {
+        let (limit, slot) = &self.limits[which];
+        let mut readings = SmallVec::new();
+        let item = Item {
+            limit,
+            slot: *slot,
+            key: key(number),
+            cost: 1,
+            scale,
+            shadow: false,
+            parents: &parents(number),
+        };
+        let admits = self.memory.peek(&[item], now, &mut readings);
+        (admits, readings[0])
+    }
+
+    /// One request of a random key, with one limit or two.
+    fn request(&self, dice: &mut Dice, now: Nanos) {
+        let number = dice.below(KEYS);
+        let parents = parents(number);
+        let mut items: SmallVec<[Item<'_>; 2]> = SmallVec::new();
+        for _ in 0..=dice.below(2) {
+            let (limit, slot) = &self.limits[dice.below(self.limits.len() as u64) as usize];
+            items.push(Item {
+                limit,
+                slot: *slot,
+                key: key(number),
+                cost: 1 + dice.below(3) as u32,
+                scale: Scale {
+                    multiply: 1 + dice.below(4) as u32,
+                    lent: dice.below(3) as u32 * 500,
+                },
+                shadow: dice.below(8) == 0,
+                parents: if dice.below(3) == 0 { &parents } else { &[] },
+            });
+        }
+        let mut readings: SmallVec<[Said; 4]> = SmallVec::new();
+        let admitted = self.memory.take(&items, now, &mut readings);
+        for (item, reading) in items.iter().zip(&readings) {
+            let taken = reading.standing.admits() && (admitted || item.shadow);
+            if taken && item.limit.reserves && !item.limit.lent(reading) {
+                let used = dice.below(u64::from(item.cost) + 2) as u32;
+                self.memory.settle(item, reading.sketched, used, now);
+            }
+        }
+    }
+
+    fn saved(&self, clock: &Clock) -> Vec<u8> {
+        let all = |_, _| true;
+        copy::copy(&self.memory, Vec::new(), (7, [9; 16]), clock, all).unwrap()
+    }
+}
+
+/// Some limits, and a store in which they have counted for a while.
+fn used(dice: &mut Dice, budget: usize, clock: &Clock) -> (Vec<Limit>, Subject) {
+    let limits: Vec<Limit> = (0..=dice.below(4)).map(|_| dice.limit()).collect();
+    let subject = Subject::new(budget, &limits);
+    for _ in 0..dice.below(600) {
+        let span = dice.one(&[0, 1_000, 70_000_000, 3_000_000_000, 400_000_000_000]);
+        clock.advance(Nanos(dice.below(span + 1)));
+        subject.request(dice, clock.now());
+    }
+    (limits, subject)
+}
+
+/// Fills the table of a small store with keys that stay.
+fn fill(subject: &Subject, now: Nanos) -> u64 {
+    let stay = Limit {
+        algorithm: Algorithm::FixedWindow,
+        ..Limit::hard("5/w".parse().unwrap())
+    };
+    let slot = subject.memory.register("fill", &stay).unwrap().slot();
+    let many = u64::from(subject.memory.cells.table.count()) * 9;
+    for number in 0..many {
+        let item = Item {
+            limit: &stay,
+            slot,
+            key: key(number),
+            cost: 1,
+            scale: Scale::plan(1),
+            shadow: false,
+            parents: &[],
+        };
+        subject.memory.take(&[item], now, &mut SmallVec::new());
+    }
+    many
+}
+
+fn compare(
+    dice: &mut Dice,
+    now: Nanos,
+    mut check: impl FnMut(usize, u64, Scale, Nanos),
+    limits: usize,
+) {
+    for _ in 0..3 {
+        let later = now.after(Nanos(dice.below(90_000_000_000)));
+        for which in 0..limits {
+            for number in 0..KEYS {
+                let scale = Scale {
+                    multiply: 1 + dice.below(4) as u32,
+                    lent: dice.below(3) as u32 * 500,
+                };
+                check(which, number, scale, later);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_restored_reads_as_what_went_on(seed: u64, full: bool) {
+        let mut dice = Dice(seed);
+        let clock = Clock::manual(START);
+        let (limits, before) = used(&mut dice, 1 << 20, &clock);
+        if full && seed.is_multiple_of(4) {
+            fill(&before, clock.now());
+            for _ in 0..200 {
+                before.request(&mut dice, clock.now());
+            }
+        }
+        let file = before.saved(&clock);
+        let after = Subject::new(1 << 20, &limits);
+        let stay = Limit {
+            algorithm: Algorithm::FixedWindow,
+            ..Limit::hard("5/w".parse().unwrap())
+        };
+        let _fill = after.memory.register("fill", &stay).unwrap();
+        let loaded = load(&file[..], &after.memory, clock.now()).unwrap();
+        prop_assert_eq!((loaded.sketched, loaded.dropped), (0, 0));
+        compare(&mut dice, clock.now(), |which, number, scale, later| {
+            let [one, other] = [&before, &after].map(|s| s.peek(which, number, scale, later));
+            assert_eq!(one, other, "{:?} of {number} at {later:?}", limits[which]);
+        }, limits.len());
+    }
+
+    #[test]
+    fn another_budget_forgives_nothing(seed: u64, budget in 20u32..23, other in 20u32..23, third: bool) {
+        let mut dice = Dice(seed);
+        let clock = Clock::manual(START);
+        let (limits, before) = used(&mut dice, 1 << budget, &clock);
+        let other = (1 << other) + if third { 333_333 } else { 0 };
+        let after = Subject::new(other, &limits);
+        load(&before.saved(&clock)[..], &after.memory, clock.now()).unwrap();
+        compare(&mut dice, clock.now(), |which, number, scale, later| {
+            let [one, other] = [&before, &after].map(|s| s.peek(which, number, scale, later));
+            assert_eq!(one, other, "{:?} of {number} at {later:?}", limits[which]);
+        }, limits.len());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_no_panic(seed: u64) {
+        let mut dice = Dice(seed);
+        let clock = Clock::manual(START);
+        let (limits, before) = used(&mut dice, 1 << 20, &clock);
+        let mut content = content(&before.saved(&clock));
+        for _ in 0..=dice.below(3) {
+            let at = dice.below(content.len() as u64) as usize;
+            content[at] = dice.below(256) as u8;
+        }
+        let after = Subject::new(1 << 20, &limits);
+        let _ = load(&sealed(&content)[..], &after.memory, clock.now());
+        for _ in 0..50 {
+            after.request(&mut dice, clock.now());
+        }
+        compare(&mut dice, clock.now(), |which, number, scale, later| {
+            after.peek(which, number, scale, later);
+        }, limits.len());
+    }
+}
+
+/// What is inside the blocks of a snapshot.
+fn content(file: &[u8]) -> Vec<u8> {
+    let mut opening = blocks::Opening::new(file).unwrap();
+    let mut content = Vec::new();
+    while !opening.ended().unwrap() {
+        content.push(opening.u8().unwrap());
+    }
+    content
+}
+
+#[test]
+fn whatever_is_damaged_is_seen() {
+    let clock = Clock::manual(START);
+    let limits = [Limit::hard("900/h".parse().unwrap())];
+    let subject = Subject::new(1 << 20, &limits);
+    let mut dice = Dice(1);
+    fill(&subject, START);
+    for _ in 0..400 {
+        subject.request(&mut dice, START);
+    }
+    let good = subject.saved(&clock);
+    assert!(good.len() > 3 * 65_536, "{}", good.len());
+    assert!(look(&good[..]).is_ok());
+    let mut bad = good.clone();
+    let near = (0..200)
+        .chain(65_500..65_620)
+        .chain(good.len() - 200..good.len());
+    let places: Vec<usize> = near
+        .chain((0..600).map(|_| dice.below(good.len() as u64) as usize))
+        .collect();
+    for at in places {
+        bad[at] ^= 1 << dice.below(8);
+        assert!(look(&bad[..]).is_err(), "byte {at}");
+        bad[at] = good[at];
+        assert!(look(&good[..at]).is_err(), "cut at {at}");
+    }
+    assert!(look(&[&good[..], b"x"].concat()[..]).is_err());
+    // A block in the place of another.
+    let block = 65_536;
+    bad.copy_within(20 + block..20 + 2 * block, 20);
+    assert!(look(&bad[..]).is_err());
+}
+
+#[test]
+fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
+    let clock = Clock::manual(START);
+    let limits = [Limit {
+        algorithm: Algorithm::SlidingLog,
+        ..Limit::hard("5/h".parse().unwrap())
+    }];
+    let before = Subject::new(4 << 20, &limits);
+    let many = 20_000;
+    let request = |subject: &Subject, number| {
+        let (limit, slot) = &subject.limits[0];
+        let item = Item {
+            limit,
+            slot: *slot,
+            key: key(number),
+            cost: 5,
+            scale: Scale::plan(1),
+            shadow: false,
+            parents: &[],
+        };
+        let admitted = subject.memory.take(&[item], START, &mut SmallVec::new());
+        u64::from(admitted)
+    };
+    let admitted: u64 = (0..many).map(|number| request(&before, number)).sum();
+    assert_eq!(admitted, many);
+    let after = Subject::new(1 << 20, &limits);
+    let loaded = load(&before.saved(&clock)[..], &after.memory, START).unwrap();
+    assert_eq!(loaded.keys as u64, many);
+    assert!(loaded.sketched > 1_000, "{loaded:?}");
+    let again: u64 = (0..many).map(|number| request(&after, number)).sum();
+    assert_eq!(again, 0);
+    let usage = after.memory.usage();
+    assert!(usage.bytes <= usage.budget, "{usage:?}");
+}
+
+#[test]
+fn another_shape_is_converted_and_what_nobody_has_is_dropped() {
+    let clock = Clock::manual(START);
+    let log = Limit::hard("100/h".parse().unwrap());
+    let before = Subject::new(1 << 20, &[log.clone(), log.clone()]);
+    let mut dice = Dice(3);
+    for _ in 0..2_000 {
+        before.request(&mut dice, START);
+    }
+    let gcra = Limit {
+        algorithm: Algorithm::Gcra { burst: None },
+        ..log.clone()
+    };
+    let after = Subject::new(1 << 20, &[gcra]);
+    let loaded = load(&before.saved(&clock)[..], &after.memory, START).unwrap();
+    assert!(loaded.dropped > 0, "{loaded:?}");
+    for number in 0..KEYS {
+        let scale = Scale::plan(1);
+        let [one, other] = [&before, &after].map(|s| s.peek(0, number, scale, START));
+        assert_eq!(one.1.remaining, other.1.remaining, "{number}");
+    }
+}
+
+#[test]
+fn reservations_of_a_process_that_is_gone_are_used() {
+    let clock = Clock::manual(START);
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWindow,
+        Algorithm::FixedWindow,
+    ] {
+        let limits = [Limit {
+            algorithm,
+            reserves: true,
+            ..Limit::hard("5/m".parse().unwrap())
+        }];
+        let before = Subject::new(1 << 20, &limits);
+        let item = Item {
+            limit: &limits[0],
+            slot: before.limits[0].1,
+            key: key(1),
+            cost: 3,
+            scale: Scale::plan(1),
+            shadow: false,
+            parents: &[],
+        };
+        assert!(before.memory.take(&[item], START, &mut SmallVec::new()));
+        let after = Subject::new(1 << 20, &limits);
+        load(&before.saved(&clock)[..], &after.memory, START).unwrap();
+        let peek =
+            |seconds| after.peek(0, 1, Scale::plan(1), START.after(Nanos::from_secs(seconds)));
+        assert_eq!(peek(0).1.remaining, 2, "{algorithm:?}");
+        assert_eq!(peek(121).1.remaining, 5, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn entries_that_move_while_they_are_copied_are_not_lost() {
+    let clock = Clock::manual(START);
+    let limits = [Limit {
+        algorithm: Algorithm::FixedWindow,
+        ..Limit::hard("1/w".parse().unwrap())
+    }];
+    let before = Subject::new(1 << 20, &limits);
+    let (limit, slot) = &before.limits[0];
+    let take = |subject: &Subject, numbers: std::ops::Range<u64>| {
+        let mut admitted = 0;
+        for number in numbers {
+            let item = Item {
+                limit,
+                slot: *slot,
+                key: key(number),
+                cost: 1,
+                scale: Scale::plan(1),
+                shadow: false,
+                parents: &[],
+            };
+            admitted += u64::from(subject.memory.take(&[item], START, &mut SmallVec::new()));
+        }
+        admitted
+    };
+    // So many that keys which come while the table is copied make others move.
+    assert_eq!(take(&before, 0..9_000), 9_000);
+    let more = |done: u32, of: u32| {
+        take(&before, if done < of { 9_000..12_000 } else { 0..0 });
+        true
+    };
+    let file = copy::copy(&before.memory, Vec::new(), (1, [0; 16]), &clock, more).unwrap();
+    let after = Subject::new(1 << 20, &limits);
+    load(&file[..], &after.memory, START).unwrap();
+    assert_eq!(take(&after, 0..9_000), 0);
+}
+
+#[test]
+fn clocks_go_on() {
+    let settings = |folder: &std::path::Path| Settings {
+        folder: folder.join("counts"),
+        every: Settings::USUAL,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path());
+    let found = || Found::newest(&settings).unwrap();
+    assert!(found().is_none());
+    let write = |wall| {
+        let memory = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
+        let kept = folder::Folder::new(&settings.folder).unwrap();
+        let copy = |number, out| {
+            copy::copy(
+                &memory,
+                out,
+                (number, [3; 16]),
+                &Clock::manual(wall),
+                |_, _| true,
+            )
+        };
+        kept.write(copy).unwrap();
+    };
+    // A manual clock is its own wall clock.
+    write(START);
+    let hour = Nanos::from_secs(3_600);
+    let clock = found().unwrap().clock(Clock::manual(START.after(hour)));
+    assert_eq!(clock.now(), START.after(hour), "an hour later");
+    let clock = found().unwrap().clock(Clock::manual(Nanos::from_secs(5)));
+    assert_eq!(clock.now(), START, "the wall clock was set back");
+    let later = found().unwrap().clock(Clock::manual(Nanos(u64::MAX)));
+    assert_eq!(later.now(), Nanos(u64::MAX), "a manual clock only moves on");
+    // The newer one counts, and the older one when that is damaged.
+    write(START.after(hour));
+    assert_eq!(found().unwrap().end.now, START.after(hour));
+    let path = found().unwrap().path;
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(found().unwrap().end.now, START);
+    assert!(!path.exists());
+    let aside = format!("{}.corrupt-1", path.display());
+    assert!(std::path::Path::new(&aside).exists());
+    for _ in 0..9 {
+        std::fs::write(&path, b"nothing of ours").unwrap();
+        assert_eq!(found().unwrap().end.now, START);
+    }
+    let files = std::fs::read_dir(&settings.folder).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.contains("corrupt")).count(), 4);
+}

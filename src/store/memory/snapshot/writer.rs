@@ -1,0 +1,228 @@
+//! The thread that writes snapshots. One takes at most half of the time in which counts may get lost, and
+//! is followed by the next: what the last whole one lacks was counted since it began.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::copy::{Stopped, copy};
+use super::folder::Folder;
+use super::{Settings, folder};
+use crate::clock::{Clock, Nanos};
+use crate::store::Memory;
+
+enum Order {
+    /// Write at once, and say when it is done.
+    Now(Sender<()>),
+    /// Write a last time.
+    Last,
+    /// Write no more.
+    Leave,
+}
+
+/// The thread, as others see it.
+#[derive(Debug)]
+pub struct Writer {
+    orders: Sender<Order>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    /// Starts it. `secret` is under which keys are hashed.
+    pub fn start(
+        settings: &Settings,
+        memory: Arc<Memory>,
+        secret: [u8; 16],
+        clock: Clock,
+    ) -> Result<Writer, folder::Unusable> {
+        let folder = Folder::new(&settings.folder)?;
+        let (orders, received) = channel();
+        let mut keeping = Keeping {
+            every: settings.every.into(),
+            folder,
+            memory,
+            secret,
+            clock,
+            orders: received,
+            next: None,
+            lock: None,
+            state: State::Well,
+        };
+        let thread = thread::Builder::new().name("snapshots".into());
+        let thread = thread.spawn(move || keeping.run());
+        let thread = thread.map_err(|cause| folder::Unusable::new(&settings.folder, cause))?;
+        Ok(Writer { orders, thread })
+    }
+
+    /// Writes a snapshot of all that is counted by now, and waits until it is on the disk, or cannot be
+    /// written.
+    pub fn write(&self) {
+        let (done, wait) = channel();
+        if self.orders.send(Order::Now(done)).is_ok() {
+            // The thread ends only when it is told to.
+            let _ = wait.recv();
+        }
+    }
+
+    /// Writes the last snapshot, once nothing is counted any more.
+    pub fn finish(self) {
+        self.end(Order::Last);
+    }
+
+    /// Writes no more, so that another process may.
+    pub fn leave(self) {
+        self.end(Order::Leave);
+    }
+
+    fn end(self, order: Order) {
+        let told = self.orders.send(order).is_ok();
+        if self.thread.join().is_err() || !told {
+            tracing::error!("the thread that writes snapshots of counts panicked");
+        }
+    }
+}
+
+/// How it went the last time, so that only a change is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Well,
+    Slow,
+    Failing,
+    Locked,
+}
+
+struct Keeping {
+    every: Nanos,
+    folder: Folder,
+    memory: Arc<Memory>,
+    secret: [u8; 16],
+    clock: Clock,
+    orders: Receiver<Order>,
+    /// An order that has come while a snapshot was written.
+    next: Option<Order>,
+    lock: Option<File>,
+    state: State,
+}
+
+impl Keeping {
+    fn run(&mut self) {
+        // Of the half, something is left for what the disk does last.
+        let half = Nanos(self.every.0 / 2);
+        let pass = Nanos(half.0 / 5 * 4);
+        loop {
+            let began = self.clock.now();
+            self.write(Some((began, pass)));
+            let took = self.clock.now().since(began);
+            if self.state == State::Well && took > half {
+                let (took, every) = (Duration::from(took), Duration::from(self.every));
+                tracing::warn!(
+                    ?took,
+                    ?every,
+                    "a snapshot of counts took too long; a crash forgives more than is counted in `every`"
+                );
+                self.state = State::Slow;
+            }
+            if self.next.is_none() {
+                self.pause(half.since(took));
+            }
+            match self.next.take() {
+                None => {}
+                Some(Order::Now(done)) => {
+                    self.write(None);
+                    // Who asked may have gone.
+                    let _ = done.send(());
+                }
+                Some(Order::Last) => return self.write(None),
+                Some(Order::Leave) => return,
+            }
+        }
+    }
+
+    /// Waits for an order, but not for longer.
+    fn pause(&mut self, span: Nanos) {
+        self.next = match self.orders.recv_timeout(span.into()) {
+            Ok(order) => Some(order),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Order::Leave),
+        };
+    }
+
+    /// Writes a snapshot: at once, or spread over the time that there is from when it began.
+    fn write(&mut self, spread: Option<(Nanos, Nanos)>) {
+        let written = match self.locked() {
+            Ok(true) => self.copy(spread),
+            Ok(false) => {
+                if self.state != State::Locked {
+                    tracing::warn!(
+                        folder = %self.folder.path().display(),
+                        "another process keeps its counts here; this one keeps none before that one ends. \
+                         Two gateways need two folders"
+                    );
+                }
+                self.state = State::Locked;
+                return;
+            }
+            Err(error) => Err(Stopped::Failed(error)),
+        };
+        match written {
+            Ok(()) if matches!(self.state, State::Failing | State::Locked) => {
+                tracing::info!("snapshots of counts are written again");
+                self.state = State::Well;
+            }
+            Ok(()) | Err(Stopped::Told) => {}
+            Err(Stopped::Failed(error)) => {
+                if self.state != State::Failing {
+                    tracing::error!(
+                        folder = %self.folder.path().display(), %error,
+                        "a snapshot of counts cannot be written; a crash forgives what is counted from now on. \
+                         See that the disk has room and the folder can be written to"
+                    );
+                }
+                self.state = State::Failing;
+            }
+        }
+    }
+
+    /// Whether this process is the one that writes.
+    fn locked(&mut self) -> io::Result<bool> {
+        if self.lock.is_some() {
+            return Ok(true);
+        }
+        let file = self.folder.lock_file()?;
+        match file.try_lock() {
+            Ok(()) => self.lock = Some(file),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    fn copy(&mut self, spread: Option<(Nanos, Nanos)>) -> Result<(), Stopped> {
+        let Keeping {
+            folder,
+            memory,
+            secret,
+            clock,
+            orders,
+            next,
+            ..
+        } = self;
+        let breathe = |done: u32, of: u32| {
+            let Some((began, pass)) = spread else {
+                return true;
+            };
+            let due = began.after(Nanos(pass.0 / u64::from(of) * u64::from(done)));
+            let wait = due.since(clock.now()).min(pass);
+            *next = match orders.recv_timeout(wait.into()) {
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(Order::Leave),
+            };
+            next.is_none()
+        };
+        folder.write(|number, out| copy(memory, out, (number, *secret), clock, breathe))
+    }
+}

@@ -1,0 +1,66 @@
+//! Snapshots of counts. As a file: what is damaged anywhere is no snapshot. As what is inside sound blocks:
+//! whatever it says, reading it ends without a panic, and so does every decision after it; the
+//! store stays within its budget.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use smallvec::SmallVec;
+use tollgate::clock::Nanos;
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
+use tollgate::store::snapshot::{load, sealed};
+use tollgate::store::{Item, Memory, Settings};
+
+fn limits() -> [Limit; 4] {
+    let limit = |rates: &str, algorithm, throttle, reserves| Limit {
+        windows: rates.split(',').filter_map(|rate| rate.parse().ok()).collect(),
+        algorithm,
+        throttle,
+        reserves,
+        max_multiply: 2,
+    };
+    [
+        limit("5/m", Algorithm::SlidingLog, Throttle::Hard, true),
+        limit("5/s,9/h", Algorithm::MultiLevel, Throttle::Elastic { most: 3, of: 1 }, false),
+        limit("5/m", Algorithm::SlidingWindow, Throttle::Soft { percent: 9 }, false),
+        limit("5/m", Algorithm::Gcra { burst: None }, Throttle::Hard, false),
+    ]
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(memory) = Memory::new(Settings { budget: Settings::LEAST }) else {
+        return;
+    };
+    let now = Nanos::from_secs(100_000);
+    let limits = limits();
+    let known: Vec<_> = (limits.iter().zip('a'..))
+        .filter_map(|(limit, scope)| memory.register(&scope.to_string(), limit).ok())
+        .collect();
+    let file = sealed(data);
+    let _ = load(&file[..], &memory, now);
+    for (limit, registered) in limits.iter().zip(&known) {
+        for key in 0..4 {
+            let item = Item {
+                limit,
+                slot: registered.slot(),
+                key: Fingerprint(key << 64 | key),
+                cost: 1,
+                scale: Scale { multiply: 1, lent: 500 },
+                shadow: false,
+                parents: &[],
+            };
+            memory.take(&[item], now, &mut SmallVec::new());
+        }
+    }
+    memory.sweep(now, usize::MAX);
+    let usage = memory.usage();
+    assert!(usage.bytes <= usage.budget, "{usage:?}");
+    // The same bytes with one of them changed.
+    let Some((first, rest)) = data.split_first() else {
+        return;
+    };
+    let mut file = sealed(rest);
+    let at = usize::from(*first) * 7 % file.len();
+    file[at] ^= 1;
+    assert!(load(&file[..], &memory, now).is_err());
+});

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::settings::{Connections, Logged};
+use super::settings::{Connections, Logged, Store};
 use super::tree::Place;
 use crate::acme::Challenge;
 use crate::clock::Nanos;
@@ -16,7 +16,6 @@ use crate::limit::{Count, Disclose, Identity, Name, Rate};
 use crate::net::proxy::Version;
 use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
-use crate::store::snapshot;
 use crate::upstream::{Balance, Bounds};
 
 /// Something and where it is written.
@@ -67,15 +66,6 @@ pub struct Gateway {
     pub access_log: Option<AccessLog>,
     /// Which rate-limit headers answers carry.
     pub headers: Option<HeaderStyle>,
-}
-
-/// Where counts live.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store {
-    /// Most bytes of counts in memory.
-    pub memory: usize,
-    /// Where they are kept when the process ends, as it is written.
-    pub snapshots: Option<snapshot::Settings>,
 }
 
 /// Where clients connect.

@@ -79,6 +79,15 @@ impl Process {
     }
 }
 
+/// Where counts live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Most bytes of counts in memory.
+    pub memory: usize,
+    /// Where they are kept when the process ends, as it is written.
+    pub snapshots: Option<snapshot::Settings>,
+}
+
 /// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{AccessLog, At, Gateway, Store, Timeouts, Upstream};
-use super::super::settings::Logged;
+use super::super::model::{AccessLog, At, Gateway, Timeouts, Upstream};
+use super::super::settings::{Logged, Store};
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::identity::{IDENTITY, identity};

@@ -1,5 +1,7 @@
 //! A snapshot at a random moment, taken into another store: it reads as the one that went on.
 
+mod busy;
+
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
@@ -169,8 +171,8 @@ fn fill(subject: &Subject, now: Nanos) -> u64 {
     many
 }
 
-/// Peeks at everything in both stores, now and later. What is equal to fresh is swept first: one of
-/// them has forgotten it, and only where the sketch speaks a reading tells.
+/// Peeks at everything in both stores, now and later. What is equal to fresh is swept first, for one
+/// of them has forgotten it: where the sketch speaks that makes a difference for whether it says so.
 fn same(dice: &mut Dice, clock: &Clock, limits: &[Limit], both: [&Subject; 2]) {
     for _ in 0..3 {
         let now = clock.now();
@@ -183,7 +185,11 @@ fn same(dice: &mut Dice, clock: &Clock, limits: &[Limit], both: [&Subject; 2]) {
                     multiply: 1 + dice.below(4) as u32,
                     lent: dice.below(3) as u32 * 500,
                 };
-                let [one, other] = both.map(|subject| subject.peek(which, number, scale, now));
+                let [one, other] = both.map(|subject| {
+                    let (admits, said) = subject.peek(which, number, scale, now);
+                    let sketched = said.sketched && said.remaining < said.quota;
+                    (admits, Said { sketched, ..said })
+                });
                 assert_eq!(one, other, "{limit:?} of {number} at {now:?}");
             }
         }
@@ -192,7 +198,7 @@ fn same(dice: &mut Dice, clock: &Clock, limits: &[Limit], both: [&Subject; 2]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_restored_reads_as_what_went_on(seed: u64, full: bool) {
@@ -271,11 +277,11 @@ fn whatever_is_damaged_is_seen() {
     assert!(good.len() > 3 * 65_536, "{}", good.len());
     assert!(look(&good[..]).is_ok());
     let mut bad = good.clone();
-    let near = (0..200)
-        .chain(65_500..65_620)
-        .chain(good.len() - 200..good.len());
+    let near = (0..60)
+        .chain(65_530..65_580)
+        .chain(good.len() - 60..good.len());
     let places: Vec<usize> = near
-        .chain((0..600).map(|_| dice.below(good.len() as u64) as usize))
+        .chain((0..200).map(|_| dice.below(good.len() as u64) as usize))
         .collect();
     for at in places {
         bad[at] ^= 1 << dice.below(8);
@@ -379,43 +385,6 @@ fn reservations_of_a_process_that_is_gone_are_used() {
         assert_eq!(peek(0).1.remaining, 2, "{algorithm:?}");
         assert_eq!(peek(121).1.remaining, 5, "{algorithm:?}");
     }
-}
-
-#[test]
-fn entries_that_move_while_they_are_copied_are_not_lost() {
-    let clock = Clock::manual(START);
-    let limits = [Limit {
-        algorithm: Algorithm::FixedWindow,
-        ..Limit::hard("1/w".parse().unwrap())
-    }];
-    let before = Subject::new(1 << 20, &limits);
-    let (limit, slot) = &before.limits[0];
-    let take = |subject: &Subject, numbers: std::ops::Range<u64>| {
-        let mut admitted = 0;
-        for number in numbers {
-            let item = Item {
-                limit,
-                slot: *slot,
-                key: key(number),
-                cost: 1,
-                scale: Scale::plan(1),
-                shadow: false,
-                parents: &[],
-            };
-            admitted += u64::from(subject.memory.take(&[item], START, &mut SmallVec::new()));
-        }
-        admitted
-    };
-    // So many that keys which come while the table is copied make others move.
-    assert_eq!(take(&before, 0..9_000), 9_000);
-    let more = |done: u32, of: u32| {
-        take(&before, if done < of { 9_000..12_000 } else { 0..0 });
-        true
-    };
-    let file = copy::copy(&before.memory, Vec::new(), (1, [0; 16]), &clock, more).unwrap();
-    let after = Subject::new(1 << 20, &limits);
-    load(&file[..], &after.memory, START).unwrap();
-    assert_eq!(take(&after, 0..9_000), 0);
 }
 
 #[test]

@@ -13,7 +13,10 @@ use tollgate::store::{Item, Memory, Settings};
 
 fn limits() -> [Limit; 4] {
     let limit = |rates: &str, algorithm, throttle, reserves| Limit {
-        windows: rates.split(',').filter_map(|rate| rate.parse().ok()).collect(),
+        windows: rates
+            .split(',')
+            .filter_map(|rate| rate.parse().ok())
+            .collect(),
         algorithm,
         throttle,
         reserves,
@@ -21,14 +24,31 @@ fn limits() -> [Limit; 4] {
     };
     [
         limit("5/m", Algorithm::SlidingLog, Throttle::Hard, true),
-        limit("5/s,9/h", Algorithm::MultiLevel, Throttle::Elastic { most: 3, of: 1 }, false),
-        limit("5/m", Algorithm::SlidingWindow, Throttle::Soft { percent: 9 }, false),
-        limit("5/m", Algorithm::Gcra { burst: None }, Throttle::Hard, false),
+        limit(
+            "5/s,9/h",
+            Algorithm::MultiLevel,
+            Throttle::Elastic { most: 3, of: 1 },
+            false,
+        ),
+        limit(
+            "5/m",
+            Algorithm::SlidingWindow,
+            Throttle::Soft { percent: 9 },
+            false,
+        ),
+        limit(
+            "5/m",
+            Algorithm::Gcra { burst: None },
+            Throttle::Hard,
+            false,
+        ),
     ]
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(memory) = Memory::new(Settings { budget: Settings::LEAST }) else {
+    let Ok(memory) = Memory::new(Settings {
+        budget: Settings::LEAST,
+    }) else {
         return;
     };
     let now = Nanos::from_secs(100_000);
@@ -45,7 +65,10 @@ fuzz_target!(|data: &[u8]| {
                 slot: registered.slot(),
                 key: Fingerprint(key << 64 | key),
                 cost: 1,
-                scale: Scale { multiply: 1, lent: 500 },
+                scale: Scale {
+                    multiply: 1,
+                    lent: 500,
+                },
                 shadow: false,
                 parents: &[],
             };

@@ -1,5 +1,5 @@
-//! The thread that writes snapshots. One takes at most half of the time in which counts may get lost, and
-//! is followed by the next: what the last whole one lacks was counted since it began.
+//! The thread that writes snapshots, two in the time of which counts may get lost: what the last whole one
+//! lacks was counted since it began.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -13,6 +13,9 @@ use super::folder::Folder;
 use super::{Settings, folder};
 use crate::clock::{Clock, Nanos};
 use crate::store::Memory;
+
+/// How often a folder is looked at that another process has.
+const RETRY: Nanos = Nanos::from_secs(1);
 
 enum Order {
     /// Write at once, and say when it is done.
@@ -109,9 +112,10 @@ struct Keeping {
 
 impl Keeping {
     fn run(&mut self) {
-        // Of the half, something is left for what the disk does last.
+        // One begins in each half. When the next is on the disk, the one before is as old as the half and what
+        // that took; so half of the half is left for what the disk does last.
         let half = Nanos(self.every.0 / 2);
-        let pass = Nanos(half.0 / 5 * 4);
+        let pass = Nanos(half.0 / 2);
         loop {
             let began = self.clock.now();
             self.write(Some((began, pass)));
@@ -126,7 +130,10 @@ impl Keeping {
                 self.state = State::Slow;
             }
             if self.next.is_none() {
-                self.pause(half.since(took));
+                let rest = half.since(took);
+                // The other process may be about to end.
+                let locked = self.state == State::Locked;
+                self.pause(if locked { rest.min(RETRY) } else { rest });
             }
             match self.next.take() {
                 None => {}

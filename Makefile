@@ -2,6 +2,7 @@
 
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE or FILE=DEBIAN-PACKAGE. Missing ones are installed.
 TEST_TOOLS := cc=build-essential curl=curl pebble=pebble h2load=nghttp2-client /usr/sbin/nginx=nginx-light
+TEST_TOOLS += redis-server=redis-server redis-sentinel=redis-sentinel memcached=memcached
 TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
 	hypercorn=python3-hypercorn websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
@@ -15,7 +16,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-steering bench-tools fuzz surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-sharing bench-steering bench-tools fuzz surge
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -79,6 +80,11 @@ bench-instructions: bench-tools
 bench-steering: bench-tools
 	@$(CARGO) build --locked --release
 	benches/steering.sh
+
+# CPU time of a request whose limits are shared through Redis.
+bench-sharing: bench-tools
+	@$(CARGO) build --locked --release
+	benches/sharing.sh
 
 # Every target in fuzz/ in turn, or those in TARGETS. libFuzzer needs unstable compiler flags.
 fuzz: export RUSTC_BOOTSTRAP := 1

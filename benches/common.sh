@@ -37,7 +37,7 @@ EOF
 	/usr/sbin/nginx -p "$folder" -e error.log -c upstream.conf &
 }
 
-# Writes the files of a gateway with two limits: name, port, the upstream's port, rate, throttle, priority.
+# Writes the files of a gateway with two limits: name, port, the upstream's port, rate, throttle, priority, store.
 write_gateway() {
 	mkdir -p "$folder/$1/policies"
 	cat >"$folder/$1/tollgate.yaml" <<EOF
@@ -48,6 +48,7 @@ admin: 127.0.0.1:$(free_port)
 access_log: off
 upstreams: { bench: ["http://127.0.0.1:$3"] }
 identity: { token: { bearer: true } }
+store: ${7:-memory}
 EOF
 	cat >"$folder/$1/policies/bench.yaml" <<EOF
 match: GET /**
@@ -73,4 +74,58 @@ answers() {
 	done
 	echo "nothing answers at port $1" >&2
 	return 1
+}
+
+# CPU time of a gateway of `process`, by the kernel's schedstat.
+nanos() {
+	cat "/proc/${process[$1]}/task/"*/schedstat | awk '{ sum += $1 } END { printf "%.0f", sum }'
+}
+
+# The same of one slice of `requests` requests.
+slice() {
+	local before
+	before=$(nanos "$1")
+	send "$requests" 16 "${port[$1]}" | grep -q "status codes: $requests 2xx" || {
+		echo "$1: not all requests were answered 200" >&2
+		exit 1
+	}
+	echo $(($(nanos "$1") - before))
+}
+
+median() {
+	sort -n "$@" | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
+}
+
+# Compares the CPU time of gateways with that of the first: rounds, names. `start NAME` starts one and fills `port` and
+# `process`. In turn, in short slices; where a process lies in memory makes a hundredth by chance: new ones each round.
+compare() {
+	local rounds=$1 name place round
+	shift
+	local names=("$@")
+	for round in $(seq "$rounds"); do
+		for name in "${names[@]}"; do
+			start "$name"
+			slice "$name" >/dev/null
+			: >"$folder/$name.slices"
+		done
+		for place in $(seq "$round" $((round + 8 * ${#names[@]} - 1))); do
+			name=${names[$((place % ${#names[@]}))]}
+			slice "$name" >>"$folder/$name.slices"
+		done
+		for name in "${names[@]}"; do
+			paste "$folder/$name.slices" "$folder/${names[0]}.slices" | awk '{ print $1 / $2 }' | median >>"$folder/$name.ratios"
+			kill "${process[$name]}"
+			wait "${process[$name]}" || true
+		done
+		median "$folder/${names[0]}.slices" >>"$folder/first.nanos"
+	done
+	for name in "${names[@]:1}"; do
+		awk -v name="$name" '
+			{ sum += $1; squares += $1 * $1 }
+			END {
+				mean = sum / NR
+				printf "%s: %.4f times the CPU time, standard error %.4f\n", name, mean, sqrt((squares / NR - mean * mean) / (NR - 1))
+			}' "$folder/$name.ratios"
+	done
+	echo "${names[0]}: $(($(median "$folder/first.nanos") / requests)) ns a request"
 }

@@ -102,7 +102,12 @@ impl Tenants {
             now: self.clock.now(),
             pressure: None,
         };
-        let (verdict, ticket) = self.admission.decide(&ask);
+        // At once, for no store is shared with other gateways.
+        let Some((verdict, ticket)) = self.admission.decide(&ask).now() else {
+            let mut busy = Response::new(Full::default());
+            *busy.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+            return busy;
+        };
         // Empty: only limits that count answers leave something to settle.
         drop(ticket);
         if !verdict.admitted {

@@ -1,6 +1,5 @@
 //! The composition root: builds everything in order, changes what runs, and stops it.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,19 +20,21 @@ use crate::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
-use crate::pressure::Class;
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
 use crate::serve::listen::{self, Inherited, Share};
 use crate::serve::occupancy::Occupancy;
 use crate::serve::worker::{self, Handle, Order};
+use crate::store::Shared;
+use crate::store::shared::Keeper;
 use crate::store::{self, Memory};
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Servers;
 
 mod counts;
 mod entrances;
+mod figures;
 
 use counts::Before;
 use entrances::entrances;
@@ -64,6 +65,9 @@ pub enum Error {
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// The store that gateways share cannot be used.
+    #[error("{0}")]
+    Shared(#[from] store::memcached::Error),
     /// A thread cannot be started.
     #[error("cannot start a worker: {0}")]
     Thread(io::Error),
@@ -87,6 +91,8 @@ pub struct App {
     tickets: Tickets,
     acme: Acme,
     store: Arc<Memory>,
+    /// The store that gateways share, and the thread that keeps it in sight.
+    shared: Option<(Arc<Shared>, Mutex<Option<Keeper>>)>,
     /// Who writes snapshots of it.
     snapshots: Mutex<Option<store::snapshot::Writer>>,
     clock: Clock,
@@ -127,7 +133,22 @@ impl App {
             budget: process.store_budget,
         })?);
         let ruleset = Arc::new(loaded.ruleset);
-        let admission = Admission::new(&ruleset.rules, store.clone(), clock.clone())?;
+        let shared = process.shared.clone().map(|settings| {
+            Shared::new(settings, store.clone(), process.workers, clock.clone()).map(Arc::new)
+        });
+        let shared = shared.transpose()?;
+        let rules = &ruleset.rules;
+        let admission = match &shared {
+            Some(shared) => Admission::shared(rules, shared.clone(), clock.clone())?,
+            None => Admission::new(rules, store.clone(), clock.clone())?,
+        };
+        let shared = match shared {
+            Some(shared) => {
+                let keeper = shared.start().map_err(Error::Thread)?;
+                Some((shared, Mutex::new(Some(keeper))))
+            }
+            None => None,
+        };
         before.restore(&store);
         let tickets = tls::tickets()?;
         let acme = Acme::new(clock.clone(), registry.clone(), keyer.seed());
@@ -137,7 +158,7 @@ impl App {
             upstreams: upstreams(&ruleset, &[], &clock),
             ruleset,
             admission,
-            keyer: keyer.clone(),
+            own: keyer.clone(),
         };
         let mut app = App {
             config: config.to_owned(),
@@ -147,6 +168,7 @@ impl App {
             tickets,
             acme,
             store,
+            shared,
             snapshots: Mutex::new(None),
             clock,
             registry,
@@ -240,7 +262,7 @@ impl App {
                 upstreams: upstreams(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
-                keyer: self.keyer.clone(),
+                own: self.keyer.clone(),
             };
             entrances::follow(&self.acme, &running.entrances).map_err(Error::Thread)?;
             *self.running.write() = running.clone();
@@ -294,6 +316,12 @@ impl App {
                 tracing::error!("a worker panicked");
             }
         }
+        if let Some((shared, keeper)) = &self.shared
+            && let Some(keeper) = keeper.lock().take()
+        {
+            shared.close();
+            keeper.ended();
+        }
         if let Some(writer) = self.snapshots.lock().take() {
             writer.finish();
         }
@@ -341,99 +369,6 @@ impl App {
     /// Time.
     pub fn clock(&self) -> &Clock {
         &self.clock
-    }
-
-    /// `/metrics`, with the store's figures as of now.
-    pub fn metrics(&self) -> String {
-        let running = self.running();
-        let mut open: BTreeMap<&str, u64> = BTreeMap::new();
-        for (rule, open_now) in running.ruleset.rules.iter().zip(running.admission.open()) {
-            if let Some(permits) = open_now {
-                *open.entry(rule.name.as_str()).or_default() += permits;
-            }
-        }
-        self.registry
-            .gauges(Metric::PermitsOpen, Label::Limit, &open);
-        let usage = self.store.usage();
-        let expiry = entrances::expiry(&running.entrances);
-        let expiry = expiry.iter().map(|(name, until)| (name.as_str(), *until));
-        self.registry.gauges(
-            Metric::CertificateExpiry,
-            Label::Certificate,
-            &expiry.collect(),
-        );
-        self.registry
-            .gauge(Metric::StoreBytes, &[])
-            .set(usage.bytes as f64);
-        self.registry
-            .gauge(Metric::StoreBudget, &[])
-            .set(usage.budget as f64);
-        self.registry
-            .gauge(Metric::StoreKeys, &[])
-            .set(usage.keys as f64);
-        self.registry
-            .counter(Metric::StoreSketched, &[])
-            .absolute(usage.sketched);
-        // No other scrape may see what is there only in part.
-        let _one = self.scraping.lock();
-        self.count_servers();
-        self.count_pressure();
-        self.registry.render()
-    }
-
-    fn count_pressure(&self) {
-        let gauges = [
-            Metric::UpstreamLoad,
-            Metric::UpstreamConcurrency,
-            Metric::ElasticFactor,
-            Metric::SheddingLevel,
-        ];
-        for gauge in gauges {
-            self.registry.forget(gauge);
-        }
-        for servers in &self.running.read().upstreams {
-            let Some(pressure) = servers.pressure() else {
-                continue;
-            };
-            let upstream = (Label::Upstream, servers.settings.name.as_str());
-            let now = pressure.snapshot();
-            let values = [now.load, now.limit, now.factor.get(), now.level];
-            for (gauge, value) in gauges.into_iter().zip(values) {
-                self.registry.gauge(gauge, &[upstream]).set(value);
-            }
-            self.registry
-                .counter(Metric::Lent, &[upstream])
-                .absolute(now.lent);
-            for (class, shed) in Class::ALL.into_iter().zip(now.shed) {
-                let labels = [upstream, (Label::Priority, class.as_str())];
-                self.registry.counter(Metric::Shed, &labels).absolute(shed);
-            }
-        }
-    }
-
-    fn count_servers(&self) {
-        let gauges = [Metric::ServerUp, Metric::ServerOpen];
-        for gauge in gauges {
-            self.registry.forget(gauge);
-        }
-        for servers in &self.running.read().upstreams {
-            for (server, known) in servers.all().iter().enumerate() {
-                let upstream = (Label::Upstream, servers.settings.name.as_str());
-                let labels = [upstream, (Label::Server, &*known.name)];
-                let up = servers.state(server, self.clock.now()).is_asked();
-                let values = [f64::from(u8::from(up)), f64::from(known.health.open())];
-                for (gauge, value) in gauges.into_iter().zip(values) {
-                    self.registry.gauge(gauge, &labels).set(value);
-                }
-                let counts = [
-                    (Metric::ServerEjections, known.health.ejections()),
-                    (Metric::ServerCheckFailures, known.health.failed_checks()),
-                ];
-                for (metric, count) in counts {
-                    self.registry.counter(metric, &labels).absolute(count);
-                }
-            }
-        }
     }
 }
 

@@ -80,25 +80,48 @@ fn check_tells_what_limits_guarantee() {
 
 #[test]
 fn check_tells_what_is_not_built_yet() {
-    let policies = [("api", "match: /api/**\nupstream: up\n")];
-    let gateway = "admin: off\nstore: redis://127.0.0.1:9\n";
-    let folder = folder(gateway, &policies);
+    let policy = "match: /api/**\nupstream: up\nlimits:\n  \
+                  a: { key: ip, rate: 5/m, ban: { after: 3 refusals in 10m, for: 1h } }\n";
+    let folder = folder("admin: off\n", &[("api", policy)]);
     let ended = run(&folder, &["check"], 1);
     says(
         &ended.out,
         &[
-            "tollgate.yaml:8:8: note: shared stores are not built yet",
+            "policies/api.yaml:4:28: note: bans are not built yet",
             "a run refuses this configuration: 1 of its settings",
         ],
     );
     let all = ended.out + &ended.err;
-    assert_eq!(all.matches("tollgate.yaml:8:8").count(), 1, "{all}");
+    assert_eq!(all.matches("policies/api.yaml:4:28").count(), 1, "{all}");
     let shown = json(&run(&folder, &["check", "--json"], 1).out);
     assert_eq!(shown["runs"], false);
     assert_eq!(shown["diagnostics"][0]["severity"], "unbuilt");
     let refused = run(&folder, &["run"], 2);
-    says(&refused.err, &["shared stores are not built yet"]);
+    says(&refused.err, &["bans are not built yet"]);
     assert!(!refused.err.contains("listening on"), "{}", refused.err);
+}
+
+#[test]
+fn check_tells_how_limits_are_shared() {
+    let policy = "match: /api/**\nupstream: up\nlimits:\n  \
+                  many: { key: ip, rate: 600/m }\n  \
+                  few: { key: ip, rate: 5/m, on_store_error: closed }\n  \
+                  own: { key: ip, rate: 9/m, sharing: local }\n";
+    let folder = folder(
+        "admin: off\nstore: rediss://me:secret@10.0.0.5/3\n",
+        &[("api", policy)],
+    );
+    let ended = run(&folder, &["check"], 0);
+    says(
+        &ended.out,
+        &[
+            "grants units for 1200 ms in advance, a steady client gets 98.0 % of the rate; without the store each gateway admits its part",
+            "the store is asked about each request; without the store nothing passes",
+            "each gateway counts for itself",
+            "through rediss://10.0.0.5:6379/3; a request waits for it for at most 5 ms",
+        ],
+    );
+    assert!(!ended.out.contains("secret"), "{}", ended.out);
 }
 
 #[test]

@@ -177,13 +177,14 @@ impl Site {
     fn decide(&self, user: u32) -> (bool, Ticket) {
         let mut who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
         who.user = Some(user.to_string().into());
-        let (verdict, ticket) = self.admission.decide(&Ask {
+        let decided = self.admission.decide(&Ask {
             rules: &self.rules,
             who: &who,
             identifier: &self.identifier,
             now: NOW,
             pressure: None,
         });
+        let (verdict, ticket) = decided.now().unwrap();
         (verdict.admitted, ticket)
     }
 }

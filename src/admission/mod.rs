@@ -1,6 +1,7 @@
 //! One request in, one verdict out, and the ticket that settles it. Every door of the gateway
-//! decides here; nothing here knows HTTP status codes of its own or waits for anything.
+//! decides here; nothing here knows HTTP status codes of its own. Only a store that gateways share is waited for.
 
+mod later;
 pub mod ticket;
 mod verdict;
 
@@ -12,11 +13,14 @@ use smallvec::SmallVec;
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Bound, Count, Identity, Reading, Rule, Scale};
+use crate::limit::{Bound, Count, Identity, Limit, Reading, Rule, Scale};
 use crate::pressure::Pressure;
 use crate::store::permits::{Scope, Want};
-use crate::store::{self, Item, Memory, Parent, Permits, Registered, Slot};
+use crate::store::shared::core::Counted;
+use crate::store::shared::plan::Plan;
+use crate::store::{self, Item, Memory, Parent, Permits, Registered, Shared, Slot};
 
+pub use later::{Decided, Later};
 pub use ticket::{Outcome, Ticket};
 pub use verdict::{Finding, Verdict};
 
@@ -27,13 +31,23 @@ pub struct Admission {
     permits: Arc<Permits>,
     counters: Arc<[Counter]>,
     clock: Clock,
+    /// The store that gateways share, and which connection to it is used.
+    shared: Option<(Arc<Shared>, usize)>,
 }
 
 /// Where the counts of a rule are kept.
 #[derive(Clone, Debug)]
 enum Counter {
-    Rate(Registered),
+    /// Here, and how several gateways share them.
+    Rate(Registered, Option<Sharing>),
     Open(Scope),
+}
+
+/// How a limit is shared, and the limit where it can be kept beyond a request.
+#[derive(Clone, Debug)]
+struct Sharing {
+    limit: Arc<Limit>,
+    plan: Option<Arc<Plan>>,
 }
 
 /// One request, as far as limits care.
@@ -69,14 +83,34 @@ impl Admission {
         store: Arc<Memory>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
-        let permits = Arc::default();
-        Admission::over(rules, store, permits, clock)
+        Admission::over(rules, store, Arc::default(), clock, None)
+    }
+
+    /// The same, by counts that several gateways share.
+    pub fn shared(
+        rules: &[Arc<Rule>],
+        shared: Arc<Shared>,
+        clock: Clock,
+    ) -> Result<Admission, store::Error> {
+        let (memory, outsider) = (shared.core.memory.clone(), shared.outsider());
+        let shared = Some((shared, outsider));
+        Admission::over(rules, memory, Arc::default(), clock, shared)
+    }
+
+    /// The same for a worker, with a connection of its own.
+    pub fn for_worker(&self, worker: usize) -> Admission {
+        let shared = self.shared.as_ref();
+        Admission {
+            shared: shared.map(|(shared, _)| (shared.clone(), worker)),
+            ..self.clone()
+        }
     }
 
     /// By other rules, over the same counts: a permit that is out stays out.
     pub fn with_rules(&self, rules: &[Arc<Rule>]) -> Result<Admission, store::Error> {
         let (store, permits) = (self.store.clone(), self.permits.clone());
-        Admission::over(rules, store, permits, self.clock.clone())
+        let shared = self.shared.clone();
+        Admission::over(rules, store, permits, self.clock.clone(), shared)
     }
 
     fn over(
@@ -84,34 +118,60 @@ impl Admission {
         store: Arc<Memory>,
         permits: Arc<Permits>,
         clock: Clock,
+        shared: Option<(Arc<Shared>, usize)>,
     ) -> Result<Admission, store::Error> {
-        let counter = |rule: &Arc<Rule>| match &rule.limit {
-            Bound::Rate(limit) => store.register(&rule.scope, limit).map(Counter::Rate),
-            Bound::Open(_) => Ok(Counter::Open(Scope::new(&rule.scope))),
+        let counter = |rule: &Arc<Rule>| -> Result<Counter, store::Error> {
+            match &rule.limit {
+                Bound::Rate(limit) => {
+                    let registered = store.register(&rule.scope, limit)?;
+                    let (slot, terms) = (registered.slot(), (rule.sharing, rule.on_store_error));
+                    let sharing = shared.as_ref().map(|_| Sharing {
+                        limit: Arc::new(limit.clone()),
+                        plan: Plan::new(&rule.scope, limit, slot, terms).map(Arc::new),
+                    });
+                    Ok(Counter::Rate(registered, sharing))
+                }
+                Bound::Open(_) => Ok(Counter::Open(Scope::new(&rule.scope))),
+            }
         };
-        let counters = rules.iter().map(counter).collect::<Result<_, _>>()?;
+        let counters = rules.iter().map(counter);
+        let counters = counters.collect::<Result<_, store::Error>>()?;
         Ok(Admission {
             store,
             permits,
             counters,
             clock,
+            shared,
         })
     }
 
-    /// Checks all limits of a request and takes from all of them, or from none.
-    pub fn decide(&self, ask: &Ask<'_>) -> (Verdict, Ticket) {
+    /// Checks all limits of a request and takes from all of them, or from none. Made at once, unless
+    /// a store that gateways share must be asked.
+    pub fn decide(&self, ask: &Ask<'_>) -> Decided {
         let parents = ask.identifier.parents(ask.who);
         let mut asked = Asked::default();
         self.gather(ask, &parents, &mut asked);
+        match &self.shared {
+            Some((shared, worker)) if !asked.items.is_empty() => {
+                self.decide_shared(shared, *worker, ask, &asked)
+            }
+            _ => {
+                let (verdict, ticket) = self.decide_here(ask, &asked);
+                Decided::Now(verdict, ticket)
+            }
+        }
+    }
+
+    fn decide_here(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> (Verdict, Ticket) {
         if !asked.wants.is_empty() {
-            return self.decide_open(ask, &asked);
+            return self.decide_open(ask, asked);
         }
         let mut readings = SmallVec::new();
         let items = &asked.items;
         let admitted = items.is_empty() || self.store.take(items, ask.now, &mut readings);
         let mut verdict = asked.verdict(&readings, admitted);
         verdict.weigh(ask.rules);
-        let ticket = self.ticket(ask, &asked, &readings, admitted);
+        let ticket = self.ticket(ask, asked, &readings, admitted);
         (verdict, ticket)
     }
 
@@ -140,11 +200,14 @@ impl Admission {
         (verdict, ticket)
     }
 
-    /// What [`Admission::decide`] would say, taking nothing.
+    /// What [`Admission::decide`] would say, taking nothing; of what gateways share, as far as this one knows.
     pub fn peek(&self, ask: &Ask<'_>) -> Verdict {
         let parents = ask.identifier.parents(ask.who);
         let mut asked = Asked::default();
         self.gather(ask, &parents, &mut asked);
+        if let Some((shared, _)) = &self.shared {
+            return self.glance(shared, ask, &asked);
+        }
         let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
         let items = &asked.items;
         let admits = items.is_empty() || self.store.peek(items, ask.now, &mut readings);
@@ -158,9 +221,22 @@ impl Admission {
     /// Where the store keeps a rule's counters, unless the rule counts permits.
     pub fn slot(&self, rule: &Rule) -> Option<Slot> {
         match self.counters.get(rule.index)? {
-            Counter::Rate(registered) => Some(registered.slot()),
+            Counter::Rate(registered, _) => Some(registered.slot()),
             Counter::Open(_) => None,
         }
+    }
+
+    /// How several gateways share a rule's counters, if they do.
+    pub fn plan(&self, rule: &Rule) -> Option<&Arc<Plan>> {
+        match self.counters.get(rule.index)? {
+            Counter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
+            Counter::Open(_) => None,
+        }
+    }
+
+    /// The store that gateways share.
+    pub fn shared_store(&self) -> Option<&Arc<Shared>> {
+        self.shared.as_ref().map(|(shared, _)| shared)
     }
 
     /// Permits that are out, of all keys of each rule, in the order of the rules; nothing for a rule
@@ -168,7 +244,7 @@ impl Admission {
     pub fn open(&self) -> Vec<Option<u64>> {
         let out = self.permits.out();
         let each = self.counters.iter().map(|counter| match counter {
-            Counter::Rate(_) => None,
+            Counter::Rate(..) => None,
             Counter::Open(scope) => Some(out.get(scope).copied().unwrap_or(0)),
         });
         each.collect()
@@ -197,7 +273,7 @@ impl Admission {
             let parents = if by_address { parents } else { &[] };
             let multiply = multiply(ask.identifier, rule, ask.who);
             match (&rule.limit, &self.counters[rule.index]) {
-                (Bound::Rate(limit), Counter::Rate(registered)) => {
+                (Bound::Rate(limit), Counter::Rate(registered, _)) => {
                     let item = Item {
                         limit,
                         slot: registered.slot(),
@@ -245,7 +321,7 @@ impl Admission {
             let took = reading.standing.admits() && (admitted || item.shadow);
             if item.limit.reserves && took {
                 let rule = ask.rules[place].clone();
-                ticket.hold(self, rule, item, reading.sketched);
+                ticket.hold(self, rule, item, reading.sketched, Counted::Here);
             }
         }
         ticket

@@ -8,6 +8,9 @@ use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::limit::{Count, Fingerprint, Rule, Scale};
 use crate::store::permits::Taken;
+use crate::store::shared::Shared;
+use crate::store::shared::core::{Asking, Counted};
+use crate::store::shared::plan::Plan;
 use crate::store::{Item, Memory, Parent, Registered};
 
 use super::{Admission, Counter, units, used};
@@ -36,6 +39,10 @@ struct Reservation {
     multiply: u32,
     parents: Box<[Parent]>,
     sketched: bool,
+    /// The store that counted it, on which connection, at what time of its own; or how it is shared.
+    shared: Option<(Arc<Shared>, usize)>,
+    plan: Option<Arc<Plan>>,
+    counted: Counted,
 }
 
 /// How an admitted request ended.
@@ -62,8 +69,9 @@ impl Ticket {
         rule: Arc<Rule>,
         item: &Item<'_>,
         sketched: bool,
+        counted: Counted,
     ) {
-        let Counter::Rate(registered) = &admission.counters[rule.index] else {
+        let Counter::Rate(registered, sharing) = &admission.counters[rule.index] else {
             return;
         };
         self.reservations.push(Reservation {
@@ -76,6 +84,9 @@ impl Ticket {
             multiply: item.scale.multiply,
             parents: item.parents.into(),
             sketched,
+            shared: admission.shared.clone(),
+            plan: sharing.as_ref().and_then(|sharing| sharing.plan.clone()),
+            counted,
         });
     }
 
@@ -129,7 +140,48 @@ impl Reservation {
             shadow: self.rule.shadow,
             parents: &self.parents,
         };
+        if let (Some((shared, worker)), Some(plan)) = (&self.shared, &self.plan) {
+            return self.settle_shared(shared, *worker, plan, &item, used, now);
+        }
         self.store.settle(&item, self.sketched, used, now);
+    }
+
+    /// In a store that gateways share a unit counts from when it was reserved. What was not used is given back,
+    /// and what was used beyond it is told with the next request of the key.
+    fn settle_shared(
+        &self,
+        shared: &Arc<Shared>,
+        worker: usize,
+        plan: &Arc<Plan>,
+        item: &Item<'_>,
+        used: u32,
+        now: Nanos,
+    ) {
+        let beyond = match self.counted {
+            Counted::There(stamped) => {
+                self.store.count(item, used, now);
+                let unused = item.cost.saturating_sub(used);
+                if unused > 0 {
+                    let part = plan.part(item.key, item.scale, 0);
+                    let call = part.give_back(shared.core.gateway, unused, stamped);
+                    shared.tell(worker, Asking::tell(call, now));
+                }
+                used.saturating_sub(item.cost)
+            }
+            Counted::Here => {
+                self.store.settle(item, self.sketched, used, now);
+                used
+            }
+        };
+        shared
+            .core
+            .ledger
+            .entry(&plan.name(item.key), plan, now, |entry| {
+                if beyond > 0 {
+                    entry.alone = entry.alone.saturating_add(beyond);
+                    entry.alone_at = now;
+                }
+            });
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Verdict {
     pub admitted: bool,
     /// How long the request must be held back first (leaky bucket).
     pub delay: Nanos,
+    /// Decided without the store that several gateways share, because it could not be asked.
+    pub alone: bool,
 }
 
 impl Verdict {

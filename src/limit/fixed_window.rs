@@ -10,14 +10,15 @@ use crate::clock::Nanos;
 /// Words of each window.
 pub(super) const WORDS: usize = 2;
 
-fn phase(key: Fingerprint, window: Nanos) -> u64 {
-    (key.0 >> 64) as u64 % window.0
+/// How far a key's windows begin before those of the clock.
+pub(super) fn phase(key: Fingerprint, window: Nanos) -> Nanos {
+    Nanos((key.0 >> 64) as u64 % window.0)
 }
 
 /// The number of the window of `now`; never before the one that counts, for a clock that another
 /// thread read a moment earlier must not forgive what has been used since.
 fn number(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u64 {
-    let number = now.0.saturating_add(phase(key, window)) / window.0;
+    let number = now.after(phase(key, window)).0 / window.0;
     let ahead = words[0].wrapping_sub(number as u32);
     let earlier = words[1] > 0 && ahead <= i32::MAX as u32;
     if earlier {
@@ -39,7 +40,7 @@ pub(super) fn used(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -
 /// Until the next window begins.
 pub(super) fn wait(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> Nanos {
     let next = (number(words, key, now, window) + 1).saturating_mul(window.0);
-    Nanos(next - phase(key, window)).since(now)
+    Nanos(next).since(phase(key, window)).since(now)
 }
 
 /// Counts `cost` units at `now`.
@@ -55,5 +56,5 @@ pub(super) fn fresh_at(words: &[u32], key: Fingerprint, window: Nanos) -> Nanos 
         return Nanos::ZERO;
     }
     let next = (u64::from(words[0]) + 1).saturating_mul(window.0);
-    Nanos(next.saturating_sub(phase(key, window)))
+    Nanos(next).since(phase(key, window))
 }

@@ -11,6 +11,7 @@
 //!
 //! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
+use super::spec::Pace;
 use super::{Limit, Rate, Scale};
 use crate::clock::Nanos;
 
@@ -71,6 +72,15 @@ impl Lending {
             room: (late * UNIT / interval).max(room * UNIT),
             forgotten: forgotten(limit),
         })
+    }
+
+    /// The same in microseconds and units.
+    pub(super) fn pace(self) -> Pace {
+        Pace {
+            interval: self.interval as f64 / 1e3,
+            room: self.room as f64 / UNIT as f64,
+            forgotten: self.forgotten.0 as f64 / 1e3,
+        }
     }
 
     fn level(self, words: &[u32], now: Nanos) -> u64 {

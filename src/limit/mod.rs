@@ -11,8 +11,10 @@ mod lending;
 mod multi_level;
 pub mod rate;
 pub mod rule;
+pub mod sharing;
 mod sliding_log;
 mod sliding_window;
+pub mod spec;
 mod window;
 
 use crate::clock::Nanos;
@@ -23,6 +25,8 @@ pub use concurrency::Concurrency;
 pub use gcra::Terms;
 pub use rate::Rate;
 pub use rule::{Count, Disclose, Identity, Name, Rule};
+pub use sharing::{OnError, Sharing};
+pub use spec::Spec;
 
 /// The largest quota, as written, for which the exact log of stamps is the default.
 pub const LOG_DEFAULT_QUOTA: u32 = 1_024;

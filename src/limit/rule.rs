@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::Bound;
+use super::{Bound, OnError, Sharing};
 use crate::pressure::Condition;
 
 /// The one word that a limit is called by everywhere.
@@ -142,19 +142,26 @@ pub struct Rule {
     pub exempt: Vec<IpNet>,
     /// What clients are told.
     pub disclose: Disclose,
+    /// How gateways with one store share it.
+    pub sharing: Sharing,
+    /// What holds while the store cannot be asked.
+    pub on_store_error: OnError,
 }
 
 impl Rule {
     /// A rule that no file wrote: every request counts, clients are told, nobody is spared. `index`
     /// is its place in the list that admission is made with.
     pub fn new(name: Name, index: usize, key: &[Identity], limit: impl Into<Bound>) -> Rule {
+        let limit = limit.into();
         Rule {
+            sharing: limit.rate().map_or(Sharing::Local, Sharing::default_for),
+            on_store_error: OnError::Local,
             index,
             origin: String::new(),
             scope: name.as_str().to_owned(),
             name,
             key: key.to_vec(),
-            limit: limit.into(),
+            limit,
             count: Count::All,
             condition: None,
             plans: false,

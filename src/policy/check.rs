@@ -13,6 +13,7 @@ use crate::suggest::{listed, nearest};
 use crate::upstream::Balance;
 
 mod limit;
+mod sharing;
 mod tls;
 
 use limit::check_limit;

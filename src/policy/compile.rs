@@ -16,6 +16,7 @@ use crate::store::snapshot;
 use crate::upstream;
 
 mod identity;
+mod store;
 mod tls;
 mod upstreams;
 
@@ -145,10 +146,10 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
         admin,
         admin_token: token_file.and_then(|name| admin_token(cx, files, base, name)),
         store_budget: store_budget(gateway),
-        snapshots: gateway.store.as_ref().and_then(|store| {
-            let settings = store.snapshots.clone()?;
+        shared: store::shared(cx, files, base, &gateway.store, store_budget(gateway)),
+        snapshots: gateway.store.snapshots.clone().map(|settings| {
             let folder = base.join(settings.folder);
-            Some(snapshot::Settings { folder, ..settings })
+            snapshot::Settings { folder, ..settings }
         }),
         access_log: AccessLog {
             requests: access_log.map_or(Logged::All, |log| log.requests),
@@ -157,11 +158,6 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
                 .map(|file| base.join(file)),
         },
     }
-}
-
-fn store_budget(gateway: &Gateway) -> usize {
-    let store = gateway.store.as_ref();
-    store.map_or(STORE_BUDGET, |store| store.memory)
 }
 
 fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
@@ -180,6 +176,10 @@ fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -
     let help = "make one with `openssl rand -hex 32`";
     cx.error(name.place, message, Some(help.into()));
     None
+}
+
+fn store_budget(gateway: &Gateway) -> usize {
+    gateway.store.memory.unwrap_or(STORE_BUDGET)
 }
 
 fn timeouts(written: &model::Timeouts) -> Timeouts {
@@ -296,20 +296,23 @@ impl Rules {
             .count
             .as_ref()
             .map_or(Count::All, |count| count.value.clone());
+        let bound = match limit.concurrent {
+            Some(most) => Bound::Open(Concurrency {
+                most: most.value,
+                throttle: throttle(limit),
+                max_multiply: max_multiply(gateway, limit),
+            }),
+            None => Bound::Rate(arithmetic(gateway, limit, count.needs_response())),
+        };
         let rule = Arc::new(Rule {
             name: limit.name.value.clone(),
             index: self.all.len(),
             origin: cx.sources.origin(limit.name.place),
             scope,
             key: limit.key.iter().map(|part| part.value).collect(),
-            limit: match limit.concurrent {
-                Some(most) => Bound::Open(Concurrency {
-                    most: most.value,
-                    throttle: throttle(limit),
-                    max_multiply: max_multiply(gateway, limit),
-                }),
-                None => Bound::Rate(arithmetic(gateway, limit, count.needs_response())),
-            },
+            sharing: store::sharing(limit, &bound),
+            on_store_error: limit.on_store_error,
+            limit: bound,
             count,
             condition: limit.condition.as_ref().map(|at| at.value.clone()),
             plans: limit.plans.is_some_and(|plans| plans.value),

@@ -10,6 +10,7 @@ mod listen;
 mod plan;
 mod route;
 mod snapshots;
+mod store;
 mod upstream;
 
 pub use gateway::{GATEWAY, gateway};

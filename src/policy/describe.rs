@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::load::Loaded;
-use crate::limit::{Bound, Count, Disclose, Limit, Rule, Throttle};
+use crate::limit::{Bound, Count, Disclose, Limit, OnError, Rule, Sharing, Throttle};
 use crate::route::pattern::Segment;
 use crate::route::{HostPattern, Pattern, Route};
 
@@ -66,6 +66,17 @@ pub fn describe(loaded: &Loaded) -> String {
         ),
         None => writeln!(out, "They are forgotten when the process ends."),
     };
+    if let Some(shared) = &loaded.process.shared {
+        let _ = writeln!(
+            out,
+            "Gateways share them through {}; a request waits for it for at most {} ms.",
+            shared.place,
+            shared.budget.as_millis()
+        );
+        for limit in shared.place.limits() {
+            let _ = writeln!(out, "  {limit}.");
+        }
+    }
     for note in &loaded.notes {
         let _ = write!(out, "\n{note}");
     }
@@ -75,6 +86,35 @@ pub fn describe(loaded: &Loaded) -> String {
 fn limit(out: &mut String, rule: &Rule, loaded: &Loaded) {
     let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
     let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
+    if loaded.process.shared.is_some() {
+        let _ = writeln!(out, "    {}", sharing(rule));
+    }
+}
+
+/// How several gateways hold the limit together, and what holds without their store.
+fn sharing(rule: &Rule) -> String {
+    let Some(limit) = rule.limit.rate() else {
+        return String::from("each gateway counts its own open requests");
+    };
+    let without = match rule.on_store_error {
+        OnError::Local => "without the store each gateway admits its part",
+        OnError::Open => "without the store everything passes",
+        OnError::Closed => "without the store nothing passes",
+    };
+    let shared = match rule.sharing {
+        Sharing::Local => return String::from("each gateway counts for itself"),
+        Sharing::Strict => String::from("the store is asked about each request"),
+        Sharing::Leased => {
+            let life = limit.lease_life();
+            let window = limit.windows.first().map_or(1, |rate| rate.window().0) as f64;
+            format!(
+                "the store grants units for {} ms in advance, a steady client gets {:.1} % of the rate",
+                life.0 / 1_000_000,
+                (window / (window + life.0 as f64) * 1_000.0).floor() / 10.0
+            )
+        }
+    };
+    format!("shared: {shared}; {without}")
 }
 
 /// Whether the limit counts for all its routes together.
@@ -120,6 +160,7 @@ pub fn describe_json(loaded: &Loaded) -> Value {
             "folder": settings.folder.display().to_string(),
             "every": settings.every.as_secs_f64(),
         })),
+        "store": loaded.process.shared.as_ref().map(|shared| shared.place.to_string()),
         "diagnostics": notes,
     })
 }
@@ -142,6 +183,8 @@ fn limit_json(rule: &Rule, loaded: &Loaded) -> Value {
         "plans": rule.plans,
         "shadow": rule.shadow,
         "disclosed": rule.disclose == Disclose::All,
+        "sharing": loaded.process.shared.as_ref().map(|_| rule.sharing.as_str()),
+        "on_store_error": loaded.process.shared.as_ref().map(|_| rule.on_store_error.as_str()),
         "guarantee": promise(rule),
         "bytes_per_key": each,
         "keys_in_budget": each.map(|each| loaded.process.store_budget / each),

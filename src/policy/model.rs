@@ -1,6 +1,8 @@
 //! What the files say, before it is known whether it fits together. A field that could not be read
 //! has its default here; the mistake is on record, and nothing is compiled then.
 
+mod store;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,15 +10,17 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::settings::{Connections, Logged, Store};
+use super::settings::{Connections, Logged};
 use super::tree::Place;
 use crate::acme::Challenge;
 use crate::clock::Nanos;
-use crate::limit::{Count, Disclose, Identity, Name, Rate};
+use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Sharing};
 use crate::net::proxy::Version;
 use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
 use crate::upstream::{Balance, Bounds};
+
+pub use store::{Store, StoreAddress};
 
 /// Something and where it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +65,7 @@ pub struct Gateway {
     /// Limits of every route, or of those that list them.
     pub limits: Vec<Limit>,
     /// Where counts live.
-    pub store: Option<Store>,
+    pub store: Store,
     /// Where requests are logged.
     pub access_log: Option<AccessLog>,
     /// Which rate-limit headers answers carry.
@@ -434,6 +438,10 @@ pub struct Limit {
     pub exempt: Vec<IpNet>,
     /// What clients are told.
     pub disclose: Disclose,
+    /// How gateways share it.
+    pub sharing: Option<At<Sharing>>,
+    /// What holds without the store.
+    pub on_store_error: OnError,
     /// Each route counts for itself.
     pub per_route: Option<Place>,
     /// Only routes that list it have it.

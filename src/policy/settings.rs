@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use crate::limit::Rule;
 use crate::net::{Certificate, Roots};
 use crate::route::{Route, RouteTable};
-use crate::store::snapshot;
+use crate::store::{shared, snapshot};
 use crate::{acme, identity, upstream};
 
 /// Everything that a reload may change, swapped as a whole.
@@ -49,6 +49,8 @@ pub struct Process {
     pub admin_token: Option<String>,
     /// Most bytes of counts in memory.
     pub store_budget: usize,
+    /// The store that several gateways share, if they do.
+    pub shared: Option<shared::Settings>,
     /// Where counts are kept when the process ends.
     pub snapshots: Option<snapshot::Settings>,
     /// Where requests are logged.
@@ -67,7 +69,9 @@ impl Process {
             ),
             (
                 "store",
-                self.store_budget != other.store_budget || self.snapshots != other.snapshots,
+                self.store_budget != other.store_budget
+                    || self.snapshots != other.snapshots
+                    || self.shared != other.shared,
             ),
             ("access_log", self.access_log != other.access_log),
         ];
@@ -77,15 +81,6 @@ impl Process {
             .map(|(name, _)| name)
             .collect()
     }
-}
-
-/// Where counts live.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store {
-    /// Most bytes of counts in memory.
-    pub memory: usize,
-    /// Where they are kept when the process ends, as it is written.
-    pub snapshots: Option<snapshot::Settings>,
 }
 
 /// Where clients connect.

@@ -259,6 +259,9 @@ fn line(note: &Note, now: Nanos) -> Map<String, Value> {
         set("limit_at", json!(rule.origin));
         set("standing", json!(standing.as_str()));
     }
+    if note.alone.get() {
+        set("store", json!("away"));
+    }
     if let Some(reason) = note.reason.get() {
         set("reason", json!(reason));
     }

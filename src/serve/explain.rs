@@ -88,7 +88,11 @@ impl Question {
 
 /// What would happen, as JSON: `status`, `route`, `who`, and of each limit its key, what remains and
 /// whether it decides.
-pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<Value, Unclear> {
+pub async fn explain(
+    running: &Running,
+    question: &Question,
+    clock: &Clock,
+) -> Result<Value, Unclear> {
     let head = question.head()?;
     let ruleset = &running.ruleset;
     let Ok(path) = normalise(head.uri.path()) else {
@@ -105,7 +109,7 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
         }
         Found::None => return Ok(nowhere(404, "no policy matches this request")),
     };
-    let identifier = Identifier::new(ruleset.identity.clone(), running.keyer.clone());
+    let identifier = Identifier::new(ruleset.identity.clone(), running.keyer());
     let peer = question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let subject = question.subject()?;
     let connection = Connection {
@@ -126,7 +130,7 @@ pub fn explain(running: &Running, question: &Question, clock: &Clock) -> Result<
         now: clock.now(),
         pressure: pressure.map(|pressure| &**pressure),
     };
-    let verdict = running.admission.peek(&ask);
+    let verdict = running.admission.look(&ask).await;
     let missing = route.require.iter().find(|identity| !who.has(**identity));
     if missing.is_none() && is_unclear(route, &who) {
         return Ok(nowhere(400, UNCLEAR));

@@ -26,12 +26,24 @@ pub struct Running {
     pub admission: Admission,
     /// What the process knows of the servers of each upstream.
     pub upstreams: Vec<Arc<Servers>>,
-    /// The process's key for everything that is stored.
-    pub keyer: Keyer,
+    /// The process's key for everything that is stored, where gateways share no other.
+    pub own: Keyer,
     /// What clients meet at the listeners, in their order.
     pub entrances: Arc<[Entrance]>,
     /// What listeners without TLS answer to ACME directories.
     pub tokens: Tokens,
+}
+
+impl Running {
+    /// The key for everything that is stored.
+    pub fn keyer(&self) -> Keyer {
+        self.secret().map_or_else(|| self.own.clone(), Keyer::new)
+    }
+
+    /// What gateways that share a store hash under, once it is known.
+    fn secret(&self) -> Option<[u8; 16]> {
+        self.admission.shared_store()?.secret()
+    }
 }
 
 /// One worker's copy of the running policies.
@@ -56,6 +68,8 @@ pub struct Generation {
     pub tokens: Tokens,
     /// Time.
     pub clock: Clock,
+    running: Running,
+    secret: Option<[u8; 16]>,
 }
 
 /// How requests ended.
@@ -162,8 +176,8 @@ impl Generation {
         let rules = ruleset.rules.iter();
         let rules = rules.map(|rule| RuleCounters::new(registry, worker, rule.name.as_str()));
         Generation {
-            identifier: Identifier::new(ruleset.identity.clone(), running.keyer.clone()),
-            admission: running.admission.clone(),
+            identifier: Identifier::new(ruleset.identity.clone(), running.keyer()),
+            admission: running.admission.for_worker(worker),
             pools,
             kinds,
             routes,
@@ -172,7 +186,14 @@ impl Generation {
             entrances: running.entrances.clone(),
             tokens: running.tokens.clone(),
             clock: clock.clone(),
+            secret: running.secret(),
+            running: running.clone(),
         }
+    }
+
+    /// What it runs by, where that must be built anew: gateways share another secret than it was built with.
+    pub fn outdated(&self) -> Option<&Running> {
+        (self.running.secret() != self.secret).then_some(&self.running)
     }
 
     /// The counters of a route, or of requests without one.

@@ -61,6 +61,8 @@ pub struct Note {
     pub route: Cell<Option<usize>>,
     /// The limit that spoke, by index, and what it said.
     pub limit: Cell<Option<(usize, Standing)>>,
+    /// Its limits were decided without the store that gateways share.
+    pub alone: Cell<bool>,
     /// The server it went to, and whether one was tried.
     pub server: RefCell<Option<String>>,
     /// Why it was not served.
@@ -85,6 +87,7 @@ impl Note {
                 (_, false) => counters.refused.increment(1),
             }
         }
+        self.alone.set(verdict.alone);
         if let Some((rule, finding)) = verdict.decider(rules) {
             self.limit.set(Some((rule.index, finding.reading.standing)));
         }
@@ -198,6 +201,7 @@ where
             user: RefCell::new(None),
             route: Cell::new(None),
             limit: Cell::new(None),
+            alone: Cell::new(false),
             server: RefCell::new(None),
             reason: Cell::new(None),
             status: Cell::new(0),

@@ -137,6 +137,25 @@ impl Worker {
         self.floods.increment(1);
     }
 
+    /// Keeps the connection to a store that gateways share, and hashes by their secret.
+    fn tend_store(&self, clock: &Clock) {
+        let generation = self.generation();
+        let Some(shared) = generation.admission.shared_store() else {
+            return;
+        };
+        shared.tend(self.number);
+        if let Some(running) = generation.outdated() {
+            let next = Generation::new(
+                running,
+                Some(&generation),
+                self.number,
+                &self.registry,
+                clock,
+            );
+            self.generation.replace(Rc::new(next));
+        }
+    }
+
     /// Whether connections should end after the request they are serving.
     pub fn draining(&self) -> bool {
         self.draining.get()
@@ -209,6 +228,9 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         room,
         registry,
     });
+    if let Some(shared) = worker.generation().admission.shared_store() {
+        shared.connected(number).await;
+    }
     let stack = gateway::stack(access.clone());
     let accepting: Vec<_> = listeners
         .into_iter()
@@ -336,10 +358,12 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
         interval.tick().await;
         worker.guards.tick();
         access.flush();
+        worker.tend_store(&clock);
         if worker.number == 0 {
+            let shared = worker.generation().admission.shared_store().cloned();
             let around = Around {
                 wall: clock.wall().into(),
-                gateways: 1,
+                gateways: shared.map_or(1, |shared| shared.core.ladder.gateways()),
                 host: host.look(&worker.occupancy, worker.most_connections()),
             };
             for pool in &worker.generation().pools {

@@ -1,8 +1,11 @@
 //! Where counts live. A store makes the arithmetic of [`crate::limit`] atomic: all limits of one
 //! request are checked, then all are taken, or none.
 
+pub mod memcached;
 mod memory;
 pub mod permits;
+pub mod redis;
+pub mod shared;
 
 use std::sync::Arc;
 
@@ -10,6 +13,7 @@ use crate::limit::{Fingerprint, Limit, Scale};
 
 pub use memory::{Error, Memory, Settings, Usage, snapshot};
 pub use permits::Permits;
+pub use shared::Shared;
 
 /// The number a store gives to a limit that was registered with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

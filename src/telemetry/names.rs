@@ -63,6 +63,16 @@ pub enum Metric {
     PermitsOpen,
     /// Decisions made by the overflow sketch because no cell was free.
     StoreSketched,
+    /// Whether the store that gateways share is asked.
+    SharedUp,
+    /// Gateways that use it.
+    SharedGateways,
+    /// Counters of it that this gateway knows of.
+    SharedKeys,
+    /// Calls to it, by outcome.
+    SharedCalls,
+    /// Decisions about limits that are shared, by how they were made.
+    SharedDecisions,
     /// Access-log lines lost: the output was slower than the traffic, or could not be written.
     LogDropped,
 }
@@ -110,6 +120,11 @@ impl Metric {
             Metric::StoreKeys => "tollgate_store_keys",
             Metric::PermitsOpen => "tollgate_permits_open",
             Metric::StoreSketched => "tollgate_store_sketched_total",
+            Metric::SharedUp => "tollgate_shared_store_up",
+            Metric::SharedGateways => "tollgate_shared_store_gateways",
+            Metric::SharedKeys => "tollgate_shared_store_known_keys",
+            Metric::SharedCalls => "tollgate_shared_store_calls_total",
+            Metric::SharedDecisions => "tollgate_shared_store_decisions_total",
             Metric::LogDropped => "tollgate_log_dropped_total",
         }
     }
@@ -166,6 +181,13 @@ impl Metric {
             Metric::PermitsOpen => "Requests open now that hold a permit, by limit.",
             Metric::StoreSketched => {
                 "Decisions of the overflow sketch, made when no cell was free."
+            }
+            Metric::SharedUp => "1 while limits are shared, 0 while this gateway is on its own.",
+            Metric::SharedGateways => "Gateways that share the store, as last known.",
+            Metric::SharedKeys => "Counters of the shared store that this gateway knows of.",
+            Metric::SharedCalls => "Calls to the shared store: answered, late, failed.",
+            Metric::SharedDecisions => {
+                "Requests with shared limits: asked the store, saved the call, or decided alone."
             }
             Metric::LogDropped => {
                 "Access-log lines lost because the output was too slow or could not be written."

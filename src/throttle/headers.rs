@@ -53,6 +53,9 @@ pub fn tell(fields: &mut Fields, verdict: &Verdict, rules: &[Arc<Rule>], style: 
             }
         });
     }
+    if verdict.alone {
+        fields.compose("tollgate-store", |value| add(value, "away"));
+    }
     if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
         for (name, figure) in [
             ("x-ratelimit-limit", Some(left.quota.into())),

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use crate::admission::{Admission, Ask, Outcome, Ticket, Verdict};
+use crate::admission::{Admission, Ask, Decided, Later, Outcome, Ticket, Verdict};
 use crate::clock::Clock;
 use crate::head::Fields;
 use crate::limit::Rule;
@@ -127,7 +127,38 @@ where
             Ok(permit) => permit,
             Err(shed) => return Deciding::shed(request, shed),
         };
-        let (verdict, mut ticket) = request.admission().decide(&request.ask());
+        match request.admission().decide(&request.ask()) {
+            Decided::Now(verdict, ticket) => self.proceed(request, permit, verdict, ticket),
+            Decided::Later(verdict) => {
+                if let Some(permit) = &permit {
+                    permit.waits(true);
+                }
+                // The one that is ready goes, as tower asks; a new one will be polled.
+                let inner = self.inner.clone();
+                let ready = Throttle {
+                    inner: std::mem::replace(&mut self.inner, inner),
+                };
+                let next = Some((request, permit, ready));
+                Deciding::Asking { verdict, next }
+            }
+        }
+    }
+}
+
+impl<S> Throttle<S> {
+    /// Goes on with what was decided.
+    fn proceed<R>(
+        &mut self,
+        request: R,
+        permit: Option<Permit>,
+        verdict: Verdict,
+        mut ticket: Ticket,
+    ) -> Deciding<R, S>
+    where
+        R: Candidate,
+        S: Service<R::Admitted, Response: Settle> + Clone,
+        S::Error: From<Denied<R>> + Failed,
+    {
         request.note(&verdict);
         if !verdict.admitted {
             // Shadow limits have reserved; what other limits refuse uses nothing of them either.
@@ -177,6 +208,7 @@ pin_project! {
     #[allow(missing_docs)]
     pub enum Deciding<R: Candidate, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
+        Asking { verdict: Later, next: Option<(R, Option<Permit>, Throttle<S>)> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<(R::Admitted, S, Pass)> },
         Running { #[pin] future: S::Future, pass: Option<Pass> },
     }
@@ -216,8 +248,8 @@ where
 impl<R, S> Future for Deciding<R, S>
 where
     R: Candidate,
-    S: Service<R::Admitted, Response: Settle>,
-    S::Error: Failed,
+    S: Service<R::Admitted, Response: Settle> + Clone,
+    S::Error: From<Denied<R>> + Failed,
 {
     type Output = Result<<S::Response as Settle>::Settling, S::Error>;
 
@@ -226,6 +258,14 @@ where
             match self.as_mut().project() {
                 DecidingProject::Denied { error } => {
                     return error.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e)));
+                }
+                DecidingProject::Asking { verdict, next } => {
+                    let (verdict, ticket) = ready!(verdict.as_mut().poll(cx));
+                    let Some((request, permit, mut throttle)) = next.take() else {
+                        return Poll::Pending;
+                    };
+                    let next = throttle.proceed(request, permit, verdict, ticket);
+                    self.set(next);
                 }
                 DecidingProject::Delayed { sleep, next } => {
                     ready!(sleep.as_mut().poll(cx));

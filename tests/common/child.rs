@@ -99,6 +99,8 @@ pub struct Server {
     pub admin: Option<SocketAddr>,
     /// Lines of standard output.
     pub out: Receiver<String>,
+    /// Lines of standard error before it listened.
+    pub early: Vec<String>,
     /// Lines of standard error after those that say where it listens.
     pub err: Receiver<String>,
 }
@@ -116,13 +118,16 @@ impl Server {
         let mut child = Guard(command.spawn().unwrap());
         let out = lines(child.0.stdout.take().unwrap());
         let err = lines(child.0.stderr.take().unwrap());
-        let address = address(&line_with(&err, "listening on http://"));
+        let mut early = Vec::new();
+        let listening = line_after(&err, "listening on http://", &mut early);
+        let address = address(&listening);
         let admin = admin.then(|| self::address(&line_with(&err, "admin on http://")));
         Server {
             child,
             address,
             admin,
             out,
+            early,
             err,
         }
     }
@@ -184,7 +189,11 @@ pub fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
 /// The next line that contains a text; those before it are skipped.
 #[track_caller]
 pub fn line_with(lines: &Receiver<String>, text: &str) -> String {
-    let mut skipped = Vec::new();
+    line_after(lines, text, &mut Vec::new())
+}
+
+#[track_caller]
+fn line_after(lines: &Receiver<String>, text: &str, skipped: &mut Vec<String>) -> String {
     loop {
         match lines.recv_timeout(SOON) {
             Ok(line) if line.contains(text) => return line,

@@ -7,7 +7,9 @@ pub mod certificate;
 pub mod child;
 pub mod http2;
 pub mod raw;
+pub mod redis;
 pub mod tls;
+pub mod topology;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

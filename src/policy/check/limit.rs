@@ -4,6 +4,7 @@ use super::super::collect::Cx;
 use super::super::compile::max_multiply;
 use super::super::model::{At, Gateway, Limit, Throttle};
 use super::configured;
+use super::sharing::check_sharing;
 use crate::limit::{Count, MAX_WINDOWS, Rate};
 
 /// Most units of an exact log.
@@ -28,6 +29,7 @@ pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
             "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`";
         cx.error(plans.place, message, Some(help.into()));
     }
+    check_sharing(cx, gateway, limit);
     if limit.concurrent.is_some() && limit.rates.is_empty() {
         return open(cx, limit);
     }

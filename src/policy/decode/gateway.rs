@@ -4,19 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{AccessLog, At, Gateway, Timeouts, Upstream};
-use super::super::settings::{Logged, Store};
-use super::super::table::{Form, Shape, Table, may, must};
+use super::super::model::{AccessLog, At, Gateway, Store, Timeouts, Upstream};
+use super::super::settings::Logged;
+use super::super::table::{Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::identity::{IDENTITY, identity};
-use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH, SIZE};
+use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH};
 use super::limit::{LIMIT, limit};
 use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
 use super::plan::{PLAN, plan};
-use super::snapshots::snapshots;
+use super::store::{STORE, STORE_WORD, store};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
 use super::wrong;
-use crate::store::Settings;
 use crate::suggest::nearest;
 
 static TIMEOUTS: Table = Table {
@@ -78,37 +77,6 @@ static TIMEOUTS: Table = Table {
             "30s",
         ),
     ],
-};
-
-static STORE: Table = Table {
-    name: "`store`",
-    doc: "Where counts live.",
-    fields: &[
-        must(
-            "memory",
-            Shape::Form(&SIZE),
-            "In this much memory.",
-            "256MiB",
-        ),
-        may(
-            "snapshots",
-            Shape::Form(&PATH),
-            "A folder that keeps them when the process ends, for the next one. Default: none, they are forgotten.",
-            "data/counts",
-        ),
-        may(
-            "every",
-            Shape::Form(&DURATION),
-            "A crash forgives at most what was counted in this time. Default: 10s.",
-            "10s",
-        ),
-    ],
-};
-
-static STORE_WORD: Form = Form {
-    name: "store",
-    pattern: r"^(memory|redis://.+|rediss://.+|redis\+cluster://.+|memcached://.+)$",
-    doc: "memory, or the address of a shared store.",
 };
 
 static RECORD: Table = Table {
@@ -310,7 +278,9 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
         limits: each(cx, fields.get("limits"), "limits", |cx, key, node| {
             limit(cx, key, node, true)
         }),
-        store: fields.get("store").and_then(|node| store(cx, node)),
+        store: fields
+            .get("store")
+            .map_or_else(Store::default, |node| store(cx, node)),
         access_log,
         headers: fields
             .get("headers")
@@ -365,46 +335,6 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
                 .map(|span| span.value)
         }),
     }
-}
-
-fn store(cx: &mut Cx, node: &Node) -> Option<Store> {
-    if matches!(node.value, Value::Map(_)) {
-        let fields = STORE.open(cx, node)?;
-        let size = fields
-            .get("memory")
-            .and_then(|node| cx.size(node, Settings::LEAST as u64, Settings::MOST as u64));
-        let snapshots = snapshots(cx, &fields);
-        return Some(Store {
-            memory: size?.value,
-            snapshots,
-        });
-    }
-    const SCHEMES: [&str; 4] = ["redis", "rediss", "redis+cluster", "memcached"];
-    let shared = cx.read(
-        node,
-        "a store: memory, or { memory: 256MiB }",
-        |text| match text.split_once("://") {
-            Some((scheme, rest)) if SCHEMES.contains(&scheme) && !rest.is_empty() => Ok(true),
-            None if text == "memory" => Ok(false),
-            _ => {
-                let known = ["memory", "redis", "rediss", "redis+cluster", "memcached"];
-                let word = text.split("://").next().unwrap_or_default();
-                let help = match nearest(word, known) {
-                    Some("memory") => String::from("did you mean `memory`?"),
-                    Some(scheme) => format!("write `{scheme}://HOST:PORT`"),
-                    None => String::from("write `memory` or `{ memory: 256MiB }`"),
-                };
-                Err(wrong(format!("`{word}` is not a store"), help))
-            }
-        },
-    );
-    if shared.is_some_and(|shared| shared.value) {
-        cx.unbuilt(
-            node.place,
-            "shared stores are not built yet: a run refuses them",
-        );
-    }
-    None
 }
 
 fn record(cx: &mut Cx, node: &Node) {

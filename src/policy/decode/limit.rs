@@ -9,7 +9,7 @@ use super::super::tree::{Key, Node, Place};
 use super::Wrong;
 use super::leaf::{DURATION, IDENTITIES, RATE, parse_name};
 use crate::clock::Nanos;
-use crate::limit::{Disclose, MAX_WINDOWS, Rate};
+use crate::limit::{Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
 
 mod phrase;
 
@@ -171,6 +171,12 @@ pub static LIMIT: Table = Table {
             "local",
         ),
         may(
+            "sharing",
+            Shape::Words(&["strict", "leased", "local"]),
+            "How gateways with one store share it. Default: leased for windows from 10s and rates from 50, else strict.",
+            "strict",
+        ),
+        may(
             "per",
             Shape::Words(&["route"]),
             "Of a limit in the gateway file: each route counts for itself.",
@@ -200,8 +206,10 @@ pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Lim
     let fields = LIMIT.open_as(cx, node, named)?;
     unbuilt(cx, &fields);
     let (per_route, listed) = reach(cx, &fields, gateway);
-    let words = [("local", ()), ("open", ()), ("closed", ())];
-    word(cx, &fields, "on_store_error", &words);
+    let on_error = [OnError::Local, OnError::Open, OnError::Closed];
+    let on_error = on_error.map(|each| (each.as_str(), each));
+    let sharing = [Sharing::Strict, Sharing::Leased, Sharing::Local];
+    let sharing = sharing.map(|each| (each.as_str(), each));
     let names: Vec<_> = ALGORITHMS.iter().map(|name| (*name, *name)).collect();
     let mut limit = Limit {
         key: fields
@@ -234,6 +242,9 @@ pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Lim
             &[("all", Disclose::All), ("none", Disclose::None)],
         )
         .map_or(Disclose::All, |disclose| disclose.value),
+        sharing: word(cx, &fields, "sharing", &sharing),
+        on_store_error: word(cx, &fields, "on_store_error", &on_error)
+            .map_or(OnError::Local, |on_error| on_error.value),
         per_route,
         listed,
         name: name?,

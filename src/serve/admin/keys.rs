@@ -43,7 +43,7 @@ pub async fn read(
             // Its upstream is not known.
             pressure: None,
         };
-        let verdict = asked.running.admission.peek(&ask);
+        let verdict = asked.running.admission.look(&ask).await;
         let mut value = explain::describe_rule(rule);
         if let Some(finding) = verdict.findings.first() {
             value.extend(explain::reading(finding, rule));
@@ -71,12 +71,24 @@ pub async fn forget(
         );
         return problem(StatusCode::CONFLICT, &detail);
     }
-    let forget = |rule: &&Arc<Rule>| {
+    let mut forgotten = 0;
+    for rule in &asked.rules {
         let key = asked.identifier.key(&asked.who, &rule.key);
-        let counter = key.zip(admission.slot(rule));
-        counter.is_some_and(|(key, slot)| admission.store().reset(slot, key))
-    };
-    let forgotten = asked.rules.iter().filter(forget).count();
+        let Some((key, slot)) = key.zip(admission.slot(rule)) else {
+            continue;
+        };
+        let mut found = admission.store().reset(slot, key);
+        if let Some((shared, plan)) = admission.shared_store().zip(admission.plan(rule)) {
+            match shared.forget(plan, key).await {
+                Ok(there) => found |= there,
+                Err(failure) => {
+                    let detail = format!("the store cannot be asked to forget it: {failure}");
+                    return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
+                }
+            }
+        }
+        forgotten += usize::from(found);
+    }
     Json(json!({ "key": key, "forgotten": forgotten })).into_response()
 }
 
@@ -93,7 +105,7 @@ impl Asked {
             let detail = format!("there is no limit called `{limit}`; see /v1/limits");
             return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
         };
-        let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer.clone());
+        let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
         let parsed = parse(key, &first.key, &identifier);
         let who = parsed.map_err(|detail| Box::new(problem(StatusCode::BAD_REQUEST, &detail)))?;
         Ok(Asked {

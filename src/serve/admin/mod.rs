@@ -101,7 +101,23 @@ fn problem(status: StatusCode, detail: &str) -> Response {
 
 async fn ready(State(gateway): Gateway) -> Response {
     if gateway.ready() {
-        "ready\n".into_response()
+        // Without the store the gateway goes on by what `on_store_error` says: no reason to send it nothing.
+        let running = gateway.running();
+        let store = running
+            .admission
+            .shared_store()
+            .map(|shared| shared.status());
+        match store {
+            None => String::from("ready\n"),
+            Some((standing, gateways, trouble)) => {
+                let (word, colon) = (
+                    standing.as_str(),
+                    if trouble.is_empty() { "" } else { ": " },
+                );
+                format!("ready\nstore {word} ({gateways} gateways){colon}{trouble}\n")
+            }
+        }
+        .into_response()
     } else {
         problem(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
     }
@@ -175,7 +191,7 @@ async fn explained(State(gateway): Gateway, body: String) -> Response {
         Ok(question) => question,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    match explain::explain(&gateway.running(), &question, gateway.clock()) {
+    match explain::explain(&gateway.running(), &question, gateway.clock()).await {
         Ok(explanation) => Json(explanation).into_response(),
         Err(unclear) => problem(StatusCode::BAD_REQUEST, &unclear.to_string()),
     }

@@ -20,7 +20,7 @@ mod cells;
 mod decide;
 mod hedge;
 mod map;
-mod networks;
+pub(super) mod networks;
 mod places;
 mod settle;
 mod sketch;
@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use smallvec::SmallVec;
 
 use self::arena::Arena;
-use self::cells::{Cells, Owner};
+use self::cells::{Cells, Found, Owner};
 use self::decide::{Call, Taking};
 use self::sketch::Sketch;
 use self::table::Table;
@@ -196,6 +196,37 @@ impl Memory {
     /// item's networks too. `sketched` is what the reading of the reservation said.
     pub fn settle(&self, item: &Item<'_>, sketched: bool, used: u32, now: Nanos) {
         settle::settle(&self.cells, &self.sketch, item, sketched, used, now);
+    }
+
+    /// Units that a key has used in each window of a limit, as far as its cell knows.
+    pub fn used(&self, item: &Item<'_>, now: Nanos) -> SmallVec<[u32; 2]> {
+        let Some(info) = self.cells.slots.get(item.slot) else {
+            return SmallVec::new();
+        };
+        let owner = Owner {
+            spot: self.cells.table.spot(info.seed(), item.key, false),
+            slot: item.slot,
+            info,
+            limit: item.limit,
+        };
+        let mut held = decide::hold(&self.cells, std::iter::once(owner.spot));
+        let windows = 0..item.limit.windows.len();
+        match self.cells.locate(&mut held, &owner, now) {
+            Found::Here(at) => self.cells.look(&mut held, at, &owner, |cell| {
+                windows.map(|window| cell.used(now, window)).collect()
+            }),
+            Found::Nothing | Found::Stuck => windows.map(|_| 0).collect(),
+        }
+    }
+
+    /// Counts units that something else has admitted.
+    pub fn count(&self, item: &Item<'_>, units: u32, now: Nanos) {
+        let item = Item {
+            cost: 0,
+            parents: &[],
+            ..*item
+        };
+        settle::settle(&self.cells, &self.sketch, &item, false, units, now);
     }
 
     /// Forgets what a key has used under a limit; false when it has no cell. What the overflow sketch

@@ -4,7 +4,10 @@
 //! burst of the whole budget: a wait is exact, and one window may see up to twice the budget.
 
 use crate::clock::Nanos;
-use crate::limit::{Limit, Rate};
+use crate::limit::spec::{Kind, Span};
+use crate::limit::{Limit, Rate, Scale, Spec};
+use crate::store::Parent;
+use crate::store::shared::call::{Name, Part};
 
 /// A network's budget in the longest window of a limit.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +29,59 @@ pub(super) enum Room {
     Never,
 }
 
+/// What a shared store is asked about the networks around a key, for a cost that the caller fills in. Names are
+/// those of the limit whose `hash` this is.
+pub fn parts(
+    limit: &Limit,
+    scale: Scale,
+    parents: &[Parent],
+    hash: u64,
+) -> impl Iterator<Item = Part> {
+    let longest = limit.windows.last();
+    parents
+        .iter()
+        .zip(longest.into_iter().cycle())
+        .map(move |(parent, rate)| {
+            let budget = Budget::new(limit, rate, scale.multiply, parent.factor);
+            Part {
+                name: Name {
+                    // A network is no key of the limit.
+                    limit: !hash,
+                    key: parent.key,
+                },
+                spec: budget.spec(rate),
+                shadow: false,
+                around: None,
+                cost: 0,
+                want: 0,
+                spread: 1,
+                total: 0,
+                within: 0,
+                back: None,
+            }
+        })
+}
+
 impl Budget {
+    fn spec(self, rate: &Rate) -> Spec {
+        let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
+        let interval = self.interval.div_ceil(1_000);
+        Spec {
+            kind: Kind::Gcra,
+            spans: smallvec::smallvec![Span {
+                window: rate.window().0.div_ceil(1_000),
+                base: quota,
+                ceiling: quota,
+                first: interval,
+                second: 0,
+            }],
+            rings: smallvec::smallvec![],
+            lends: false,
+            pace: Default::default(),
+            kept: interval.saturating_mul(u64::from(quota)),
+        }
+    }
+
     pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> Budget {
         let (quota, (_, ceiling)) = (rate.times(multiply), limit.bounds(rate, multiply));
         let lent = limit.throttle.lends_at_most(quota);

@@ -1,0 +1,238 @@
+//! Decisions that several gateways share: made by units in hand where there are some, else when the store has
+//! answered. Permits are taken first and go back where the store refuses.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Admission, Ask, Asked, Counter, Finding, Sharing, Ticket, Verdict};
+use crate::limit::{Fingerprint, Reading, Rule, Scale};
+use crate::store::Parent;
+use crate::store::permits::Taken;
+use crate::store::shared::Shared;
+use crate::store::shared::call::Taking;
+use crate::store::shared::core::{Begun, Counted, Done, Line, Lines};
+
+/// What became of a request that asked.
+// A box would cost every request an allocation.
+#[allow(clippy::large_enum_variant)]
+#[must_use = "a verdict that nobody reads has been paid for"]
+pub enum Decided {
+    /// It is known.
+    Now(Verdict, Ticket),
+    /// A store is asked first.
+    Later(Later),
+}
+
+impl Decided {
+    /// The verdict, which is there at once unless gateways share a store.
+    pub fn now(self) -> Option<(Verdict, Ticket)> {
+        match self {
+            Decided::Now(verdict, ticket) => Some((verdict, ticket)),
+            Decided::Later(_) => None,
+        }
+    }
+}
+
+/// A decision that waits for a store, for as long as the store's budget says at most.
+pub type Later = Pin<Box<dyn Future<Output = (Verdict, Ticket)> + Send>>;
+
+/// What is kept of a request while a store is asked about it.
+struct Kept {
+    admission: Admission,
+    rules: SmallVec<[Arc<Rule>; 4]>,
+    lines: SmallVec<[Held; 4]>,
+    /// What permits said.
+    open: SmallVec<[Finding; 2]>,
+    taken: Option<Taken>,
+    there: bool,
+}
+
+/// One rate as its ticket needs it.
+struct Held {
+    /// Its place among the rules of the request.
+    place: usize,
+    key: Fingerprint,
+    scale: Scale,
+    shadow: bool,
+    parents: SmallVec<[Parent; 3]>,
+}
+
+impl Admission {
+    pub(super) fn decide_shared(
+        &self,
+        shared: &Arc<Shared>,
+        worker: usize,
+        ask: &Ask<'_>,
+        asked: &Asked<'_>,
+    ) -> Decided {
+        let lines = self.lines(ask, asked);
+        let mut open = SmallVec::new();
+        let (there, taken) = self.permits.take(&asked.wants, &mut open, |there| there);
+        let taking = if there { Taking::All } else { Taking::Shadows };
+        let begun = shared.begin(worker, lines, taking);
+        let kept = self.kept(ask, asked, &open, Some(taken), there);
+        match begun {
+            Begun::Done(done) => {
+                let (verdict, ticket) = kept.conclude(done);
+                Decided::Now(verdict, ticket)
+            }
+            Begun::Ask(asking) => {
+                let shared = shared.clone();
+                Decided::Later(Box::pin(async move {
+                    kept.conclude(shared.decide(worker, &asking).await)
+                }))
+            }
+        }
+    }
+
+    pub(super) fn glance(&self, shared: &Shared, ask: &Ask<'_>, asked: &Asked<'_>) -> Verdict {
+        let mut open = SmallVec::new();
+        let there = self.permits.peek(&asked.wants, &mut open);
+        let done = shared.core.glance(&self.lines(ask, asked), ask.now);
+        let kept = self.kept(ask, asked, &open, None, there);
+        kept.conclude_as(done, false).0
+    }
+
+    /// What [`Admission::peek`] says, asking the store.
+    pub async fn look(&self, ask: &Ask<'_>) -> Verdict {
+        let Some((shared, worker)) = &self.shared else {
+            return self.peek(ask);
+        };
+        let parents = ask.identifier.parents(ask.who);
+        let (begun, kept) = {
+            let mut asked = Asked::default();
+            self.gather(ask, &parents, &mut asked);
+            let mut open = SmallVec::new();
+            let there = self.permits.peek(&asked.wants, &mut open);
+            let lines = self.lines(ask, &asked);
+            let kept = self.kept(ask, &asked, &open, None, there);
+            (shared.begin(*worker, lines, Taking::Nothing), kept)
+        };
+        let done = match begun {
+            Begun::Done(done) => done,
+            Begun::Ask(asking) => shared.decide(*worker, &asking).await,
+        };
+        let (verdict, _) = kept.conclude_as(done, false);
+        verdict
+    }
+
+    fn lines(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> Lines {
+        let each = asked.items.iter().zip(&asked.applies);
+        let each = each.filter_map(|(item, place)| {
+            let rule = &ask.rules[usize::from(*place)];
+            let Counter::Rate(_, Some(Sharing { limit, plan })) = &self.counters[rule.index] else {
+                return None;
+            };
+            Some(Line {
+                plan: plan.clone(),
+                limit: limit.clone(),
+                slot: item.slot,
+                key: item.key,
+                cost: item.cost,
+                scale: item.scale,
+                shadow: item.shadow,
+                parents: item.parents.into(),
+            })
+        });
+        each.collect()
+    }
+
+    fn kept(
+        &self,
+        ask: &Ask<'_>,
+        asked: &Asked<'_>,
+        open: &[Reading],
+        taken: Option<Taken>,
+        there: bool,
+    ) -> Kept {
+        let lines = asked
+            .items
+            .iter()
+            .zip(&asked.applies)
+            .map(|(item, place)| Held {
+                place: usize::from(*place),
+                key: item.key,
+                scale: item.scale,
+                shadow: item.shadow,
+                parents: item.parents.into(),
+            });
+        let open = asked.wants.iter().zip(&asked.wanted_by).zip(open);
+        let open = open.map(|((want, place), reading)| Finding {
+            rule: usize::from(*place),
+            key: want.key,
+            reading: *reading,
+        });
+        Kept {
+            admission: self.clone(),
+            rules: ask.rules.iter().cloned().collect(),
+            lines: lines.collect(),
+            open: open.collect(),
+            taken,
+            there,
+        }
+    }
+}
+
+impl Kept {
+    fn conclude(self, done: Done) -> (Verdict, Ticket) {
+        self.conclude_as(done, true)
+    }
+
+    fn conclude_as(self, done: Done, takes: bool) -> (Verdict, Ticket) {
+        let mut verdict = Verdict {
+            admitted: done.admitted && self.there,
+            alone: done.alone,
+            ..Verdict::default()
+        };
+        let mut ticket = Ticket::default();
+        let said = done.readings.iter().zip(&done.counted);
+        for (held, (reading, counted)) in self.lines.iter().zip(said) {
+            verdict.findings.push(Finding {
+                rule: held.place,
+                key: held.key,
+                reading: *reading,
+            });
+            let rule = &self.rules[held.place];
+            let reserves = rule.limit.rate().is_some_and(|limit| limit.reserves);
+            let took = reading.standing.admits() && (verdict.admitted || held.shadow);
+            if reserves && took && takes {
+                self.hold(&mut ticket, rule, held, reading.sketched, *counted);
+            }
+        }
+        verdict.findings.extend(self.open);
+        verdict.findings.sort_by_key(|finding| finding.rule);
+        verdict.weigh(&self.rules);
+        if let Some(taken) = self.taken.filter(|_| verdict.admitted) {
+            ticket.keep(taken);
+        }
+        (verdict, ticket)
+    }
+
+    fn hold(
+        &self,
+        ticket: &mut Ticket,
+        rule: &Arc<Rule>,
+        held: &Held,
+        sketched: bool,
+        counted: Counted,
+    ) {
+        let (Some(limit), Counter::Rate(registered, _)) =
+            (rule.limit.rate(), &self.admission.counters[rule.index])
+        else {
+            return;
+        };
+        let item = crate::store::Item {
+            limit,
+            slot: registered.slot(),
+            key: held.key,
+            cost: 1,
+            scale: held.scale,
+            shadow: held.shadow,
+            parents: &held.parents,
+        };
+        ticket.hold(&self.admission, rule.clone(), &item, sketched, counted);
+    }
+}

@@ -1,0 +1,184 @@
+//! A limit as numbers, for stores that do the arithmetic elsewhere: the same as [`Cell`](super::Cell)
+//! does, in microseconds.
+
+use smallvec::SmallVec;
+
+use super::lending::Lending;
+use super::{Algorithm, Fingerprint, Limit, Scale};
+use super::{fixed_window, multi_level, sliding_log, sliding_window};
+use crate::clock::Nanos;
+
+/// What remembers use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The exact log, in ticks of so many microseconds, with room for so many units.
+    Log {
+        /// Length of a tick.
+        tick: u64,
+        /// Units.
+        room: u32,
+    },
+    /// Rings of buckets.
+    Rings,
+    /// Windows that stand still.
+    Fixed,
+    /// Arrival times.
+    Gcra,
+    /// Arrival times, and what comes early waits.
+    Leaky,
+}
+
+/// One window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Its length.
+    pub window: u64,
+    /// Units within the rate.
+    pub base: u32,
+    /// Units with what the throttle adds.
+    pub ceiling: u32,
+    /// Place of its ring, phase, or interval between two units.
+    pub first: u64,
+    /// How much later than it is, a unit may come.
+    pub second: u64,
+}
+
+/// A ring of buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// Length of a bucket.
+    pub length: u64,
+    /// Buckets that are kept.
+    pub kept: u64,
+}
+
+/// What is lent at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// Between two units; zero where nothing is lent.
+    pub interval: f64,
+    /// Units that may be there before the next.
+    pub room: f64,
+    /// After so long nothing of it is left.
+    pub forgotten: f64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// What remembers.
+    pub kind: Kind,
+    /// All windows, shortest first.
+    pub spans: SmallVec<[Span; 2]>,
+    /// All rings, finest first.
+    pub rings: SmallVec<[Ring; 2]>,
+    /// Whether it remembers what was lent.
+    pub lends: bool,
+    /// What is lent now.
+    pub pace: Pace,
+    /// After so long a key that is not used is as good as new.
+    pub kept: u64,
+}
+
+fn micros(span: Nanos) -> u64 {
+    span.0.div_ceil(1_000)
+}
+
+impl Limit {
+    /// The numbers for one key at one moment.
+    pub fn spec(&self, key: Fingerprint, scale: Scale) -> Spec {
+        let (mut rings, mut room) = (SmallVec::<[Ring; 2]>::new(), 1);
+        if self.algorithm == Algorithm::MultiLevel {
+            rings.extend(multi_level::rings(self).map(|(_, ring)| Ring {
+                length: micros(ring.length),
+                kept: u64::from(ring.buckets) + 1,
+            }));
+        }
+        let mut spans = SmallVec::new();
+        for rate in &self.windows {
+            let (base, ceiling) = self.bounds(rate, scale.multiply);
+            room = room.max(ceiling);
+            let window = rate.window();
+            let (mut first, mut second) = (0, 0);
+            match self.algorithm {
+                Algorithm::SlidingLog => {}
+                Algorithm::SlidingWindow => {
+                    let ring = sliding_window::ring(window);
+                    first = rings.len() as u64;
+                    rings.push(Ring {
+                        length: micros(ring.length),
+                        kept: u64::from(ring.buckets) + 1,
+                    });
+                }
+                Algorithm::MultiLevel => {
+                    let length = micros(multi_level::bucket(window));
+                    let place = rings.iter().position(|ring| ring.length == length);
+                    first = place.unwrap_or(0) as u64;
+                }
+                Algorithm::FixedWindow => first = micros(fixed_window::phase(key, window)),
+                Algorithm::Gcra { .. } => {
+                    first = micros(Nanos(rate.interval(scale.multiply).nanos()))
+                }
+                Algorithm::LeakyBucket { max_delay } => {
+                    first = micros(Nanos(rate.interval(scale.multiply).nanos()));
+                    second = micros(max_delay) % first;
+                }
+            }
+            spans.push(Span {
+                window: micros(window),
+                base,
+                ceiling,
+                first,
+                second,
+            });
+        }
+        Spec {
+            kind: self.kind(room),
+            spans,
+            rings,
+            lends: self.throttle.lends(),
+            pace: Lending::new(self, scale).map_or_else(Pace::default, Lending::pace),
+            kept: self.kept(),
+        }
+    }
+
+    fn kind(&self, room: u32) -> Kind {
+        match self.algorithm {
+            Algorithm::SlidingLog => Kind::Log {
+                tick: sliding_log::tick_micros(self),
+                room,
+            },
+            Algorithm::SlidingWindow | Algorithm::MultiLevel => Kind::Rings,
+            Algorithm::FixedWindow => Kind::Fixed,
+            Algorithm::Gcra { .. } => Kind::Gcra,
+            Algorithm::LeakyBucket { .. } => Kind::Leaky,
+        }
+    }
+
+    /// Two windows, for a bucket may outlive its window and a burst may come back slower; longer where
+    /// something is lent.
+    fn kept(&self) -> u64 {
+        let longest = micros(self.longest());
+        let bucket = match self.algorithm {
+            Algorithm::MultiLevel => micros(multi_level::bucket(self.longest())),
+            _ => 0,
+        };
+        let burst = self.windows.iter().map(|rate| {
+            let (_, ceiling) = self.bounds(rate, self.max_multiply);
+            let interval = micros(Nanos(rate.interval(self.max_multiply).nanos()));
+            interval.saturating_mul(u64::from(ceiling))
+        });
+        let span = match self.algorithm.is_gcra() {
+            true => burst.max().unwrap_or(0),
+            false => longest,
+        };
+        let lent = if self.throttle.lends() {
+            8 * longest
+        } else {
+            0
+        };
+        (2 * longest + bucket)
+            .max(span.saturating_add(longest))
+            .max(lent)
+    }
+}

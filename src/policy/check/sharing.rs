@@ -1,0 +1,51 @@
+//! Whether a limit can be shared as it says, through the store that there is.
+
+use super::super::collect::Cx;
+use super::super::model::{Gateway, Limit, StoreAddress, Throttle};
+use crate::limit::Sharing;
+
+/// Reports what cannot be.
+pub(super) fn check_sharing(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    if limit.concurrent.is_some() {
+        if let Some(at) = limit.sharing.filter(|at| at.value != Sharing::Local) {
+            let message = "open requests are counted by each gateway for itself";
+            let help = "remove it, and divide the number by that of the gateways";
+            cx.error(at.place, message, Some(help.into()));
+        }
+        return;
+    }
+    let algorithm = limit.algorithm.map(|at| at.value);
+    let elastic = limit.throttle.filter(|at| at.value == Throttle::Elastic);
+    let answers = limit.count.as_ref().filter(|at| at.value.needs_response());
+    if let Some(at) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
+        let exact = matches!(algorithm, None | Some("sliding-log" | "sliding-window"));
+        if !exact || elastic.is_some() || answers.is_some() {
+            let message = "units of this limit cannot be granted in advance";
+            let help = "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all`";
+            cx.error(at.place, message, Some(help.into()));
+        }
+    }
+    let store = gateway.store.address.as_ref().map(|at| &at.value);
+    let local = limit.sharing.is_some_and(|at| at.value == Sharing::Local);
+    if matches!(store, Some(StoreAddress::Memcached(_))) && !local {
+        memcached_can(cx, limit);
+    }
+}
+
+/// Reports what memcached cannot count.
+fn memcached_can(cx: &mut Cx, limit: &Limit) {
+    let arrivals = |word: &&str| matches!(*word, "gcra" | "token-bucket" | "leaky-bucket");
+    if let Some(at) = limit.algorithm.filter(|at| arrivals(&at.value)) {
+        let message = format!(
+            "memcached cannot keep arrival times, which {} needs",
+            at.value
+        );
+        let help = "use `algorithm: sliding-window`, `sharing: local`, or a Redis store";
+        cx.error(at.place, message, Some(help.into()));
+    }
+    if let Some(at) = limit.throttle.filter(|at| at.value == Throttle::Elastic) {
+        let message = "with memcached an elastic limit lends nothing: it holds like a hard one";
+        let help = "use a Redis store, or `sharing: local`";
+        cx.warn(at.place, message, Some(help.into()));
+    }
+}

@@ -1,0 +1,50 @@
+//! The store that gateways share, and how they share each limit.
+
+use std::path::Path;
+
+use super::super::collect::Cx;
+use super::super::model::{self, StoreAddress};
+use super::super::source::Files;
+use super::named_file;
+use crate::limit::{Bound, Sharing};
+use crate::store::{memcached, redis, shared};
+
+/// Where the store is.
+pub(super) fn shared(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    store: &model::Store,
+    memory: usize,
+) -> Option<shared::Settings> {
+    let address = store.address.as_ref()?.value.clone();
+    let roots = store.roots.as_ref().map(|name| {
+        let what = "the certificates of who vouches for the store";
+        named_file(cx, files, base, name, what)
+    });
+    let prefix = String::from("tollgate");
+    Some(shared::Settings {
+        place: match address {
+            StoreAddress::Redis(address) => shared::Place::Redis(redis::Settings {
+                address,
+                roots: roots.flatten(),
+                prefix,
+            }),
+            StoreAddress::Memcached(servers) => {
+                shared::Place::Memcached(memcached::Settings { servers, prefix })
+            }
+        },
+        budget: store.budget.unwrap_or(shared::Settings::BUDGET),
+        // What is known of counters is a quarter of what is counted.
+        ledger: memory / 4,
+    })
+}
+
+/// How gateways share the limit, as it says or as suits it.
+pub(super) fn sharing(limit: &model::Limit, bound: &Bound) -> Sharing {
+    let Some(counted) = bound.rate() else {
+        return Sharing::Local;
+    };
+    let said = limit.sharing.map(|at| at.value);
+    said.unwrap_or_else(|| Sharing::default_for(counted))
+}

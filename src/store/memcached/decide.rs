@@ -1,0 +1,410 @@
+//! One call: count first, read everything that counts, decide, take back what is too much.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use super::life::LATELY;
+use super::link::{Pending, Replies, unexpected};
+use super::plan::{Counts, Plan, View, nothing};
+use super::wire::{Batch, Replaces, Reply};
+use super::{Client, IMPOSSIBLE, bucket_key, life_of, life_until};
+use crate::store::shared::call::{ALONE, Answer, Call, Failure, Part, Said, Taking};
+
+/// What a gateway tells of what it was granted or admitted, and where it stands what it has told before.
+struct Push {
+    place: usize,
+    key: String,
+    life: u64,
+    /// It was admitted without the store.
+    alone: bool,
+}
+
+/// What one part asks of its server.
+struct Asked<'a> {
+    part: &'a Part,
+    plan: Plan,
+    server: usize,
+    name: String,
+    /// Units that are counted until it is decided.
+    units: u32,
+    /// Places of replies, for each track: to counting, to giving back, to reading the first bucket.
+    adds: SmallVec<[usize; 2]>,
+    gives: SmallVec<[(usize, String); 2]>,
+    gets: SmallVec<[usize; 2]>,
+    /// What the gateway tells, if it does.
+    pushes: Option<Push>,
+}
+
+impl Asked<'_> {
+    /// What the buckets held before this call.
+    fn counts(&self, replies: &Replies, now: u64) -> Result<Counts, Failure> {
+        let mut counts = Counts::new();
+        for (index, track) in self.plan.tracks.iter().enumerate() {
+            let (current, mut place) = (track.number(now), self.gets[index]);
+            let mut each = Vec::new();
+            for bucket in track.numbers(now) {
+                if bucket == current
+                    && let Some(add) = self.adds.get(index)
+                {
+                    let count = replies.count(*add)?;
+                    each.push(count.saturating_sub(u64::from(self.units)));
+                } else {
+                    each.push(replies.count(place)?);
+                    place += 1;
+                }
+            }
+            counts.push(each);
+        }
+        Ok(counts)
+    }
+}
+
+impl Client {
+    /// Asks about one request. Whoever drops this before it is done takes nothing, but a give-back may
+    /// have been done.
+    pub async fn decide(&self, number: usize, call: &Call) -> Result<Said, Failure> {
+        if let Some(said) = self.attempt(number, call, greedy(call)).await? {
+            return Ok(said);
+        }
+        // What several want beside what they need hides what is left from all of them.
+        let mut modest = call.clone();
+        for part in &mut modest.parts {
+            part.want = part.cost;
+        }
+        let said = self.attempt(number, &modest, false).await?;
+        said.ok_or(Failure::Away)
+    }
+
+    /// Nothing, and nothing is taken, where another attempt that wants less may be admitted.
+    async fn attempt(
+        &self,
+        number: usize,
+        call: &Call,
+        again: bool,
+    ) -> Result<Option<Said>, Failure> {
+        let now = self.now();
+        let mut batches: Vec<Option<Batch>> = self.servers.iter().map(|_| None).collect();
+        let mut asked: SmallVec<[Option<Asked<'_>>; 2]> = SmallVec::new();
+        let taking = possible(call);
+        for part in &call.parts {
+            if part.around.is_some() {
+                asked.push(None);
+                continue;
+            }
+            let server = self.place(&part.name);
+            let batch = match &mut batches[server] {
+                Some(batch) => batch,
+                empty => {
+                    let link = self.servers[server].link(number)?;
+                    if !link.connected() {
+                        return Err(Failure::Away);
+                    }
+                    let batch = empty.insert(link.batch());
+                    batch.get(&self.mark_key());
+                    batch
+                }
+            };
+            asked.push(Some(self.count(part, server, taking, now, batch)?));
+        }
+        for (part, batch) in call.parts.iter().zip(&mut asked) {
+            if let Some(asked) = batch
+                && let Some(batch) = &mut batches[asked.server]
+            {
+                self.read(call.gateway, part, asked, now, batch);
+            }
+        }
+        let mut heard = self.send(number, batches).await?;
+        if let Err(failure) = self.check(&heard) {
+            self.restore(number, &asked, &heard);
+            return Err(failure);
+        }
+        let mut views: SmallVec<[Option<View<'_>>; 2]> = SmallVec::new();
+        for asked in &asked {
+            views.push(match asked {
+                Some(asked) => Some(View {
+                    part: asked.part,
+                    plan: &asked.plan,
+                    counts: asked.counts(replies(&heard, asked.server)?, now)?,
+                    now,
+                }),
+                None => None,
+            });
+        }
+        self.push(number, &asked, &mut views, &heard).await?;
+        let stands: Stands = views.iter().map(|v| v.as_ref().map(View::stand)).collect();
+        let admitted = admits(call, &stands);
+        if again && !admitted {
+            return Ok(None);
+        }
+        let answers = settle(call, &asked, (views, stands), &mut heard, admitted, now);
+        Ok(Some(Said {
+            admitted,
+            now,
+            answers,
+        }))
+    }
+
+    /// The commands that count, or give back.
+    fn count<'a>(
+        &self,
+        part: &'a Part,
+        server: usize,
+        taking: Taking,
+        now: u64,
+        batch: &mut Batch,
+    ) -> Result<Asked<'a>, Failure> {
+        let plan = Plan::new(&part.spec).ok_or(IMPOSSIBLE)?;
+        let mut asked = Asked {
+            part,
+            server,
+            name: self.name(&part.name),
+            units: 0,
+            adds: SmallVec::new(),
+            gives: SmallVec::new(),
+            gets: SmallVec::new(),
+            pushes: None,
+            plan,
+        };
+        let tracks = asked.plan.tracks.iter().enumerate();
+        if let Some(back) = part.back {
+            if taking != Taking::Nothing && part.cost > 0 {
+                for (index, track) in tracks {
+                    let key = bucket_key(&asked.name, index, track.number(back.stamped));
+                    asked.gives.push((batch.give(&key, part.cost), key));
+                }
+            }
+            return Ok(asked);
+        }
+        let takes = match taking {
+            Taking::All => true,
+            Taking::Shadows => part.shadow,
+            Taking::Nothing => false,
+        };
+        let ceiling = part.spec.spans.iter().map(|span| span.ceiling).min();
+        let ceiling = ceiling.unwrap_or(u32::MAX);
+        if takes && part.cost <= ceiling {
+            asked.units = part.want.max(part.cost).min(ceiling);
+        }
+        if asked.units > 0 {
+            for (index, track) in tracks {
+                let bucket = track.number(now);
+                let key = bucket_key(&asked.name, index, bucket);
+                let life = life_of(track, bucket, now);
+                asked.adds.push(batch.add(key, asked.units, life));
+            }
+        }
+        Ok(asked)
+    }
+
+    /// The commands that read, after all that count.
+    fn read(&self, gateway: u32, part: &Part, asked: &mut Asked<'_>, now: u64, batch: &mut Batch) {
+        for (index, track) in asked.plan.tracks.iter().enumerate() {
+            asked.gets.push(batch.count);
+            let counted = asked.adds.get(index).map(|_| track.number(now));
+            for bucket in track.numbers(now).filter(|bucket| Some(*bucket) != counted) {
+                batch.get(&bucket_key(&asked.name, index, bucket));
+            }
+        }
+        let pushes = part.cost == 0 && part.want == 0 && part.total > 0 && part.within > 0;
+        if pushes && part.back.is_none() {
+            let life = life_until(now.saturating_add(part.spec.kept), now);
+            let key = format!("{}:p{gateway}", asked.name);
+            asked.pushes = Some(Push {
+                place: batch.get_version(&key),
+                key,
+                life,
+                alone: gateway & ALONE != 0,
+            });
+        }
+    }
+
+    /// Sends to all servers, then waits for all.
+    async fn send(
+        &self,
+        number: usize,
+        batches: Vec<Option<Batch>>,
+    ) -> Result<Vec<Option<Replies>>, Failure> {
+        let mut pending: Vec<Option<Pending>> = Vec::new();
+        for (server, batch) in self.servers.iter().zip(batches) {
+            let sent = batch.map(|batch| server.link(number)?.ask(batch));
+            pending.push(sent.transpose()?);
+        }
+        let mut heard = Vec::new();
+        for pending in pending {
+            heard.push(match pending {
+                Some(pending) => Some(pending.replies().await?),
+                None => None,
+            });
+        }
+        Ok(heard)
+    }
+
+    /// Whether all servers that were asked are those that were met.
+    fn check(&self, heard: &[Option<Replies>]) -> Result<(), Failure> {
+        for (server, replies) in self.servers.iter().zip(heard) {
+            if let Some(replies) = replies {
+                server.check(replies, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts again what was given back to a life that never counted it.
+    fn restore(&self, number: usize, asked: &[Option<Asked<'_>>], heard: &[Option<Replies>]) {
+        for asked in asked.iter().flatten() {
+            let Ok(link) = self.servers[asked.server].link(number) else {
+                continue;
+            };
+            let mut batch = link.batch();
+            for (place, key) in &asked.gives {
+                let reply = heard[asked.server]
+                    .as_ref()
+                    .and_then(|replies| replies.get(*place));
+                if reply == Some(&Reply::Done) {
+                    batch.restore(key, asked.part.cost);
+                }
+            }
+            link.tell(batch);
+        }
+    }
+
+    /// Counts what this gateway says of a former life.
+    async fn push(
+        &self,
+        number: usize,
+        asked: &[Option<Asked<'_>>],
+        views: &mut [Option<View<'_>>],
+        heard: &[Option<Replies>],
+    ) -> Result<(), Failure> {
+        for (asked, view) in asked.iter().zip(views) {
+            let (Some(asked), Some(view)) = (asked, view) else {
+                continue;
+            };
+            let Some(push) = &asked.pushes else { continue };
+            let (server, replies) = (&self.servers[asked.server], replies(heard, asked.server)?);
+            let (told, replaces) = match replies.get(push.place) {
+                Some(Reply::Missing) => (0, Replaces::Nothing),
+                Some(Reply::Value { bytes, version }) => {
+                    let total = std::str::from_utf8(bytes)
+                        .ok()
+                        .and_then(|text| text.parse().ok());
+                    (total.unwrap_or(u32::MAX), Replaces::Version(*version))
+                }
+                other => return Err(unexpected(other)),
+            };
+            let young = view.now.saturating_sub(server.check(replies, 0)?.begun) < LATELY;
+            let counted = view.counts.iter().flatten().any(|count| *count > 0);
+            // What was granted is in the buckets already, unless they are of another life.
+            let known = !push.alone && (told > 0 || (!young && counted));
+            let units = match push.alone {
+                true => asked.part.total.saturating_sub(told).min(asked.part.within),
+                false => asked.part.within,
+            };
+            if known || units == 0 {
+                continue;
+            }
+            let total = asked.part.total.to_string();
+            let set = server.ask(number, |batch| {
+                batch.set(&push.key, total.as_bytes(), push.life, replaces);
+            });
+            if set.await?.get(0) != Some(&Reply::Done) {
+                let twice = "another call of this gateway told of the same counter";
+                return Err(Failure::Said(Cow::Borrowed(twice)));
+            }
+            let pushed = server.ask(number, |batch| {
+                for (index, track) in asked.plan.tracks.iter().enumerate() {
+                    let bucket = track.number(view.now);
+                    let life = life_of(track, bucket, view.now);
+                    batch.add(bucket_key(&asked.name, index, bucket), units, life);
+                }
+            });
+            let mut pushed = pushed.await?;
+            for (place, track) in asked.plan.tracks.iter().enumerate() {
+                let current = track.number(view.now) - track.numbers(view.now).start();
+                view.counts[place][current as usize] = pushed.count(place)?;
+            }
+            for place in 0..asked.plan.tracks.len() {
+                pushed.keep(place, units);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who takes: nobody that can refuse, where one of them refuses whatever is there.
+fn possible(call: &Call) -> Taking {
+    let never = |part: &Part| {
+        let counts = !part.shadow && part.around.is_none() && part.back.is_none();
+        counts && part.spec.spans.iter().any(|span| part.cost > span.ceiling)
+    };
+    match call.taking {
+        Taking::All if call.parts.iter().any(never) => Taking::Shadows,
+        taking => taking,
+    }
+}
+
+fn replies(heard: &[Option<Replies>], server: usize) -> Result<&Replies, Failure> {
+    heard
+        .get(server)
+        .and_then(Option::as_ref)
+        .ok_or(Failure::Away)
+}
+
+/// Whether a refusal may be for what is wanted beside what is needed. Give-backs are never done twice.
+fn greedy(call: &Call) -> bool {
+    let wants = |part: &Part| part.want > part.cost && !part.shadow && part.around.is_none();
+    let backs = call.parts.iter().any(|part| part.back.is_some());
+    possible(call) == Taking::All && !backs && call.parts.iter().any(wants)
+}
+
+/// What the parts say before anything is taken, and how much they would grant.
+type Stands = SmallVec<[Option<(Answer, u32)>; 2]>;
+
+fn admits(call: &Call, stands: &Stands) -> bool {
+    let refuses = |(part, stand): (&Part, &Option<(Answer, u32)>)| match stand {
+        Some((answer, _)) => !part.shadow && !answer.standing.admits(),
+        None => false,
+    };
+    call.taking != Taking::Shadows && !call.parts.iter().zip(stands).any(refuses)
+}
+
+/// Keeps what is taken; the rest is taken back when the replies are dropped.
+fn settle(
+    call: &Call,
+    asked: &[Option<Asked<'_>>],
+    (views, stands): (SmallVec<[Option<View<'_>>; 2]>, Stands),
+    heard: &mut [Option<Replies>],
+    admitted: bool,
+    now: u64,
+) -> SmallVec<[Answer; 2]> {
+    let mut answers: SmallVec<[Answer; 2]> = SmallVec::new();
+    for ((asked, view), stand) in asked.iter().zip(views).zip(stands) {
+        let (Some(asked), Some(mut view), Some((mut answer, granted))) = (asked, view, stand)
+        else {
+            answers.push(nothing(now));
+            continue;
+        };
+        let alone = asked.part.shadow && answer.standing.admits();
+        let took = match (admitted && !asked.part.shadow) || alone {
+            true => granted.min(asked.units),
+            false => 0,
+        };
+        if let Some(Some(replies)) = heard.get_mut(asked.server) {
+            for place in &asked.adds {
+                replies.keep(*place, took);
+            }
+        }
+        view.finish(&mut answer, took);
+        // Nobody keeps it here: the gateway does.
+        answer.total = asked.part.total.saturating_add(took);
+        answers.push(answer);
+    }
+    for (place, part) in call.parts.iter().enumerate() {
+        if let Some(of) = part.around {
+            let took = answers.get(usize::from(of)).map_or(0, |answer| answer.took);
+            answers[place].took = took;
+        }
+    }
+    answers
+}

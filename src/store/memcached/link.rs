@@ -1,0 +1,402 @@
+//! One connection of a worker to a server, made anew whenever it breaks. Batches are sent one after another
+//! without waiting for replies, which come in the same order.
+//!
+//! What was counted for a call that nobody waits for any more is taken back, whether its replies are still
+//! on the way or have come: [`Replies`] does it when they are dropped. Only where the connection breaks
+//! before the replies have come, units stay counted that nobody uses, until they leave their window.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::{interval, sleep, timeout};
+
+use super::wire::{self, Add, Batch, Reply};
+use crate::store::shared::call::Failure;
+
+/// How long connecting may take; a server that is silent for as long is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two attempts to connect; doubled after each that fails, up to the second.
+const PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// Most commands whose replies have not come.
+const MOST_COMMANDS: usize = 16_384;
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Link {
+    state: Arc<State>,
+    queue: UnboundedSender<Job>,
+}
+
+struct State {
+    server: String,
+    /// Number of the connection; zero while there is none.
+    epoch: AtomicU64,
+    /// Commands whose replies have not come.
+    waiting: AtomicUsize,
+    /// Numbers batches.
+    number: AtomicU32,
+    begun: AtomicBool,
+    again: Notify,
+    /// Until the task begins.
+    jobs: Mutex<Option<UnboundedReceiver<Job>>>,
+}
+
+/// A batch on its way.
+struct Job {
+    batch: Batch,
+    /// The connection that it is for: what is to be taken back was counted there.
+    epoch: u64,
+    replies: Vec<Reply>,
+    answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
+    link: Link,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let waiting = &self.link.state.waiting;
+        waiting.fetch_sub(self.batch.count, Ordering::Relaxed);
+    }
+}
+
+/// What a server said to a batch.
+pub(super) struct Replies {
+    replies: Vec<Reply>,
+    /// What was counted and is not kept.
+    adds: Vec<Add>,
+    epoch: u64,
+    link: Link,
+}
+
+impl Replies {
+    /// What was said to one command.
+    pub(super) fn get(&self, place: usize) -> Option<&Reply> {
+        self.replies.get(place)
+    }
+
+    /// The count that one command was answered with, zero where there is none.
+    pub(super) fn count(&self, place: usize) -> Result<u64, Failure> {
+        match self.get(place) {
+            Some(Reply::Value { bytes, .. }) => {
+                wire::count(bytes).ok_or(Failure::Said(Cow::Borrowed("a bucket holds no number")))
+            }
+            Some(Reply::Missing) => Ok(0),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Keeps so many units of what the command at `place` counted.
+    pub(super) fn keep(&mut self, place: usize, units: u32) {
+        for add in self.adds.iter_mut().filter(|add| add.place == place) {
+            add.units = add.units.saturating_sub(units);
+        }
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        let mut batch = self.link.batch();
+        for add in self.adds.iter().filter(|add| add.units > 0) {
+            batch.give(&add.key, add.units);
+        }
+        if batch.count > 0 {
+            self.link.send(batch, self.epoch, None);
+        }
+    }
+}
+
+/// A reply that does not belong to its command.
+pub(super) fn unexpected(reply: Option<&Reply>) -> Failure {
+    Failure::Said(match reply {
+        Some(Reply::Refused(text)) => Cow::Owned(text.clone()),
+        _ => Cow::Borrowed("a reply is of another kind than asked for"),
+    })
+}
+
+/// Replies that are awaited.
+pub(super) struct Pending(oneshot::Receiver<Result<Replies, Failure>>);
+
+impl Pending {
+    pub(super) async fn replies(self) -> Result<Replies, Failure> {
+        self.0.await.unwrap_or(Err(Failure::Away))
+    }
+}
+
+impl Link {
+    pub(super) fn new(server: &str) -> Link {
+        let (queue, jobs) = unbounded_channel();
+        let state = State {
+            server: server.to_owned(),
+            epoch: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            number: AtomicU32::new(0),
+            begun: AtomicBool::new(false),
+            again: Notify::new(),
+            jobs: Mutex::new(Some(jobs)),
+        };
+        Link {
+            state: Arc::new(state),
+            queue,
+        }
+    }
+
+    /// Begins to connect, on the runtime of the caller, if it has not begun.
+    pub(super) fn begin(&self) {
+        if self.state.begun.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(jobs) = self.state.jobs.lock().take() {
+            tokio::spawn(run(self.state.clone(), jobs));
+        }
+    }
+
+    /// Gives up the connection for a new one.
+    pub(super) fn again(&self) {
+        if self.connected() {
+            self.state.again.notify_one();
+        }
+    }
+
+    pub(super) fn connected(&self) -> bool {
+        self.state.epoch.load(Ordering::Acquire) != 0
+    }
+
+    /// An empty batch.
+    pub(super) fn batch(&self) -> Batch {
+        Batch::new(self.state.number.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Sends a batch.
+    pub(super) fn ask(&self, batch: Batch) -> Result<Pending, Failure> {
+        let epoch = self.state.epoch.load(Ordering::Acquire);
+        let waiting = self.state.waiting.load(Ordering::Relaxed);
+        if epoch == 0 || waiting + batch.count > MOST_COMMANDS {
+            return Err(Failure::Away);
+        }
+        let (answer, pending) = oneshot::channel();
+        self.send(batch, epoch, Some(answer));
+        Ok(Pending(pending))
+    }
+
+    /// Sends a batch whose replies nobody needs.
+    pub(super) fn tell(&self, batch: Batch) {
+        let epoch = self.state.epoch.load(Ordering::Acquire);
+        if epoch != 0 && batch.count > 0 {
+            self.send(batch, epoch, None);
+        }
+    }
+
+    /// What takes back has no bound of its own: it comes after replies, and what they answer has one.
+    fn send(
+        &self,
+        batch: Batch,
+        epoch: u64,
+        answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
+    ) {
+        self.state.waiting.fetch_add(batch.count, Ordering::Relaxed);
+        let job = Job {
+            batch,
+            epoch,
+            replies: Vec::new(),
+            answer,
+            link: self.clone(),
+        };
+        // Where the task has ended, the job is dropped, and whoever waits learns it.
+        let _ = self.queue.send(job);
+    }
+}
+
+/// Why a connection has ended.
+enum Ended {
+    /// Nobody needs it any more.
+    Closed,
+    /// It broke.
+    Broken(String),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        Ended::Broken(error.to_string())
+    }
+}
+
+async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
+    let (mut pause, mut epoch) = (PAUSE[0], 0);
+    loop {
+        let cause = match timeout(PATIENCE, greet(&state.server)).await {
+            Ok(Ok(mut stream)) => {
+                epoch += 1;
+                pause = PAUSE[0];
+                state.epoch.store(epoch, Ordering::Release);
+                let ended = serve(&mut stream, &state, &mut jobs, epoch).await;
+                state.epoch.store(0, Ordering::Release);
+                match ended {
+                    Ended::Closed => return,
+                    Ended::Broken(cause) => cause,
+                }
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        tracing::debug!(server = state.server, cause, "no connection to memcached");
+        if !rest(jittered(pause), &mut jobs).await {
+            return;
+        }
+        pause = (pause * 2).min(PAUSE[1]);
+    }
+}
+
+/// Waits, and answers whoever asks meanwhile; whether anybody still can.
+async fn rest(pause: Duration, jobs: &mut UnboundedReceiver<Job>) -> bool {
+    let mut pause = std::pin::pin!(sleep(pause));
+    loop {
+        tokio::select! {
+            () = &mut pause => return true,
+            job = jobs.recv() => if job.is_none() {
+                return false;
+            },
+        }
+    }
+}
+
+/// From all of it to one and a half: gateways that lost a server together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let mut random = [0; 4];
+    // Without random bytes they do come back together.
+    let _ = getrandom::fill(&mut random);
+    pause + pause / 2 * (u32::from_le_bytes(random) % 1_000) / 1_000
+}
+
+/// Connects, and waits until the server answers: the system may connect for one that stands still.
+async fn greet(server: &str) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(b"mn\r\n").await?;
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).await?;
+    match &answer {
+        b"MN\r\n" => Ok(stream),
+        _ => Err(io::Error::other(
+            "it does not speak the meta protocol (memcached 1.6)",
+        )),
+    }
+}
+
+/// Sends and reads until something ends it.
+async fn serve(
+    stream: &mut TcpStream,
+    state: &State,
+    jobs: &mut UnboundedReceiver<Job>,
+    epoch: u64,
+) -> Ended {
+    let (mut reader, mut writer) = stream.split();
+    let (mut output, mut input) = (BytesMut::new(), BytesMut::with_capacity(4_096));
+    let mut flight: VecDeque<Job> = VecDeque::new();
+    let mut ticks = interval(PATIENCE / 2);
+    let mut silent = 0;
+    loop {
+        tokio::select! {
+            job = jobs.recv() => {
+                let Some(job) = job else { return Ended::Closed };
+                queue(job, epoch, &mut output, &mut flight);
+                while let Ok(job) = jobs.try_recv() {
+                    queue(job, epoch, &mut output, &mut flight);
+                }
+            }
+            read = reader.read_buf(&mut input) => match read {
+                Ok(0) => return Ended::Broken("it has closed".to_owned()),
+                Ok(_) => {
+                    silent = 0;
+                    if let Err(cause) = answer(&mut input, &mut flight) {
+                        return Ended::Broken(cause);
+                    }
+                }
+                Err(error) => return error.into(),
+            },
+            written = writer.write_buf(&mut output), if !output.is_empty() => {
+                if let Err(error) = written {
+                    return error.into();
+                }
+            }
+            _ = ticks.tick() => {
+                silent = if flight.is_empty() { 0 } else { silent + 1 };
+                if silent > 2 {
+                    return Ended::Broken("it stands still".to_owned());
+                }
+            }
+            () = state.again.notified() => return Ended::Broken("given up".to_owned()),
+        }
+    }
+}
+
+fn queue(job: Job, epoch: u64, output: &mut BytesMut, flight: &mut VecDeque<Job>) {
+    if job.epoch == epoch {
+        output.extend_from_slice(&job.batch.text);
+        flight.push_back(job);
+    }
+}
+
+/// Hands on the replies that are whole.
+fn answer(input: &mut BytesMut, flight: &mut VecDeque<Job>) -> Result<(), String> {
+    while let Some(job) = flight.front_mut() {
+        let parsed = match wire::next(input) {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return Ok(()),
+            Err(cause) => return Err(failed(flight, cause)),
+        };
+        let first = job.replies.is_empty();
+        let known = matches!(parsed.reply, Reply::Refused(_)) && parsed.opaque.is_none();
+        if first && !known && parsed.opaque != Some(job.batch.opaque) {
+            return Err(failed(flight, "a reply to another command".to_owned()));
+        }
+        job.replies.push(parsed.reply);
+        if job.replies.len() == job.batch.count
+            && let Some(job) = flight.pop_front()
+        {
+            finish(job);
+        }
+    }
+    match input.has_remaining() {
+        true => Err("a reply that nobody asked for".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Tells whoever waits for the next reply what is wrong.
+fn failed(flight: &mut VecDeque<Job>, cause: String) -> String {
+    let waits = flight.front_mut().and_then(|job| job.answer.take());
+    if let Some(answer) = waits {
+        // Nobody may wait any more.
+        let _ = answer.send(Err(Failure::Said(Cow::Owned(cause.clone()))));
+    }
+    cause
+}
+
+fn finish(mut job: Job) {
+    let Some(answer) = job.answer.take() else {
+        return;
+    };
+    let replies = std::mem::take(&mut job.replies);
+    let counted = |add: &Add| matches!(replies.get(add.place), Some(Reply::Value { .. }));
+    let adds = std::mem::take(&mut job.batch.adds)
+        .into_iter()
+        .filter(counted);
+    let replies = Replies {
+        adds: adds.collect(),
+        replies,
+        epoch: job.epoch,
+        link: job.link.clone(),
+    };
+    // Where nobody waits, they are dropped, and that takes back what was counted.
+    let _ = answer.send(Ok(replies));
+}

@@ -1,0 +1,247 @@
+//! Which buckets a limit needs, and what they say of it: the arithmetic of [`crate::limit`] on counts that
+//! lie in items of their own.
+
+use smallvec::SmallVec;
+
+use crate::clock::Nanos;
+use crate::limit::spec::Kind;
+use crate::limit::{Spec, Standing};
+use crate::store::shared::call::{Answer, Part};
+
+/// Buckets of a window where the limit keeps a log in other stores.
+const LOG_BUCKETS: u64 = 60;
+/// How far clocks and the ways to the store may differ before a request overlooks another, in microseconds.
+const APART: u64 = 50_000;
+
+/// Buckets of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Track {
+    /// Length of a bucket.
+    pub length: u64,
+    /// How far they begin before those of the clock.
+    pub phase: u64,
+    /// Buckets before the current one that may still count.
+    pub behind: u64,
+    /// Buckets after the current one that count: whoever was stamped later may have come earlier.
+    pub ahead: u64,
+}
+
+impl Track {
+    fn ring(length: u64, behind: u64) -> Track {
+        let length = length.max(1);
+        Track {
+            length,
+            phase: 0,
+            behind,
+            ahead: APART.div_ceil(length).clamp(1, 3),
+        }
+    }
+
+    /// The bucket of a moment.
+    pub(super) fn number(&self, at: u64) -> u64 {
+        at.saturating_add(self.phase) / self.length
+    }
+
+    /// When a bucket has left windows of so many buckets.
+    fn leaves(&self, number: u64, span: u64) -> u64 {
+        let end = number.saturating_add(span).saturating_add(1);
+        end.saturating_mul(self.length).saturating_sub(self.phase)
+    }
+
+    /// When a bucket is no longer needed.
+    pub(super) fn ends(&self, number: u64) -> u64 {
+        self.leaves(number, self.behind)
+    }
+
+    /// All buckets that are looked at.
+    pub(super) fn numbers(&self, now: u64) -> std::ops::RangeInclusive<u64> {
+        let number = self.number(now);
+        number.saturating_sub(self.behind)..=number.saturating_add(self.ahead)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// What is counted in.
+    pub tracks: SmallVec<[Track; 2]>,
+    /// For each window, its track and the buckets before the current one that it covers.
+    spans: SmallVec<[(usize, u64); 2]>,
+}
+
+impl Plan {
+    /// Nothing where buckets cannot do it.
+    pub(super) fn new(spec: &Spec) -> Option<Plan> {
+        let mut tracks: SmallVec<[Track; 2]> = SmallVec::new();
+        let mut spans = SmallVec::new();
+        if spec.kind == Kind::Rings {
+            let rings = spec.rings.iter();
+            tracks.extend(rings.map(|ring| Track::ring(ring.length, ring.kept.saturating_sub(1))));
+        }
+        for span in &spec.spans {
+            match spec.kind {
+                Kind::Log { .. } => {
+                    let length = span.window.div_ceil(LOG_BUCKETS).max(1);
+                    let covers = span.window.div_ceil(length);
+                    spans.push((tracks.len(), covers));
+                    tracks.push(Track::ring(length, covers));
+                }
+                Kind::Rings => {
+                    let place = usize::try_from(span.first).ok()?;
+                    spans.push((place, span.window.div_ceil(tracks.get(place)?.length)));
+                }
+                Kind::Fixed => {
+                    spans.push((tracks.len(), 0));
+                    tracks.push(Track {
+                        length: span.window.max(1),
+                        phase: span.first,
+                        behind: 0,
+                        ahead: 0,
+                    });
+                }
+                Kind::Gcra | Kind::Leaky => return None,
+            }
+        }
+        Some(Plan { tracks, spans })
+    }
+}
+
+/// What the buckets hold, for each track those of [`Track::numbers`].
+pub(super) type Counts = SmallVec<[Vec<u64>; 2]>;
+
+/// A part's buckets at one moment.
+pub(super) struct View<'a> {
+    /// The part.
+    pub part: &'a Part,
+    /// Its buckets.
+    pub plan: &'a Plan,
+    /// What they hold.
+    pub counts: Counts,
+    /// The moment.
+    pub now: u64,
+}
+
+impl View<'_> {
+    /// Counts of a window, oldest first, with the number of the first.
+    fn covered(&self, window: usize) -> (u64, &[u64]) {
+        let (place, span) = self.plan.spans[window];
+        let track = &self.plan.tracks[place];
+        let first = *track.numbers(self.now).start();
+        let oldest = track.number(self.now).saturating_sub(span).max(first);
+        let counts = self.counts[place].get((oldest - first) as usize..);
+        (oldest, counts.unwrap_or_default())
+    }
+
+    fn used(&self, window: usize) -> u32 {
+        let (_, counts) = self.covered(window);
+        let sum = counts
+            .iter()
+            .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        u32::try_from(sum).unwrap_or(u32::MAX)
+    }
+
+    /// Until `units` of those in the window no longer count.
+    fn wait(&self, window: usize, units: u32) -> Nanos {
+        let (place, span) = self.plan.spans[window];
+        let (oldest, counts) = self.covered(window);
+        let mut left = u64::from(units);
+        for (number, count) in (oldest..).zip(counts) {
+            if *count >= left {
+                let leaves = self.plan.tracks[place].leaves(number, span);
+                return Nanos(leaves.saturating_sub(self.now).saturating_mul(1_000));
+            }
+            left -= count;
+        }
+        Nanos::ZERO
+    }
+
+    /// What the limit says to the part's cost, and how many units it grants if it admits.
+    pub(super) fn stand(&self) -> (Answer, u32) {
+        // What gives back asks for nothing.
+        let (cost, want) = match self.part.back {
+            Some(_) => (0, 0),
+            None => (self.part.cost, self.part.want),
+        };
+        let (mut over, mut granted) = (false, want.max(cost));
+        let mut speaking: Option<Answer> = None;
+        for (index, span) in self.part.spec.spans.iter().enumerate() {
+            let used = self.used(index);
+            let mut said = Answer {
+                standing: Standing::Within,
+                window: index as u8,
+                remaining: span.base.saturating_sub(used),
+                ..nothing(self.now)
+            };
+            let above = |units: u32| (u64::from(used) + u64::from(cost)).checked_sub(units.into());
+            if cost > span.ceiling {
+                said.standing = Standing::Unsatisfiable;
+            } else if let Some(excess) = above(span.ceiling).filter(|excess| *excess > 0) {
+                said.standing = Standing::Refused;
+                said.wait = self.wait(index, u32::try_from(excess).unwrap_or(u32::MAX));
+            } else {
+                over |= above(span.base).is_some_and(|excess| excess > 0);
+                granted = granted.min(span.ceiling - used);
+            }
+            if speaking
+                .as_ref()
+                .is_none_or(|before| rank(&said) >= rank(before))
+            {
+                speaking = Some(said);
+            }
+        }
+        let mut said = speaking.unwrap_or_else(|| nothing(self.now));
+        if said.standing == Standing::Within && over {
+            said.standing = Standing::Over;
+        }
+        (said, granted)
+    }
+
+    /// Counts what was taken, and completes the answer.
+    pub(super) fn finish(&mut self, answer: &mut Answer, took: u32) {
+        for (track, counts) in self.plan.tracks.iter().zip(&mut self.counts) {
+            let current = track.number(self.now) - track.numbers(self.now).start();
+            if let Some(count) = counts.get_mut(current as usize) {
+                *count = count.saturating_add(u64::from(took));
+            }
+        }
+        answer.took = took;
+        answer.remaining = answer.remaining.saturating_sub(took);
+        let windows = 0..self.part.spec.spans.len();
+        answer.used = windows.map(|window| self.used(window)).collect();
+        let window = usize::from(answer.window);
+        let Some(span) = self.part.spec.spans.get(window) else {
+            return;
+        };
+        let used = self.used(window);
+        if used > 0 {
+            let units = used.saturating_add(1) - span.base.min(used);
+            answer.reset = self.wait(window, units);
+        }
+    }
+}
+
+/// An answer that admits and says no more.
+pub(super) fn nothing(now: u64) -> Answer {
+    Answer {
+        standing: Standing::Within,
+        window: 0,
+        remaining: u32::MAX,
+        wait: Nanos::ZERO,
+        reset: Nanos::ZERO,
+        delay: Nanos::ZERO,
+        took: 0,
+        total: 0,
+        stamped: now,
+        used: SmallVec::new(),
+    }
+}
+
+/// Which window of a limit speaks for it, as in [`crate::limit::Cell`].
+fn rank(answer: &Answer) -> (u8, u64) {
+    match answer.standing {
+        Standing::Unsatisfiable => (3, 0),
+        Standing::Refused => (2, answer.wait.0),
+        Standing::Over => (1, 0),
+        Standing::Within => (0, u64::from(u32::MAX - answer.remaining)),
+    }
+}

@@ -1,0 +1,221 @@
+//! The meta text protocol of memcached: commands to bytes, bytes to replies. What comes in is bounded and
+//! believed only where it has the shape of an answer.
+
+use std::io::Write;
+
+use bytes::{Buf, BytesMut};
+use smallvec::SmallVec;
+
+/// Longest line that is read.
+const LONGEST_LINE: usize = 512;
+/// Largest value that is read: a list of 1,000 gateways fits.
+const LARGEST_VALUE: usize = 16_384;
+
+/// What a value replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replaces {
+    /// Nothing: there must be none.
+    Nothing,
+    /// The one that was read with this number.
+    Version(u64),
+}
+
+/// What the server said to one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// `HD`: done.
+    Done,
+    /// `VA`: a value.
+    Value {
+        /// Its bytes.
+        bytes: SmallVec<[u8; 24]>,
+        /// Its version, where it was asked for.
+        version: u64,
+    },
+    /// `EN`, `NF`: there is no such item.
+    Missing,
+    /// `NS`, `EX`: not stored, for another was there.
+    Other,
+    /// `SERVER_ERROR`: what the server says for itself.
+    Refused(String),
+}
+
+/// A reply, and how it is told from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// What was said.
+    pub reply: Reply,
+    /// The number that the command gave; errors come without it.
+    pub opaque: Option<u32>,
+}
+
+/// Commands that are sent at once; each gets one reply, in order.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// What is sent.
+    pub text: Vec<u8>,
+    /// Commands in it.
+    pub count: usize,
+    /// What the reply to the first carries.
+    pub opaque: u32,
+    /// What was counted, to be taken back if nobody wants it.
+    pub adds: SmallVec<[Add; 2]>,
+}
+
+/// Units counted in a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Add {
+    /// The place of the reply.
+    pub place: usize,
+    /// The bucket.
+    pub key: String,
+    /// Units.
+    pub units: u32,
+}
+
+impl Batch {
+    pub(super) fn new(opaque: u32) -> Batch {
+        Batch {
+            text: Vec::new(),
+            count: 0,
+            opaque,
+            adds: SmallVec::new(),
+        }
+    }
+
+    /// Ends a command: the first of a batch carries the number.
+    fn end(&mut self) -> usize {
+        if self.count == 0 {
+            // Writing to memory does not fail, here and below.
+            let _ = write!(self.text, " O{}", self.opaque);
+        }
+        self.text.extend_from_slice(b"\r\n");
+        self.count += 1;
+        self.count - 1
+    }
+
+    /// Asks for a value; the place of the reply.
+    pub(super) fn get(&mut self, key: &str) -> usize {
+        let _ = write!(self.text, "mg {key} v");
+        self.end()
+    }
+
+    /// Asks for a value and its version.
+    pub(super) fn get_version(&mut self, key: &str) -> usize {
+        let _ = write!(self.text, "mg {key} c v");
+        self.end()
+    }
+
+    /// Counts units, in a new bucket with this time to live if there is none, and asks for the sum.
+    pub(super) fn add(&mut self, key: String, units: u32, life: u64) -> usize {
+        let _ = write!(self.text, "ma {key} N{life} J{units} D{units} v");
+        let place = self.end();
+        self.adds.push(Add { place, key, units });
+        place
+    }
+
+    /// Takes units out of a bucket, if it is there.
+    pub(super) fn give(&mut self, key: &str, units: u32) -> usize {
+        let _ = write!(self.text, "ma {key} MD D{units}");
+        self.end()
+    }
+
+    /// Counts units again that were taken out, if the bucket is there.
+    pub(super) fn restore(&mut self, key: &str, units: u32) -> usize {
+        let _ = write!(self.text, "ma {key} D{units}");
+        self.end()
+    }
+
+    /// Stores a value.
+    pub(super) fn set(&mut self, key: &str, value: &[u8], life: u64, replaces: Replaces) -> usize {
+        let _ = write!(self.text, "ms {key} {} T{life}", value.len());
+        let _ = match replaces {
+            Replaces::Nothing => write!(self.text, " ME"),
+            Replaces::Version(version) => write!(self.text, " C{version}"),
+        };
+        let place = self.end();
+        self.text.extend_from_slice(value);
+        self.text.extend_from_slice(b"\r\n");
+        place
+    }
+
+    /// Deletes an item.
+    pub(super) fn delete(&mut self, key: &str) -> usize {
+        let _ = write!(self.text, "md {key}");
+        self.end()
+    }
+}
+
+/// Takes the next reply from the front of `input`; nothing when it is not whole yet.
+pub(super) fn next(input: &mut BytesMut) -> Result<Option<Parsed>, String> {
+    let bytes = &input[..];
+    let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LONGEST_LINE)]) else {
+        return match bytes.len() < LONGEST_LINE {
+            true => Ok(None),
+            false => Err("a line has no end".to_owned()),
+        };
+    };
+    let line = bytes[..end]
+        .strip_suffix(b"\r")
+        .ok_or("a line ends without CR")?;
+    let line = str::from_utf8(line).map_err(|_| "a line is no text")?;
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let mut used = end + 1;
+    let mut rest = rest.split(' ').filter(|flag| !flag.is_empty());
+    let mut value = None;
+    let reply = match word {
+        "HD" => Reply::Done,
+        "EN" | "NF" => Reply::Missing,
+        "NS" | "EX" => Reply::Other,
+        "SERVER_ERROR" => Reply::Refused(line.to_owned()),
+        "VA" => {
+            let size: usize = rest
+                .next()
+                .and_then(digits)
+                .ok_or("a value has no length")?;
+            if size > LARGEST_VALUE {
+                return Err(format!("a value has {size} bytes"));
+            }
+            let Some(found) = bytes.get(used..used + size + 2) else {
+                return Ok(None);
+            };
+            let found = found
+                .strip_suffix(b"\r\n")
+                .ok_or("a value is longer than it says")?;
+            value = Some(SmallVec::from_slice(found));
+            used += size + 2;
+            Reply::Done
+        }
+        _ => return Err(format!("`{}`", line.escape_debug())),
+    };
+    let (mut opaque, mut version) = (None, 0);
+    if !matches!(reply, Reply::Refused(_)) {
+        for flag in rest {
+            match flag.split_at_checked(1) {
+                Some(("O", number)) => opaque = Some(digits(number).ok_or("an odd number")?),
+                Some(("c", number)) => version = digits(number).ok_or("an odd version")?,
+                _ => return Err(format!("`{}`", line.escape_debug())),
+            }
+        }
+    }
+    let reply = match value {
+        Some(bytes) => Reply::Value { bytes, version },
+        None => reply,
+    };
+    input.advance(used);
+    Ok(Some(Parsed { reply, opaque }))
+}
+
+fn digits<N: std::str::FromStr>(text: &str) -> Option<N> {
+    // `parse` alone would read a sign.
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+/// A counter: memcached leaves spaces where one has become shorter.
+pub(super) fn count(bytes: &[u8]) -> Option<u64> {
+    digits(str::from_utf8(bytes).ok()?.trim_end_matches(' '))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Where a Redis or Valkey is: `redis://user:password@host:6379/0`, and what may stand in its place.
+
+use std::fmt;
+
+/// How servers stand together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// One server.
+    Alone,
+    /// Keys are spread over several.
+    Cluster,
+    /// Others know which server leads under this name.
+    Sentinel(String),
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    /// How they stand together.
+    pub topology: Topology,
+    /// Whether TLS is spoken.
+    pub tls: bool,
+    /// Host and port of each.
+    pub hosts: Vec<(String, u16)>,
+    /// Who asks.
+    pub user: Option<String>,
+    /// What proves it.
+    pub password: Option<String>,
+    /// The database.
+    pub database: i64,
+}
+
+/// What is wrong with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Not one of the schemes.
+    #[error(
+        "write redis://, rediss:// (TLS), redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://"
+    )]
+    Scheme,
+    /// No host, or one that cannot be.
+    #[error(
+        "a host is written HOST or HOST:PORT, an IPv6 address in brackets; several are parted by commas"
+    )]
+    Host,
+    /// Several hosts for one server.
+    #[error("several hosts need redis+cluster:// or redis+sentinel://")]
+    Several,
+    /// The path is no number.
+    #[error("after the host stands the number of a database, as in redis://host:6379/0")]
+    Database,
+    /// A cluster has one database.
+    #[error("a cluster has database 0 only")]
+    ClusterDatabase,
+    /// No name.
+    #[error(
+        "after the sentinels stands the name of the master, as in redis+sentinel://a:26379,b:26379/mymaster or …/mymaster/0"
+    )]
+    Service,
+    /// A per cent sign without two hexadecimal digits.
+    #[error("in user and password write % as %25, @ as %40, : as %3A and / as %2F")]
+    Escape,
+}
+
+impl Address {
+    /// Reads an address.
+    pub fn parse(text: &str) -> Result<Address, AddressError> {
+        let (scheme, rest) = text.split_once("://").ok_or(AddressError::Scheme)?;
+        let (speaks, stands) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let tls = match speaks {
+            "redis" => false,
+            "rediss" => true,
+            _ => return Err(AddressError::Scheme),
+        };
+        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (who, hosts) = match place.rsplit_once('@') {
+            Some((who, hosts)) => (Some(who), hosts),
+            None => (None, place),
+        };
+        let port = if stands == "sentinel" { 26_379 } else { 6_379 };
+        let hosts = hosts.split(',').map(|host| self::host(host, port));
+        let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+        let (topology, database) = match stands {
+            "" if hosts.len() > 1 => return Err(AddressError::Several),
+            "" => (Topology::Alone, path),
+            "cluster" if !matches!(path, "" | "0") => return Err(AddressError::ClusterDatabase),
+            "cluster" => (Topology::Cluster, ""),
+            "sentinel" => {
+                let (service, database) = path.split_once('/').unwrap_or((path, ""));
+                if service.is_empty() {
+                    return Err(AddressError::Service);
+                }
+                (Topology::Sentinel(service.to_owned()), database)
+            }
+            _ => return Err(AddressError::Scheme),
+        };
+        let database = match database {
+            "" => 0,
+            number => number.parse::<u16>().map_err(|_| AddressError::Database)?,
+        };
+        let (user, password) = match who {
+            None => (None, None),
+            Some(who) => {
+                let (user, password) = who.split_once(':').unwrap_or((who, ""));
+                (Some(plain(user)?), Some(plain(password)?))
+            }
+        };
+        Ok(Address {
+            topology,
+            tls,
+            hosts,
+            user: user.filter(|user| !user.is_empty()),
+            password: password.filter(|password| !password.is_empty()),
+            database: i64::from(database),
+        })
+    }
+}
+
+/// Host and port of a server; this port where it names none.
+pub fn host(text: &str, port: u16) -> Result<(String, u16), AddressError> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(text) => text.split_once(']').ok_or(AddressError::Host)?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(digits) => digits.parse().map_err(|_| AddressError::Host)?,
+        None if rest.is_empty() => port,
+        None => return Err(AddressError::Host),
+    };
+    let odd = |c: char| c.is_whitespace() || c.is_control();
+    if host.is_empty() || host.contains(odd) || port == 0 {
+        return Err(AddressError::Host);
+    }
+    Ok((host.to_owned(), port))
+}
+
+fn plain(text: &str) -> Result<String, AddressError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let value = digit().zip(digit()).ok_or(AddressError::Escape)?;
+        bytes.push((value.0 * 16 + value.1) as u8);
+    }
+    String::from_utf8(bytes).map_err(|_| AddressError::Escape)
+}
+
+/// Without what proves who asks.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tls, stands) = (
+            if self.tls { "s" } else { "" },
+            match self.topology {
+                Topology::Alone => "",
+                Topology::Cluster => "+cluster",
+                Topology::Sentinel(_) => "+sentinel",
+            },
+        );
+        write!(f, "redis{tls}{stands}://")?;
+        for (place, (host, port)) in self.hosts.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            let (open, close) = if host.contains(':') {
+                ("[", "]")
+            } else {
+                ("", "")
+            };
+            write!(f, "{comma}{open}{host}{close}:{port}")?;
+        }
+        if let Topology::Sentinel(service) = &self.topology {
+            write!(f, "/{service}")?;
+        }
+        if self.topology != Topology::Cluster {
+            write!(f, "/{}", self.database)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<&str, AddressError>) {
+        let read = Address::parse(text);
+        assert_eq!(
+            read.map(|address| address.to_string()),
+            expected.map(str::to_owned),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn addresses() {
+        check("redis://a", Ok("redis://a:6379/0"));
+        check("rediss://u:p%40ss@a:1/7", Ok("rediss://a:1/7"));
+        check("redis://[::1]:7000", Ok("redis://[::1]:7000/0"));
+        check("redis+cluster://a:1,b:2", Ok("redis+cluster://a:1,b:2"));
+        check(
+            "rediss+sentinel://a,b/mine/3",
+            Ok("rediss+sentinel://a:26379,b:26379/mine/3"),
+        );
+        check("redis+sentinel://a,b", Err(AddressError::Service));
+        check("redis+cluster://a/1", Err(AddressError::ClusterDatabase));
+        check("redis://a,b", Err(AddressError::Several));
+        check("redis://a/x", Err(AddressError::Database));
+        check("redis://", Err(AddressError::Host));
+        check("redis://a:0", Err(AddressError::Host));
+        check("redis://a:b", Err(AddressError::Host));
+        check("redis://[::1", Err(AddressError::Host));
+        check("redis://u:%zz@a", Err(AddressError::Escape));
+        check("redis+x://a", Err(AddressError::Scheme));
+        check("http://a", Err(AddressError::Scheme));
+        let read = Address::parse("redis://u%3a:p%40@a").unwrap();
+        assert_eq!(read.user.as_deref(), Some("u:"));
+        assert_eq!(read.password.as_deref(), Some("p@"));
+        assert_eq!(format!("{read:?}"), "Address(redis://a:6379/0)");
+        assert_eq!(Address::parse("redis://:p@a").unwrap().user, None);
+    }
+}

@@ -1,0 +1,420 @@
+//! A cluster as one worker sees it: which server has which shelf, and a connection to each. What one server does
+//! not answer is not held against the others, and nothing waits while the map is drawn anew.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::select_ok;
+use parking_lot::Mutex;
+use redis::{Cmd, Value};
+use tokio::time::{sleep, timeout};
+
+use super::Settings;
+use super::link::{Fault, Link};
+use super::reach::{self, Target};
+use crate::clock::{Clock, Nanos};
+use crate::store::shared::call::Failure;
+
+/// Shelves; each is in one slot, and all slots have some.
+pub(super) const SHELVES: usize = 256;
+/// Servers that one call is sent on to at most.
+const HOPS: usize = 8;
+/// What a call waits for that comes at once: a connection, or a slot that is being moved.
+const MOMENT: Duration = Duration::from_millis(1);
+/// How long a server is waited for that is asked for the map.
+const ANSWER: Duration = Duration::from_millis(300);
+/// Between two maps.
+const PAUSE: Nanos = Nanos::from_millis(200);
+
+struct Map {
+    links: Vec<Link>,
+    /// The place of each shelf's server in `links`, if any has it; empty before there was a map.
+    owners: Vec<Option<u16>>,
+    /// The same places, each once.
+    leading: Vec<u16>,
+    /// Something was not where it should be.
+    stale: bool,
+    drawing: bool,
+    next: Nanos,
+    /// Why there is no map.
+    cause: Option<String>,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    map: Arc<Mutex<Map>>,
+    longest: Nanos,
+}
+
+impl Cluster {
+    /// Knows nothing yet; pauses between attempts to connect are no longer than `longest`.
+    pub(super) fn new(longest: Nanos) -> Cluster {
+        Cluster {
+            map: Arc::new(Mutex::new(Map {
+                links: Vec::new(),
+                owners: Vec::new(),
+                leading: Vec::new(),
+                stale: true,
+                drawing: false,
+                next: Nanos::ZERO,
+                cause: None,
+            })),
+            longest,
+        }
+    }
+
+    /// All shelves can be asked for, or nobody ever wanted to.
+    pub(super) fn ready(&self) -> bool {
+        let map = self.map.lock();
+        let idle = map.next == Nanos::ZERO && !map.drawing;
+        idle || (!map.owners.is_empty() && map.owners.iter().all(|owner| map.is_up(*owner)))
+    }
+
+    /// One shelf of each server.
+    pub(super) fn heads(&self) -> Vec<usize> {
+        let map = self.map.lock();
+        let first = |place| map.owners.iter().position(|owner| *owner == Some(place));
+        map.leading.iter().copied().filter_map(first).collect()
+    }
+
+    pub(super) fn hurry(&self, clock: &Clock) {
+        let mut map = self.map.lock();
+        map.next = map.next.min(clock.now().after(PAUSE));
+        map.links.iter().for_each(|link| link.hurry(clock));
+    }
+
+    /// Gives up all connections.
+    pub(super) fn broken(&self, cause: &str, clock: &Clock) {
+        let mut map = self.map.lock();
+        map.stale = true;
+        map.links.iter().for_each(|link| link.broken(cause, clock));
+    }
+
+    /// Connects where there is no connection, and draws the map where it is not right.
+    pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
+        let mut map = self.map.lock();
+        map.links.iter().for_each(|link| link.tend(settings, clock));
+        // Whoever does not answer may have been replaced.
+        map.stale |= !map.owners.iter().all(|owner| map.is_up(*owner));
+        if !map.stale || map.drawing || clock.now() < map.next {
+            return;
+        }
+        map.drawing = true;
+        map.stale = false;
+        let up = map.links.iter().filter(|link| link.up());
+        let up: Vec<Link> = up.cloned().collect();
+        drop(map);
+        let (cluster, settings, clock) = (self.clone(), settings.clone(), clock.clone());
+        tokio::spawn(async move {
+            let drawn = draw(&up, &settings, &clock).await;
+            let mut map = cluster.map.lock();
+            map.drawing = false;
+            map.next = clock.now().after(PAUSE);
+            match drawn {
+                Ok(owners) => map.take(owners, cluster.longest),
+                Err(cause) => {
+                    tracing::debug!(store = %settings.address, cause, "no map of the cluster");
+                    map.stale = true;
+                    map.next = clock.now().after(Nanos(PAUSE.0 * 2));
+                    map.cause = Some(cause);
+                }
+            }
+            map.links
+                .iter()
+                .for_each(|link| link.tend(&settings, &clock));
+        });
+    }
+
+    /// Asks the server that has a shelf, wherever it is moved meanwhile.
+    pub(super) async fn ask(
+        &self,
+        shelf: usize,
+        command: &Cmd,
+        settings: &Settings,
+        clock: &Clock,
+    ) -> Result<Value, Fault> {
+        let mut importing: Option<Link> = None;
+        let mut hops = 0;
+        loop {
+            let fault = match importing.take() {
+                Some(link) => {
+                    let asking = redis::cmd("ASKING");
+                    link.ask(Some(&asking), command, clock).await
+                }
+                None => self.owner(shelf)?.ask(None, command, clock).await,
+            };
+            let fault = match fault {
+                Ok(value) => return Ok(value),
+                Err(fault) => fault,
+            };
+            hops += 1;
+            let node = match &fault {
+                Fault::Error(error) => error.redirect_node().map(|(node, _)| node.to_owned()),
+                Fault::Away(_) => None,
+            };
+            match (fault.code(), node) {
+                _ if hops > HOPS => return Err(fault),
+                (Some("MOVED"), Some(node)) => {
+                    let link = self.moved(shelf, &node);
+                    until_up(link, settings, clock).await;
+                }
+                (Some("ASK"), Some(node)) => {
+                    let link = self.at(shelf, &node);
+                    until_up(link.clone(), settings, clock).await;
+                    importing = link;
+                }
+                (Some("TRYAGAIN"), _) => sleep(MOMENT).await,
+                (Some("NOSCRIPT"), _) => return Err(fault),
+                _ => {
+                    self.map.lock().stale = true;
+                    return Err(fault);
+                }
+            }
+        }
+    }
+
+    /// The connection to the server that has a shelf. Where one server is away the whole store is: gateways that
+    /// ask for other keys than this one have to come to the same view of it, at the same time.
+    fn owner(&self, shelf: usize) -> Result<Link, Fault> {
+        let mut map = self.map.lock();
+        let link = |place: &u16| &map.links[usize::from(*place)];
+        if let Some(down) = map.leading.iter().map(link).find(|link| link.down()) {
+            return Err(down.fault());
+        }
+        if let Some(owner) = map.owners.get(shelf).copied().flatten() {
+            return Ok(link(&owner).clone());
+        }
+        map.stale = true;
+        let known = !map.owners.is_empty();
+        Err(match known {
+            true => Fault::Away(Failure::Said(Cow::Borrowed(
+                "a part of the cluster's slots is on no server",
+            ))),
+            false => Fault::away(map.cause.as_deref()),
+        })
+    }
+
+    /// A shelf is on another server than was known.
+    fn moved(&self, shelf: usize, node: &str) -> Option<Link> {
+        let link = self.at(shelf, node)?;
+        let mut map = self.map.lock();
+        map.stale = true;
+        let place = map
+            .links
+            .iter()
+            .position(|known| known.target() == link.target())?;
+        if let Some(owner) = map.owners.get_mut(shelf) {
+            *owner = Some(place as u16);
+        }
+        map.lead();
+        Some(link)
+    }
+
+    /// The connection to a server, whose host may be that of the one which said so.
+    fn at(&self, shelf: usize, node: &str) -> Option<Link> {
+        let (host, port) = node.rsplit_once(':')?;
+        let port = port.parse().ok()?;
+        let mut map = self.map.lock();
+        let host = match host {
+            "" | "?" => {
+                let owner = map.owners.get(shelf).copied().flatten()?;
+                match map.links[usize::from(owner)].target() {
+                    Target::Server(host, _) => host.clone(),
+                    Target::Led(_) => return None,
+                }
+            }
+            host => host.trim_matches(['[', ']']).to_owned(),
+        };
+        let place = map.place(Target::Server(host, port), self.longest);
+        Some(map.links[place].clone())
+    }
+}
+
+impl Map {
+    fn is_up(&self, owner: Option<u16>) -> bool {
+        owner.is_some_and(|place| self.links[usize::from(place)].up())
+    }
+
+    fn place(&mut self, target: Target, longest: Nanos) -> usize {
+        let known = self.links.iter().position(|link| *link.target() == target);
+        known.unwrap_or_else(|| {
+            self.links.push(Link::new(target, longest));
+            self.links.len() - 1
+        })
+    }
+
+    fn lead(&mut self) {
+        self.leading = self.owners.iter().flatten().copied().collect();
+        self.leading.sort_unstable();
+        self.leading.dedup();
+    }
+
+    fn take(&mut self, owners: Vec<Option<Target>>, longest: Nanos) {
+        let used = |link: &Link| owners.iter().flatten().any(|owner| owner == link.target());
+        self.links.retain(used);
+        let each = owners.into_iter();
+        let places = each.map(|owner| owner.map(|target| self.place(target, longest) as u16));
+        self.owners = places.collect();
+        self.lead();
+        self.stale = self.owners.contains(&None);
+        self.cause = None;
+    }
+}
+
+/// A moment for a connection that is being made.
+async fn until_up(link: Option<Link>, settings: &Settings, clock: &Clock) {
+    let Some(link) = link else { return };
+    link.tend(settings, clock);
+    for _ in 0..20 {
+        if link.up() {
+            return;
+        }
+        sleep(MOMENT).await;
+    }
+}
+
+/// Who has each shelf, by whoever says so first of those that are connected, or else of those that the address
+/// names.
+async fn draw(
+    up: &[Link],
+    settings: &Settings,
+    clock: &Clock,
+) -> Result<Vec<Option<Target>>, String> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let command = &command;
+    let known = up.iter().map(|link| {
+        let answer = async move {
+            let answer = timeout(ANSWER, link.ask(None, command, clock)).await;
+            let answer = answer.map_err(|_| String::from("no answer in time"))?;
+            let answer = answer.map_err(|fault| Failure::from(fault).to_string())?;
+            match link.target() {
+                Target::Server(host, _) => read(&answer, host),
+                Target::Led(_) => Err(String::from("no server of a cluster")),
+            }
+        };
+        answer.boxed()
+    });
+    let known: Vec<_> = known.collect();
+    if !known.is_empty()
+        && let Ok((owners, _)) = select_ok(known).await
+    {
+        return Ok(owners);
+    }
+    let named = settings.address.hosts.iter().map(|(host, port)| {
+        let answer = async move {
+            let made = timeout(reach::PATIENCE, reach::server(settings, host, *port)).await;
+            let made = made.map_err(|_| String::from("no answer within a second"))?;
+            let mut connection = made.map_err(|error| reach::cause(&error))?;
+            let answer = command.query_async(&mut connection).await;
+            read(&answer.map_err(|error| reach::cause(&error))?, host)
+        };
+        answer.boxed()
+    });
+    select_ok(named).await.map(|(owners, _)| owners)
+}
+
+/// What `CLUSTER SLOTS` says of the shelves.
+fn read(answer: &Value, asked: &str) -> Result<Vec<Option<Target>>, String> {
+    let odd = || String::from("the list of the cluster's slots has another shape");
+    let Value::Array(ranges) = answer else {
+        return Err(odd());
+    };
+    let mut owners = vec![None; SHELVES];
+    for range in ranges {
+        let Value::Array(range) = range else {
+            return Err(odd());
+        };
+        let [
+            Value::Int(first),
+            Value::Int(last),
+            Value::Array(master),
+            ..,
+        ] = &range[..]
+        else {
+            return Err(odd());
+        };
+        let [host, Value::Int(port), ..] = &master[..] else {
+            return Err(odd());
+        };
+        let host = match host {
+            Value::BulkString(host) => String::from_utf8_lossy(host).into_owned(),
+            Value::SimpleString(host) => host.clone(),
+            _ => String::new(),
+        };
+        let host = match host.as_str() {
+            "" | "?" => asked.to_owned(),
+            _ => host,
+        };
+        let port = u16::try_from(*port).map_err(|_| odd())?;
+        for (shelf, owner) in owners.iter_mut().enumerate() {
+            if (*first..=*last).contains(&i64::from(slot(shelf))) {
+                *owner = Some(Target::Server(host.clone(), port));
+            }
+        }
+    }
+    match owners.iter().all(Option::is_none) {
+        true => Err(String::from("the cluster has no slots")),
+        false => Ok(owners),
+    }
+}
+
+/// The slot of a shelf's keys: CRC-16/XMODEM of what stands in braces, of 14 bits.
+fn slot(shelf: usize) -> u16 {
+    let tag = format!("{shelf:02x}");
+    let crc = tag.bytes().fold(0_u16, |crc, byte| {
+        let mixed = crc ^ (u16::from(byte) << 8);
+        (0..8).fold(mixed, |crc, _| match crc & 0x8000 {
+            0 => crc << 1,
+            _ => (crc << 1) ^ 0x1021,
+        })
+    });
+    crc % 16_384
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_servers() {
+        // By CLUSTER KEYSLOT.
+        assert_eq!([0x00, 0x7f, 0xff].map(slot), [13_254, 4_194, 11_756]);
+        let mut slots: Vec<u16> = (0..SHELVES).map(slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), SHELVES, "no two shelves share a slot");
+    }
+
+    #[test]
+    fn what_servers_say_of_slots() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let range = |first, last, host: Value| {
+            let master = Value::Array(vec![host, Value::Int(7_000), text("id")]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), master])
+        };
+        let here = Some(Target::Server("here".into(), 7_000));
+        let there = Some(Target::Server("there".into(), 7_000));
+        let answer = Value::Array(vec![
+            range(0, 8_000, Value::Nil),
+            range(8_001, 16_383, text("there")),
+        ]);
+        let owners = read(&answer, "here").unwrap();
+        assert!(owners.iter().enumerate().all(|(shelf, owner)| {
+            *owner
+                == if slot(shelf) <= 8_000 {
+                    here.clone()
+                } else {
+                    there.clone()
+                }
+        }));
+        let part = Value::Array(vec![range(0, 8_000, text(""))]);
+        assert!(read(&part, "here").unwrap().contains(&None));
+        assert!(read(&Value::Array(vec![]), "here").is_err());
+        assert!(read(&Value::Int(1), "here").is_err());
+        assert!(read(&Value::Array(vec![Value::Nil]), "here").is_err());
+    }
+}

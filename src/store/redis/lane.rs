@@ -1,0 +1,88 @@
+//! What one worker asks the store over: a connection to one server, or to all of a cluster.
+
+use redis::{Cmd, Value};
+
+use super::cluster::{Cluster, SHELVES};
+use super::link::{Fault, Link};
+use super::reach::Target;
+use super::{Settings, Topology};
+use crate::clock::{Clock, Nanos};
+
+/// See the module.
+pub(super) enum Lane {
+    One(Link),
+    All(Cluster),
+}
+
+impl Lane {
+    /// Pauses between attempts to connect are no longer than `longest`.
+    pub(super) fn new(settings: &Settings, longest: Nanos) -> Lane {
+        let address = &settings.address;
+        let target = match (&address.topology, address.hosts.first()) {
+            (Topology::Cluster, _) => return Lane::All(Cluster::new(longest)),
+            (Topology::Sentinel(name), _) => Target::Led(name.clone()),
+            (Topology::Alone, Some((host, port))) => Target::Server(host.clone(), *port),
+            // No address is without hosts.
+            (Topology::Alone, None) => Target::Server(String::new(), 0),
+        };
+        Lane::One(Link::new(target, longest))
+    }
+
+    /// Parts of the keys that can be on servers of their own.
+    pub(super) fn shelves(&self) -> usize {
+        match self {
+            Lane::One(_) => 1,
+            Lane::All(_) => SHELVES,
+        }
+    }
+
+    /// One shelf of each server.
+    pub(super) fn heads(&self) -> Vec<usize> {
+        match self {
+            Lane::One(_) => vec![0],
+            Lane::All(cluster) => cluster.heads(),
+        }
+    }
+
+    pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
+        match self {
+            Lane::One(link) => link.tend(settings, clock),
+            Lane::All(cluster) => cluster.tend(settings, clock),
+        }
+    }
+
+    pub(super) fn broken(&self, cause: &str, clock: &Clock) {
+        match self {
+            Lane::One(link) => link.broken(cause, clock),
+            Lane::All(cluster) => cluster.broken(cause, clock),
+        }
+    }
+
+    pub(super) fn hurry(&self, clock: &Clock) {
+        match self {
+            Lane::One(link) => link.hurry(clock),
+            Lane::All(cluster) => cluster.hurry(clock),
+        }
+    }
+
+    pub(super) fn ready(&self) -> bool {
+        match self {
+            Lane::One(link) => link.ready(),
+            Lane::All(cluster) => cluster.ready(),
+        }
+    }
+
+    /// Asks the server that has a shelf.
+    pub(super) async fn ask(
+        &self,
+        shelf: usize,
+        command: &Cmd,
+        settings: &Settings,
+        clock: &Clock,
+    ) -> Result<Value, Fault> {
+        match self {
+            Lane::One(link) => link.ask(None, command, clock).await,
+            Lane::All(cluster) => cluster.ask(shelf, command, settings, clock).await,
+        }
+    }
+}

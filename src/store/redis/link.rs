@@ -1,0 +1,256 @@
+//! One connection of a gateway to a server, made anew whenever it breaks; requests share it, one after
+//! another without waiting for answers.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, RedisError, Value};
+
+use super::Settings;
+use super::reach::{self, Target};
+use crate::clock::{Clock, Nanos};
+use crate::store::shared::call::{Failure, next_number};
+
+/// Between two attempts to connect; doubled after each that fails.
+const PAUSE: Nanos = Nanos::from_millis(100);
+/// Calls in a row that nobody waited to the end for, after which the connection is given up.
+const LATE: u32 = 5;
+/// Who goes away sooner was not waiting for the server.
+const SOON: Nanos = Nanos::from_millis(1);
+
+enum State {
+    /// Nobody has asked for a connection yet.
+    Idle,
+    Down {
+        next: Nanos,
+        pause: Nanos,
+    },
+    Connecting,
+    Up(MultiplexedConnection),
+}
+
+struct Inside {
+    state: State,
+    /// Connections so far, so that what is said of one that is gone is not held against the next.
+    made: u32,
+    late: u32,
+    /// Why there is no connection.
+    cause: Option<String>,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Link {
+    target: Arc<Target>,
+    /// Longest pause between two attempts.
+    longest: Nanos,
+    inside: Arc<Mutex<Inside>>,
+}
+
+/// Why a server did not do what it was asked.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// There is no connection.
+    Away(Failure),
+    /// It refuses, or the connection broke.
+    Error(RedisError),
+}
+
+impl Fault {
+    /// There is no connection, for this reason.
+    pub(super) fn away(cause: Option<&str>) -> Fault {
+        Fault::Away(match cause {
+            Some(cause) => Failure::Said(Cow::Owned(format!("not connected: {cause}"))),
+            None => Failure::Away,
+        })
+    }
+
+    /// The word that the server's answer begins with.
+    pub(super) fn code(&self) -> Option<&str> {
+        match self {
+            Fault::Away(_) => None,
+            Fault::Error(error) => error.code(),
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        match fault {
+            Fault::Away(failure) => failure,
+            Fault::Error(error) if error.is_timeout() => Failure::Late,
+            Fault::Error(error) => Failure::Said(Cow::Owned(reach::cause(&error))),
+        }
+    }
+}
+
+/// Notes that nobody waited for an answer, unless it came.
+struct Watch<'a> {
+    link: &'a Link,
+    made: u32,
+    clock: &'a Clock,
+    asked: Nanos,
+    answered: bool,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let mut inside = self.link.inside.lock();
+        if inside.made != self.made {
+            return;
+        }
+        match self.answered {
+            true => inside.late = 0,
+            false if self.clock.now().since(self.asked) >= SOON => inside.late += 1,
+            false => {}
+        }
+        if inside.late >= LATE {
+            inside.give_up("no answer within the budget", self.clock);
+        }
+    }
+}
+
+impl Inside {
+    fn give_up(&mut self, cause: &str, clock: &Clock) {
+        if matches!(self.state, State::Up(_)) {
+            self.cause = Some(cause.to_owned());
+            self.state = State::Down {
+                next: clock.now(),
+                pause: PAUSE,
+            };
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn new(target: Target, longest: Nanos) -> Link {
+        Link {
+            target: Arc::new(target),
+            longest,
+            inside: Arc::new(Mutex::new(Inside {
+                state: State::Idle,
+                made: 0,
+                late: 0,
+                cause: None,
+            })),
+        }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Whether there is a connection, or nobody ever asked for one.
+    pub(super) fn ready(&self) -> bool {
+        matches!(self.inside.lock().state, State::Idle | State::Up(_))
+    }
+
+    pub(super) fn up(&self) -> bool {
+        matches!(self.inside.lock().state, State::Up(_))
+    }
+
+    /// Whether there was a connection or an attempt, and now there is none.
+    pub(super) fn down(&self) -> bool {
+        let inside = self.inside.lock();
+        !matches!(inside.state, State::Up(_)) && inside.cause.is_some()
+    }
+
+    pub(super) fn hurry(&self, clock: &Clock) {
+        if let State::Down { next, pause } = &mut self.inside.lock().state {
+            *next = clock.now().min(*next);
+            *pause = PAUSE;
+        }
+    }
+
+    /// What is the matter, of one that is down.
+    pub(super) fn fault(&self) -> Fault {
+        Fault::away(self.inside.lock().cause.as_deref())
+    }
+
+    /// Gives up the connection; the next is made by [`Link::tend`].
+    pub(super) fn broken(&self, cause: &str, clock: &Clock) {
+        self.inside.lock().give_up(cause, clock);
+    }
+
+    /// Connects where there is no connection.
+    pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
+        let mut inside = self.inside.lock();
+        let pause = match inside.state {
+            State::Idle => PAUSE,
+            State::Down { next, pause } if clock.now() >= next => pause,
+            State::Down { .. } | State::Connecting | State::Up(_) => return,
+        };
+        inside.state = State::Connecting;
+        drop(inside);
+        let (link, settings, clock) = (self.clone(), settings.clone(), clock.clone());
+        tokio::spawn(async move {
+            let made = link.target.connect(&settings).await;
+            let mut inside = link.inside.lock();
+            inside.late = 0;
+            match made {
+                Ok(connection) => {
+                    inside.made = inside.made.wrapping_add(1);
+                    inside.cause = None;
+                    inside.state = State::Up(connection);
+                }
+                Err(cause) => {
+                    tracing::debug!(store = %settings.address, cause, "cannot connect");
+                    inside.cause = Some(cause);
+                    // Gateways that lost the store together do not come back together.
+                    let spread = u64::from(next_number()) * 7_919 % 1_000;
+                    inside.state = State::Down {
+                        next: clock.now().after(Nanos(pause.0 / 2_000 * (1_000 + spread))),
+                        pause: Nanos(pause.0 * 2).min(link.longest),
+                    };
+                }
+            }
+        });
+    }
+
+    /// Asks; with `first`, which the server answers `OK`, right before.
+    pub(super) async fn ask(
+        &self,
+        first: Option<&Cmd>,
+        command: &Cmd,
+        clock: &Clock,
+    ) -> Result<Value, Fault> {
+        let (mut connection, made) = {
+            let inside = self.inside.lock();
+            match &inside.state {
+                State::Up(connection) => (connection.clone(), inside.made),
+                _ => return Err(Fault::away(inside.cause.as_deref())),
+            }
+        };
+        let mut watch = Watch {
+            link: self,
+            made,
+            clock,
+            asked: clock.now(),
+            answered: false,
+        };
+        let answer = match first {
+            None => command.query_async(&mut connection).await,
+            Some(first) => {
+                let mut both = redis::pipe();
+                both.add_command(first.clone()).add_command(command.clone());
+                let answers = connection.req_packed_commands(&both, 1, 1).await;
+                let last = |answers: Vec<Value>| answers.into_iter().next().unwrap_or(Value::Nil);
+                answers.map(last).and_then(Value::extract_error)
+            }
+        };
+        watch.answered = !answer.as_ref().is_err_and(RedisError::is_timeout);
+        drop(watch);
+        answer.map_err(|error| {
+            let demoted = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
+            if demoted || error.is_unrecoverable_error() {
+                let mut inside = self.inside.lock();
+                if inside.made == made {
+                    inside.give_up(&reach::cause(&error), clock);
+                }
+            }
+            Fault::Error(error)
+        })
+    }
+}

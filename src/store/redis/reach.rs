@@ -1,0 +1,179 @@
+//! How a server is reached: by its host and port, or as the one that sentinels say leads.
+
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, TlsCertificates,
+};
+use tokio::time::timeout;
+
+use super::Settings;
+
+/// How long connecting may take, and an answer for which nobody waits any more.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the server that a sentinel names is waited for, before another sentinel is believed.
+const NAMED: Duration = Duration::from_millis(400);
+
+/// A server, by what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Where it is.
+    Server(String, u16),
+    /// Sentinels know it by this name.
+    Led(String),
+}
+
+impl Target {
+    /// Connects; the cause where that fails, for people to read.
+    pub(super) async fn connect(
+        &self,
+        settings: &Settings,
+    ) -> Result<MultiplexedConnection, String> {
+        let made = async {
+            match self {
+                Target::Server(host, port) => server(settings, host, *port).await,
+                Target::Led(name) => led(settings, name).await,
+            }
+        };
+        match timeout(PATIENCE, made).await {
+            Ok(made) => made.map_err(|error| cause(&error)),
+            Err(_) => Err(String::from("no answer within a second")),
+        }
+    }
+}
+
+/// What an error says, in one line and without what it says twice.
+pub(super) fn cause(error: &RedisError) -> String {
+    let text = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (None, Some(detail)) if detail.len() > 8 => detail.to_owned(),
+        _ => error.to_string(),
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Connects to one server as whom the address names.
+pub(super) async fn server(
+    settings: &Settings,
+    host: &str,
+    port: u16,
+) -> Result<MultiplexedConnection, RedisError> {
+    let address = &settings.address;
+    let mut who = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_db(address.database);
+    if let Some(user) = &address.user {
+        who = who.set_username(user);
+    }
+    if let Some(password) = &address.password {
+        who = who.set_password(password);
+    }
+    open(settings, host, port, who).await
+}
+
+async fn open(
+    settings: &Settings,
+    host: &str,
+    port: u16,
+    who: RedisConnectionInfo,
+) -> Result<MultiplexedConnection, RedisError> {
+    let host = host.to_owned();
+    let place = match settings.address.tls {
+        true => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        },
+        false => ConnectionAddr::Tcp(host, port),
+    };
+    let tcp = TcpSettings::default().set_nodelay(true);
+    let info = place.into_connection_info()?;
+    let info = info.set_redis_settings(who).set_tcp_settings(tcp);
+    let client = match settings.address.tls {
+        true => {
+            let certificates = TlsCertificates {
+                client_tls: None,
+                root_cert: settings.roots.clone(),
+            };
+            Client::build_with_tls(info, certificates)?
+        }
+        false => Client::open(info)?,
+    };
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let made = client.get_multiplexed_async_connection_with_config(&config);
+    made.await
+}
+
+/// Asks all sentinels at once, for one of them may be as dead as the server, and believes who names a server that
+/// says itself that it leads.
+async fn led(settings: &Settings, name: &str) -> Result<MultiplexedConnection, RedisError> {
+    let each = settings.address.hosts.iter();
+    let mut named: FuturesUnordered<_> = each
+        .map(|(host, port)| ask_sentinel(settings, host, *port, name))
+        .collect();
+    let (mut tried, mut failure) = (Vec::new(), None);
+    while let Some(answer) = named.next().await {
+        let place = match answer {
+            Ok(Some(place)) => place,
+            Ok(None) => {
+                failure = Some(io("no sentinel knows a master of this name", name));
+                continue;
+            }
+            Err(error) => {
+                failure.get_or_insert(io("no sentinel answers", &cause(&error)));
+                continue;
+            }
+        };
+        if tried.contains(&place) {
+            continue;
+        }
+        match timeout(NAMED, leader(settings, &place)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => failure = Some(error),
+            Err(_) => failure = Some(io("the master that sentinels name does not answer", "")),
+        }
+        tried.push(place);
+    }
+    Err(failure.unwrap_or_else(|| io("no sentinel answers", "")))
+}
+
+async fn ask_sentinel(
+    settings: &Settings,
+    host: &str,
+    port: u16,
+    name: &str,
+) -> Result<Option<(String, u16)>, RedisError> {
+    let nobody = RedisConnectionInfo::default();
+    let mut sentinel = open(settings, host, port, nobody).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    command.query_async(&mut sentinel).await
+}
+
+async fn leader(
+    settings: &Settings,
+    (host, port): &(String, u16),
+) -> Result<MultiplexedConnection, RedisError> {
+    let mut connection = server(settings, host, *port).await?;
+    let (role, ..): (String, redis::Value, redis::Value) =
+        redis::cmd("ROLE").query_async(&mut connection).await?;
+    match role.as_str() {
+        "master" => Ok(connection),
+        role => Err(io("the server that sentinels name is not yet master", role)),
+    }
+}
+
+fn io(what: &'static str, more: &str) -> RedisError {
+    let text = match more {
+        "" => what.to_owned(),
+        more => format!("{what}: {more}"),
+    };
+    RedisError::from((ErrorKind::Io, what, text))
+}

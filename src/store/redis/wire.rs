@@ -1,0 +1,160 @@
+//! A call as the script reads it, and the script's answer: doubles in little-endian order.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::clock::Nanos;
+use crate::limit::Standing;
+use crate::limit::spec::Kind;
+use crate::store::shared::call::{Answer, Call, Failure, Part, Said, Taking};
+
+/// Doubles of an answer before those of its windows.
+const ANSWER: usize = 9;
+
+/// The call's second argument.
+pub fn encode(call: &Call) -> Vec<u8> {
+    let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
+    let taking = match call.taking {
+        Taking::Nothing => 0,
+        Taking::All => 1,
+        Taking::Shadows => 2,
+    };
+    let head = [call.gateway, taking, call.parts.len() as u32];
+    head.into_iter().for_each(|n| put(&mut text, f64::from(n)));
+    call.parts
+        .iter()
+        .for_each(|part| encode_part(&mut text, part));
+    text
+}
+
+fn put(text: &mut Vec<u8>, number: f64) {
+    text.extend_from_slice(&number.to_le_bytes());
+}
+
+fn encode_part(text: &mut Vec<u8>, part: &Part) {
+    let spec = &part.spec;
+    let (kind, room, tick) = match spec.kind {
+        Kind::Log { tick, room } => (1, room, tick),
+        Kind::Rings => (2, 0, 1),
+        Kind::Fixed => (3, 0, 1),
+        Kind::Gcra => (4, 0, 1),
+        Kind::Leaky => (5, 0, 1),
+    };
+    let back = part.back.map_or((0, 0), |back| (back.number, back.stamped));
+    let small = [
+        kind,
+        room,
+        tick as u32,
+        u32::from(part.shadow),
+        part.around.map_or(0, |place| u32::from(place) + 1),
+        part.cost,
+        part.want,
+        part.spread.max(1),
+        part.total,
+        part.within,
+        back.0,
+    ];
+    small.into_iter().for_each(|n| put(text, f64::from(n)));
+    let pace = spec.pace;
+    let lends = f64::from(u8::from(spec.lends));
+    let rest = [
+        back.1 as f64,
+        lends,
+        pace.interval,
+        pace.room,
+        pace.forgotten,
+        spec.kept as f64,
+    ];
+    rest.into_iter().for_each(|n| put(text, n));
+    put(text, spec.spans.len() as f64);
+    for span in &spec.spans {
+        let (base, ceiling) = (f64::from(span.base), f64::from(span.ceiling));
+        let each = [
+            span.window as f64,
+            base,
+            ceiling,
+            span.first as f64,
+            span.second as f64,
+        ];
+        each.into_iter().for_each(|n| put(text, n));
+    }
+    put(text, spec.rings.len() as f64);
+    for ring in &spec.rings {
+        [ring.length, ring.kept]
+            .into_iter()
+            .for_each(|n| put(text, n as f64));
+    }
+}
+
+/// What the script answered to `call`.
+pub fn decode(text: &[u8], call: &Call) -> Result<Said, Failure> {
+    let (numbers, rest) = text.as_chunks::<8>();
+    let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
+    let odd = || Failure::Said(Cow::Borrowed("the script's answer has another shape"));
+    match numbers.next() {
+        Some(-1.0) => return Err(Failure::Renewed),
+        Some(_) if rest.is_empty() => {}
+        _ => return Err(odd()),
+    }
+    let admitted = text[..8] != [0; 8];
+    let now = numbers.next().ok_or_else(odd)? as u64;
+    let mut answers = SmallVec::new();
+    for part in &call.parts {
+        let windows = part.spec.spans.len();
+        let each: SmallVec<[f64; 16]> = numbers.by_ref().take(ANSWER + windows).collect();
+        let (
+            &[
+                standing,
+                window,
+                remaining,
+                wait,
+                reset,
+                delay,
+                took,
+                total,
+                stamped,
+            ],
+            used,
+        ) = each.split_first_chunk().ok_or_else(odd)?;
+        if used.len() != windows || window < 0.0 || window >= windows as f64 {
+            return Err(odd());
+        }
+        answers.push(Answer {
+            standing: standing_of(standing).ok_or_else(odd)?,
+            window: window as u8,
+            remaining: remaining as u32,
+            wait: span(wait),
+            reset: span(reset),
+            delay: span(delay),
+            took: took as u32,
+            total: total as u32,
+            stamped: stamped as u64,
+            used: used.iter().map(|units| *units as u32).collect(),
+        });
+    }
+    match numbers.next() {
+        Some(_) => Err(odd()),
+        None => Ok(Said {
+            admitted,
+            now,
+            answers,
+        }),
+    }
+}
+
+fn standing_of(number: f64) -> Option<Standing> {
+    [
+        (0.0, Standing::Within),
+        (1.0, Standing::Over),
+        (2.0, Standing::Refused),
+        (3.0, Standing::Unsatisfiable),
+    ]
+    .into_iter()
+    .find_map(|(known, standing)| (known == number).then_some(standing))
+}
+
+fn span(micros: f64) -> Nanos {
+    // The cast stops at both ends.
+    Nanos((micros as u64).saturating_mul(1_000))
+}

@@ -1,0 +1,321 @@
+//! How [`Core`] decides without the store, and what it has to tell of that.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::call::{ALONE, Call, Name, Part, Said, Taking};
+use super::core::{Asking, Begun, Core, Counted, Done, Line, Lines, Purpose, item, quota};
+use super::ladder;
+use super::plan::Plan;
+use super::share::Share;
+use crate::clock::Nanos;
+use crate::limit::{Limit, OnError, Reading, Scale, Standing};
+use crate::store::Item;
+
+/// What is told to who waits for a store that is `closed` without it.
+const CLOSED_WAIT: Nanos = Nanos::from_secs(1);
+/// A message to the store that was not answered for so long is sent again.
+const ON_ITS_WAY: Nanos = Nanos::from_millis(50);
+
+impl Core {
+    /// Under which number units are told that were admitted without the store. What was granted and its answer
+    /// lost must not hide them, so they have a count of their own, which grows by nothing else.
+    fn without(&self) -> u32 {
+        self.gateway | ALONE
+    }
+
+    /// Tells the store what it may have lost of these counters, and what it was not told.
+    pub fn tell_all(&self, names: &[Name], now: Nanos) -> SmallVec<[Asking; 2]> {
+        let granted = names.iter().filter_map(|name| {
+            let (mut part, alone) = self.alone_of(name, now)?;
+            let (total, units) = self.ledger.with(name, |e| (e.total, e.units(now)))?;
+            part.total = total;
+            part.within = part.within.saturating_sub(alone).saturating_add(units);
+            Some(part)
+        });
+        let granted = self.tell(self.gateway, granted, now);
+        granted
+            .into_iter()
+            .chain(self.tell_alone(names, now))
+            .collect()
+    }
+
+    /// Tells the store what was admitted without it.
+    pub fn tell_alone(&self, names: &[Name], now: Nanos) -> Option<Asking> {
+        let alone = names.iter().filter_map(|name| {
+            let (mut part, alone) = self.alone_of(name, now)?;
+            part.total = self.ledger.with(name, |entry| {
+                entry.telling = now;
+                entry.alone
+            })?;
+            part.within = alone;
+            Some(part)
+        });
+        self.tell(self.without(), alone, now)
+    }
+
+    /// The same for what has not been told, unless it is on its way.
+    pub(super) fn tell_untold(&self, lines: &Lines, now: Nanos) -> Option<Asking> {
+        let names = lines.iter().filter_map(|line| {
+            let name = line.plan.as_ref()?.name(line.key);
+            let untold = self.ledger.with(&name, |entry| {
+                entry.untold() > 0 && now.since(entry.telling) > ON_ITS_WAY
+            });
+            untold.filter(|untold| *untold).map(|_| name)
+        });
+        let names: SmallVec<[Name; 4]> = names.collect();
+        self.tell_alone(&names, now)
+    }
+
+    fn tell(&self, gateway: u32, parts: impl Iterator<Item = Part>, now: Nanos) -> Option<Asking> {
+        let call = Call {
+            gateway,
+            taking: Taking::All,
+            parts: parts.filter(|part| part.within > 0).collect(),
+        };
+        (!call.parts.is_empty()).then(|| Asking::tell(call, now))
+    }
+
+    /// What is to be told of a counter, with what this gateway has used of it, and how much of that may have been
+    /// without the store.
+    fn alone_of(&self, name: &Name, now: Nanos) -> Option<(Part, u32)> {
+        let (plan, scale, alone, at) = self.ledger.with(name, |entry| {
+            let scale = Scale::plan(entry.multiply);
+            (entry.plan.clone(), scale, entry.alone, entry.alone_at)
+        })?;
+        let mut part = plan.part(name.key, scale, 0);
+        let item = Item {
+            limit: &plan.limit,
+            slot: plan.slot,
+            key: name.key,
+            cost: 0,
+            scale,
+            shadow: false,
+            parents: &[],
+        };
+        part.within = self.memory.used(&item, now).last().copied().unwrap_or(0);
+        let gone = now.since(at) > plan.counted().longest();
+        let alone = if gone { 0 } else { alone.min(part.within) };
+        Some((part, alone))
+    }
+
+    /// The store has been told.
+    pub fn told(&self, asking: &Asking, said: &Said) {
+        for (part, answer) in asking.call.parts.iter().zip(&said.answers) {
+            self.ledger.with(&part.name, |entry| {
+                if asking.call.gateway == self.without() {
+                    let news = part.total.saturating_sub(entry.told);
+                    entry.told = entry.told.max(part.total);
+                    entry
+                        .used
+                        .iter_mut()
+                        .for_each(|used| *used = used.saturating_add(news));
+                } else if part.back.is_none() {
+                    entry.total = entry.total.max(answer.total);
+                }
+            });
+        }
+    }
+
+    /// Decides where nothing is shared.
+    pub(super) fn here(&self, lines: &Lines, taking: Taking, now: Nanos) -> Done {
+        let items: SmallVec<[Item<'_>; 4]> = lines.iter().map(item).collect();
+        let mut done = Done::default();
+        match taking {
+            Taking::All => done.admitted = self.memory.take(&items, now, &mut done.readings),
+            Taking::Shadows => self.memory.refused(&items, now, &mut done.readings),
+            Taking::Nothing => done.admitted = self.memory.peek(&items, now, &mut done.readings),
+        }
+        done.counted = lines.iter().map(|_| Counted::Here).collect();
+        done
+    }
+
+    /// Decides without the store: by this gateway's share of what is shared.
+    pub(super) fn alone(&self, lines: &Lines, taking: Taking, now: Nanos) -> Done {
+        let shares = self.shares(lines, now);
+        let open = |line: &Line| {
+            line.plan
+                .as_ref()
+                .is_some_and(|p| p.on_error == OnError::Open)
+        };
+        let closed = lines.iter().zip(&shares);
+        let closed = closed.filter(|(line, share)| share.is_none() && !open(line) && !line.shadow);
+        let taking = match (taking, closed.count()) {
+            (Taking::All, 1..) => Taking::Shadows,
+            _ => taking,
+        };
+        let items = items(lines, &shares);
+        let mut readings = SmallVec::new();
+        let admitted = match taking {
+            Taking::All => items.is_empty() || self.memory.take(&items, now, &mut readings),
+            Taking::Shadows => {
+                self.memory.refused(&items, now, &mut readings);
+                false
+            }
+            Taking::Nothing => items.is_empty() || self.memory.peek(&items, now, &mut readings),
+        };
+        let mut said = readings.into_iter();
+        let mut done = Done {
+            admitted,
+            alone: true,
+            ..Done::default()
+        };
+        for (line, share) in lines.iter().zip(&shares) {
+            let mut reading = match share {
+                Some(_) => said.next().unwrap_or_else(|| self.known(line, now)),
+                None => Reading {
+                    standing: if open(line) {
+                        Standing::Within
+                    } else {
+                        Standing::Refused
+                    },
+                    wait: if open(line) { Nanos::ZERO } else { CLOSED_WAIT },
+                    ..self.known(line, now)
+                },
+            };
+            reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
+            let took = reading.standing.admits() && (admitted || line.shadow);
+            if took && taking != Taking::Nothing && !line.limit.reserves {
+                self.admitted_alone(line, line.cost, share.is_none(), now);
+            }
+            done.readings.push(reading);
+            done.counted.push(Counted::Here);
+        }
+        if taking == Taking::All
+            && admitted
+            && !matches!(self.ladder.standing(), ladder::Standing::Away(_))
+        {
+            let names = lines.iter();
+            let names = names.filter_map(|line| Some(line.plan.as_ref()?.name(line.key)));
+            let names: SmallVec<[Name; 4]> = names.collect();
+            done.besides.extend(self.tell_alone(&names, now));
+        }
+        done
+    }
+
+    /// Decides while the store learns: the share must have room, for some gateways have not told yet what they
+    /// admitted, and the store must, for others ask it again already.
+    pub(super) fn both(&self, lines: Lines, now: Nanos) -> Begun {
+        let shares = self.shares(&lines, now);
+        if shares.iter().any(Option::is_none) {
+            return Begun::Done(self.alone(&lines, Taking::All, now));
+        }
+        let mut asked = items(&lines, &shares);
+        for (line, asked) in lines.iter().zip(&mut asked) {
+            asked.cost = self.pending(line, now, |pending| *pending += line.cost);
+        }
+        let mut readings = SmallVec::new();
+        if !self.memory.peek(&asked, now, &mut readings) {
+            self.settled(&lines, now);
+            return Begun::Done(Done {
+                counted: lines.iter().map(|_| Counted::Here).collect(),
+                readings,
+                alone: true,
+                ..Done::default()
+            });
+        }
+        drop(asked);
+        let mut asking = self.ask(lines, Taking::All, now);
+        for part in &mut asking.call.parts {
+            part.want = part.cost;
+        }
+        asking.purpose = Purpose::Confirm;
+        Begun::Ask(Box::new(asking))
+    }
+
+    /// What was asked of the store while it learns is answered, or given up.
+    pub(super) fn settled(&self, lines: &Lines, now: Nanos) {
+        for line in lines {
+            self.pending(line, now, |pending| {
+                *pending = pending.saturating_sub(line.cost);
+            });
+        }
+    }
+
+    /// Units of a line that wait for the store while it learns.
+    fn pending(&self, line: &Line, now: Nanos, change: impl FnOnce(&mut u32)) -> u32 {
+        let pending = line.plan.as_ref().and_then(|plan| {
+            self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
+                change(&mut entry.pending);
+                entry.pending
+            })
+        });
+        pending.unwrap_or(line.cost)
+    }
+
+    /// What each line is held to; nothing where that is no limit.
+    fn shares(&self, lines: &Lines, now: Nanos) -> SmallVec<[Option<Limit>; 4]> {
+        let each = lines.iter().map(|line| match &line.plan {
+            None => Some((*line.limit).clone()),
+            Some(plan) if plan.on_error == OnError::Local => self.share(plan, line, now),
+            Some(_) => None,
+        });
+        each.collect()
+    }
+
+    /// Counts what was admitted without the store, so that the store may learn of it.
+    pub fn admitted_alone(&self, line: &Line, units: u32, uncounted: bool, now: Nanos) {
+        let Some(plan) = &line.plan else { return };
+        self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
+            entry.multiply = line.scale.multiply;
+            entry.alone = entry.alone.saturating_add(units);
+            entry.alone_at = now;
+        });
+        if uncounted {
+            self.memory.count(&item(line), units, now);
+        }
+    }
+
+    /// The limit that this gateway holds a key to while it is alone; nothing where nothing may pass.
+    pub(super) fn share(&self, plan: &Arc<Plan>, line: &Line, now: Nanos) -> Option<Limit> {
+        let (gateways, (round, since)) = (self.ladder.gateways(), self.ladder.alone(now));
+        let multiply = line.scale.multiply;
+        let own = self.own_use(line, now);
+        let made = self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
+            let longest = plan.counted().longest();
+            // While the store is asked, each late answer is a reason to look again.
+            let stays = since < now && entry.share.as_ref().is_some_and(|(made, _)| *made == round);
+            if !stays {
+                // Units in hand become part of it; where the store is asked again soon, they stay what they are.
+                let units = if since < now { entry.units(now) } else { 0 };
+                let own: SmallVec<[u32; 2]> =
+                    own.iter().map(|own| own.saturating_add(units)).collect();
+                if since < now {
+                    entry.grants.clear();
+                }
+                // Nobody knows of what the store was not told.
+                let untold = entry.untold();
+                let used: SmallVec<[u32; 2]> =
+                    entry.used.iter().map(|used| used + untold).collect();
+                let mut share = Share::new(&line.limit, multiply, gateways, since, &used, &own);
+                if let Some((_, before)) = &entry.share {
+                    share.no_more_than(before, longest);
+                }
+                entry.share = Some((round, share));
+            }
+            entry.share.as_ref().map(|(_, share)| share.clone())
+        });
+        let share = made
+            .flatten()
+            .unwrap_or_else(|| Share::new(&line.limit, multiply, gateways, since, &[], &[]));
+        share.limit(&line.limit, line.scale, gateways, now)
+    }
+}
+
+/// Lines as this gateway holds them to what they are held to.
+fn items<'a>(lines: &'a Lines, shares: &'a [Option<Limit>]) -> SmallVec<[Item<'a>; 4]> {
+    let each = lines.iter().zip(shares).filter_map(|(line, share)| {
+        let limit = share.as_ref()?;
+        let scale = match line.plan {
+            Some(_) => Scale::plan(1),
+            None => line.scale,
+        };
+        Some(Item {
+            limit,
+            scale,
+            ..item(line)
+        })
+    });
+    each.collect()
+}

@@ -1,0 +1,297 @@
+//! What [`Core`] asks the store about a request, and what it makes of the answer.
+
+use smallvec::SmallVec;
+
+use super::call::{Answer, Call, Part, Said, Taking};
+use super::core::{Asking, Core, Counted, Done, Line, Lines, Purpose, Role, item, quota};
+use super::plan::Plan;
+use crate::clock::Nanos;
+use crate::limit::Reading;
+use crate::store::Item;
+use crate::store::memory::networks;
+
+impl Core {
+    /// Lines that this gateway counts alone.
+    pub(super) fn own<'a>(&self, lines: &'a Lines) -> impl Iterator<Item = Item<'a>> {
+        lines.iter().filter(|line| line.plan.is_none()).map(item)
+    }
+
+    /// Uses units in hand, and asks for the rest.
+    pub(super) fn ask(&self, lines: Lines, taking: Taking, now: Nanos) -> Asking {
+        let mut call = Call {
+            gateway: self.gateway,
+            taking,
+            parts: SmallVec::new(),
+        };
+        let mut roles = SmallVec::new();
+        for line in &lines {
+            let Some(plan) = &line.plan else {
+                roles.push(Role::Here);
+                continue;
+            };
+            let name = plan.name(line.key);
+            let spent = self.ledger.entry(&name, plan, now, |entry| {
+                entry.multiply = line.scale.multiply;
+                let takes = taking == Taking::All || (taking == Taking::Shadows && line.shadow);
+                let leased = takes && plan.lease.is_some() && line.cost > 0;
+                leased.then(|| entry.spend(line.cost, now)).flatten()
+            });
+            if let Some(Some(spent)) = spent {
+                roles.push(Role::Spent(spent));
+                continue;
+            }
+            roles.push(Role::Asks(call.parts.len()));
+            let place = call.parts.len();
+            let parts = self.parts(
+                line,
+                plan,
+                (line.cost, place),
+                taking != Taking::Nothing,
+                now,
+            );
+            call.parts.extend(parts);
+        }
+        Asking {
+            call,
+            sent: now,
+            round: self.ladder.round(),
+            lines,
+            roles,
+            taking,
+            purpose: Purpose::Decide,
+        }
+    }
+
+    /// Asks for `cost` units of a line, from `place` on; the networks around its key must have room for them too.
+    fn parts(
+        &self,
+        line: &Line,
+        plan: &Plan,
+        (cost, place): (u32, usize),
+        asks: bool,
+        now: Nanos,
+    ) -> SmallVec<[Part; 4]> {
+        let mut part = plan.part(line.key, line.scale, cost);
+        part.shadow = line.shadow;
+        self.complete(line, &mut part, asks, now);
+        let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
+        let (cost, want, shadow) = (part.cost, part.want, part.shadow);
+        parts.push(part);
+        // What only the answer tells is charged to the key alone.
+        let parents = if line.limit.reserves {
+            &[]
+        } else {
+            &line.parents[..]
+        };
+        let around = networks::parts(&line.limit, line.scale, parents, plan.hash);
+        parts.extend(around.map(|net| Part {
+            around: Some(place as u8),
+            shadow,
+            cost,
+            want,
+            ..net
+        }));
+        parts
+    }
+
+    /// Adds what is wanted in advance, and what the store may not know.
+    pub(super) fn complete(&self, line: &Line, part: &mut Part, asks: bool, now: Nanos) {
+        let gateways = self.ladder.gateways();
+        let within = self.own_use(line, now).last().copied().unwrap_or(0);
+        self.ledger.with(&part.name, |entry| {
+            part.total = entry.total;
+            part.within = within.saturating_add(entry.units(now));
+            if line.cost > 0 && asks {
+                entry.asks(gateways, now);
+            }
+            if entry.plan.lease.is_some() && line.cost > 0 {
+                part.want = entry.want.max(line.cost);
+                part.spread = gateways;
+            }
+        });
+    }
+
+    pub(super) fn own_use(&self, line: &Line, now: Nanos) -> SmallVec<[u32; 2]> {
+        self.memory.used(&item(line), now)
+    }
+
+    /// Asks for more where units run low.
+    pub(super) fn refill(&self, asking: &Asking, now: Nanos, done: &mut Done) {
+        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+            let (Some(plan), Role::Spent(_)) = (&line.plan, role) else {
+                continue;
+            };
+            let name = plan.name(line.key);
+            let low = self.ledger.with(&name, |entry| {
+                let low = entry.runs_low(now);
+                entry.asking |= low;
+                low
+            });
+            if low != Some(true) {
+                continue;
+            }
+            let parts = self.parts(line, plan, (1, 0), true, now);
+            done.besides.push(Asking {
+                call: Call {
+                    gateway: self.gateway,
+                    taking: Taking::All,
+                    parts: parts.into_iter().collect(),
+                },
+                sent: now,
+                round: self.ladder.round(),
+                lines: SmallVec::new(),
+                roles: SmallVec::new(),
+                taking: Taking::All,
+                purpose: Purpose::Refill(name),
+            });
+        }
+    }
+
+    /// Makes the decision of what the store said and what was in hand.
+    pub(super) fn conclude(&self, asking: &Asking, said: &Said, now: Nanos) -> Done {
+        let mut done = Done {
+            admitted: said.admitted && asking.taking == Taking::All,
+            ..Done::default()
+        };
+        let own: SmallVec<[Item<'_>; 4]> = self.own(&asking.lines).collect();
+        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
+        if !own.is_empty() {
+            match (done.admitted, asking.taking) {
+                (_, Taking::Nothing) => {
+                    done.admitted = said.admitted & self.memory.peek(&own, now, &mut readings);
+                }
+                (true, _) => done.admitted = self.memory.take(&own, now, &mut readings),
+                (false, _) => self.memory.refused(&own, now, &mut readings),
+            }
+        } else if asking.taking == Taking::Nothing {
+            done.admitted = said.admitted;
+        }
+        let mut own = readings.into_iter();
+        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+            let (reading, counted) = match role {
+                Role::Here => (
+                    own.next().unwrap_or_else(|| self.known(line, now)),
+                    Counted::Here,
+                ),
+                Role::Spent(_) => (self.known(line, now), Counted::Here),
+                Role::Asks(place) => self.hear(asking, line, *place, said, now),
+            };
+            let took = match role {
+                Role::Here => false,
+                Role::Spent(_) => true,
+                Role::Asks(place) => said.answers[*place].took > 0,
+            };
+            if took && (done.admitted || line.shadow) && !line.limit.reserves {
+                self.memory.count(&item(line), line.cost, now);
+            }
+            done.readings.push(reading);
+            done.counted.push(counted);
+        }
+        done.besides.extend(self.tell_untold(&asking.lines, now));
+        if asking.taking == Taking::All && !done.admitted {
+            self.unspend(asking, now, |line| !line.shadow);
+            if said.admitted {
+                // What is counted here refused at the last moment.
+                self.give_back(asking, said, &mut done);
+            }
+        }
+        done
+    }
+
+    /// Notes an answer, and reads it.
+    pub(super) fn hear(
+        &self,
+        asking: &Asking,
+        line: &Line,
+        place: usize,
+        said: &Said,
+        now: Nanos,
+    ) -> (Reading, Counted) {
+        let answer = &said.answers[place];
+        let mut reading = read(line, answer);
+        if asking.taking != Taking::Nothing {
+            self.note(asking, place, answer, line.cost, now);
+        }
+        reading.remaining = reading
+            .remaining
+            .saturating_add(answer.took.saturating_sub(line.cost));
+        let around = asking.call.parts.iter().zip(&said.answers);
+        let around = around.filter(|(part, _)| part.around == Some(place as u8));
+        for (_, network) in around {
+            reading.remaining = reading.remaining.min(network.remaining);
+            if network.standing.admits() {
+                continue;
+            }
+            if reading.standing.admits() {
+                reading.standing = network.standing;
+            }
+            reading.wait = reading.wait.max(network.wait);
+        }
+        (reading, Counted::There(answer.stamped))
+    }
+
+    /// Notes what the part at `place` was told. When the store has gone away since it was asked, what is granted
+    /// in advance is not used and nothing else is learnt, nor while the store learns itself: what may be used
+    /// without it is settled.
+    pub(super) fn note(
+        &self,
+        asking: &Asking,
+        place: usize,
+        answer: &Answer,
+        cost: u32,
+        now: Nanos,
+    ) {
+        let (part, sent) = (&asking.call.parts[place], asking.sent);
+        let settled = asking.purpose == Purpose::Confirm || !self.ladder.hears(asking.round);
+        let granted = self.ledger.with(&part.name, |entry| {
+            if settled {
+                entry.total = entry.total.max(answer.total);
+                return None;
+            }
+            let cost = cost.min(answer.took);
+            entry.told(answer, cost, part.want, sent, now);
+            let life = entry.plan.lease.as_ref().map(|lease| lease.life);
+            life.filter(|_| answer.took > cost)
+        });
+        if let Some(Some(life)) = granted {
+            self.ledger.granted(&part.name, sent.after(life));
+        }
+    }
+
+    pub(super) fn unspend(&self, asking: &Asking, now: Nanos, which: impl Fn(&Line) -> bool) {
+        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+            if !which(line) {
+                continue;
+            }
+            if let (Some(plan), Role::Spent(spent)) = (&line.plan, role) {
+                let name = plan.name(line.key);
+                self.ledger.with(&name, |entry| entry.unspend(spent, now));
+            }
+        }
+    }
+
+    pub(super) fn give_back(&self, asking: &Asking, said: &Said, done: &mut Done) {
+        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+            let Role::Asks(place) = role else { continue };
+            let answer = &said.answers[*place];
+            if answer.took > 0 && !line.shadow {
+                let part = &asking.call.parts[*place];
+                let call = part.give_back(self.gateway, line.cost, answer.stamped);
+                done.besides.push(Asking::tell(call, asking.sent));
+            }
+        }
+    }
+}
+
+fn read(line: &Line, answer: &Answer) -> Reading {
+    Reading {
+        standing: answer.standing,
+        window: answer.window,
+        quota: quota(&line.limit, answer.window, line.scale.multiply),
+        remaining: answer.remaining,
+        wait: answer.wait,
+        reset: answer.reset,
+        delay: answer.delay,
+        sketched: false,
+    }
+}

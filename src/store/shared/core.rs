@@ -1,0 +1,363 @@
+//! One gateway's decisions by what several count: what it can say by itself, what it asks the store, and what
+//! it makes of the answer. Never waits and never talks to a store; that is [`super::Shared`]'s part.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::call::{Call, Failure, Name, Said, Taking};
+use super::ladder::{Ladder, Way};
+use super::ledger::{Entry, Grant, Ledger, Spent};
+use super::plan::Plan;
+use crate::clock::Nanos;
+use crate::limit::{Fingerprint, Limit, Reading, Scale, Standing};
+use crate::store::{Item, Memory, Parent, Slot};
+
+/// One limit's part of one request.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// How it is shared; nothing when each gateway counts for itself.
+    pub plan: Option<Arc<Plan>>,
+    /// What this gateway counts by.
+    pub limit: Arc<Limit>,
+    /// Where it does.
+    pub slot: Slot,
+    /// Who is counted.
+    pub key: Fingerprint,
+    /// Units asked for.
+    pub cost: u32,
+    /// How much of it the request gets.
+    pub scale: Scale,
+    /// Decides for itself.
+    pub shadow: bool,
+    /// Wider networks that must have room too.
+    pub parents: SmallVec<[Parent; 3]>,
+}
+
+/// The limits of one request.
+pub type Lines = SmallVec<[Line; 4]>;
+
+/// Where what a limit took is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// By this gateway alone.
+    #[default]
+    Here,
+    /// By the store, at this time of its own.
+    There(u64),
+}
+
+/// What was decided.
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    /// All limits that can refuse admit.
+    pub admitted: bool,
+    /// One for each line.
+    pub readings: SmallVec<[Reading; 4]>,
+    /// The same.
+    pub counted: SmallVec<[Counted; 4]>,
+    /// What is to be asked besides, without anybody's waiting for it.
+    pub besides: SmallVec<[Asking; 1]>,
+    /// Decided without the store that should have been asked.
+    pub alone: bool,
+}
+
+/// What is asked of the store.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    /// The question.
+    pub call: Call,
+    /// When it was asked.
+    pub sent: Nanos,
+    /// How often the store had gone away by then.
+    pub(super) round: u32,
+    pub(super) lines: Lines,
+    /// What each line waits for.
+    pub(super) roles: SmallVec<[Role; 4]>,
+    pub(super) taking: Taking,
+    pub(super) purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A request waits.
+    Decide,
+    /// The same while the store learns: the share has room for it.
+    Confirm,
+    /// Units are asked for before they run out.
+    Refill(Name),
+    /// Nobody minds the answer.
+    Tell,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// This gateway counts alone.
+    Here,
+    /// Units in hand were used.
+    Spent(Spent),
+    /// The part of the call at this place.
+    Asks(usize),
+}
+
+/// How a decision begins.
+// Most are made at once: a box for each would cost more than moving it.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub enum Begun {
+    /// It is made.
+    Done(Done),
+    /// The store must be asked.
+    Ask(Box<Asking>),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Core {
+    /// What this gateway has admitted itself, and what it counts alone.
+    pub memory: Arc<Memory>,
+    /// What it knows of the others.
+    pub ledger: Ledger,
+    /// Whether the store is asked.
+    pub ladder: Ladder,
+    /// Its number.
+    pub gateway: u32,
+}
+
+impl Core {
+    /// Begins to decide about a request; `taking` says whether something else refuses it already.
+    pub fn begin(&self, lines: Lines, taking: Taking, now: Nanos) -> Begun {
+        let shared = lines.iter().filter_map(|line| line.plan.as_ref());
+        let longest = shared.map(|plan| plan.counted().longest()).max();
+        let Some(longest) = longest else {
+            return Begun::Done(self.here(&lines, taking, now));
+        };
+        match (self.ladder.way(longest, now), taking) {
+            (Way::Store, _) => {}
+            (Way::Both, Taking::All) => return self.both(lines, now),
+            (Way::Both | Way::Alone, _) => return Begun::Done(self.alone(&lines, taking, now)),
+        }
+        if taking == Taking::All
+            && let Some(done) = self.refused_here(&lines, taking, now)
+        {
+            return Begun::Done(done);
+        }
+        let mut asking = self.ask(lines, taking, now);
+        if !asking.call.parts.is_empty() {
+            return Begun::Ask(Box::new(asking));
+        }
+        let said = Said {
+            admitted: true,
+            now: 0,
+            answers: SmallVec::new(),
+        };
+        let mut done = self.conclude(&asking, &said, now);
+        asking.purpose = Purpose::Tell;
+        self.refill(&asking, now, &mut done);
+        Begun::Done(done)
+    }
+
+    /// Ends a decision by what the store said, or that it said nothing.
+    pub fn finish(&self, asking: &Asking, said: Result<Said, Failure>, now: Nanos) -> Done {
+        if asking.purpose == Purpose::Confirm {
+            self.settled(&asking.lines, now);
+        }
+        match said {
+            Ok(said) => {
+                self.ladder.answered(now);
+                match asking.purpose {
+                    Purpose::Decide | Purpose::Confirm => self.conclude(asking, &said, now),
+                    Purpose::Refill(name) => {
+                        self.ledger.with(&name, |entry| entry.asking = false);
+                        self.note(asking, 0, &said.answers[0], 0, now);
+                        Done::default()
+                    }
+                    Purpose::Tell => {
+                        self.told(asking, &said);
+                        Done::default()
+                    }
+                }
+            }
+            Err(failure) => {
+                if failure == Failure::Renewed {
+                    self.ladder.renewed(now);
+                } else {
+                    self.ladder.failed(now);
+                }
+                match asking.purpose {
+                    Purpose::Decide | Purpose::Confirm => {
+                        self.unspend(asking, now, |_| true);
+                        self.alone(&asking.lines, asking.taking, now)
+                    }
+                    Purpose::Refill(name) => {
+                        self.ledger.with(&name, |entry| entry.asking = false);
+                        Done::default()
+                    }
+                    Purpose::Tell => Done::default(),
+                }
+            }
+        }
+    }
+
+    /// The request was given up before the store answered.
+    pub fn abandon(&self, asking: &Asking, now: Nanos) {
+        if asking.purpose == Purpose::Confirm {
+            self.settled(&asking.lines, now);
+        }
+        self.unspend(asking, now, |_| true);
+    }
+
+    /// Units that were granted and not used, given back: those whose time is over, or all.
+    pub fn unused(&self, all: bool, now: Nanos) -> Vec<Asking> {
+        let mut list = Vec::new();
+        let give_back = |name: &Name, entry: &Entry, grant: Grant| {
+            let part = entry.plan.part(name.key, Scale::plan(entry.multiply), 0);
+            let call = part.give_back(self.gateway, grant.units, grant.stamped);
+            list.push(Asking::tell(call, now));
+        };
+        match all {
+            true => self.ledger.empty(give_back),
+            false => self.ledger.sweep(now, give_back),
+        }
+        list
+    }
+
+    /// What is known of a request without asking and without taking; what is not known admits.
+    pub fn glance(&self, lines: &Lines, now: Nanos) -> Done {
+        let shared = lines.iter().filter_map(|line| line.plan.as_ref());
+        let longest = shared.map(|plan| plan.counted().longest()).max();
+        match longest {
+            None => self.here(lines, Taking::Nothing, now),
+            Some(longest) if self.ladder.way(longest, now) != Way::Store => {
+                self.alone(lines, Taking::Nothing, now)
+            }
+            Some(_) => self
+                .refused_here(lines, Taking::Nothing, now)
+                .unwrap_or_else(|| Done {
+                    admitted: true,
+                    readings: lines.iter().map(|line| self.known(line, now)).collect(),
+                    counted: lines.iter().map(|_| Counted::Here).collect(),
+                    ..Done::default()
+                }),
+        }
+    }
+
+    /// What the gateway knows without asking refuses the request.
+    fn refused_here(&self, lines: &Lines, taking: Taking, now: Nanos) -> Option<Done> {
+        let mut refuses = false;
+        for line in lines.iter().filter(|line| !line.shadow) {
+            let Some(plan) = &line.plan else { continue };
+            let barred = |entry: &mut Entry| now < entry.not_before && entry.units(now) < line.cost;
+            refuses |= self
+                .ledger
+                .with(&plan.name(line.key), barred)
+                .unwrap_or(false);
+        }
+        let own: SmallVec<[Item<'_>; 4]> = self.own(lines).collect();
+        if !own.is_empty() && !refuses {
+            refuses = !self.memory.peek(&own, now, &mut SmallVec::new());
+        }
+        if !refuses {
+            return None;
+        }
+        let mut readings = SmallVec::new();
+        match taking {
+            _ if own.is_empty() => {}
+            Taking::Nothing => _ = self.memory.peek(&own, now, &mut readings),
+            Taking::All | Taking::Shadows => self.memory.refused(&own, now, &mut readings),
+        }
+        let mut own = readings.into_iter();
+        let each = lines.iter().map(|line| match &line.plan {
+            None => own.next().unwrap_or_else(|| self.known(line, now)),
+            Some(_) => self.known(line, now),
+        });
+        Some(Done {
+            readings: each.collect(),
+            counted: lines.iter().map(|_| Counted::Here).collect(),
+            ..Done::default()
+        })
+    }
+
+    /// What the store last said of a line.
+    pub(super) fn known(&self, line: &Line, now: Nanos) -> Reading {
+        let mut reading = Reading {
+            standing: Standing::Within,
+            window: 0,
+            quota: 0,
+            remaining: 0,
+            wait: Nanos::ZERO,
+            reset: Nanos::ZERO,
+            delay: Nanos::ZERO,
+            sketched: false,
+        };
+        let fresh = |reading: &mut Reading| {
+            reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
+            reading.remaining = reading.quota;
+        };
+        let Some(plan) = &line.plan else {
+            fresh(&mut reading);
+            return reading;
+        };
+        let known = self.ledger.with(&plan.name(line.key), |entry| {
+            let units = entry.units(now);
+            let (window, remaining, reset) = entry.spoke;
+            reading.window = window;
+            reading.remaining = remaining.saturating_add(units);
+            reading.reset = reset.since(now);
+            if now < entry.not_before && units < line.cost {
+                reading.standing = Standing::Refused;
+                reading.remaining = 0;
+                reading.wait = entry.free_at.since(now).max(Nanos(1));
+            } else if over(&line.limit, line.scale, &entry.used, units) {
+                reading.standing = Standing::Over;
+            }
+        });
+        reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
+        if known.is_none() {
+            fresh(&mut reading);
+        }
+        reading
+    }
+}
+
+impl Asking {
+    /// Tells the store something that nobody waits for.
+    pub fn tell(call: Call, sent: Nanos) -> Asking {
+        Asking {
+            call,
+            sent,
+            round: 0,
+            lines: SmallVec::new(),
+            roles: SmallVec::new(),
+            taking: Taking::All,
+            purpose: Purpose::Tell,
+        }
+    }
+}
+
+/// The line as this gateway counts it.
+pub(super) fn item(line: &Line) -> Item<'_> {
+    Item {
+        limit: &line.limit,
+        slot: line.slot,
+        key: line.key,
+        cost: line.cost,
+        scale: line.scale,
+        shadow: line.shadow,
+        parents: &line.parents,
+    }
+}
+
+pub(super) fn quota(limit: &Limit, window: u8, multiply: u32) -> u32 {
+    let rate = limit.windows.get(usize::from(window));
+    rate.map_or(0, |rate| rate.times(multiply))
+}
+
+/// Whether units beyond the rate are in use, of all that are granted but those in hand.
+fn over(limit: &Limit, scale: Scale, used: &[u32], in_hand: u32) -> bool {
+    let each = limit.windows.iter().zip(used);
+    each.into_iter().any(|(rate, used)| {
+        let (base, ceiling) = limit.bounds(rate, scale.multiply);
+        base < ceiling && used.saturating_sub(in_hand) > base
+    })
+}

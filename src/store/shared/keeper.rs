@@ -1,0 +1,245 @@
+//! A thread that keeps the store in sight: says ten times a second what is new, meets a store that came back,
+//! tells it what was counted without it, and waits until all gateways have.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::call::{Beats, Failure, Met};
+use super::ladder::Standing;
+use super::returning::{Return, Step};
+use super::{Shared, UNMET};
+use crate::clock::Nanos;
+
+/// How long anything may take that no request waits for.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_millis(100);
+/// Ticks from one sign of life to the next.
+const BEAT: u64 = 10;
+/// And from one look at all servers to the next: gateways have to see at the same time that one is away.
+const LOOK: u64 = 2;
+/// How long a start waits until the store is met.
+const START: Duration = Duration::from_secs(1);
+/// Of so many questions one must be answered as soon as requests need it.
+const PROBES: u32 = 3;
+/// Between two times that the connections of workers are made anew for a store that came back.
+const RESET: Nanos = Nanos::from_secs(2);
+
+/// The thread's end.
+pub struct Keeper(JoinHandle<()>);
+
+impl Keeper {
+    /// Waits for its end, after [`Shared::close`].
+    pub fn ended(self) {
+        // What panicked has said so.
+        let _ = self.0.join();
+    }
+}
+
+pub(super) fn start(shared: Arc<Shared>) -> io::Result<Keeper> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (met, first) = mpsc::channel();
+    let thread = thread::Builder::new().name("store".into()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = keep(&shared, met) => {}
+                () = shared.stop.notified() => {}
+            }
+            leave(&shared).await;
+        });
+    })?;
+    // Later is as good as now: until then each gateway counts alone.
+    let _ = first.recv_timeout(START);
+    Ok(Keeper(thread))
+}
+
+async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
+    let own = shared.outsider();
+    let mut back = Return::default();
+    let (mut told, mut reset) = (Told::default(), Nanos::ZERO);
+    let (mut known, mut late) = (true, 0);
+    for tick in 0_u64.. {
+        shared.client.tend(own);
+        let now = shared.clock.now();
+        match shared.core.ladder.standing() {
+            Standing::Shared => {
+                told = Told::default();
+                for asking in shared.core.unused(false, now) {
+                    shared.tell(own, asking);
+                }
+                if tick % BEAT == 0 {
+                    shared.core.ledger.expire(now);
+                    late = beat(shared, late).await;
+                } else if tick % LOOK == 0 {
+                    late = look(shared, late).await;
+                }
+            }
+            Standing::Away(_) | Standing::Learning(_) => {
+                if known {
+                    // Answers that nobody waits for any more are still on their way.
+                    (0..shared.workers).for_each(|worker| shared.client.reset(worker));
+                    reset = now.after(RESET);
+                }
+                match come_back(shared, &mut back, &mut reset).await {
+                    Ok(true) => tracing::info!(
+                        store = shared.place(),
+                        gateways = shared.core.ladder.gateways(),
+                        "limits are shared"
+                    ),
+                    Ok(false) => {}
+                    Err(failure) => {
+                        shared.note(&failure);
+                        back.failed(&shared.core, &failure, now);
+                    }
+                }
+                told.say_away(shared, now);
+            }
+        }
+        known = shared.core.ladder.standing() == Standing::Shared;
+        if known {
+            // Whoever started this waits for the first time only.
+            let _ = met.send(());
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// What the log was told while the store is away.
+#[derive(Default)]
+struct Told {
+    trouble: String,
+    /// Not again before, and how long after that.
+    next: (Nanos, Nanos),
+}
+
+impl Told {
+    /// Says so, and again when the cause is another, ever less often.
+    fn say_away(&mut self, shared: &Shared, now: Nanos) {
+        let (standing, gateways, trouble) = shared.status();
+        let (next, pause) = self.next;
+        let news = trouble != self.trouble && trouble != UNMET;
+        if !matches!(standing, Standing::Away(_)) || now < next || !news {
+            return;
+        }
+        let store = shared.place();
+        tracing::warn!(
+            store,
+            gateways,
+            trouble,
+            "the store is away: limits hold by what `on_store_error` says"
+        );
+        self.trouble = trouble;
+        self.next = (
+            now.after(pause),
+            Nanos(pause.0 * 2).clamp(Nanos::from_secs(1), Nanos::from_secs(60)),
+        );
+    }
+}
+
+/// Says that this gateway is there, and learns who else is. One late answer may be this machine's fault.
+async fn beat(shared: &Shared, late: u32) -> u32 {
+    let gateway = Some(shared.core.gateway);
+    let answer = timeout(PATIENCE, shared.client.beat(shared.outsider(), gateway)).await;
+    let answer = answer.unwrap_or(Err(Failure::Late));
+    let count = |beats: Beats| shared.core.ladder.count(beats.gateways.len());
+    answered(shared, answer.map(count), late)
+}
+
+async fn look(shared: &Shared, late: u32) -> u32 {
+    let answer = timeout(PATIENCE, shared.client.look(shared.outsider())).await;
+    answered(shared, answer.unwrap_or(Err(Failure::Late)), late)
+}
+
+fn answered(shared: &Shared, answer: Result<(), Failure>, late: u32) -> u32 {
+    match answer {
+        Ok(()) => {}
+        Err(Failure::Late) if late == 0 => return 1,
+        Err(failure) => {
+            shared.note(&failure);
+            shared.core.ladder.renewed(shared.clock.now());
+        }
+    }
+    0
+}
+
+/// The steps back that can be made now; whether the store is shared again.
+async fn come_back(
+    shared: &Arc<Shared>,
+    back: &mut Return,
+    reset: &mut Nanos,
+) -> Result<bool, Failure> {
+    let (own, core) = (shared.outsider(), &shared.core);
+    let late = || Err(Failure::Late);
+    loop {
+        match back.next(core, shared.clock.now()) {
+            Step::Meet => {
+                quick(shared).await?;
+                let met = timeout(PATIENCE, shared.client.meet(own, shared.secret())).await;
+                let met: Met = met.unwrap_or_else(|_| late())?;
+                if shared.clock.now() >= *reset {
+                    // What connected while the store was going may lead nowhere.
+                    (0..shared.workers).for_each(|worker| shared.client.reset(worker));
+                    *reset = shared.clock.now().after(RESET);
+                }
+                *shared.secret.lock() = Some(met.secret);
+                back.met(core, shared.clock.now());
+            }
+            Step::Look => {
+                let seen = timeout(PATIENCE, shared.client.beat(own, None)).await;
+                back.saw(seen.unwrap_or(Err(Failure::Late))?);
+            }
+            Step::Tell(asking) => {
+                let said = shared.ask(own, &asking, PATIENCE).await?;
+                core.told(&asking, &said);
+            }
+            Step::Beat => break,
+        }
+    }
+    (0..shared.workers).for_each(|worker| shared.client.hurry(worker));
+    let answer = timeout(PATIENCE, shared.client.beat(own, Some(core.gateway)));
+    let beats = answer.await.unwrap_or(Err(Failure::Late))?;
+    quick(shared).await?;
+    let ready = (0..shared.workers).all(|worker| shared.client.ready(worker));
+    let beaten = back.beaten(core, &beats, ready, shared.clock.now());
+    if let Err((told, gateways)) = beaten {
+        let told = format!("{told} of {gateways} gateways have told what they counted meanwhile");
+        *shared.trouble.lock() = told;
+    }
+    Ok(beaten.is_ok())
+}
+
+/// A store that answers later than requests wait is as good as none. One late answer may be this machine's fault.
+async fn quick(shared: &Shared) -> Result<(), Failure> {
+    for _ in 0..PROBES {
+        let look = shared.client.look(shared.outsider());
+        // What it says is for who asks.
+        if timeout(shared.settings.budget, look).await.is_ok() {
+            return Ok(());
+        }
+    }
+    Err(Failure::Late)
+}
+
+/// Gives back what is in hand, and is no gateway any more.
+async fn leave(shared: &Arc<Shared>) {
+    if shared.core.ladder.standing() != Standing::Shared {
+        return;
+    }
+    let own = shared.outsider();
+    let all = async {
+        for asking in shared.core.unused(true, shared.clock.now()) {
+            if shared.ask(own, &asking, PATIENCE).await.is_err() {
+                return;
+            }
+        }
+        // Others count it for ten seconds more when this fails.
+        let _ = shared.client.leave(own, shared.core.gateway).await;
+    };
+    let _ = timeout(PATIENCE, all).await;
+}

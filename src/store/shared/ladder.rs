@@ -1,0 +1,248 @@
+//! Whether the store is asked: a circuit breaker, and the way back. A store that was away is trusted again when
+//! every gateway has told it what it counted meanwhile, or what it may not know has left all windows.
+
+use parking_lot::Mutex;
+
+use crate::clock::Nanos;
+
+/// Failures in a row after which the store is away.
+const IN_A_ROW: u32 = 5;
+/// Calls within [`SPAN`] from which on half of them may not fail.
+const MANY: u32 = 20;
+const SPAN: Nanos = Nanos::from_secs(1);
+
+/// How the store stands to this gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is asked.
+    Shared,
+    /// It is not asked; since when.
+    Away(Nanos),
+    /// It answers, but does not know all that was counted; since when.
+    Learning(Nanos),
+}
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The store.
+    Store,
+    /// The store and this gateway's share, which both must have room.
+    Both,
+    /// The share.
+    Alone,
+}
+
+impl Standing {
+    /// As logs, headers and metrics write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Shared => "shared",
+            Standing::Away(_) => "away",
+            Standing::Learning(_) => "learning",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// Times that the store went away, and when it last did.
+    round: u32,
+    left: Nanos,
+    gateways: u32,
+    in_a_row: u32,
+    /// When the calls that are counted began, how many, how many failed.
+    window: (Nanos, u32, u32),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ladder(Mutex<State>);
+
+impl Ladder {
+    /// Away, until the store is met.
+    pub fn new(now: Nanos) -> Ladder {
+        Ladder(Mutex::new(State {
+            standing: Standing::Away(now),
+            round: 0,
+            left: now,
+            gateways: 1,
+            in_a_row: 0,
+            window: (now, 0, 0),
+        }))
+    }
+
+    /// How the store stands.
+    pub fn standing(&self) -> Standing {
+        self.0.lock().standing
+    }
+
+    /// How a limit with windows up to `longest` is decided. What was counted before a store learns has left them
+    /// after that long.
+    pub fn way(&self, longest: Nanos, now: Nanos) -> Way {
+        match self.0.lock().standing {
+            Standing::Shared => Way::Store,
+            Standing::Away(_) => Way::Alone,
+            Standing::Learning(since) if now.since(since) > longest => Way::Store,
+            Standing::Learning(_) => Way::Both,
+        }
+    }
+
+    /// How often the store has gone away.
+    pub fn round(&self) -> u32 {
+        self.0.lock().round
+    }
+
+    /// Whether what was asked in this round is news: the store has not gone away since.
+    pub fn hears(&self, round: u32) -> bool {
+        let state = self.0.lock();
+        state.round == round && !matches!(state.standing, Standing::Away(_))
+    }
+
+    /// How often it has, and since when a gateway that decides alone at `now` does.
+    pub fn alone(&self, now: Nanos) -> (u32, Nanos) {
+        let state = self.0.lock();
+        match state.standing {
+            Standing::Shared => (state.round, now),
+            Standing::Away(_) | Standing::Learning(_) => (state.round, state.left),
+        }
+    }
+
+    /// Gateways that share the store, this one included, as far as is known.
+    pub fn gateways(&self) -> u32 {
+        self.0.lock().gateways
+    }
+
+    /// So many gateways are there.
+    pub fn count(&self, gateways: usize) {
+        self.0.lock().gateways = u32::try_from(gateways.max(1)).unwrap_or(u32::MAX);
+    }
+
+    /// A call was answered.
+    pub fn answered(&self, now: Nanos) {
+        let mut state = self.0.lock();
+        state.in_a_row = 0;
+        state.step(now, 0);
+    }
+
+    /// A call failed; whether the store is away by that.
+    pub fn failed(&self, now: Nanos) -> bool {
+        let mut state = self.0.lock();
+        state.in_a_row += 1;
+        let (calls, failed) = state.step(now, 1);
+        let mostly = calls >= MANY && failed * 2 >= calls;
+        let away = state.standing == Standing::Shared && (state.in_a_row >= IN_A_ROW || mostly);
+        if away {
+            state.leave(now);
+        }
+        away
+    }
+
+    /// What the store knows is not what this gateway took it for; whether that is news.
+    pub fn renewed(&self, now: Nanos) -> bool {
+        let mut state = self.0.lock();
+        let news = state.standing == Standing::Shared;
+        if news {
+            state.leave(now);
+        }
+        news
+    }
+
+    /// The store answers: it learns from now on.
+    pub fn met(&self, now: Nanos) {
+        self.0.lock().standing = Standing::Learning(now);
+    }
+
+    /// It is gone again before it has learnt.
+    pub fn lost(&self, now: Nanos) {
+        let mut state = self.0.lock();
+        if state.standing != Standing::Shared {
+            state.standing = Standing::Away(now);
+        }
+    }
+
+    /// It knows all.
+    pub fn learnt(&self, now: Nanos) {
+        let mut state = self.0.lock();
+        state.standing = Standing::Shared;
+        state.in_a_row = 0;
+        state.window = (now, 0, 0);
+    }
+}
+
+impl State {
+    fn step(&mut self, now: Nanos, failed: u32) -> (u32, u32) {
+        let (start, ..) = self.window;
+        if now.since(start) > SPAN {
+            self.window = (now, 0, 0);
+        }
+        self.window.1 += 1;
+        self.window.2 += failed;
+        (self.window.1, self.window.2)
+    }
+
+    fn leave(&mut self, now: Nanos) {
+        self.standing = Standing::Away(now);
+        self.round += 1;
+        self.left = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared() -> Ladder {
+        let ladder = Ladder::new(Nanos::ZERO);
+        ladder.met(Nanos::ZERO);
+        ladder.learnt(Nanos::ZERO);
+        ladder
+    }
+
+    #[test]
+    fn failures_in_a_row_and_a_share_of_many() {
+        let ladder = shared();
+        for _ in 0..3 {
+            for _ in 0..4 {
+                assert!(!ladder.failed(Nanos(1)));
+            }
+            // Fewer than MANY within the second.
+            ladder.answered(Nanos(1));
+        }
+        let ladder = shared();
+        assert_eq!((0..5).filter(|_| ladder.failed(Nanos(1))).count(), 1);
+        assert_eq!(ladder.standing(), Standing::Away(Nanos(1)));
+        let ladder = shared();
+        let away = (0..40).position(|call| {
+            if call % 2 == 0 {
+                ladder.answered(Nanos(1));
+                return false;
+            }
+            ladder.failed(Nanos(1))
+        });
+        assert_eq!(away, Some(19));
+    }
+
+    #[test]
+    fn the_way_back() {
+        let (ladder, minute) = (shared(), Nanos::from_secs(60));
+        assert!(ladder.renewed(Nanos(5)));
+        assert!(!ladder.renewed(Nanos(6)), "once");
+        assert_eq!(ladder.way(minute, Nanos(7)), Way::Alone);
+        ladder.met(Nanos(8));
+        assert_eq!(ladder.way(minute, Nanos(9)), Way::Both);
+        let later = Nanos(9 + minute.0);
+        assert_eq!(
+            ladder.way(minute, later),
+            Way::Store,
+            "what was counted has left"
+        );
+        ladder.lost(Nanos(10));
+        assert_eq!(ladder.standing(), Standing::Away(Nanos(10)));
+        ladder.met(Nanos(11));
+        ladder.learnt(Nanos(12));
+        assert_eq!(ladder.way(minute, Nanos(12)), Way::Store);
+        assert_eq!(ladder.round(), 1);
+    }
+}

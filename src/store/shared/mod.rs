@@ -1,0 +1,299 @@
+//! Counts that several gateways share.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `plan` | how one limit is shared: asked for each time, or granted in advance |
+//! | `call` | what a store is asked, and what it answers |
+//! | `core` | decides, as far as that needs no store |
+//! | `asks` | what it asks, and what it makes of answers |
+//! | `alone` | how it decides without the store |
+//! | `ledger` | what this gateway knows of each counter |
+//! | `ladder` | whether the store is asked |
+//! | `share` | what may be admitted without it |
+//! | `returning` | the way back to a store that was away |
+//! | `client` | whatever store it is |
+//! | `keeper` | a thread that meets the store, tells it what it does not know, and finds it again |
+
+mod alone;
+mod asks;
+pub mod call;
+mod client;
+pub mod core;
+mod keeper;
+pub mod ladder;
+pub mod ledger;
+pub mod plan;
+pub mod returning;
+pub mod share;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use self::call::{ALONE, Failure, Said, Taking};
+use self::client::Client;
+use self::core::{Asking, Begun, Core, Done, Lines};
+use self::ladder::{Ladder, Standing};
+use self::ledger::Ledger;
+use self::plan::Plan;
+use super::Memory;
+use super::memcached;
+use crate::clock::Clock;
+use crate::limit::{Fingerprint, Scale};
+
+pub use client::Place;
+pub use keeper::Keeper;
+
+/// What is wrong before anything was.
+const UNMET: &str = "not met yet";
+
+/// Where the store is, and how long it is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where.
+    pub place: Place,
+    /// How long a request waits for an answer before it is decided without.
+    pub budget: Duration,
+    /// Bytes for what is known of counters.
+    pub ledger: usize,
+}
+
+impl Settings {
+    /// How long a request waits when nothing else is said.
+    pub const BUDGET: Duration = Duration::from_millis(5);
+}
+
+/// What happened since the start.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Calls that were answered.
+    pub answered: AtomicU64,
+    /// Calls without an answer in time.
+    pub late: AtomicU64,
+    /// Calls that failed otherwise.
+    pub failed: AtomicU64,
+    /// Requests that were decided without the store that should have been asked.
+    pub alone: AtomicU64,
+    /// Requests that were decided without a call: by units in hand, or by what was known.
+    pub saved: AtomicU64,
+    /// Requests that waited for a call.
+    pub asked: AtomicU64,
+}
+
+/// A shared store as the workers of one gateway use it.
+pub struct Shared {
+    /// What is decided without waiting.
+    pub core: Core,
+    /// What happened.
+    pub tally: Tally,
+    settings: Settings,
+    client: Client,
+    workers: usize,
+    clock: Clock,
+    secret: Mutex<Option<[u8; 16]>>,
+    /// What went wrong last.
+    trouble: Mutex<String>,
+    stop: Notify,
+}
+
+/// Gives back what a request has in hand when it is given up.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    asking: Option<&'a Asking>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(asking) = self.asking {
+            self.shared.core.abandon(asking, self.shared.clock.now());
+        }
+    }
+}
+
+impl Shared {
+    /// For so many workers. Nothing is asked before [`Shared::start`].
+    pub fn new(
+        settings: Settings,
+        memory: Arc<Memory>,
+        workers: usize,
+        clock: Clock,
+    ) -> Result<Shared, memcached::Error> {
+        let mut number = [0; 4];
+        // Without randomness the process number tells gateways apart, mostly.
+        if getrandom::fill(&mut number).is_err() {
+            number = std::process::id().to_le_bytes();
+        }
+        Ok(Shared {
+            core: Core {
+                memory,
+                ledger: Ledger::new(settings.ledger),
+                ladder: Ladder::new(clock.now()),
+                gateway: (u32::from_le_bytes(number) & !ALONE).max(1),
+            },
+            tally: Tally::default(),
+            // One more for whoever is no worker.
+            client: Client::new(&settings.place, workers + 1, &clock)?,
+            settings,
+            workers,
+            clock,
+            secret: Mutex::new(None),
+            trouble: Mutex::new(String::from(UNMET)),
+            stop: Notify::new(),
+        })
+    }
+
+    /// Starts the thread that keeps the store in sight; waits for a second at most until it is met.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<keeper::Keeper> {
+        keeper::start(self.clone())
+    }
+
+    /// The number of the connection of who is no worker.
+    pub fn outsider(&self) -> usize {
+        self.workers
+    }
+
+    /// Connects where there is no connection: to be called ten times a second by each worker.
+    pub fn tend(&self, worker: usize) {
+        self.client.tend(worker);
+    }
+
+    /// Waits until a worker has its connection, if the store is there, for a second at most.
+    pub async fn connected(&self, worker: usize) {
+        for _ in 0..100 {
+            self.tend(worker);
+            if self.client.ready(worker) || self.core.ladder.standing() != Standing::Shared {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Under what all gateways of this store hash whom they count, once it is known.
+    pub fn secret(&self) -> Option<[u8; 16]> {
+        *self.secret.lock()
+    }
+
+    /// How the store stands, gateways that use it, and what went wrong last.
+    pub fn status(&self) -> (Standing, u32, String) {
+        let ladder = &self.core.ladder;
+        let standing = ladder.standing();
+        let trouble = match standing {
+            Standing::Shared => String::new(),
+            Standing::Away(_) | Standing::Learning(_) => self.trouble.lock().clone(),
+        };
+        (standing, ladder.gateways(), trouble)
+    }
+
+    /// Where the store is, without what proves who asks.
+    pub fn place(&self) -> String {
+        self.settings.place.to_string()
+    }
+
+    /// Begins to decide; what is not decided is for [`Shared::decide`].
+    pub fn begin(self: &Arc<Self>, worker: usize, lines: Lines, taking: Taking) -> Begun {
+        let begun = self.core.begin(lines, taking, self.clock.now());
+        match begun {
+            Begun::Done(mut done) => {
+                self.count(&done, &self.tally.saved);
+                self.besides(worker, &mut done);
+                Begun::Done(done)
+            }
+            ask => ask,
+        }
+    }
+
+    /// Asks the store, for as long as a request may wait.
+    pub async fn decide(self: &Arc<Self>, worker: usize, asking: &Asking) -> Done {
+        let mut waiting = Waiting {
+            shared: self,
+            asking: Some(asking),
+        };
+        let said = self.ask(worker, asking, self.settings.budget).await;
+        waiting.asking = None;
+        let mut done = self.core.finish(asking, said, self.clock.now());
+        self.count(&done, &self.tally.asked);
+        self.besides(worker, &mut done);
+        done
+    }
+
+    fn count(&self, done: &Done, otherwise: &AtomicU64) {
+        let counter = if done.alone {
+            &self.tally.alone
+        } else {
+            otherwise
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    async fn ask(
+        &self,
+        worker: usize,
+        asking: &Asking,
+        patience: Duration,
+    ) -> Result<Said, Failure> {
+        let answer = self.client.decide(worker, &asking.call);
+        let said = tokio::time::timeout(patience, answer).await;
+        let said = said.unwrap_or(Err(Failure::Late));
+        let counter = match &said {
+            Ok(_) => &self.tally.answered,
+            Err(Failure::Late) => &self.tally.late,
+            Err(_) => &self.tally.failed,
+        };
+        if let Err(failure) = &said {
+            self.note(failure);
+        }
+        counter.fetch_add(1, Relaxed);
+        said
+    }
+
+    /// What went wrong last. That there is no connection yet says less than what was there before.
+    fn note(&self, failure: &Failure) {
+        if *failure != Failure::Away {
+            *self.trouble.lock() = failure.to_string();
+        }
+    }
+
+    /// Asks what nobody waits for.
+    fn besides(self: &Arc<Self>, worker: usize, done: &mut Done) {
+        for asking in done.besides.drain(..) {
+            self.tell(worker, asking);
+        }
+    }
+
+    /// The same for one question. Without a runtime it is not asked: what is not given back counts for a while.
+    pub fn tell(self: &Arc<Self>, worker: usize, asking: Asking) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let shared = self.clone();
+        runtime.spawn(async move {
+            let said = shared.ask(worker, &asking, keeper::PATIENCE).await;
+            shared.core.finish(&asking, said, shared.clock.now());
+        });
+    }
+
+    /// Forgets a counter, in the store and here; whether the store had it.
+    pub async fn forget(&self, plan: &Plan, key: Fingerprint) -> Result<bool, Failure> {
+        let part = plan.part(key, Scale::plan(1), 0);
+        self.core.ledger.forget(&part.name);
+        let forgotten = self.client.forget(self.outsider(), &part);
+        let forgotten = tokio::time::timeout(keeper::PATIENCE, forgotten).await;
+        forgotten.unwrap_or(Err(Failure::Late))
+    }
+
+    /// Says good-bye; the keeper ends.
+    pub fn close(&self) {
+        self.stop.notify_one();
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("core", &self.core)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,129 @@
+//! How one limit is shared: what a store is asked for, and what holds without it.
+
+use std::hash::{Hash, Hasher};
+
+use siphasher::sip::SipHasher13;
+
+use super::call::{Name, Part};
+use crate::clock::Nanos;
+use crate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing};
+use crate::store::Slot;
+
+/// Units that are granted in advance. What a gateway uses at one moment was granted at most `life` before, as its
+/// own clock counts from when it asked; so all that is used in a window was granted in one that is longer by
+/// that, and there the store admits no more than the limit says.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// How long a unit may be used.
+    pub life: Nanos,
+    /// What the store counts by: the limit with longer windows.
+    pub limit: Limit,
+}
+
+impl Lease {
+    fn of(limit: &Limit) -> Option<Lease> {
+        let life = limit.lease_life();
+        // Clocks of two machines go differently fast, by less than a thousandth.
+        let longer = Nanos(life.0 + life.0 / 1_000);
+        let windows = limit.windows.iter();
+        let windows = windows.map(|rate| Rate::new(rate.quota(), rate.window().after(longer)));
+        let windows = windows.collect::<Result<_, _>>().ok()?;
+        let limit = Limit {
+            windows,
+            ..limit.clone()
+        };
+        Some(Lease { life, limit })
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Hash of the limit's scope and of the shape of what is counted.
+    pub hash: u64,
+    /// What this gateway counts by.
+    pub limit: Limit,
+    /// Where it does.
+    pub slot: Slot,
+    /// How units are granted in advance, if they are.
+    pub lease: Option<Lease>,
+    /// What holds without the store.
+    pub on_error: OnError,
+}
+
+impl Plan {
+    /// How the limit of `scope` is shared; nothing when it is not.
+    pub fn new(
+        scope: &str,
+        limit: &Limit,
+        slot: Slot,
+        (sharing, on_error): (Sharing, OnError),
+    ) -> Option<Plan> {
+        let lease = match sharing {
+            Sharing::Local => return None,
+            Sharing::Strict => None,
+            Sharing::Leased => Lease::of(limit).filter(|_| Sharing::leasable(limit)),
+        };
+        // Gateways of several versions share counters: the hash may never change.
+        let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c_6761_7465, 1);
+        hasher.write(scope.as_bytes());
+        let counted = lease.as_ref().map_or(limit, |lease| &lease.limit);
+        for rate in &counted.windows {
+            hasher.write_u64(rate.window().0);
+        }
+        hasher.write_u8(match counted.algorithm {
+            Algorithm::SlidingLog => 1,
+            Algorithm::SlidingWindow => 2,
+            Algorithm::MultiLevel => 3,
+            Algorithm::FixedWindow => 4,
+            Algorithm::Gcra { .. } => 5,
+            Algorithm::LeakyBucket { .. } => 6,
+        });
+        counted.throttle.lends().hash(&mut hasher);
+        Some(Plan {
+            hash: hasher.finish(),
+            limit: limit.clone(),
+            slot,
+            lease,
+            on_error,
+        })
+    }
+
+    /// What the store counts by.
+    pub fn counted(&self) -> &Limit {
+        self.lease
+            .as_ref()
+            .map_or(&self.limit, |lease| &lease.limit)
+    }
+
+    /// A counter of this limit.
+    pub fn name(&self, key: Fingerprint) -> Name {
+        Name {
+            limit: self.hash,
+            key,
+        }
+    }
+
+    /// Asks for units of a key.
+    pub fn part(&self, key: Fingerprint, scale: Scale, cost: u32) -> Part {
+        Part {
+            name: self.name(key),
+            spec: self.counted().spec(key, scale),
+            shadow: false,
+            around: None,
+            cost,
+            want: cost,
+            spread: 1,
+            total: 0,
+            within: 0,
+            back: None,
+        }
+    }
+
+    /// The most units of the smallest quota that one grant may hold, among so many gateways.
+    pub fn most(&self, multiply: u32, gateways: u32) -> u32 {
+        let quotas = self.limit.windows.iter().map(|rate| rate.times(multiply));
+        let least = quotas.min().unwrap_or(1);
+        (least / gateways.saturating_mul(4).max(1)).clamp(1, 1 << 20)
+    }
+}

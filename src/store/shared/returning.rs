@@ -1,0 +1,148 @@
+//! The way back to a store that was away, step by step: meet it, tell it what it may not know, wait until all
+//! gateways have. Never waits and never talks to a store; that is the keeper's part.
+
+use smallvec::SmallVec;
+
+use super::call::{Beats, Failure, Name};
+use super::core::{Asking, Core};
+use crate::clock::Nanos;
+
+/// Counters that are told of in one call.
+const BATCH: usize = 64;
+
+/// What is to be done next.
+#[derive(Debug)]
+pub enum Step {
+    /// Meet the store, then [`Return::met`].
+    Meet,
+    /// See who is there, then [`Return::saw`].
+    Look,
+    /// Ask this, then [`Core::told`].
+    Tell(Box<Asking>),
+    /// Say that all is told, then [`Return::beaten`]. Once in a while: others take their time.
+    Beat,
+}
+
+/// How far a return is.
+#[derive(Debug, Default)]
+pub struct Return {
+    begun: Option<Begun>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    /// When the store was met.
+    since: Nanos,
+    /// Who had said by then that it has told all, and when. Only what is said after that counts, whatever the
+    /// store's clock did.
+    earlier: Option<Vec<(u32, u64)>>,
+    /// Gateways that must have told it what they know.
+    gateways: u32,
+    /// Counters that it has not been told of.
+    names: Vec<Name>,
+    /// What it is to be told next.
+    tells: SmallVec<[Asking; 2]>,
+    /// It has been told since the last beat.
+    swept: bool,
+    /// It was told all and has been asked who else has; answers since that were late in a row.
+    beats: bool,
+    late: u32,
+}
+
+impl Return {
+    /// Whether the store has been met.
+    pub fn begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// What is to be done.
+    pub fn next(&mut self, core: &Core, now: Nanos) -> Step {
+        let Some(begun) = &mut self.begun else {
+            return Step::Meet;
+        };
+        if begun.earlier.is_none() {
+            return Step::Look;
+        }
+        loop {
+            if let Some(asking) = begun.tells.pop() {
+                return Step::Tell(Box::new(asking));
+            }
+            if begun.names.is_empty() && !begun.swept {
+                begun.swept = true;
+                let untold = core.ledger.untold();
+                let each = untold.chunks(BATCH);
+                begun.tells = each
+                    .filter_map(|batch| core.tell_alone(batch, now))
+                    .collect();
+            } else if begun.names.is_empty() {
+                begun.beats = true;
+                return Step::Beat;
+            } else {
+                let rest = begun.names.len().saturating_sub(BATCH);
+                begun.tells = core.tell_all(&begun.names.split_off(rest), now);
+            }
+        }
+    }
+
+    /// The store answers.
+    pub fn met(&mut self, core: &Core, now: Nanos) {
+        core.ladder.met(now);
+        self.begun = Some(Begun {
+            since: now,
+            earlier: None,
+            gateways: core.ladder.gateways(),
+            names: core.ledger.known(),
+            tells: SmallVec::new(),
+            swept: false,
+            beats: false,
+            late: 0,
+        });
+    }
+
+    /// These are listed already.
+    pub fn saw(&mut self, beats: Beats) {
+        if let Some(begun) = &mut self.begun {
+            begun.earlier = Some(beats.gateways);
+        }
+    }
+
+    /// It knows that all is told, and who else has. The store is shared again when nobody is missing and this
+    /// gateway is `ready`; else how many have told, and of how many.
+    pub fn beaten(
+        &mut self,
+        core: &Core,
+        beats: &Beats,
+        ready: bool,
+        now: Nanos,
+    ) -> Result<(), (u32, u32)> {
+        let Some(begun) = &mut self.begun else {
+            return Err((0, core.ladder.gateways()));
+        };
+        (begun.swept, begun.late) = (false, 0);
+        let earlier = begun.earlier.as_deref().unwrap_or_default();
+        let told = beats.gateways.iter().filter(|one| !earlier.contains(one));
+        let told = told.count() as u32;
+        // What a gateway that is gone has counted has left all windows.
+        let over = now.since(begun.since) > core.ledger.longest();
+        if (told < begun.gateways && !over) || !ready {
+            return Err((told, begun.gateways));
+        }
+        core.ladder.count(beats.gateways.len());
+        core.ladder.learnt(now);
+        self.begun = None;
+        Ok(())
+    }
+
+    /// A step failed. Once all was told, one late answer may be this machine's fault, and a return that waits for
+    /// long meets some.
+    pub fn failed(&mut self, core: &Core, failure: &Failure, now: Nanos) {
+        if let Some(begun) = &mut self.begun
+            && (begun.beats, begun.late, failure) == (true, 0, &Failure::Late)
+        {
+            (begun.swept, begun.late) = (false, 1);
+            return;
+        }
+        core.ladder.lost(now);
+        self.begun = None;
+    }
+}

@@ -1,0 +1,125 @@
+//! What one of several gateways may admit of a limit while the store is away, so that all together admit no
+//! more than the limit. From when the store was last heard of a gateway may use what it has used itself and an
+//! equal part of what was free; when that has left the window, an equal part of the limit.
+//!
+//! With `U` units used by all and `o` by this gateway in a window of `N`, and `G` gateways: never more than
+//! `o + (N - U) / G` in the first window, never more than that or `N / G` in the second and a little longer, then `N / G`. All
+//! gateways' `o` are in `U`, so the sum is `N` at most, as long as what they know is of one moment.
+
+use smallvec::SmallVec;
+
+use crate::clock::Nanos;
+use crate::limit::{Algorithm, Limit, Rate, Scale, Throttle};
+
+/// Gateways notice at most so far apart that a store is away: two beats and their patience. One that has noticed
+/// later may use its own again for so much longer, so the others wait for their part.
+const APART: Nanos = Nanos::from_secs(5);
+
+/// What a gateway knew of a key when the store was last heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Since when.
+    since: Nanos,
+    /// Units that this gateway may use in each window.
+    own: SmallVec<[u32; 2]>,
+}
+
+impl Share {
+    /// `used` by all gateways as the store last said, `own` by this one and what it has been granted besides;
+    /// nothing known counts as nothing used.
+    pub fn new(
+        limit: &Limit,
+        multiply: u32,
+        gateways: u32,
+        since: Nanos,
+        used: &[u32],
+        own: &[u32],
+    ) -> Share {
+        let each = limit.windows.iter().enumerate().map(|(place, rate)| {
+            let (_, ceiling) = limit.bounds(rate, multiply);
+            let at = |list: &[u32]| list.get(place).copied().unwrap_or(0);
+            let free = ceiling.saturating_sub(at(used)) / gateways.max(1);
+            at(own).saturating_add(free).min(ceiling)
+        });
+        Share {
+            since,
+            own: each.collect(),
+        }
+    }
+
+    /// What a late answer before has used of a share is not to be had again, for as long as that one's moment is
+    /// in a window.
+    pub fn no_more_than(&mut self, before: &Share, longest: Nanos) {
+        if self.since.since(before.since) < longest {
+            for (own, before) in self.own.iter_mut().zip(&before.own) {
+                *own = (*own).min(*before);
+            }
+        }
+    }
+
+    /// The limit that holds at `now`, for a plan's multiplier of one; nothing where a window admits nothing.
+    pub fn limit(&self, limit: &Limit, scale: Scale, gateways: u32, now: Nanos) -> Option<Limit> {
+        let gateways = gateways.max(1);
+        let elapsed = now.since(self.since);
+        let mut windows = Vec::with_capacity(limit.windows.len());
+        for (place, rate) in limit.windows.iter().enumerate() {
+            let (_, ceiling) = limit.bounds(rate, scale.multiply);
+            let part = ceiling / gateways;
+            let own = self.own.get(place).copied().unwrap_or(part);
+            // What is counted otherwise has no window that it leaves as a whole.
+            let exact = !limit.algorithm.is_gcra();
+            let window = rate.window();
+            let units = if exact && elapsed < window {
+                own
+            } else if elapsed < window.after(window).after(APART) {
+                own.min(part)
+            } else {
+                part
+            };
+            windows.push(Rate::new(units, rate.window()).ok()?);
+        }
+        let throttle = match limit.throttle {
+            Throttle::Elastic { .. } => limit.throttle,
+            Throttle::Hard | Throttle::Soft { .. } => Throttle::Hard,
+        };
+        let algorithm = match limit.algorithm {
+            Algorithm::Gcra { burst: Some(burst) } => Algorithm::Gcra {
+                burst: Some((burst / gateways).max(1)),
+            },
+            other => other,
+        };
+        Some(Limit {
+            windows,
+            algorithm,
+            throttle,
+            reserves: limit.reserves,
+            max_multiply: 1,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_all_are_the_limit() {
+        let limit = Limit::hard("100/m".parse().unwrap());
+        let minute = Nanos::from_secs(60);
+        let start = Nanos::from_secs(1_000);
+        // Of 100 three gateways have used 40, 20 and none.
+        let shares = [40, 20, 0].map(|own| Share::new(&limit, 1, 3, start, &[60], &[own]));
+        let at = |share: &Share, now| {
+            let limit = share.limit(&limit, Scale::plan(1), 3, now);
+            limit.map_or(0, |limit| limit.windows[0].quota())
+        };
+        let own = |now| shares.each_ref().map(|share| at(share, now));
+        assert_eq!(own(start), [53, 33, 13]);
+        assert_eq!(own(start.after(minute)), [33, 33, 13]);
+        let later = start.after(Nanos(minute.0 * 2));
+        assert_eq!(own(later), [33, 33, 13], "some noticed later");
+        assert_eq!(own(later.after(APART)), [33, 33, 33]);
+        let used_up = Share::new(&limit, 1, 3, start, &[100], &[0]);
+        assert_eq!(used_up.limit(&limit, Scale::plan(1), 3, start), None);
+    }
+}

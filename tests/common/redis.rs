@@ -1,0 +1,176 @@
+//! Real stores: `redis-server` on a free port of the loopback, kept for as long as the value lives.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::child::Guard;
+use super::soon;
+
+/// A running server.
+pub struct Redis {
+    child: Guard,
+    folder: TempDir,
+    arguments: Vec<String>,
+    pub port: u16,
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// One that is free and so is the one ten thousand above, both below those that connections get.
+pub fn free_ports_of_two() -> u16 {
+    loop {
+        let mut number = [0; 2];
+        getrandom::fill(&mut number).unwrap();
+        let port = 10_000 + u16::from_le_bytes(number) % 12_000;
+        if [port, port + 10_000]
+            .iter()
+            .all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        {
+            return port;
+        }
+    }
+}
+
+impl Redis {
+    /// Without persistence.
+    pub fn start() -> Redis {
+        Redis::with(&[])
+    }
+
+    /// With more arguments.
+    pub fn with(arguments: &[&str]) -> Redis {
+        Redis::on(free_port(), arguments)
+    }
+
+    /// On this port.
+    pub fn on(port: u16, arguments: &[&str]) -> Redis {
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        Redis::in_folder(tempfile::tempdir().unwrap(), port, arguments)
+    }
+
+    /// With files of a folder.
+    pub fn in_folder(folder: TempDir, port: u16, arguments: Vec<String>) -> Redis {
+        let child = spawn(port, folder.path(), &arguments);
+        Redis {
+            child,
+            folder,
+            arguments,
+            port,
+        }
+    }
+
+    /// As configurations write it.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// One command with the words of `text`; the answer as it came.
+    pub fn ask(&self, text: &str) -> String {
+        ask(self.port, text).unwrap()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        self.child.signal(signal);
+    }
+
+    /// Kills it; nothing is left of what it held.
+    pub fn kill(&mut self) {
+        self.child.signal(Signal::KILL);
+        self.child.ended();
+    }
+
+    /// Starts it again where it was, with nothing in it.
+    pub fn revive(&mut self) {
+        self.child = spawn(self.port, self.folder.path(), &self.arguments);
+    }
+
+    /// Calls of scripts so far.
+    pub fn scripts(&self) -> u64 {
+        let info = self.ask("INFO commandstats");
+        let of = |line: &str| {
+            let rest = line.strip_prefix("cmdstat_eval")?;
+            let calls = rest.split_once("calls=")?.1.split(',').next()?;
+            calls.parse::<u64>().ok()
+        };
+        info.lines().filter_map(of).sum()
+    }
+
+    /// A number that `INFO` says.
+    pub fn info(&self, name: &str) -> u64 {
+        let info = self.ask("INFO everything");
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().trim().parse().unwrap()
+    }
+}
+
+/// Sends one inline command to a server; the answer as it came.
+pub fn ask(port: u16, text: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(format!("{text}\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    read(&mut BufReader::new(stream), &mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn read(from: &mut impl BufRead, answer: &mut Vec<u8>) -> std::io::Result<()> {
+    let start = answer.len();
+    from.read_until(b'\n', answer)?;
+    let line = String::from_utf8_lossy(&answer[start..]).into_owned();
+    let count = || line[1..].trim().parse::<usize>().unwrap_or(0);
+    match line.bytes().next() {
+        Some(b'$') if !line.starts_with("$-") => {
+            let mut text = vec![0; count() + 2];
+            from.read_exact(&mut text)?;
+            answer.extend(text);
+        }
+        Some(b'*') => {
+            for _ in 0..count() {
+                read(from, answer)?;
+            }
+        }
+        Some(_) => {}
+        None => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+    }
+    Ok(())
+}
+
+fn spawn(port: u16, folder: &Path, arguments: &[String]) -> Guard {
+    let mut command = Command::new("redis-server");
+    if arguments.iter().any(|argument| argument == "--sentinel") {
+        // It keeps what it knows in its file, which must be the first.
+        command.arg("sentinel.conf");
+    } else {
+        command.args(["--save", "", "--appendonly", "no"]);
+    }
+    command
+        .args(["--bind", "127.0.0.1", "--loglevel", "warning"])
+        .args(["--port", &port.to_string()])
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let child = Guard(command.spawn().unwrap());
+    soon("redis-server answers", || {
+        let tls = arguments.iter().any(|argument| argument == "--tls-port");
+        tls || ask(port, "PING").is_ok_and(|answer| {
+            ["PONG", "NOAUTH", "LOADING", "MASTERDOWN"]
+                .iter()
+                .any(|word| answer.contains(word))
+        })
+    });
+    child
+}

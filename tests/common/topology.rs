@@ -1,0 +1,169 @@
+//! Redis servers that stand together: a cluster of three masters with a replica each, and a master with two
+//! replicas that three sentinels watch.
+
+use std::process::Command;
+
+use super::redis::{Redis, ask, free_port, free_ports_of_two};
+use super::soon;
+
+/// Three masters, then three replicas.
+pub struct Cluster {
+    pub nodes: Vec<Redis>,
+}
+
+impl Cluster {
+    /// With more arguments for each server.
+    pub fn start(arguments: &[&str]) -> Cluster {
+        let node = |_| {
+            let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+            // Replicas are asked for their votes sooner.
+            all.extend([
+                "--cluster-replica-validity-factor",
+                "0",
+                "--repl-ping-replica-period",
+                "1",
+            ]);
+            all.extend(["--repl-diskless-sync-delay", "0"]);
+            all.extend(arguments);
+            // The bus is on the port that is higher by ten thousand.
+            Redis::on(free_ports_of_two(), &all)
+        };
+        let cluster = Cluster {
+            nodes: (0..6).map(node).collect(),
+        };
+        let first = cluster.nodes[0].port;
+        for (place, range) in [(0, "0 5460"), (1, "5461 10922"), (2, "10923 16383")] {
+            let answer = cluster.nodes[place].ask(&format!("CLUSTER ADDSLOTSRANGE {range}"));
+            assert_eq!(answer, "+OK\r\n");
+        }
+        for node in &cluster.nodes[1..] {
+            node.ask(&format!("CLUSTER MEET 127.0.0.1 {first}"));
+        }
+        soon("all servers know each other", || {
+            let all = |node: &Redis| node.ask("CLUSTER INFO").contains("cluster_known_nodes:6");
+            cluster.nodes.iter().all(all)
+        });
+        for (master, replica) in cluster.nodes[..3].iter().zip(&cluster.nodes[3..]) {
+            let id = id(master.port);
+            soon("a replica follows", || {
+                replica
+                    .ask(&format!("CLUSTER REPLICATE {id}"))
+                    .contains("+OK")
+            });
+        }
+        cluster.until_whole();
+        cluster
+    }
+
+    /// As configurations write it.
+    pub fn url(&self) -> String {
+        let each = self.nodes.iter();
+        let each: Vec<String> = each
+            .map(|node| format!("127.0.0.1:{}", node.port))
+            .collect();
+        format!("redis+cluster://{}", each.join(","))
+    }
+
+    /// Waits until all servers say that all slots are served, and replicas follow.
+    pub fn until_whole(&self) {
+        soon("the cluster is whole", || {
+            self.nodes.iter().all(|node| {
+                let said = ask(node.port, "CLUSTER INFO").unwrap_or_default();
+                let role = ask(node.port, "INFO replication").unwrap_or_default();
+                said.contains("cluster_state:ok")
+                    && (role.contains("role:master") || role.contains("master_link_status:up"))
+            })
+        });
+    }
+
+    /// Whether this server leads.
+    pub fn leads(&self, place: usize) -> bool {
+        ask(self.nodes[place].port, "ROLE").is_ok_and(|said| said.contains("master"))
+    }
+
+    /// Moves slots while they are used.
+    pub fn reshard(&self, from: usize, to: usize, slots: u32) {
+        let (from, to) = (id(self.nodes[from].port), id(self.nodes[to].port));
+        let at = format!("127.0.0.1:{}", self.nodes[0].port);
+        let slots = slots.to_string();
+        // It refuses to begin while servers are not of one mind.
+        soon("slots are moved", || {
+            let mut command = Command::new("redis-cli");
+            command
+                .args(["--cluster", "reshard", &at, "--cluster-from", &from])
+                .args([
+                    "--cluster-to",
+                    &to,
+                    "--cluster-slots",
+                    &slots,
+                    "--cluster-yes",
+                ]);
+            command.output().unwrap().status.success()
+        });
+    }
+}
+
+fn id(port: u16) -> String {
+    let answer = ask(port, "CLUSTER MYID").unwrap();
+    answer.lines().nth(1).unwrap().trim().to_owned()
+}
+
+/// A master first, then its replicas, and who watches them.
+pub struct Watched {
+    pub nodes: Vec<Redis>,
+    pub sentinels: Vec<Redis>,
+}
+
+impl Watched {
+    pub fn start() -> Watched {
+        let quick = [
+            "--repl-diskless-sync-delay",
+            "0",
+            "--repl-ping-replica-period",
+            "1",
+        ];
+        let master = Redis::with(&quick);
+        let port = master.port.to_string();
+        let mut nodes = vec![master];
+        for _ in 0..2 {
+            let mut all = quick.to_vec();
+            all.extend(["--replicaof", "127.0.0.1", &port]);
+            nodes.push(Redis::with(&all));
+        }
+        let text = format!(
+            "sentinel monitor limits 127.0.0.1 {port} 2\nsentinel down-after-milliseconds limits 700\n\
+             sentinel failover-timeout limits 2000\nsentinel parallel-syncs limits 2\n"
+        );
+        let sentinel = |_| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("sentinel.conf"), &text).unwrap();
+            let port = free_port();
+            Redis::in_folder(folder, port, vec!["--sentinel".to_owned()])
+        };
+        let watched = Watched {
+            nodes,
+            sentinels: (0..3).map(sentinel).collect(),
+        };
+        soon("sentinels see all", || {
+            watched.sentinels.iter().all(|sentinel| {
+                let said = sentinel.ask("INFO sentinel");
+                said.contains("status=ok") && said.contains("slaves=2,sentinels=3")
+            })
+        });
+        watched
+    }
+
+    /// As configurations write it.
+    pub fn url(&self) -> String {
+        let each = self.sentinels.iter();
+        let each: Vec<String> = each.map(|one| format!("127.0.0.1:{}", one.port)).collect();
+        format!("redis+sentinel://{}/limits", each.join(","))
+    }
+
+    /// The place of the master that sentinels name.
+    pub fn leader(&self) -> usize {
+        let said = self.sentinels[2].ask("SENTINEL GET-MASTER-ADDR-BY-NAME limits");
+        let place = |node: &Redis| said.contains(&format!("\r\n{}\r\n", node.port));
+        self.nodes.iter().position(place).unwrap()
+    }
+}

@@ -1,0 +1,146 @@
+//! Who is there, what the store's life is called, and what is pushed to a new one.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use tollgate::clock::Nanos;
+use tollgate::store::shared::call::{Failure, Part};
+
+use crate::server::Server;
+use crate::site::{Gateway, block_on, clock, minute, until};
+
+#[test]
+fn gateways_that_meet_at_once_agree() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let clock = clock();
+    for _ in 0..10 {
+        let each: Vec<_> = (0..6usize)
+            .map(|place| {
+                let mut addresses = servers.each_ref().map(|server| server.address);
+                addresses.rotate_left(place % 3);
+                let clock = clock.clone();
+                thread::spawn(move || {
+                    block_on(async {
+                        let gateway = Gateway::new(&addresses, &clock, 1);
+                        gateway.ready(3).await;
+                        gateway.client.meet(0, None).await.unwrap();
+                        let met = gateway.client.meet(0, None).await.unwrap();
+                        let said = gateway.decide(&[minute(9, place as u128)]).await;
+                        assert!(said.unwrap().admitted);
+                        (met.mark, met.secret)
+                    })
+                })
+            })
+            .collect();
+        let met: Vec<_> = each
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
+        // A mark is that of all servers' lives, and some may begin last; the secret is one from the start.
+        let secrets: BTreeSet<_> = met.iter().map(|(_, secret)| *secret).collect();
+        assert_eq!(secrets.len(), 1);
+        let marks: BTreeSet<_> = met.iter().map(|(mark, _)| *mark).collect();
+        assert_eq!(marks.len(), 1);
+        servers.iter().for_each(Server::flush);
+    }
+}
+
+#[test]
+fn gateways_are_listed_while_they_say_that_they_are_there() {
+    let servers = [Server::start(), Server::start()];
+    let addresses = servers.each_ref().map(|server| server.address);
+    block_on(async {
+        let clock = clock();
+        let one = Gateway::start(&addresses, &clock, 1).await;
+        let two = Gateway::start(&addresses, &clock, 2).await;
+        let numbers = async |gateway: &Gateway, says: Option<u32>| {
+            let beats = gateway.client.beat(0, says).await.unwrap();
+            beats
+                .gateways
+                .into_iter()
+                .map(|(number, _)| number)
+                .collect::<Vec<_>>()
+        };
+        assert!(numbers(&one, None).await.is_empty());
+        assert_eq!(numbers(&one, Some(1)).await, [1]);
+        clock.advance(Nanos::from_secs(6));
+        assert_eq!(numbers(&two, Some(2)).await, [1, 2]);
+        assert_eq!(numbers(&one, None).await, [1, 2]);
+        clock.advance(Nanos::from_secs(6));
+        assert_eq!(numbers(&one, None).await, [2]);
+        one.client.leave(0, 2).await.unwrap();
+        assert_eq!(numbers(&two, Some(7)).await, [7]);
+    });
+}
+
+#[test]
+fn sixteen_gateways_say_so_at_once() {
+    let server = Server::start();
+    let (address, clock) = (server.address, clock());
+    thread::scope(|scope| {
+        for number in 0..16 {
+            let clock = &clock;
+            scope.spawn(move || {
+                block_on(async {
+                    let gateway = Gateway::start(&[address], clock, number).await;
+                    while gateway.client.beat(0, Some(number)).await.is_err() {}
+                });
+            });
+        }
+    });
+    block_on(async {
+        let gateway = Gateway::start(&[address], &clock, 99).await;
+        let beats = gateway.client.beat(0, None).await.unwrap();
+        assert_eq!(beats.gateways.len(), 16);
+    });
+}
+
+fn pushed(part: &Part, total: u32, within: u32) -> Part {
+    Part {
+        cost: 0,
+        want: 0,
+        total,
+        within,
+        ..part.clone()
+    }
+}
+
+/// After a restart each gateway's use counts once; later only where nothing is counted.
+#[test]
+fn a_new_life_learns_what_gateways_know() {
+    let mut server = Server::start();
+    block_on(async {
+        let clock = clock();
+        let one = Gateway::start(&[server.address], &clock, 1).await;
+        let two = Gateway::start(&[server.address], &clock, 2).await;
+        let (asked, other, third) = (minute(50, 1), minute(50, 2), minute(50, 3));
+        one.decide(std::slice::from_ref(&asked)).await.unwrap();
+        let before = one.client.meet(0, None).await.unwrap();
+        server.kill();
+        until(|| !one.client.connected(0) && !two.client.connected(0)).await;
+        server.again();
+        one.ready(1).await;
+        two.ready(1).await;
+        let renewed = Err(Failure::Renewed);
+        assert_eq!(one.decide(std::slice::from_ref(&asked)).await, renewed);
+        assert_eq!(one.client.beat(0, Some(1)).await, Err(Failure::Renewed));
+        let after = one.client.meet(0, None).await.unwrap();
+        assert_ne!(before.mark, after.mark);
+        assert_eq!(two.decide(std::slice::from_ref(&asked)).await, renewed);
+        assert_eq!(two.client.meet(0, None).await.unwrap().mark, after.mark);
+        let push = async |gateway: &Gateway, part: &Part, within| {
+            let said = gateway.decide(&[pushed(part, 99, within)]).await.unwrap();
+            said.answers[0].used[0]
+        };
+        assert_eq!(push(&one, &asked, 30).await, 30);
+        assert_eq!(push(&one, &asked, 30).await, 30);
+        assert_eq!(push(&two, &asked, 5).await, 35);
+        assert_eq!(one.used(&asked).await, 35);
+        one.decide(std::slice::from_ref(&other)).await.unwrap();
+        clock.advance(Nanos::from_secs(11));
+        // The life is no longer young: `other` is counted already, `third` is not.
+        assert_eq!(push(&two, &other, 9).await, 1);
+        assert_eq!(push(&two, &third, 9).await, 9);
+        assert_eq!(push(&one, &third, 9).await, 9);
+    });
+}

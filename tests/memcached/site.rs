@@ -1,0 +1,149 @@
+//! Gateways and what they ask.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tollgate::clock::{Clock, Nanos};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Throttle};
+use tollgate::store::memcached::{Client, Settings};
+use tollgate::store::shared::call::{Call, Failure, Name, Part, Said, Taking};
+
+use crate::common::SOON;
+
+/// Runs a test's asynchronous part.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(future)
+}
+
+/// A clock that stands at a whole minute of about now, as dates in memcached need.
+pub fn clock() -> Clock {
+    let minutes = Clock::system().wall().as_secs() / 60;
+    Clock::manual(Nanos::from_secs(minutes * 60))
+}
+
+/// A gateway that has met its servers.
+pub struct Gateway {
+    pub client: Client,
+    pub clock: Clock,
+    pub number: u32,
+    servers: usize,
+}
+
+impl Gateway {
+    /// Connects to all servers, and meets them.
+    pub async fn start(servers: &[SocketAddr], clock: &Clock, number: u32) -> Gateway {
+        let gateway = Gateway::new(servers, clock, number);
+        gateway.ready(servers.len()).await;
+        gateway.client.meet(0, None).await.unwrap();
+        gateway
+    }
+
+    pub fn new(servers: &[SocketAddr], clock: &Clock, number: u32) -> Gateway {
+        let settings = Settings {
+            servers: servers.iter().map(SocketAddr::to_string).collect(),
+            prefix: "tollgate".to_owned(),
+        };
+        Gateway {
+            client: Client::new(settings, 1, clock.clone()).unwrap(),
+            clock: clock.clone(),
+            number,
+            servers: servers.len(),
+        }
+    }
+
+    /// Waits until so many servers are connected.
+    pub async fn ready(&self, servers: usize) {
+        self.client.tend(0);
+        until(|| self.servers - self.client.away(0).count() >= servers).await;
+    }
+
+    pub async fn decide(&self, parts: &[Part]) -> Result<Said, Failure> {
+        self.ask(Taking::All, parts).await
+    }
+
+    pub async fn ask(&self, taking: Taking, parts: &[Part]) -> Result<Said, Failure> {
+        let call = Call {
+            gateway: self.number,
+            taking,
+            parts: parts.into(),
+        };
+        self.client.decide(0, &call).await
+    }
+
+    /// Units that count in the first window of a part, after all that this gateway has sent before.
+    pub async fn used(&self, part: &Part) -> u32 {
+        let said = self
+            .ask(Taking::Nothing, std::slice::from_ref(part))
+            .await
+            .unwrap();
+        said.answers[0].used[0]
+    }
+}
+
+/// Waits for what should happen at once.
+pub async fn until(mut happens: impl FnMut() -> bool) {
+    let step = Duration::from_millis(2);
+    for _ in 0..SOON.as_millis() / step.as_millis() {
+        if happens() {
+            return;
+        }
+        tokio::time::sleep(step).await;
+    }
+    panic!("it does not happen");
+}
+
+/// A limit on one window.
+pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> Limit {
+    Limit {
+        windows: vec![Rate::new(quota, window).unwrap()],
+        algorithm,
+        throttle: Throttle::Hard,
+        reserves: false,
+        max_multiply: 1,
+    }
+}
+
+/// One unit for one key of a limit.
+pub fn part(limit: &Limit, key: u128) -> Part {
+    let key = Fingerprint(key);
+    Part {
+        name: Name { limit: 7, key },
+        spec: limit.spec(key, Scale::plan(1)),
+        shadow: false,
+        around: None,
+        cost: 1,
+        want: 1,
+        spread: 1,
+        total: 0,
+        within: 0,
+        back: None,
+    }
+}
+
+/// A part of `quota` units a minute.
+pub fn minute(quota: u32, key: u128) -> Part {
+    part(
+        &limit(Algorithm::SlidingWindow, quota, Nanos::from_secs(60)),
+        key,
+    )
+}
+
+/// A part with another cost and another want.
+pub fn units(part: &Part, cost: u32, want: u32) -> Part {
+    Part {
+        cost,
+        want,
+        ..part.clone()
+    }
+}
+
+/// The most stamps, in microseconds, in any window of so many.
+pub fn most_in(window: u64, stamps: &mut [u64]) -> usize {
+    stamps.sort_unstable();
+    let inside = |(place, stamp): (usize, &u64)| {
+        let end = stamps.partition_point(|other| *other < stamp + window);
+        end - place
+    };
+    stamps.iter().enumerate().map(inside).max().unwrap_or(0)
+}

@@ -1,0 +1,11 @@
+//! The script that decides in Redis, in a real server: it says what `limit::Cell` says.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+#[path = "../algorithms/draw.rs"]
+#[allow(dead_code)]
+mod draw;
+mod script;
+mod scripted;

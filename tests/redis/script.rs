@@ -1,0 +1,263 @@
+//! Histories that the script and the arithmetic of `limit` decide side by side, and what only the script does.
+
+use tollgate::clock::Nanos;
+use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
+use tollgate::store::shared::call::Taking;
+
+use crate::draw::Draw;
+use crate::scripted::{Scripted, call, part};
+
+fn limit(rates: &[&str], algorithm: Algorithm, throttle: Throttle) -> Limit {
+    Limit {
+        windows: rates.iter().map(|rate| rate.parse().unwrap()).collect(),
+        algorithm,
+        throttle,
+        reserves: false,
+        max_multiply: 4,
+    }
+}
+
+/// A limit whose buckets and stamps are exact in both clocks.
+fn drawn(draw: &mut Draw) -> Limit {
+    let mut windows = Vec::new();
+    for seconds in [3, 6, 60, 600] {
+        if windows.is_empty() || draw.once_in(3) {
+            let quota = draw.within(1, 20) as u32;
+            windows.push(Rate::new(quota, Nanos::from_secs(seconds)).unwrap());
+        }
+    }
+    let algorithms = [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWindow,
+        Algorithm::MultiLevel,
+        Algorithm::FixedWindow,
+        Algorithm::Gcra { burst: None },
+        Algorithm::Gcra { burst: Some(3) },
+        Algorithm::LeakyBucket {
+            max_delay: Nanos::from_millis(1_500),
+        },
+    ];
+    let throttles = [
+        Throttle::Hard,
+        Throttle::Soft { percent: 25 },
+        Throttle::Elastic { most: 3, of: 1 },
+    ];
+    Limit {
+        windows,
+        algorithm: algorithms[draw.below(8) as usize],
+        throttle: throttles[draw.below(3) as usize],
+        reserves: false,
+        max_multiply: 4,
+    }
+}
+
+#[test]
+fn the_script_says_what_a_cell_says() {
+    let mut store = Scripted::start();
+    let seed = 20_261_122;
+    let mut draw = Draw::new(seed);
+    let (mut steps, mut refused) = (0, 0);
+    for history in 0..400_u64 {
+        let limit = drawn(&mut draw);
+        let key = Fingerprint(u128::from(draw.next()) << 64 | u128::from(draw.next()));
+        let scale = Scale {
+            multiply: draw.within(1, 4) as u32,
+            lent: [0, 700, 2_000][draw.below(3) as usize],
+        };
+        let mut words = vec![0; limit.max_words()];
+        // Some years in, where the numbers are large.
+        let mut now = 1_732_000_000_000 + draw.below(1_000_000);
+        for step in 0..60 {
+            now += match draw.below(6) {
+                0 => draw.below(20_000),
+                1 => 0,
+                _ => draw.below(700),
+            };
+            let cost = draw.within(1, 3) as u32;
+            let moment = Nanos::from_millis(now);
+            let mut cell = Cell {
+                limit: &limit,
+                key,
+                words: &mut words,
+            };
+            let mut expected = cell.eval(moment, cost, scale);
+            let took = if expected.standing.admits() {
+                cell.apply(&expected, moment, cost, scale);
+                cost
+            } else {
+                0
+            };
+            cell.finish(&mut expected, moment, took, scale.multiply);
+            store.now = now * 1_000;
+            let said = store.ask(&call(1, [part(&limit, history, key.0, cost, scale)]));
+            let answer = &said.answers[0];
+            let place = format!(
+                "seed {seed} history {history} step {step}: {limit:?} {scale:?} {expected:?} {answer:?}"
+            );
+            assert_eq!(answer.standing, expected.standing, "{place}");
+            assert_eq!(answer.window, expected.window, "{place}");
+            assert_eq!(answer.remaining, expected.remaining, "{place}");
+            assert_eq!(answer.took, took, "{place}");
+            // A log's ticks are nanoseconds here and a microsecond there; intervals are rounded up; what is lent
+            // is counted in 2^-20 units here.
+            let lent = limit.throttle.lends();
+            let slack = 250_000 + if lent { limit.longest().0 >> 18 } else { 0 };
+            for (one, other) in [
+                (answer.wait, expected.wait),
+                (answer.reset, expected.reset),
+                (answer.delay, expected.delay),
+            ] {
+                assert!(one.0.abs_diff(other.0) <= slack, "{place}");
+            }
+            steps += 1;
+            refused += u32::from(!expected.standing.admits());
+        }
+    }
+    println!("{steps} steps, {refused} refused");
+    assert!(refused > steps / 10 && refused < steps / 10 * 9);
+}
+
+#[test]
+fn all_or_none() {
+    let mut store = Scripted::start();
+    let wide = limit(&["5/m"], Algorithm::SlidingLog, Throttle::Hard);
+    let tight = limit(&["2/m"], Algorithm::SlidingWindow, Throttle::Hard);
+    let plain = Scale::plan(1);
+    store.now = 1_000_000_000;
+    for taken in 1..=4 {
+        let mut shadow = part(&tight, 3, 9, 1, plain);
+        shadow.shadow = true;
+        let parts = [
+            part(&wide, 1, 7, 1, plain),
+            part(&tight, 2, 8, 1, plain),
+            shadow,
+        ];
+        let said = store.ask(&call(1, parts));
+        let fits = taken <= 2;
+        assert_eq!(said.admitted, fits);
+        assert_eq!(
+            said.answers[0].used[0],
+            taken.min(2),
+            "refused requests use up nothing"
+        );
+        assert_eq!(said.answers[1].used[0], taken.min(2));
+        assert_eq!(
+            said.answers[2].used[0],
+            taken.min(2),
+            "a shadow decides alone"
+        );
+    }
+    let mut peek = call(1, [part(&wide, 1, 7, 1, plain)]);
+    peek.taking = Taking::Nothing;
+    assert_eq!(store.ask(&peek).answers[0].used[0], 2);
+    assert_eq!(store.ask(&peek).answers[0].took, 0);
+}
+
+#[test]
+fn grants_come_back_once() {
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWindow,
+        Algorithm::FixedWindow,
+    ] {
+        let mut store = Scripted::start();
+        let limit = limit(&["10/m"], algorithm, Throttle::Hard);
+        store.now = 1_000_000_000;
+        let mut want = part(&limit, 1, 7, 1, Scale::plan(1));
+        want.want = 6;
+        let first = store.ask(&call(1, [want.clone()]));
+        assert_eq!(first.answers[0].took, 6);
+        store.now += 10_000;
+        let second = store.ask(&call(2, [want.clone()]));
+        assert_eq!(second.answers[0].took, 4, "as many as there are");
+        store.now += 10_000;
+        let back = want.give_back(1, 5, first.answers[0].stamped);
+        let said = store.ask(&back);
+        assert_eq!(said.answers[0].used[0], 5, "{algorithm:?}");
+        assert_eq!(store.ask(&back).answers[0].used[0], 5, "once");
+        assert_eq!(store.ask(&call(2, [want])).answers[0].took, 5);
+    }
+}
+
+#[test]
+fn what_the_store_lost_counts_again_and_only_once() {
+    let mut store = Scripted::start();
+    let limit = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
+    store.now = 1_000_000_000;
+    let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
+    for total in 0..4 {
+        ask.total = total;
+        ask.within = total;
+        let said = store.ask(&call(1, [ask.clone()]));
+        assert_eq!(said.answers[0].used[0], total + 1);
+        assert_eq!(said.answers[0].total, total + 1);
+    }
+    store.run(redis::cmd("DEL").arg(Scripted::key(&ask.name)));
+    ask.total = 4;
+    ask.within = 4;
+    for used in 5..=10 {
+        // The gateway asks again before it has heard, so that it tells less than the store knows.
+        assert_eq!(store.ask(&call(1, [ask.clone()])).answers[0].used[0], used);
+    }
+    let said = store.ask(&call(2, [ask.clone()]));
+    assert_eq!(
+        said.answers[0].standing,
+        Standing::Refused,
+        "another gateway's are its own"
+    );
+    assert_eq!(said.answers[0].used[0], 10);
+}
+
+#[test]
+fn networks_are_charged_what_keys_are_granted() {
+    let mut store = Scripted::start();
+    let narrow = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
+    let network = limit(&["12/m"], Algorithm::Gcra { burst: None }, Throttle::Hard);
+    store.now = 1_000_000_000;
+    for (key, granted) in [(1, 8), (2, 4), (3, 0)] {
+        let mut one = part(&narrow, 1, key, 1, Scale::plan(1));
+        one.want = 8;
+        let mut around = part(&network, 2, 99, 1, Scale::plan(1));
+        around.want = 8;
+        around.around = Some(0);
+        let said = store.ask(&call(1, [one, around]));
+        assert_eq!(said.answers[0].took, granted);
+        assert_eq!(said.answers[1].took, granted);
+    }
+}
+
+/// What a user of 500/h costs, and what a log of a thousand does when it is never empty.
+#[test]
+fn bytes_of_a_key() {
+    let mut store = Scripted::start();
+    store.now = 1_000_000_000_000;
+    let algorithms = [
+        ("sliding-log", Algorithm::SlidingLog, 2_500),
+        ("sliding-window", Algorithm::SlidingWindow, 600),
+        ("fixed-window", Algorithm::FixedWindow, 250),
+        ("gcra", Algorithm::Gcra { burst: None }, 250),
+    ];
+    println!("500/h, all used\nalgorithm       bytes a key (MEMORY USAGE)");
+    for (number, (name, algorithm, most)) in algorithms.into_iter().enumerate() {
+        let limit = limit(&["500/h"], algorithm, Throttle::Hard);
+        let limit = Limit {
+            max_multiply: 1,
+            ..limit
+        };
+        let ask = part(
+            &limit,
+            number as u64,
+            0x0123_4567_89ab_cdef << 64,
+            1,
+            Scale::plan(1),
+        );
+        for _ in 0..500 {
+            store.now += 1_000_000;
+            assert!(store.ask(&call(1, [ask.clone()])).admitted, "{name}");
+        }
+        let bytes = store.bytes(&ask.name);
+        println!("{name:<15} {bytes}");
+        assert!(bytes <= most, "{name}: {bytes}");
+    }
+}

@@ -1,0 +1,107 @@
+//! The script with a clock of the test's, asked directly.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Value};
+use tollgate::limit::{Fingerprint, Limit, Scale};
+use tollgate::store::redis::wire;
+use tollgate::store::shared::call::{Call, Name, Part, Said, Taking};
+
+use crate::common::redis::Redis;
+
+pub const MARK: &[u8] = b"the store's life";
+
+pub struct Scripted {
+    _server: Redis,
+    runtime: tokio::runtime::Runtime,
+    connection: MultiplexedConnection,
+    script: String,
+    pub now: u64,
+}
+
+impl Scripted {
+    pub fn start() -> Scripted {
+        let server = Redis::start();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let client = Client::open(server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection();
+        let connection = runtime.block_on(connection).unwrap();
+        let text = include_str!("../../src/store/redis/decide.lua");
+        let timed = text.replace("redis.call('TIME')", "redis.call('LRANGE', 'clock', 0, -1)");
+        assert_ne!(timed, text);
+        let mut scripted = Scripted {
+            _server: server,
+            runtime,
+            connection,
+            script: timed,
+            now: 0,
+        };
+        scripted.run(redis::cmd("SET").arg("mark").arg(MARK));
+        scripted
+    }
+
+    pub fn run(&mut self, command: &redis::Cmd) -> Value {
+        let answer = command.query_async(&mut self.connection);
+        self.runtime.block_on(answer).unwrap()
+    }
+
+    pub fn key(name: &Name) -> String {
+        format!("{:x}:{:x}", name.limit, name.key.0)
+    }
+
+    pub fn ask(&mut self, call: &Call) -> Said {
+        let (seconds, micros) = (self.now / 1_000_000, self.now % 1_000_000);
+        self.run(redis::cmd("DEL").arg("clock"));
+        self.run(redis::cmd("RPUSH").arg("clock").arg(seconds).arg(micros));
+        let mut command = redis::cmd("EVAL");
+        command
+            .arg(&self.script)
+            .arg(call.parts.len() + 1)
+            .arg("mark");
+        for part in &call.parts {
+            command.arg(Scripted::key(&part.name));
+        }
+        command.arg(MARK).arg(wire::encode(call));
+        match self.run(&command) {
+            Value::BulkString(text) => wire::decode(&text, call).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Bytes that a key takes.
+    pub fn bytes(&mut self, name: &Name) -> i64 {
+        let mut command = redis::cmd("MEMORY");
+        command
+            .arg("USAGE")
+            .arg(Scripted::key(name))
+            .arg("SAMPLES")
+            .arg(0);
+        redis::from_redis_value(self.run(&command)).unwrap()
+    }
+}
+
+pub fn part(limit: &Limit, number: u64, key: u128, cost: u32, scale: Scale) -> Part {
+    let key = Fingerprint(key);
+    Part {
+        name: Name { limit: number, key },
+        spec: limit.spec(key, scale),
+        shadow: false,
+        around: None,
+        cost,
+        want: cost,
+        spread: 1,
+        total: 0,
+        within: 0,
+        back: None,
+    }
+}
+
+pub fn call(gateway: u32, parts: impl IntoIterator<Item = Part>) -> Call {
+    Call {
+        gateway,
+        taking: Taking::All,
+        parts: parts.into_iter().collect(),
+    }
+}

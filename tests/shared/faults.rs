@@ -1,0 +1,253 @@
+//! What a server can be made to do: requests are answered in time, and once it is well, limits are shared again.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use tollgate::clock::Clock;
+
+use crate::common::redis::{Redis, ask};
+use crate::common::soon;
+use crate::fleet::Fleet;
+use crate::proxy::Proxy;
+use crate::scene::{Limits, Scene, Seen, pass};
+use crate::upstream::Upstream;
+
+const BUDGET: u64 = 20;
+const CALM: u64 = 3_000;
+const LIMITS: Limits = Limits {
+    sharing: "strict",
+    seconds: 5,
+    ip: 300,
+    user: 100,
+};
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn scene(address: &str) -> Scene {
+    let store = format!("{address}\", budget: {BUDGET}ms");
+    Scene::new(3, &store, LIMITS, &["a", "b", "c", "d"])
+}
+
+/// One fault after another, each followed by the way back.
+fn check(name: &str, store: &Redis, faults: &[fn(&Redis)]) -> Seen {
+    let scene = scene(&store.url());
+    let mut late = 0;
+    let seen = scene.run(PAUSE, |clock| {
+        pass(CALM);
+        late = scene.alone();
+        for (number, fault) in faults.iter().enumerate() {
+            fault(store);
+            let well = clock.now();
+            scene.fleet.until_shared();
+            let back = Duration::from_nanos(clock.now().since(well).0);
+            println!("{name} {number}: shared again {back:?} after");
+            assert!(back < Duration::from_secs(2), "{name} {number}: {back:?}");
+            pass(500);
+        }
+    });
+    seen.bounded(name, CALM, BUDGET, late);
+    seen
+}
+
+#[test]
+fn scripts_and_connections_are_lost() {
+    let store = Redis::start();
+    check(
+        "scripts forgotten, connections killed",
+        &store,
+        &[
+            |store| {
+                for _ in 0..20 {
+                    store.ask("SCRIPT FLUSH");
+                    pass(50);
+                }
+            },
+            |store| {
+                for _ in 0..5 {
+                    store.ask("CLIENT KILL TYPE normal SKIPME yes");
+                    pass(200);
+                }
+            },
+        ],
+    );
+}
+
+#[test]
+fn a_server_that_refuses() {
+    let store = Redis::with(&[
+        "--busy-reply-threshold",
+        "100",
+        "--enable-debug-command",
+        "yes",
+    ]);
+    check(
+        "busy, full, demoted, loading",
+        &store,
+        &[
+            |store| {
+                let port = store.port;
+                let endless = "EVAL \"while true do end\" 0";
+                let busy = thread::spawn(move || ask(port, endless));
+                pass(1_500);
+                assert_eq!(store.ask("SCRIPT KILL"), "+OK\r\n");
+                busy.join().unwrap().unwrap();
+            },
+            |store| {
+                store.ask("CONFIG SET maxmemory 100kb");
+                pass(1_500);
+                store.ask("CONFIG SET maxmemory 0");
+            },
+            |store| {
+                store.ask("REPLICAOF 127.0.0.1 1");
+                pass(1_500);
+                store.ask("REPLICAOF NO ONE");
+            },
+            |store| {
+                store.ask("DEBUG POPULATE 2000");
+                store.ask("CONFIG SET key-load-delay 500");
+                store.ask("CONFIG SET loading-process-events-interval-bytes 1024");
+                // Takes a second, and is answered after it.
+                let answer = ask(store.port, "DEBUG RELOAD");
+                println!("{answer:?}");
+                soon("it is loaded", || store.ask("PING").contains("PONG"));
+            },
+        ],
+    );
+}
+
+#[test]
+fn a_slow_network() {
+    let (store, clock) = (Redis::start(), Clock::system());
+    let proxy = Proxy::start(store.port, &clock);
+    let scene = scene(&format!("redis://127.0.0.1:{}", proxy.port));
+    let mut late = 0;
+    let seen = scene.run(PAUSE, |_| {
+        pass(CALM);
+        late = scene.alone();
+        for millis in [30, 100, 500] {
+            proxy.delay.store(millis, Relaxed);
+            pass(1_500);
+        }
+        proxy.delay.store(0, Relaxed);
+        scene.fleet.until_shared();
+        pass(1_000);
+    });
+    // Whoever asks first waits; then the store is not asked.
+    let waited = |answers: &[crate::greedy::Answer]| {
+        let budget = BUDGET * 1_000_000;
+        answers
+            .iter()
+            .filter(|answer| answer.took >= budget)
+            .count()
+    };
+    let slow = seen.between(CALM, CALM + 4_500);
+    let many = waited(&slow);
+    println!("{many} of {} waited for the budget", slow.len());
+    seen.bounded("a slow network", CALM, BUDGET, late);
+    assert!(
+        waited(&slow) * 50 <= slow.len(),
+        "{} of {}",
+        waited(&slow),
+        slow.len()
+    );
+}
+
+#[test]
+fn killed_again_and_again() {
+    let mut store = Redis::start();
+    let scene = scene(&store.url());
+    let mut late = 0;
+    let mut slowest = Duration::ZERO;
+    let seen = scene.run(PAUSE, |clock| {
+        pass(CALM);
+        late = scene.alone();
+        for _ in 0..10 {
+            store.kill();
+            pass(500);
+            store.revive();
+            let back = clock.now();
+            scene.fleet.until_shared();
+            slowest = slowest.max(Duration::from_nanos(clock.now().since(back).0));
+            // Each worker and each keeper connects once, and once more when the store is met.
+            let connections = store.info("total_connections_received");
+            println!("{connections} connections, back after {slowest:?}");
+            assert!(connections <= 60, "{connections}");
+            pass(500);
+        }
+    });
+    seen.bounded("killed ten times", CALM, BUDGET, late);
+    assert!(slowest < Duration::from_millis(1_500), "{slowest:?}");
+}
+
+/// Answers that no server gives, each for one connection.
+const GARBAGE: [&[u8]; 8] = [
+    b"+OK\r\n",
+    b"\x00\xff\x17nonsense\x80\r\n\r\n+",
+    b"$99999999999999\r\nabc\r\n",
+    b"*2147483647\r\n:1\r\n",
+    b"*9223372036854775807\r\n:1\r\n",
+    b":18446744073709551616\r\n",
+    b"*-7\r\n",
+    b"",
+];
+
+#[test]
+fn a_server_that_talks_nonsense() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let said = Arc::new(AtomicUsize::new(0));
+    let count = said.clone();
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            count.store(number + 1, Relaxed);
+            thread::spawn(move || nonsense(stream, number));
+        }
+    });
+    let clock = Clock::system();
+    let upstream = Upstream::start(&clock);
+    let fleet = Fleet::alone(
+        1,
+        upstream.address,
+        &format!("store: redis://{address}"),
+        "  per-user: { key: user, rate: 20/60s }\n",
+    );
+    let mut client = fleet.gateways[0].connect();
+    let mut admitted = 0;
+    soon("all nonsense is said", || {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\nx-user: u\r\n\r\n");
+        admitted += usize::from(client.answer().status() == 200);
+        said.load(Relaxed) > 2 * GARBAGE.len()
+    });
+    assert_eq!(admitted, 20);
+    assert!(fleet.ready()[0].contains("store away"));
+    let lines: Vec<String> = fleet.gateways[0].err.try_iter().collect();
+    assert!(
+        !lines.iter().any(|line| line.contains("panic")),
+        "{lines:#?}"
+    );
+}
+
+fn nonsense(mut stream: TcpStream, number: usize) {
+    let mut piece = [0; 65_536];
+    // Every other one greets as it should.
+    let mut greets = number.is_multiple_of(2);
+    for _ in 0..5 {
+        let Ok(count @ 1..) = stream.read(&mut piece) else {
+            return;
+        };
+        let two = piece[..count].windows(2);
+        let commands = two.filter(|two| two[0] == b'*' && two[1].is_ascii_digit());
+        let nonsense = GARBAGE[number / 2 % GARBAGE.len()];
+        let answer = match greets || nonsense == GARBAGE[0] {
+            true => GARBAGE[0].repeat(commands.count()),
+            false => nonsense.to_vec(),
+        };
+        greets = false;
+        if answer.is_empty() || stream.write_all(&answer).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Several gateways with one store: what reaches the upstream, counted there.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod buckets;
+mod cluster;
+mod costs;
+mod faults;
+mod fleet;
+mod greedy;
+mod limits;
+#[path = "../memcached/server.rs"]
+#[allow(dead_code)]
+mod memcached;
+mod outages;
+mod proxy;
+mod scene;
+mod secured;
+mod sentinel;
+mod upstream;

@@ -1,0 +1,71 @@
+//! A wire of adjustable length: a TCP proxy that hands on what it gets some time later.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use tollgate::clock::{Clock, Nanos};
+
+pub struct Proxy {
+    pub port: u16,
+    /// Milliseconds each way.
+    pub delay: Arc<AtomicU64>,
+}
+
+impl Proxy {
+    pub fn start(to: u16, clock: &Clock) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let delay = Arc::new(AtomicU64::new(0));
+        let (each, clock) = (delay.clone(), clock.clone());
+        thread::spawn(move || {
+            for here in listener.incoming().map_while(Result::ok) {
+                let Ok(there) = TcpStream::connect(("127.0.0.1", to)) else {
+                    continue;
+                };
+                let ends = [&here, &there].map(|end| end.try_clone().unwrap());
+                let [here_too, there_too] = ends;
+                pass(here, there_too, each.clone(), clock.clone());
+                pass(there, here_too, each.clone(), clock.clone());
+            }
+        });
+        Proxy { port, delay }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, delay: Arc<AtomicU64>, clock: Clock) {
+    let (send, later) = channel::<(Nanos, Vec<u8>)>();
+    let read_clock = clock.clone();
+    thread::spawn(move || {
+        let mut piece = [0; 65_536];
+        while let Ok(count @ 1..) = from.read(&mut piece) {
+            let due = read_clock
+                .now()
+                .after(Nanos::from_millis(delay.load(Relaxed)));
+            if send.send((due, piece[..count].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || {
+        to.set_nodelay(true).unwrap();
+        for (due, piece) in later {
+            loop {
+                let left = due.since(clock.now());
+                if left == Nanos::ZERO {
+                    break;
+                }
+                thread::park_timeout(Duration::from_nanos(left.0));
+            }
+            if to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        // Whoever reads on the other side sees the end.
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}

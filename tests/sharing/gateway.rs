@@ -1,0 +1,207 @@
+//! One gateway: the real core, on a clock of its own, and what its keeper does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tollgate::clock::Nanos;
+use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, Throttle};
+use tollgate::store::shared::call::Name;
+use tollgate::store::shared::core::{Asking, Core, Line, Lines};
+use tollgate::store::shared::ladder::Ladder;
+use tollgate::store::shared::ledger::Ledger;
+use tollgate::store::shared::plan::Plan;
+use tollgate::store::shared::returning::Return;
+use tollgate::store::{self, Memory, Registered};
+
+/// One limit of a scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub scope: &'static str,
+    pub sharing: Sharing,
+    /// Units and seconds.
+    pub windows: &'static [(u32, u64)],
+    /// Keys that are counted.
+    pub keys: u64,
+}
+
+impl Rule {
+    pub fn limit(&self) -> Limit {
+        let each = self.windows.iter();
+        let each = each.map(|(units, seconds)| Rate::new(*units, Nanos::from_secs(*seconds)));
+        Limit {
+            windows: each.collect::<Result<_, _>>().unwrap(),
+            algorithm: Algorithm::SlidingLog,
+            throttle: Throttle::Hard,
+            reserves: false,
+            max_multiply: 1,
+        }
+    }
+}
+
+/// A rule as a gateway has it.
+struct Place {
+    limit: Arc<Limit>,
+    plan: Arc<Plan>,
+    registered: Registered,
+}
+
+/// What a gateway waits for.
+#[derive(Debug)]
+pub enum Waits {
+    /// A request of these keys, one for each rule.
+    Request(Box<Asking>, SmallVec<[u64; 2]>),
+    /// Nobody.
+    Told(Box<Asking>),
+    /// The keeper.
+    Met,
+    Look,
+    Learns(Box<Asking>),
+    Beat,
+}
+
+/// See the module.
+pub struct Gateway {
+    pub core: Core,
+    places: Vec<Place>,
+    pub back: Return,
+    /// The mark that it knows.
+    pub mark: Option<u64>,
+    pub waits: BTreeMap<u64, Waits>,
+    /// Processes in this place, counted.
+    pub life: u32,
+    pub alive: bool,
+    /// Its machine stands still until then.
+    pub paused: u64,
+    /// Nothing gets through to the store or back.
+    pub cut: bool,
+    /// Regular beats that were late in a row.
+    pub late: u32,
+    pub ticks: u64,
+    /// It takes requests.
+    pub serves: bool,
+    pub born: u64,
+    /// What its clock says at zero, and how much faster it goes, in millionths.
+    zero: u64,
+    drift: i64,
+}
+
+impl Gateway {
+    pub fn new(rules: &[Rule], number: u32, now: u64, (zero, drift): (u64, i64)) -> Gateway {
+        let memory = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
+        let place = |rule: &Rule| {
+            let limit = rule.limit();
+            let registered = memory.register(rule.scope, &limit).unwrap();
+            let how = (rule.sharing, OnError::Local);
+            let plan = Plan::new(rule.scope, &limit, registered.slot(), how).unwrap();
+            assert_eq!(plan.lease.is_some(), rule.sharing == Sharing::Leased);
+            Place {
+                limit: Arc::new(limit),
+                plan: Arc::new(plan),
+                registered,
+            }
+        };
+        let places = rules.iter().map(place).collect();
+        let local = Nanos(zero).after(Nanos(scaled(now, drift)));
+        Gateway {
+            core: Core {
+                memory: Arc::new(memory),
+                ledger: Ledger::new(1 << 20),
+                ladder: Ladder::new(local),
+                gateway: number,
+            },
+            places,
+            back: Return::default(),
+            mark: None,
+            waits: BTreeMap::new(),
+            life: 0,
+            alive: true,
+            paused: 0,
+            cut: false,
+            late: 0,
+            ticks: 0,
+            serves: false,
+            born: now,
+            zero,
+            drift,
+        }
+    }
+
+    /// The same machine with a new process.
+    pub fn restarted(&self, rules: &[Rule], number: u32, now: u64) -> Gateway {
+        Gateway {
+            life: self.life + 1,
+            cut: self.cut,
+            ..Gateway::new(rules, number, now, (self.zero, self.drift))
+        }
+    }
+
+    /// What its clock says.
+    pub fn local(&self, now: u64) -> Nanos {
+        Nanos(self.zero + scaled(now, self.drift))
+    }
+
+    /// A request that counts one unit of each rule.
+    pub fn lines(&self, keys: &[u64]) -> Lines {
+        let line = |(place, key): (&Place, &u64)| Line {
+            plan: Some(place.plan.clone()),
+            limit: place.limit.clone(),
+            slot: place.registered.slot(),
+            key: fingerprint(*key),
+            cost: 1,
+            scale: Scale::plan(1),
+            shadow: false,
+            parents: SmallVec::new(),
+        };
+        self.places.iter().zip(keys).map(line).collect()
+    }
+
+    pub fn name(&self, rule: usize, key: u64) -> Name {
+        self.places[rule].plan.name(fingerprint(key))
+    }
+
+    pub fn plan(&self, rule: usize) -> &Plan {
+        &self.places[rule].plan
+    }
+
+    /// Of a key and each window: units that it has used or has in hand, and its part of what it takes for free.
+    pub fn holds(&self, rule: usize, key: u64, now: u64) -> Vec<(u32, u32)> {
+        let (now, line) = (
+            self.local(now),
+            &self.lines(&vec![key; self.places.len()])[rule],
+        );
+        let item = store::Item {
+            limit: &line.limit,
+            slot: line.slot,
+            key: line.key,
+            cost: 0,
+            scale: line.scale,
+            shadow: false,
+            parents: &[],
+        };
+        let own = self.core.memory.used(&item, now);
+        let name = self.name(rule, key);
+        let known = self.core.ledger.with(&name, |entry| {
+            let untold = entry.untold();
+            let used: Vec<u32> = entry.used.iter().map(|used| used + untold).collect();
+            (used, entry.units(now))
+        });
+        let (used, units) = known.unwrap_or_default();
+        let gateways = self.core.ladder.gateways();
+        let each = line.limit.windows.iter().zip(&own).enumerate();
+        let each = each.map(|(window, (rate, own))| {
+            let used = used.get(window).copied().unwrap_or(0);
+            (own + units, rate.quota().saturating_sub(used) / gateways)
+        });
+        each.collect()
+    }
+}
+
+/// Far apart, as hashes are.
+fn fingerprint(key: u64) -> Fingerprint {
+    Fingerprint(u128::from(key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+}
+
+fn scaled(now: u64, drift: i64) -> u64 {
+    (i128::from(now) + i128::from(now) * i128::from(drift) / 1_000_000) as u64
+}

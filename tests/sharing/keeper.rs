@@ -1,0 +1,130 @@
+//! What `keeper.rs` does, driven by events, and what is expected of an outage.
+
+use tollgate::store::shared::call::{Beats, Failure, Said};
+use tollgate::store::shared::ladder::Standing;
+use tollgate::store::shared::returning::Step;
+
+use super::gateway::{Gateway, Waits};
+use super::world::{Question, Reply, SECOND, World};
+
+impl Gateway {
+    pub fn shared(&self) -> bool {
+        self.core.ladder.standing() == Standing::Shared
+    }
+}
+
+impl World {
+    /// One step of a return.
+    pub(super) fn come_back(&mut self, gateway: usize) {
+        let one = &mut self.gateways[gateway];
+        let local = one.local(self.now);
+        match one.back.next(&one.core, local) {
+            Step::Meet => self.ask(gateway, Question::Meet, Waits::Met),
+            Step::Look => self.ask(gateway, Question::Beat(0), Waits::Look),
+            Step::Tell(asking) => {
+                let question = Question::Decide(asking.call.clone());
+                self.ask(gateway, question, Waits::Learns(asking));
+            }
+            Step::Beat => {
+                let number = one.core.gateway;
+                self.ask(gateway, Question::Beat(number), Waits::Beat);
+            }
+        }
+    }
+
+    /// The keeper's question is answered, or it is too late.
+    pub(super) fn kept(
+        &mut self,
+        gateway: usize,
+        waits: Waits,
+        reply: Result<Reply, Failure>,
+        said: Result<Said, Failure>,
+    ) {
+        let one = &mut self.gateways[gateway];
+        let local = one.local(self.now);
+        match (waits, reply) {
+            (Waits::Met, Ok(Reply::Met(mark))) => {
+                one.mark = Some(mark);
+                one.back.met(&one.core, local);
+                return self.come_back(gateway);
+            }
+            (Waits::Look, Ok(Reply::Beats(Ok(beats)))) => {
+                one.back.saw(beats);
+                return self.come_back(gateway);
+            }
+            (Waits::Learns(asking), Ok(Reply::Said(Ok(said)))) => {
+                one.core.told(&asking, &said);
+                return self.come_back(gateway);
+            }
+            (Waits::Beat, Ok(Reply::Beats(Ok(beats)))) => self.beaten(gateway, &beats),
+            (Waits::Beat, _) if one.shared() => {
+                if said == Err(Failure::Late) && one.late == 0 {
+                    one.late = 1;
+                } else {
+                    one.late = 0;
+                    one.core.ladder.renewed(local);
+                }
+            }
+            _ => {
+                let failure = said.err().unwrap_or(Failure::Late);
+                one.back.failed(&one.core, &failure, local);
+            }
+        }
+        self.next_tick(gateway);
+    }
+
+    fn beaten(&mut self, gateway: usize, beats: &Beats) {
+        let one = &mut self.gateways[gateway];
+        let local = one.local(self.now);
+        if one.shared() {
+            one.late = 0;
+            one.core.ladder.count(beats.gateways.len());
+        } else {
+            let _ = one.back.beaten(&one.core, beats, true, local);
+        }
+    }
+
+    /// From now on all gateways are alone: together they may use what is used, and each its part of what it
+    /// takes for free.
+    pub(super) fn expect_outage(&mut self) {
+        let time = self.store_time();
+        for rule in 0..self.rules.len() {
+            for key in 0..self.rules[rule].keys {
+                let name = self.gateways[0].name(rule, key);
+                let plan = self.gateways[0].plan(rule);
+                let part = plan.part(name.key, tollgate::limit::Scale::plan(1), 0);
+                for (window, span) in part.spec.spans.iter().enumerate() {
+                    let until = self.now + 2_000 * span.window + 10 * SECOND;
+                    let used = self
+                        .store
+                        .as_ref()
+                        .map_or(0, |data| data.used(&name, time, span));
+                    let each = self
+                        .gateways
+                        .iter()
+                        .map(|one| one.holds(rule, key, self.now)[window].1);
+                    let sum = used + each.sum::<u32>();
+                    let units = sum.saturating_sub(span.ceiling);
+                    self.stalest = self.stalest.max(units * 100 / span.ceiling);
+                    self.tracks[rule][key as usize].allow(window, self.now, until, units);
+                }
+            }
+        }
+    }
+
+    /// A gateway is alone while the others are not: it may use again what it has used, and its part of the rest.
+    pub(super) fn expect_cut(&mut self, gateway: usize) {
+        for rule in 0..self.rules.len() {
+            for key in 0..self.rules[rule].keys {
+                let one = &self.gateways[gateway];
+                let gateways = one.core.ladder.gateways();
+                let holds = one.holds(rule, key, self.now);
+                let track = &mut self.tracks[rule][key as usize];
+                for (window, (own, free)) in holds.into_iter().enumerate() {
+                    let units = (own + free).max(track.windows[window].0 / gateways);
+                    track.allow(window, self.now, u64::MAX, units);
+                }
+            }
+        }
+    }
+}

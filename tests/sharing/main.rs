@@ -1,0 +1,95 @@
+//! Limits that several gateways share, in simulated time: the real core, ledger, ladder and return of each, one
+//! store, and a network, clocks, machines that fail. Every window is held against what may be in it after every
+//! unit that is admitted.
+//!
+//! A failure prints its scenario and seed. `SHARING=emptied:17 cargo nextest run --test sharing one` replays it;
+//! once it is fixed it is kept in [`KEPT`].
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::large_enum_variant)]
+
+#[path = "../elastic/draw.rs"]
+#[allow(dead_code)]
+mod draw;
+mod gateway;
+mod judge;
+mod keeper;
+mod scenarios;
+mod store;
+mod world;
+
+use std::env;
+
+/// What failed once.
+const KEPT: &[(&str, u64)] = &[
+    ("down", 1),
+    ("down", 46),
+    ("down", 79),
+    ("emptied", 1),
+    ("emptied", 43),
+    ("stopped", 7),
+    ("stopped", 19),
+    ("stopped", 54),
+    ("rough", 18),
+    ("rough", 66),
+    ("rough", 69),
+    ("cut", 79),
+    ("chaos", 0),
+    ("chaos", 5),
+    ("chaos", 11),
+    ("chaos", 23),
+];
+/// Steps of all runs together, at least.
+const STEPS: u64 = 1_000_000;
+/// Runs of each scenario.
+const SEEDS: u64 = 16;
+
+#[test]
+fn what_failed_once() {
+    for (name, seed) in KEPT {
+        scenarios::run(name, *seed);
+    }
+}
+
+/// See the module.
+#[test]
+fn one() {
+    let Ok(which) = env::var("SHARING") else {
+        return;
+    };
+    let (name, seed) = which.split_once(':').unwrap();
+    scenarios::run(name, seed.parse().unwrap());
+}
+
+#[test]
+fn every_window_of_every_scenario() {
+    let seeds = env::var("SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    let first = env::var("FIRST").map_or(0, |first| first.parse().unwrap());
+    let only = env::var("ONLY").ok();
+    let mut all = 0;
+    for (name, _) in scenarios::ALL {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
+        let (mut steps, mut alone, mut worst, mut stalest) = (0, 0, 0.0_f64, 0);
+        for seed in first..first + seeds {
+            let world = scenarios::run(name, seed);
+            steps += world.steps;
+            alone += world.alone;
+            stalest = stalest.max(world.stalest);
+            for track in world.tracks.iter().flatten() {
+                for (most, (quota, _)) in track.worst.iter().zip(&track.windows) {
+                    worst = worst.max(f64::from(*most) / f64::from(*quota));
+                }
+            }
+        }
+        println!(
+            "{name}: {steps} steps, {alone} decided alone, worst window {worst:.3} of its limit, {stalest} % by what was not known"
+        );
+        all += steps;
+    }
+    assert!(
+        only.is_some() || first > 0 || all >= STEPS,
+        "only {all} steps"
+    );
+}

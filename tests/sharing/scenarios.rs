@@ -1,0 +1,279 @@
+//! What happens in a run, by name.
+
+use tollgate::limit::Sharing;
+
+use super::gateway::Rule;
+use super::world::{Fault, Load, Net, SECOND, World};
+
+const fn rule(
+    scope: &'static str,
+    sharing: Sharing,
+    windows: &'static [(u32, u64)],
+    keys: u64,
+) -> Rule {
+    Rule {
+        scope,
+        sharing,
+        windows,
+        keys,
+    }
+}
+
+/// The limits of a run.
+const RULES: [&[Rule]; 5] = [
+    &[rule("ip", Sharing::Strict, &[(40, 2)], 2)],
+    &[rule("user", Sharing::Leased, &[(400, 10)], 2)],
+    &[
+        rule("ip", Sharing::Strict, &[(60, 1)], 4),
+        rule("user", Sharing::Leased, &[(600, 20)], 2),
+    ],
+    &[
+        rule("ip", Sharing::Leased, &[(100, 10), (300, 60)], 2),
+        rule("user", Sharing::Strict, &[(20, 1), (150, 20)], 2),
+    ],
+    &[rule("user", Sharing::Leased, &[(60, 1)], 1)],
+];
+
+const QUIET: Net = Net {
+    lost: 0,
+    doubled: 0,
+    slow: 0,
+};
+const ROUGH: Net = Net {
+    lost: 5_000,
+    doubled: 5_000,
+    slow: 10_000,
+};
+
+/// Runs with a seed.
+pub type Scenario = fn(u64) -> World;
+
+/// Runs one and gives back the world at its end.
+pub fn run(name: &str, seed: u64) -> World {
+    let scenario = ALL.iter().find(|(known, _)| *known == name);
+    let (_, scenario) = scenario.unwrap_or_else(|| panic!("no scenario `{name}`"));
+    let mut world = scenario(seed);
+    if let Some(failed) = &world.failed {
+        let replay = format!("SHARING={name}:{seed} cargo nextest run --test sharing one");
+        panic!("{name}, seed {seed}: {failed}\n{replay}");
+    }
+    for track in world.tracks.iter().flatten() {
+        assert!(
+            track.admitted > 0,
+            "{name}, seed {seed}: {} idle",
+            track.name
+        );
+    }
+    world.now += 1;
+    world
+}
+
+/// See [`run`].
+pub const ALL: &[(&str, Scenario)] = &[
+    ("calm", calm),
+    ("rough", rough),
+    ("pauses", pauses),
+    ("clock", clock),
+    ("down", |seed| {
+        outage(seed, QUIET, Fault::Down, Fault::Up(false))
+    }),
+    ("emptied", |seed| {
+        outage(seed, QUIET, Fault::Down, Fault::Up(true))
+    }),
+    ("stopped", |seed| {
+        outage(seed, QUIET, Fault::Stop, Fault::Go)
+    }),
+    ("cut", cut),
+    ("chaos", chaos),
+];
+
+fn world(seed: u64, net: Net) -> World {
+    let gateways = 1 + seed as usize % 8;
+    let rules = RULES[(seed / 8) as usize % RULES.len()];
+    let loads = [
+        Load {
+            rate: 150.0,
+            burst: 1,
+        },
+        Load {
+            rate: 120.0,
+            burst: 40,
+        },
+        Load {
+            rate: 60.0,
+            burst: 2,
+        },
+    ];
+    World::new(seed, rules, gateways, net, loads[seed as usize % 3])
+}
+
+/// Runs on, with a look at whether all gateways share the store within `seconds`.
+fn settles(world: &mut World, seconds: f64) {
+    let until = world.now + (seconds * SECOND as f64) as u64;
+    while world.now < until && world.failed.is_none() {
+        world.run(0.1);
+        if world.gateways.iter().all(|one| one.shared()) {
+            return;
+        }
+    }
+    let standing = |one: &super::gateway::Gateway| one.core.ladder.standing();
+    let each: Vec<_> = world.gateways.iter().map(standing).collect();
+    world
+        .failed
+        .get_or_insert(format!("not shared after {seconds} s: {each:?}"));
+}
+
+/// Asserts that so many hundredths of each greedy key's limit are used, in windows as long as the store's: what
+/// comes in bursts comes once in each, or a little later.
+fn busy(world: &mut World, hundredths: usize) {
+    let part = world.gateways[0].plan(0).counted().longest();
+    let from = world.now;
+    world.run(3.0 * part.0 as f64 / SECOND as f64);
+    for track in &world.tracks[0] {
+        let (quota, window) = track.windows[track.windows.len() - 1];
+        let asked = world.load.rate * window as f64 / SECOND as f64;
+        // Leases of a limit that is strict where nothing else is said.
+        let small = world.rules[0].sharing == Sharing::Leased && quota < 100;
+        if small || world.rules.len() > 1 || world.load.burst > 1 || asked < 2.0 * f64::from(quota)
+        {
+            continue;
+        }
+        let admitted = track.between(from, world.now);
+        if admitted * 100 < 3 * quota as usize * hundredths {
+            let low = format!("{}: {admitted} of 3 times {quota} admitted", track.name);
+            world.failed.get_or_insert(low);
+        }
+    }
+}
+
+fn calm(seed: u64) -> World {
+    let mut world = world(seed, QUIET);
+    settles(&mut world, 3.0);
+    world.run(30.0);
+    busy(&mut world, 97);
+    world
+}
+
+fn rough(seed: u64) -> World {
+    let mut world = world(seed, ROUGH);
+    settles(&mut world, 5.0);
+    world.run(60.0);
+    busy(&mut world, 70);
+    world
+}
+
+/// Machines stand still for seconds, and processes die.
+fn pauses(seed: u64) -> World {
+    let mut world = world(seed, QUIET);
+    settles(&mut world, 3.0);
+    world.run(5.0);
+    for _ in 0..12 {
+        let gateway = world.draw.below(world.gateways.len() as u64) as usize;
+        let ms = world.draw.below(4_000);
+        let fault = match world.draw.below(3) {
+            0 => Fault::Crash(gateway),
+            _ => Fault::Pause(gateway, ms),
+        };
+        world.fault(0, fault);
+        let seconds = world.draw.unit() * 6.0;
+        world.run(seconds);
+    }
+    settles(&mut world, 8.0);
+    world
+}
+
+/// The store's clock jumps back.
+fn clock(seed: u64) -> World {
+    let mut world = world(seed, QUIET);
+    settles(&mut world, 3.0);
+    for _ in 0..4 {
+        world.run(12.0);
+        let back = world.draw.below(3_000) as i64;
+        world.fault(0, Fault::Jump(-back));
+    }
+    world.run(20.0);
+    world
+}
+
+/// All gateways lose the store at once, and find it again.
+fn outage(seed: u64, net: Net, begins: Fault, ends: Fault) -> World {
+    let mut world = world(seed, net);
+    settles(&mut world, 3.0);
+    world.run(20.0);
+    for _ in 0..2 {
+        world.fault(0, begins);
+        let seconds = 0.5 + world.draw.unit() * 30.0;
+        world.run(seconds);
+        world.fault(0, ends);
+        world.run(0.2);
+        settles(&mut world, 5.0);
+        world.run(25.0);
+    }
+    busy(&mut world, 90);
+    world
+}
+
+/// Some gateways do not reach the store for a while.
+fn cut(seed: u64) -> World {
+    let mut world = world(seed, QUIET);
+    settles(&mut world, 3.0);
+    world.run(20.0);
+    let some = world.draw.below(world.gateways.len() as u64) as usize;
+    for gateway in 0..=some {
+        world.fault(0, Fault::Cut(gateway));
+    }
+    let seconds = 2.0 + world.draw.unit() * 30.0;
+    world.run(seconds);
+    for gateway in 0..=some {
+        world.fault(0, Fault::Heal(gateway));
+    }
+    world.run(0.2);
+    settles(&mut world, 5.0);
+    world.run(30.0);
+    world
+}
+
+/// Anything, anytime; and when all is well again, all holds again.
+fn chaos(seed: u64) -> World {
+    let mut world = world(seed, ROUGH);
+    settles(&mut world, 5.0);
+    let longest = world.rules.iter().flat_map(|rule| rule.windows);
+    let longest = longest.map(|(_, seconds)| *seconds).max().unwrap_or(1) as f64;
+    for _ in 0..2 {
+        // What holds meanwhile is what the other scenarios say; here it is what holds after.
+        for track in world.tracks.iter_mut().flatten() {
+            for window in 0..track.windows.len() {
+                let until = world.now + ((60.0 + 6.0 * longest) * SECOND as f64) as u64;
+                track.allow(window, world.now, until, 1 << 20);
+            }
+        }
+        let mut seconds = 0.0;
+        while seconds < 30.0 && world.failed.is_none() {
+            let gateway = world.draw.below(world.gateways.len() as u64) as usize;
+            let ms = world.draw.below(3_000);
+            let empty = world.draw.below(2) == 0;
+            let (one, other) = match world.draw.below(7) {
+                0 => (Fault::Down, Fault::Up(empty)),
+                1 => (Fault::Stop, Fault::Go),
+                2 => (Fault::Copy, Fault::Switch),
+                3 => (Fault::Cut(gateway), Fault::Heal(gateway)),
+                4 => (Fault::Crash(gateway), Fault::Pause(gateway, ms)),
+                5 => (
+                    Fault::Jump(ms as i64 - 1_500),
+                    Fault::Jump(1_500 - ms as i64),
+                ),
+                _ => (Fault::Pause(gateway, ms), Fault::Crash(gateway)),
+            };
+            world.fault(0, one);
+            world.fault(ms, other);
+            let pass = world.draw.unit() * 4.0;
+            world.run(pass);
+            seconds += pass;
+        }
+        world.run(4.0);
+        // Of who died without the store nobody knows what it counted before that has left all windows.
+        settles(&mut world, 15.0 + 3.0 * longest);
+        world.run(60.0 + 6.0 * longest);
+    }
+    world
+}

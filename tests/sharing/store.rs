@@ -1,0 +1,218 @@
+//! A shared store as one process: what `decide.lua` and `beat.lua` do, for logs of stamps.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use smallvec::SmallVec;
+use tollgate::clock::Nanos;
+use tollgate::limit::Standing;
+use tollgate::limit::spec::{Kind, Span};
+use tollgate::store::shared::call::{Answer, Beats, Call, Failure, Name, Part, Said, Taking};
+
+/// How long a gateway counts as there, in microseconds.
+const LISTED: u64 = 10_000_000;
+
+#[derive(Clone, Default)]
+struct Cell {
+    /// In ticks, oldest first.
+    stamps: VecDeque<u64>,
+    newest: u64,
+    /// All units that a gateway was granted, and its last give-back.
+    gateways: BTreeMap<u32, (u32, u32)>,
+}
+
+/// What is gone when the process is, or some of it.
+#[derive(Clone, Default)]
+pub struct Data {
+    cells: BTreeMap<Name, Cell>,
+    beats: BTreeMap<u32, u64>,
+    mark: Option<u64>,
+}
+
+impl Cell {
+    fn used(&self, now: u64, tick: u64, window: u64) -> usize {
+        let (ticks, tick) = (window.div_ceil(tick), now / tick);
+        let inside = |stamp: &u64| tick < stamp + ticks;
+        self.stamps.len() - self.stamps.partition_point(|stamp| !inside(stamp))
+    }
+
+    /// Until `units` of those inside have left.
+    fn wait(&self, now: u64, tick: u64, window: u64, units: usize) -> Nanos {
+        let inside = self.used(now, tick, window);
+        let place = (self.stamps.len() - inside + units).saturating_sub(1);
+        let place = place.min(self.stamps.len().saturating_sub(1));
+        let stamp = self.stamps.get(place).copied().unwrap_or(0);
+        let leaves = (stamp + window.div_ceil(tick)) * tick;
+        Nanos(leaves.saturating_sub(now) * 1_000)
+    }
+
+    fn apply(&mut self, now: u64, part: &Part, units: u32) {
+        let (tick, room) = shape(part);
+        let longest = part.spec.spans.last().map_or(0, |span| span.window);
+        let gone = self.stamps.len() - self.used(now, tick, longest);
+        self.stamps.drain(..gone);
+        let stamp = now.div_ceil(tick);
+        self.newest = match self.stamps.is_empty() {
+            true => stamp,
+            false => self.newest.max(stamp),
+        };
+        for _ in 0..units.min(room) {
+            if self.stamps.len() == room as usize {
+                self.stamps.pop_front();
+            }
+            self.stamps.push_back(self.newest);
+        }
+    }
+
+    /// What was told of before, and what comes back.
+    fn hear(&mut self, now: u64, gateway: u32, part: &mut Part) {
+        let (tick, _) = shape(part);
+        if let Some(back) = part.back {
+            let entry = self.gateways.entry(gateway).or_default();
+            if back.number > entry.1 {
+                entry.1 = back.number;
+                let (mut left, stamp) = (part.cost, back.stamped / tick);
+                for place in (0..self.stamps.len()).rev() {
+                    if left > 0 && self.stamps[place] == stamp {
+                        self.stamps.remove(place);
+                        left -= 1;
+                    }
+                }
+            }
+            (part.cost, part.want) = (0, 0);
+        }
+        if part.total > 0 {
+            let known = self.gateways.entry(gateway).or_default().0;
+            let missing = part.total.saturating_sub(known).min(part.within);
+            if missing > 0 {
+                self.apply(now, part, missing);
+            }
+            self.gateways.entry(gateway).or_default().0 = known.max(part.total);
+        }
+    }
+
+    /// Says what the windows say, and how many units may be taken.
+    fn eval(&self, now: u64, part: &Part) -> (Answer, u32) {
+        let (tick, _) = shape(part);
+        let (mut room, mut best) = (part.want, None::<(Answer, _)>);
+        for (window, span) in part.spec.spans.iter().enumerate() {
+            let total = self.used(now, tick, span.window) as u32;
+            let mut said = Answer {
+                standing: Standing::Within,
+                window: window as u8,
+                remaining: span.base.saturating_sub(total),
+                wait: Nanos::ZERO,
+                reset: Nanos::ZERO,
+                delay: Nanos::ZERO,
+                took: 0,
+                total: 0,
+                stamped: now,
+                used: SmallVec::new(),
+            };
+            let mut rank = (0, -i64::from(said.remaining));
+            if part.cost > span.ceiling {
+                (said.standing, rank) = (Standing::Unsatisfiable, (3, 0));
+            } else if total + part.cost > span.ceiling {
+                said.standing = Standing::Refused;
+                let units = total + part.cost - span.ceiling;
+                said.wait = self.wait(now, tick, span.window, units as usize);
+                rank = (2, said.wait.0 as i64);
+            } else {
+                room = room.min(span.ceiling - total);
+            }
+            if best.as_ref().is_none_or(|(_, before)| rank >= *before) {
+                best = Some((said, rank));
+            }
+        }
+        let (answer, _) = best.unwrap();
+        (answer, room.max(part.cost))
+    }
+}
+
+fn shape(part: &Part) -> (u64, u32) {
+    match part.spec.kind {
+        Kind::Log { tick, room } => (tick, room),
+        _ => panic!("only logs are simulated"),
+    }
+}
+
+impl Data {
+    /// Units that count in a window of a key.
+    pub fn used(&self, name: &Name, now: u64, span: &Span) -> u32 {
+        let cell = self.cells.get(name);
+        cell.map_or(0, |cell| cell.used(now, 1, span.window) as u32)
+    }
+
+    /// One request: all parts, or none.
+    pub fn decide(&mut self, now: u64, known: Option<u64>, call: &Call) -> Result<Said, Failure> {
+        if known != self.mark {
+            return Err(Failure::Renewed);
+        }
+        let mut parts = call.parts.clone();
+        let mut evaluated = Vec::new();
+        for part in &mut parts {
+            assert!(!part.shadow && part.around.is_none());
+            let cell = self.cells.entry(part.name).or_default();
+            if call.taking != Taking::Nothing {
+                cell.hear(now, call.gateway, part);
+            }
+        }
+        for part in &parts {
+            evaluated.push(self.cells[&part.name].eval(now, part));
+        }
+        let admitted = evaluated.iter().all(|(said, _)| said.standing.admits());
+        let admitted = admitted && call.taking != Taking::Shadows;
+        let mut answers = SmallVec::new();
+        for (part, (mut answer, granted)) in parts.iter().zip(evaluated) {
+            let cell = self.cells.entry(part.name).or_default();
+            let takes = admitted && call.taking == Taking::All;
+            if takes && granted > 0 {
+                cell.apply(now, part, granted);
+                cell.gateways.entry(call.gateway).or_default().0 += granted;
+                answer.took = granted;
+                answer.remaining = answer.remaining.saturating_sub(granted);
+                answer.stamped = cell.newest * shape(part).0;
+            }
+            let (tick, _) = shape(part);
+            let span = &part.spec.spans[usize::from(answer.window)];
+            let total = cell.used(now, tick, span.window) as u32;
+            if total > 0 {
+                let units = (total + 1).saturating_sub(span.base).max(1);
+                answer.reset = cell.wait(now, tick, span.window, units as usize);
+            }
+            answer.total = cell.gateways.get(&call.gateway).map_or(0, |own| own.0);
+            let each = part.spec.spans.iter();
+            let each = each.map(|span| cell.used(now, tick, span.window) as u32);
+            answer.used = each.collect();
+            answers.push(answer);
+        }
+        Ok(Said {
+            admitted,
+            now,
+            answers,
+        })
+    }
+
+    /// Marks an empty store with `fresh`, and says its mark.
+    pub fn meet(&mut self, fresh: u64) -> u64 {
+        *self.mark.get_or_insert(fresh)
+    }
+
+    /// Lists a gateway, if there is one, and says who else is.
+    pub fn beat(
+        &mut self,
+        now: u64,
+        known: Option<u64>,
+        gateway: Option<u32>,
+    ) -> Result<Beats, Failure> {
+        if known != self.mark {
+            return Err(Failure::Renewed);
+        }
+        self.beats
+            .extend(gateway.into_iter().map(|gateway| (gateway, now)));
+        self.beats.retain(|_, at| *at > now.saturating_sub(LISTED));
+        Ok(Beats {
+            now,
+            gateways: self.beats.iter().map(|(one, at)| (*one, *at)).collect(),
+        })
+    }
+}

@@ -1,0 +1,499 @@
+//! Clients, gateways and one store, under a clock that jumps from event to event. What decides is the real core
+//! of each gateway; what carries messages loses, delays, doubles and reorders them.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use smallvec::SmallVec;
+use tollgate::store::shared::call::{Beats, Call, Failure, Said, Taking};
+use tollgate::store::shared::core::{Begun, Counted, Done};
+
+use super::draw::Draw;
+use super::gateway::{Gateway, Rule, Waits};
+use super::judge::{DRIFT, Track, Unit};
+use super::store::Data;
+
+pub const MILLI: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000 * MILLI;
+/// How long a request waits for the store, and how long everything else does.
+pub const BUDGET: u64 = 5 * MILLI;
+pub const PATIENCE: u64 = 500 * MILLI;
+const TICK: u64 = 100 * MILLI;
+
+/// What happens to a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Net {
+    /// Of a million messages so many are lost, doubled, slow (up to 80 ms).
+    pub lost: u64,
+    pub doubled: u64,
+    pub slow: u64,
+}
+
+/// What the clients ask for: each key so often a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub rate: f64,
+    /// Requests that come at once.
+    pub burst: u64,
+}
+
+#[derive(Clone, Debug)]
+pub enum Question {
+    Decide(Call),
+    Meet,
+    Beat(u32),
+}
+
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Said(Result<Said, Failure>),
+    Met(u64),
+    Beats(Result<Beats, Failure>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub gateway: usize,
+    pub life: u32,
+    pub id: u64,
+    pub mark: Option<u64>,
+    pub question: Question,
+}
+
+/// What happens to machines.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The store's process dies; it starts again as it was, or empty if so said.
+    Down,
+    Up(bool),
+    /// It stands still; what is asked meanwhile waits.
+    Stop,
+    Go,
+    /// Another process takes over what was copied.
+    Copy,
+    Switch,
+    /// Its clock jumps, in ms.
+    Jump(i64),
+    Cut(usize),
+    Heal(usize),
+    Crash(usize),
+    /// In ms.
+    Pause(usize, u64),
+}
+
+#[derive(Debug)]
+enum What {
+    Client(u64),
+    Request(usize, u32, SmallVec<[u64; 2]>),
+    Asked(Message),
+    Answered(usize, u32, u64, Reply, u64),
+    Late(usize, u32, u64),
+    Tick(usize, u32),
+    Fault(Fault),
+}
+
+pub struct World {
+    pub now: u64,
+    pub draw: Draw,
+    pub rules: Vec<Rule>,
+    pub gateways: Vec<Gateway>,
+    pub tracks: Vec<Vec<Track>>,
+    pub net: Net,
+    pub load: Load,
+    pub steps: u64,
+    /// Runs, stands still, or is gone.
+    pub store: Result<Data, Option<Data>>,
+    stopped: bool,
+    copied: Data,
+    queue: VecDeque<Message>,
+    /// What its clock says at zero in ns, and how much faster it goes.
+    store_clock: (i64, i64),
+    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: Vec<Option<What>>,
+    free: Vec<usize>,
+    serial: u64,
+    numbers: u32,
+    pub failed: Option<String>,
+    pub alone: u64,
+    /// What outages may add by what was not known, most, in hundredths of a limit.
+    pub stalest: u32,
+}
+
+impl World {
+    pub fn new(seed: u64, rules: &[Rule], gateways: usize, net: Net, load: Load) -> World {
+        let mut draw = Draw::new(seed);
+        let drift = |draw: &mut Draw| draw.below(2 * DRIFT + 1) as i64 - DRIFT as i64;
+        let each = (1..=gateways as u32).map(|number| {
+            let clock = (
+                draw.below(1 << 20) * SECOND / 16 + 100_000 * SECOND,
+                drift(&mut draw),
+            );
+            Gateway::new(rules, number, 0, clock)
+        });
+        let each = each.collect();
+        let track = |rule: &Rule, key| {
+            let limit = rule.limit();
+            let windows = limit
+                .windows
+                .iter()
+                .map(|rate| (rate.quota(), rate.window()));
+            let sharing = rule.sharing.as_str();
+            Track::new(
+                format!("{} {key}, {sharing}", rule.scope),
+                &windows.collect::<Vec<_>>(),
+            )
+        };
+        let tracks = rules
+            .iter()
+            .map(|rule| (0..rule.keys).map(|key| track(rule, key)).collect());
+        let mut world = World {
+            now: 0,
+            tracks: tracks.collect(),
+            rules: rules.to_vec(),
+            gateways: each,
+            net,
+            load,
+            steps: 0,
+            store: Ok(Data::default()),
+            stopped: false,
+            copied: Data::default(),
+            queue: VecDeque::new(),
+            store_clock: ((1_700_000_000 * SECOND) as i64, drift(&mut draw)),
+            draw,
+            heap: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            numbers: gateways as u32,
+            failed: None,
+            alone: 0,
+            stalest: 0,
+        };
+        for gateway in 0..gateways {
+            let phase = world.draw.below(TICK);
+            world.plan(phase, What::Tick(gateway, 0));
+        }
+        for client in 0..rules[0].keys {
+            world.plan(SECOND, What::Client(client));
+        }
+        world
+    }
+
+    pub fn fault(&mut self, after_ms: u64, fault: Fault) {
+        self.plan(after_ms * MILLI, What::Fault(fault));
+    }
+
+    /// What happens until `seconds` more have passed, or something is wrong.
+    pub fn run(&mut self, seconds: f64) {
+        let end = self.now + (seconds * SECOND as f64) as u64;
+        while let Some(Reverse((at, _, place))) = self.heap.peek().copied() {
+            if at > end || self.failed.is_some() {
+                break;
+            }
+            self.heap.pop();
+            self.now = at;
+            self.steps += 1;
+            self.free.push(place);
+            if let Some(what) = self.events[place].take() {
+                self.step(what);
+            }
+        }
+        self.now = end;
+    }
+
+    fn plan(&mut self, after: u64, what: What) {
+        let place = self.free.pop().unwrap_or(self.events.len());
+        if place == self.events.len() {
+            self.events.push(None);
+        }
+        self.events[place] = Some(what);
+        self.serial += 1;
+        self.heap
+            .push(Reverse((self.now + after, self.serial, place)));
+    }
+
+    fn step(&mut self, what: What) {
+        let whose = match &what {
+            What::Request(gateway, life, _) | What::Tick(gateway, life) => Some((*gateway, *life)),
+            What::Answered(gateway, life, ..) | What::Late(gateway, life, _) => {
+                Some((*gateway, *life))
+            }
+            _ => None,
+        };
+        if let Some((gateway, life)) = whose {
+            let gateway = &self.gateways[gateway];
+            if gateway.life != life || !gateway.alive {
+                return;
+            }
+            if gateway.paused > self.now {
+                // Who wakes up reads what has come before it looks at what is late.
+                let later = u64::from(matches!(what, What::Late(..)));
+                return self.plan(gateway.paused + later - self.now, what);
+            }
+        }
+        match what {
+            What::Client(key) => self.client(key),
+            What::Request(gateway, _, keys) => self.request(gateway, keys),
+            What::Asked(message) => self.asked(message),
+            What::Answered(gateway, _, id, reply, at) => self.answered(gateway, id, reply, at),
+            What::Late(gateway, _, id) => {
+                if let Some(waits) = self.gateways[gateway].waits.remove(&id) {
+                    self.heard(gateway, waits, Err(Failure::Late), self.now);
+                }
+            }
+            What::Tick(gateway, _) => self.tick(gateway),
+            What::Fault(fault) => self.strike(fault),
+        }
+    }
+
+    fn client(&mut self, key: u64) {
+        for _ in 0..self.load.burst {
+            let gateway = self.draw.below(self.gateways.len() as u64) as usize;
+            let mut keys: SmallVec<[u64; 2]> = SmallVec::from_slice(&[key]);
+            for rule in 1..self.rules.len() {
+                keys.push(self.draw.below(self.rules[rule].keys));
+            }
+            let life = self.gateways[gateway].life;
+            let after = self.draw.below(200_000);
+            self.plan(after, What::Request(gateway, life, keys));
+        }
+        let mean = SECOND as f64 * self.load.burst as f64 / self.load.rate;
+        let gap = self.draw.gap(mean) as u64;
+        self.plan(gap, What::Client(key));
+    }
+
+    fn request(&mut self, gateway: usize, keys: SmallVec<[u64; 2]>) {
+        let one = &self.gateways[gateway];
+        if !one.serves {
+            return;
+        }
+        let before = self.holds(gateway, &keys);
+        let one = &self.gateways[gateway];
+        let lines = one.lines(&keys);
+        match one.core.begin(lines, Taking::All, one.local(self.now)) {
+            Begun::Done(done) => self.done(gateway, &keys, done, self.now, before),
+            Begun::Ask(asking) => {
+                let question = Question::Decide(asking.call.clone());
+                self.send(gateway, question, Waits::Request(asking, keys), BUDGET);
+            }
+        }
+    }
+
+    fn holds(&self, gateway: usize, keys: &[u64]) -> Vec<Vec<(u32, u32)>> {
+        let each = keys.iter().enumerate();
+        each.map(|(rule, key)| self.gateways[gateway].holds(rule, *key, self.now))
+            .collect()
+    }
+
+    /// A decision is made; `at` is when the store counted.
+    fn done(
+        &mut self,
+        gateway: usize,
+        keys: &[u64],
+        mut done: Done,
+        at: u64,
+        before: Vec<Vec<(u32, u32)>>,
+    ) {
+        for asking in done.besides.drain(..) {
+            let question = Question::Decide(asking.call.clone());
+            self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);
+        }
+        if !done.admitted {
+            return;
+        }
+        self.alone += u64::from(done.alone);
+        for (rule, key) in keys.iter().enumerate() {
+            let at = match done.counted[rule] {
+                Counted::There(_) => at,
+                Counted::Here => self.now,
+            };
+            let track = &mut self.tracks[rule][*key as usize];
+            if done.alone && self.net.lost > 0 {
+                let free = before[rule].iter().map(|(_, free)| *free).collect();
+                track.allow_late(gateway, at, free);
+            }
+            let unit = Unit {
+                at,
+                gateway,
+                alone: done.alone,
+            };
+            if let Err(failed) = track.admit(unit) {
+                self.failed.get_or_insert(failed);
+            }
+        }
+    }
+
+    fn send(&mut self, gateway: usize, question: Question, waits: Waits, patience: u64) {
+        let id = self.serial;
+        let one = &mut self.gateways[gateway];
+        one.waits.insert(id, waits);
+        let (life, mark, cut) = (one.life, one.mark, one.cut);
+        let message = Message {
+            gateway,
+            life,
+            id,
+            mark,
+            question,
+        };
+        self.plan(patience, What::Late(gateway, life, id));
+        for delay in self.copies(cut) {
+            self.plan(delay, What::Asked(message.clone()));
+        }
+    }
+
+    /// When a message arrives, if it does.
+    fn copies(&mut self, cut: bool) -> SmallVec<[u64; 2]> {
+        let mut copies = SmallVec::new();
+        let lost = self.draw.below(1_000_000) < self.net.lost || cut;
+        let doubled = self.draw.below(1_000_000) < self.net.doubled;
+        for _ in 0..u64::from(!lost) + u64::from(!lost && doubled) {
+            let slow = self.draw.below(1_000_000) < self.net.slow;
+            let most = if slow { 80 * MILLI } else { MILLI };
+            copies.push(MILLI / 10 + self.draw.below(most));
+        }
+        copies
+    }
+
+    /// Microseconds, as the store counts them.
+    pub fn store_time(&self) -> u64 {
+        let (zero, drift) = self.store_clock;
+        let now = self.now as i128;
+        ((i128::from(zero) + now + now * i128::from(drift) / 1_000_000) / 1_000) as u64
+    }
+
+    fn asked(&mut self, message: Message) {
+        if self.stopped {
+            return self.queue.push_back(message);
+        }
+        let (time, fresh) = (self.store_time(), self.serial);
+        let Ok(data) = &mut self.store else {
+            let reply = match message.question {
+                Question::Decide(_) => Reply::Said(Err(Failure::Away)),
+                Question::Meet | Question::Beat(_) => Reply::Beats(Err(Failure::Away)),
+            };
+            return self.answer(&message, reply);
+        };
+        let reply = match &message.question {
+            Question::Decide(call) => Reply::Said(data.decide(time, message.mark, call)),
+            Question::Meet => Reply::Met(data.meet(fresh)),
+            Question::Beat(0) => Reply::Beats(data.beat(time, message.mark, None)),
+            Question::Beat(number) => Reply::Beats(data.beat(time, message.mark, Some(*number))),
+        };
+        self.answer(&message, reply);
+    }
+
+    fn answer(&mut self, message: &Message, reply: Reply) {
+        let cut = self.gateways[message.gateway].cut;
+        for delay in self.copies(cut) {
+            let (gateway, life, id) = (message.gateway, message.life, message.id);
+            self.plan(
+                delay,
+                What::Answered(gateway, life, id, reply.clone(), self.now),
+            );
+        }
+    }
+
+    fn answered(&mut self, gateway: usize, id: u64, reply: Reply, at: u64) {
+        if let Some(waits) = self.gateways[gateway].waits.remove(&id) {
+            self.heard(gateway, waits, Ok(reply), at);
+        }
+    }
+
+    fn heard(&mut self, gateway: usize, waits: Waits, reply: Result<Reply, Failure>, at: u64) {
+        let said = match &reply {
+            Ok(Reply::Said(said)) => said.clone(),
+            Ok(Reply::Beats(Err(failure))) | Err(failure) => Err(failure.clone()),
+            Ok(_) => Err(Failure::Late),
+        };
+        let local = self.gateways[gateway].local(self.now);
+        match waits {
+            Waits::Request(asking, keys) => {
+                let before = self.holds(gateway, &keys);
+                let done = self.gateways[gateway].core.finish(&asking, said, local);
+                self.done(gateway, &keys, done, at, before);
+            }
+            Waits::Told(asking) => {
+                let done = self.gateways[gateway].core.finish(&asking, said, local);
+                self.done(gateway, &[], done, at, Vec::new());
+            }
+            keeper => self.kept(gateway, keeper, reply, said),
+        }
+    }
+
+    fn tick(&mut self, gateway: usize) {
+        let one = &mut self.gateways[gateway];
+        let (local, ticks) = (one.local(self.now), one.ticks);
+        one.ticks += 1;
+        one.serves |= one.shared() || self.now > one.born + SECOND;
+        if !one.shared() {
+            return self.come_back(gateway);
+        }
+        let unused = one.core.unused(false, local);
+        for asking in unused {
+            let question = Question::Decide(asking.call.clone());
+            self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);
+        }
+        if ticks % 10 != 0 {
+            return self.next_tick(gateway);
+        }
+        let one = &mut self.gateways[gateway];
+        one.core.ledger.expire(local);
+        let number = one.core.gateway;
+        self.send(gateway, Question::Beat(number), Waits::Beat, PATIENCE);
+    }
+
+    pub(super) fn next_tick(&mut self, gateway: usize) {
+        let life = self.gateways[gateway].life;
+        self.plan(TICK, What::Tick(gateway, life));
+    }
+
+    pub(super) fn ask(&mut self, gateway: usize, question: Question, waits: Waits) {
+        self.send(gateway, question, waits, PATIENCE);
+    }
+
+    pub(super) fn restart(&mut self, gateway: usize) {
+        self.numbers += 1;
+        let one = &self.gateways[gateway];
+        self.gateways[gateway] = one.restarted(&self.rules, self.numbers, self.now);
+        let life = self.gateways[gateway].life;
+        self.plan(TICK, What::Tick(gateway, life));
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::Down | Fault::Stop => self.expect_outage(),
+            Fault::Cut(gateway) => self.expect_cut(gateway),
+            _ => {}
+        }
+        match fault {
+            Fault::Down => self.store = Err(std::mem::replace(&mut self.store, Err(None)).ok()),
+            Fault::Up(empty) => {
+                if let Err(data) = &mut self.store {
+                    let data = data.take().unwrap_or_default();
+                    self.store = Ok(if empty { Data::default() } else { data });
+                }
+            }
+            Fault::Stop => self.stopped = true,
+            Fault::Go => {
+                self.stopped = false;
+                for message in std::mem::take(&mut self.queue) {
+                    self.asked(message);
+                }
+            }
+            Fault::Copy => self.copied = self.store.clone().unwrap_or_default(),
+            Fault::Switch => self.store = Ok(std::mem::take(&mut self.copied)),
+            Fault::Jump(ms) => self.store_clock.0 += ms * MILLI as i64,
+            Fault::Cut(gateway) => self.gateways[gateway].cut = true,
+            Fault::Heal(gateway) => {
+                self.gateways[gateway].cut = false;
+                let now = self.now;
+                self.tracks
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|track| track.heal(now));
+            }
+            Fault::Crash(gateway) => self.restart(gateway),
+            Fault::Pause(gateway, ms) => self.gateways[gateway].paused = self.now + ms * MILLI,
+        }
+    }
+}

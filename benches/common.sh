@@ -20,6 +20,16 @@ free_port() {
 
 body=$(printf '%0128d' 0)
 
+# Takes the arguments of a script that compares gateways, and starts an upstream: the gateways on the first core, everything
+# else on the last, where there are two.
+prepare() {
+	program=$(realpath "${1:-target/release/tollgate}")
+	rounds=${2:-20}
+	taskset -cp "$(($(nproc) - 1))" $$ >/dev/null
+	upstream=$(free_port)
+	start_upstream "$upstream"
+}
+
 # An upstream at a port.
 start_upstream() {
 	cat >"$folder/upstream.conf" <<EOF

@@ -6,14 +6,9 @@
 #   benches/sharing.sh [PROGRAM] [ROUNDS, at least 2]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-program=$(realpath "${1:-target/release/tollgate}")
-rounds=${2:-20}
 source benches/common.sh
+prepare "$@"
 
-# The gateways on the first core; clients, upstream and store on the last, where there are two.
-taskset -cp "$(($(nproc) - 1))" $$ >/dev/null
-upstream=$(free_port)
-start_upstream "$upstream"
 redis=$(free_port)
 redis-server --bind 127.0.0.1 --port "$redis" --save '' --appendonly no --dir "$folder" >/dev/null &
 answers "$redis"

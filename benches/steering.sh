@@ -6,14 +6,9 @@
 #   benches/steering.sh [PROGRAM] [ROUNDS, at least 2]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-program=$(realpath "${1:-target/release/tollgate}")
-rounds=${2:-20}
 source benches/common.sh
+prepare "$@"
 
-# The gateways on the first core, clients and upstream on the last, where there are two.
-taskset -cp "$(($(nproc) - 1))" $$ >/dev/null
-upstream=$(free_port)
-start_upstream "$upstream"
 
 requests=4000
 declare -A port process terms=(

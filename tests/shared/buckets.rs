@@ -1,6 +1,5 @@
 //! The same through memcached: counted in buckets, by the clocks of the gateways.
 
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -24,11 +23,7 @@ fn check(seconds: u64, at_least: usize, happens: impl FnOnce(&mut Server)) {
         store.address
     );
     let fleet = Fleet::start(2, upstream.address, &terms, limits);
-    let addresses: Vec<SocketAddr> = fleet
-        .gateways
-        .iter()
-        .map(|gateway| gateway.address)
-        .collect();
+    let addresses = fleet.addresses();
     let crowd = Crowd::start(
         &addresses,
         &["a", "b", "c"],

@@ -1,6 +1,5 @@
 //! What the store is asked at five times the rate.
 
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -18,11 +17,7 @@ fn check(sharing: &str, most: f64) {
     let limits = format!("  per-ip: {{ key: ip, rate: 2000/10s, sharing: {sharing} }}\n");
     let terms = format!("store: {{ address: {}, budget: 500ms }}", store.url());
     let fleet = Fleet::start(2, upstream.address, &terms, &limits);
-    let addresses: Vec<SocketAddr> = fleet
-        .gateways
-        .iter()
-        .map(|gateway| gateway.address)
-        .collect();
+    let addresses = fleet.addresses();
     let before = store.scripts();
     let crowd = Crowd::start(
         &addresses,

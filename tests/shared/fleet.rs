@@ -57,6 +57,12 @@ impl Fleet {
             .collect()
     }
 
+    /// Where clients connect.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let each = self.gateways.iter();
+        each.map(|gateway| gateway.address).collect()
+    }
+
     /// Waits until all know of each other.
     pub fn until_shared(&self) {
         let word = format!("store shared ({} gateways)", self.gateways.len());

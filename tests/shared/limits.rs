@@ -1,6 +1,5 @@
 //! Never more than the limit in any window, and no less than nearly all of it.
 
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -24,11 +23,7 @@ fn check(gateways: usize, sharing: &str) {
     // Many processes share two cores here, and what is decided without the store is another test's.
     let terms = format!("store: {{ address: {}, budget: 500ms }}", store.url());
     let fleet = Fleet::start(gateways, upstream.address, &terms, &limits);
-    let addresses: Vec<SocketAddr> = fleet
-        .gateways
-        .iter()
-        .map(|gateway| gateway.address)
-        .collect();
+    let addresses = fleet.addresses();
     let before = store.scripts();
     let pause = Duration::from_millis(2 * gateways as u64);
     let crowd = Crowd::start(&addresses, &["a", "b", "c"], pause, &clock);

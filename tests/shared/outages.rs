@@ -1,6 +1,5 @@
 //! The store is killed, stopped, started empty: clients notice nothing, and no limit is passed.
 
-use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -47,12 +46,7 @@ impl Scene {
 
     /// Greedy clients of two users at all gateways while something happens to the store.
     fn run(mut self, name: &str, happens: impl FnOnce(&mut Redis)) {
-        let addresses: Vec<SocketAddr> = self
-            .fleet
-            .gateways
-            .iter()
-            .map(|gateway| gateway.address)
-            .collect();
+        let addresses = self.fleet.addresses();
         let crowd = Crowd::start(
             &addresses,
             &["a", "b"],

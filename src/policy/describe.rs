@@ -64,6 +64,7 @@ pub fn describe(loaded: &Loaded) -> String {
             settings.folder.display(),
             super::decode::shown_span(settings.every)
         ),
+        None if loaded.process.shared.is_some() => Ok(()),
         None => writeln!(out, "They are forgotten when the process ends."),
     };
     if let Some(shared) = &loaded.process.shared {

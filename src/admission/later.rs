@@ -72,7 +72,7 @@ impl Admission {
         let mut open = SmallVec::new();
         let (there, taken) = self.permits.take(&asked.wants, &mut open, |there| there);
         let taking = if there { Taking::All } else { Taking::Shadows };
-        let begun = shared.begin(worker, lines, taking);
+        let begun = shared.begin(worker, lines, taking, ask.now);
         let kept = self.kept(ask, asked, &open, Some(taken), there);
         match begun {
             Begun::Done(done) => {
@@ -109,7 +109,7 @@ impl Admission {
             let there = self.permits.peek(&asked.wants, &mut open);
             let lines = self.lines(ask, &asked);
             let kept = self.kept(ask, &asked, &open, None, there);
-            (shared.begin(*worker, lines, Taking::Nothing), kept)
+            (shared.begin(*worker, lines, Taking::Nothing, ask.now), kept)
         };
         let done = match begun {
             Begun::Done(done) => done,

@@ -107,18 +107,8 @@ pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> Limit {
 /// One unit for one key of a limit.
 pub fn part(limit: &Limit, key: u128) -> Part {
     let key = Fingerprint(key);
-    Part {
-        name: Name { limit: 7, key },
-        spec: limit.spec(key, Scale::plan(1)),
-        shadow: false,
-        around: None,
-        cost: 1,
-        want: 1,
-        spread: 1,
-        total: 0,
-        within: 0,
-        back: None,
-    }
+    let name = Name { limit: 7, key };
+    Part::new(name, limit.spec(key, Scale::plan(1)), 1)
 }
 
 /// A part of `quota` units a minute.

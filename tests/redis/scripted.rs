@@ -84,18 +84,8 @@ impl Scripted {
 
 pub fn part(limit: &Limit, number: u64, key: u128, cost: u32, scale: Scale) -> Part {
     let key = Fingerprint(key);
-    Part {
-        name: Name { limit: number, key },
-        spec: limit.spec(key, scale),
-        shadow: false,
-        around: None,
-        cost,
-        want: cost,
-        spread: 1,
-        total: 0,
-        within: 0,
-        back: None,
-    }
+    let name = Name { limit: number, key };
+    Part::new(name, limit.spec(key, scale), cost)
 }
 
 pub fn call(gateway: u32, parts: impl IntoIterator<Item = Part>) -> Call {

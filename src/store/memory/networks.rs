@@ -43,22 +43,12 @@ pub fn parts(
         .zip(longest.into_iter().cycle())
         .map(move |(parent, rate)| {
             let budget = Budget::new(limit, rate, scale.multiply, parent.factor);
-            Part {
-                name: Name {
-                    // A network is no key of the limit.
-                    limit: !hash,
-                    key: parent.key,
-                },
-                spec: budget.spec(rate),
-                shadow: false,
-                around: None,
-                cost: 0,
-                want: 0,
-                spread: 1,
-                total: 0,
-                within: 0,
-                back: None,
-            }
+            let name = Name {
+                // A network is no key of the limit.
+                limit: !hash,
+                key: parent.key,
+            };
+            Part::new(name, budget.spec(rate), 0)
         })
 }
 

@@ -205,9 +205,12 @@ impl Core {
         for (line, asked) in lines.iter().zip(&mut asked) {
             asked.cost = self.pending(line, now, |pending| *pending += line.cost);
         }
-        let mut readings = SmallVec::new();
+        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
         if !self.memory.peek(&asked, now, &mut readings) {
             self.settled(&lines, now);
+            for (line, reading) in lines.iter().zip(&mut readings) {
+                reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
+            }
             return Begun::Done(Done {
                 counted: lines.iter().map(|_| Counted::Here).collect(),
                 readings,

@@ -57,7 +57,6 @@ impl Core {
             round: self.ladder.round(),
             lines,
             roles,
-            taking,
             purpose: Purpose::Decide,
         }
     }
@@ -141,7 +140,6 @@ impl Core {
                 round: self.ladder.round(),
                 lines: SmallVec::new(),
                 roles: SmallVec::new(),
-                taking: Taking::All,
                 purpose: Purpose::Refill(name),
             });
         }
@@ -150,20 +148,20 @@ impl Core {
     /// Makes the decision of what the store said and what was in hand.
     pub(super) fn conclude(&self, asking: &Asking, said: &Said, now: Nanos) -> Done {
         let mut done = Done {
-            admitted: said.admitted && asking.taking == Taking::All,
+            admitted: said.admitted && asking.call.taking == Taking::All,
             ..Done::default()
         };
         let own: SmallVec<[Item<'_>; 4]> = self.own(&asking.lines).collect();
         let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
         if !own.is_empty() {
-            match (done.admitted, asking.taking) {
+            match (done.admitted, asking.call.taking) {
                 (_, Taking::Nothing) => {
                     done.admitted = said.admitted & self.memory.peek(&own, now, &mut readings);
                 }
                 (true, _) => done.admitted = self.memory.take(&own, now, &mut readings),
                 (false, _) => self.memory.refused(&own, now, &mut readings),
             }
-        } else if asking.taking == Taking::Nothing {
+        } else if asking.call.taking == Taking::Nothing {
             done.admitted = said.admitted;
         }
         let mut own = readings.into_iter();
@@ -188,7 +186,7 @@ impl Core {
             done.counted.push(counted);
         }
         done.besides.extend(self.tell_untold(&asking.lines, now));
-        if asking.taking == Taking::All && !done.admitted {
+        if asking.call.taking == Taking::All && !done.admitted {
             self.unspend(asking, now, |line| !line.shadow);
             if said.admitted {
                 // What is counted here refused at the last moment.
@@ -209,7 +207,7 @@ impl Core {
     ) -> (Reading, Counted) {
         let answer = &said.answers[place];
         let mut reading = read(line, answer);
-        if asking.taking != Taking::Nothing {
+        if asking.call.taking != Taking::Nothing {
             self.note(asking, place, answer, line.cost, now);
         }
         reading.remaining = reading

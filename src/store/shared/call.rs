@@ -70,6 +70,22 @@ pub fn next_number() -> u32 {
 }
 
 impl Part {
+    /// Asks for `cost` units of a counter, and nothing else.
+    pub fn new(name: Name, spec: Spec, cost: u32) -> Part {
+        Part {
+            name,
+            spec,
+            shadow: false,
+            around: None,
+            cost,
+            want: cost,
+            spread: 1,
+            total: 0,
+            within: 0,
+            back: None,
+        }
+    }
+
     /// Gives back `units` of what this part was granted.
     pub fn give_back(&self, gateway: u32, units: u32, stamped: u64) -> Call {
         let number = next_number();

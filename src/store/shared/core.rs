@@ -74,7 +74,6 @@ pub struct Asking {
     pub(super) lines: Lines,
     /// What each line waits for.
     pub(super) roles: SmallVec<[Role; 4]>,
-    pub(super) taking: Taking,
     pub(super) purpose: Purpose,
 }
 
@@ -187,7 +186,7 @@ impl Core {
                 match asking.purpose {
                     Purpose::Decide | Purpose::Confirm => {
                         self.unspend(asking, now, |_| true);
-                        self.alone(&asking.lines, asking.taking, now)
+                        self.alone(&asking.lines, asking.call.taking, now)
                     }
                     Purpose::Refill(name) => {
                         self.ledger.with(&name, |entry| entry.asking = false);
@@ -329,7 +328,6 @@ impl Asking {
             round: 0,
             lines: SmallVec::new(),
             roles: SmallVec::new(),
-            taking: Taking::All,
             purpose: Purpose::Tell,
         }
     }

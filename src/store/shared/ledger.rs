@@ -85,7 +85,7 @@ pub struct Entry {
 
 /// Fingerprints are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken(u64);
+struct Taken(u64);
 
 impl Hasher for Taken {
     fn finish(&self) -> u64 {
@@ -109,9 +109,8 @@ impl Hasher for Taken {
     }
 }
 
-/// A part of the ledger.
 #[derive(Debug, Default)]
-pub struct Shard {
+struct Shard {
     entries: HashMap<Name, Entry, BuildHasherDefault<Taken>>,
     /// Grants in the order in which they were made.
     ends: VecDeque<(Nanos, Name)>,
@@ -141,8 +140,7 @@ impl Ledger {
         }
     }
 
-    /// The shard of a counter.
-    pub fn shard(&self, name: &Name) -> MutexGuard<'_, Shard> {
+    fn shard(&self, name: &Name) -> MutexGuard<'_, Shard> {
         self.shards[(name.key.0 >> 64) as usize % SHARDS].lock()
     }
 
@@ -250,8 +248,7 @@ impl Ledger {
         names
     }
 
-    /// Takes out what was granted and has ended unused, and forgets entries that tell nothing any more. To be
-    /// called often.
+    /// Takes out what was granted and has ended unused. To be called often.
     pub fn sweep(&self, now: Nanos, mut unused: impl FnMut(&Name, &Entry, Grant)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -381,7 +378,7 @@ impl Entry {
         }
     }
 
-    /// The store is asked for units now: for more than before, if that was soon.
+    /// The store is asked for units now: works out how many.
     pub fn asks(&mut self, gateways: u32, now: Nanos) {
         let Some(lease) = &self.plan.lease else {
             return;

@@ -41,7 +41,7 @@ use self::ledger::Ledger;
 use self::plan::Plan;
 use super::Memory;
 use super::memcached;
-use crate::clock::Clock;
+use crate::clock::{Clock, Nanos};
 use crate::limit::{Fingerprint, Scale};
 
 pub use client::Place;
@@ -193,9 +193,14 @@ impl Shared {
     }
 
     /// Begins to decide; what is not decided is for [`Shared::decide`].
-    pub fn begin(self: &Arc<Self>, worker: usize, lines: Lines, taking: Taking) -> Begun {
-        let begun = self.core.begin(lines, taking, self.clock.now());
-        match begun {
+    pub fn begin(
+        self: &Arc<Self>,
+        worker: usize,
+        lines: Lines,
+        taking: Taking,
+        now: Nanos,
+    ) -> Begun {
+        match self.core.begin(lines, taking, now) {
             Begun::Done(mut done) => {
                 self.count(&done, &self.tally.saved);
                 self.besides(worker, &mut done);

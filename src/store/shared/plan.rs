@@ -106,18 +106,7 @@ impl Plan {
 
     /// Asks for units of a key.
     pub fn part(&self, key: Fingerprint, scale: Scale, cost: u32) -> Part {
-        Part {
-            name: self.name(key),
-            spec: self.counted().spec(key, scale),
-            shadow: false,
-            around: None,
-            cost,
-            want: cost,
-            spread: 1,
-            total: 0,
-            within: 0,
-            back: None,
-        }
+        Part::new(self.name(key), self.counted().spec(key, scale), cost)
     }
 
     /// The most units of the smallest quota that one grant may hold, among so many gateways.

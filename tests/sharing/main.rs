@@ -33,6 +33,7 @@ const KEPT: &[(&str, u64)] = &[
     ("rough", 18),
     ("rough", 66),
     ("rough", 69),
+    ("relapse", 4),
     ("cut", 79),
     ("chaos", 0),
     ("chaos", 5),

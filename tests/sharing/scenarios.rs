@@ -2,7 +2,7 @@
 
 use tollgate::limit::Sharing;
 
-use super::gateway::Rule;
+use super::gateway::{Gateway, Rule};
 use super::world::{Fault, Load, Net, SECOND, World};
 
 const fn rule(
@@ -32,6 +32,18 @@ const RULES: [&[Rule]; 5] = [
         rule("user", Sharing::Strict, &[(20, 1), (150, 20)], 2),
     ],
     &[rule("user", Sharing::Leased, &[(60, 1)], 1)],
+];
+
+/// Short windows and long ones: a store that learns is asked about the short ones first.
+const SHORT_AND_LONG: [&[Rule]; 2] = [
+    &[
+        rule("ip", Sharing::Strict, &[(60, 2)], 2),
+        rule("user", Sharing::Leased, &[(900, 60)], 2),
+    ],
+    &[
+        rule("ip", Sharing::Leased, &[(300, 10)], 2),
+        rule("user", Sharing::Strict, &[(900, 60)], 2),
+    ],
 ];
 
 const QUIET: Net = Net {
@@ -83,6 +95,7 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("stopped", |seed| {
         outage(seed, QUIET, Fault::Stop, Fault::Go)
     }),
+    ("relapse", relapse),
     ("cut", cut),
     ("chaos", chaos),
 ];
@@ -112,11 +125,12 @@ fn settles(world: &mut World, seconds: f64) {
     let until = world.now + (seconds * SECOND as f64) as u64;
     while world.now < until && world.failed.is_none() {
         world.run(0.1);
-        if world.gateways.iter().all(|one| one.shared()) {
+        let mut alive = world.gateways.iter().filter(|one| one.alive);
+        if alive.all(Gateway::shared) {
             return;
         }
     }
-    let standing = |one: &super::gateway::Gateway| one.core.ladder.standing();
+    let standing = |one: &Gateway| one.core.ladder.standing();
     let each: Vec<_> = world.gateways.iter().map(standing).collect();
     world
         .failed
@@ -210,6 +224,39 @@ fn outage(seed: u64, net: Net, begins: Fault, ends: Fault) -> World {
         world.run(25.0);
     }
     busy(&mut world, 90);
+    world
+}
+
+/// A gateway dies while the store is away, so that the others wait for long windows to pass; meanwhile the store
+/// goes away again.
+fn relapse(seed: u64) -> World {
+    let gateways = 2 + seed as usize % 7;
+    let rules = SHORT_AND_LONG[(seed / 8) as usize % 2];
+    let load = Load {
+        rate: 150.0,
+        burst: 1 + seed % 3 * 20,
+    };
+    let mut world = World::new(seed, rules, gateways, QUIET, load);
+    world.partial = true;
+    settles(&mut world, 3.0);
+    world.run(20.0);
+    let short = rules[0].windows[0].1 as f64;
+    for times in 0..3 {
+        world.fault(0, Fault::Down);
+        let seconds = 1.0 + world.draw.unit() * 10.0;
+        world.run(seconds);
+        world.gateways[0].alive &= times > 0;
+        let empty = world.draw.below(2) == 0;
+        world.fault(0, Fault::Up(empty));
+        let seconds = (0.5 + world.draw.unit()) * 2.0 * short;
+        world.run(seconds);
+        if world.gateways.iter().any(Gateway::shared) {
+            let soon = String::from("shared before the dead one's units have left");
+            world.failed.get_or_insert(soon);
+        }
+    }
+    settles(&mut world, 90.0);
+    world.run(20.0);
     world
 }
 

@@ -115,6 +115,8 @@ pub struct World {
     numbers: u32,
     pub failed: Option<String>,
     pub alone: u64,
+    /// Every other request counts by the first rule only.
+    pub partial: bool,
     /// What outages may add by what was not known, most, in hundredths of a limit.
     pub stalest: u32,
 }
@@ -167,6 +169,7 @@ impl World {
             numbers: gateways as u32,
             failed: None,
             alone: 0,
+            partial: false,
             stalest: 0,
         };
         for gateway in 0..gateways {
@@ -250,7 +253,11 @@ impl World {
         for _ in 0..self.load.burst {
             let gateway = self.draw.below(self.gateways.len() as u64) as usize;
             let mut keys: SmallVec<[u64; 2]> = SmallVec::from_slice(&[key]);
-            for rule in 1..self.rules.len() {
+            let rules = match self.partial && self.draw.below(2) == 0 {
+                true => 1,
+                false => self.rules.len(),
+            };
+            for rule in 1..rules {
                 keys.push(self.draw.below(self.rules[rule].keys));
             }
             let life = self.gateways[gateway].life;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::call::{ALONE, Call, Name, Part, Said, Taking};
 use super::core::{Asking, Begun, Core, Counted, Done, Line, Lines, Purpose, item, quota};
-use super::ladder;
+use super::ladder::{self, Way};
 use super::plan::Plan;
 use super::share::Share;
 use crate::clock::Nanos;
@@ -194,26 +194,38 @@ impl Core {
         done
     }
 
+    /// Whether a line's share must have room beside the store.
+    fn learns(&self, line: &Line, now: Nanos) -> bool {
+        let plan = line.plan.as_ref();
+        plan.is_none_or(|plan| self.ladder.way(plan.counted().longest(), now) != Way::Store)
+    }
+
     /// Decides while the store learns: the share must have room, for some gateways have not told yet what they
     /// admitted, and the store must, for others ask it again already.
     pub(super) fn both(&self, lines: Lines, now: Nanos) -> Begun {
-        let shares = self.shares(&lines, now);
+        let learning = lines.iter().filter(|line| self.learns(line, now));
+        let learning: Lines = learning.cloned().collect();
+        let shares = self.shares(&learning, now);
         if shares.iter().any(Option::is_none) {
             return Begun::Done(self.alone(&lines, Taking::All, now));
         }
-        let mut asked = items(&lines, &shares);
-        for (line, asked) in lines.iter().zip(&mut asked) {
+        let mut asked = items(&learning, &shares);
+        for (line, asked) in learning.iter().zip(&mut asked) {
             asked.cost = self.pending(line, now, |pending| *pending += line.cost);
         }
         let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
         if !self.memory.peek(&asked, now, &mut readings) {
-            self.settled(&lines, now);
-            for (line, reading) in lines.iter().zip(&mut readings) {
+            self.settled(&learning, now);
+            let mut readings = readings.into_iter();
+            let each = lines.iter().map(|line| {
+                let held = self.learns(line, now).then(|| readings.next()).flatten();
+                let mut reading = held.unwrap_or_else(|| self.known(line, now));
                 reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
-            }
+                reading
+            });
             return Begun::Done(Done {
+                readings: each.collect(),
                 counted: lines.iter().map(|_| Counted::Here).collect(),
-                readings,
                 alone: true,
                 ..Done::default()
             });
@@ -272,11 +284,11 @@ impl Core {
 
     /// The limit that this gateway holds a key to while it is alone; nothing where nothing may pass.
     pub(super) fn share(&self, plan: &Arc<Plan>, line: &Line, now: Nanos) -> Option<Limit> {
-        let (gateways, (round, since)) = (self.ladder.gateways(), self.ladder.alone(now));
+        let longest = plan.counted().longest();
+        let (gateways, (round, since)) = (self.ladder.gateways(), self.ladder.alone(longest, now));
         let multiply = line.scale.multiply;
         let own = self.own_use(line, now);
         let made = self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
-            let longest = plan.counted().longest();
             // While the store is asked, each late answer is a reason to look again.
             let stays = since < now && entry.share.as_ref().is_some_and(|(made, _)| *made == round);
             if !stays {

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::call::{Answer, Call, Part, Said, Taking};
 use super::core::{Asking, Core, Counted, Done, Line, Lines, Purpose, Role, item, quota};
+use super::ladder::Way;
 use super::plan::Plan;
 use crate::clock::Nanos;
 use crate::limit::Reading;
@@ -240,9 +241,10 @@ impl Core {
         now: Nanos,
     ) {
         let (part, sent) = (&asking.call.parts[place], asking.sent);
-        let settled = asking.purpose == Purpose::Confirm || !self.ladder.hears(asking.round);
+        let hears = self.ladder.hears(asking.round);
         let granted = self.ledger.with(&part.name, |entry| {
-            if settled {
+            let learns = || self.ladder.way(entry.plan.counted().longest(), now) != Way::Store;
+            if !hears || (asking.purpose == Purpose::Confirm && learns()) {
                 entry.total = entry.total.max(answer.total);
                 return None;
             }

@@ -2,6 +2,7 @@
 //! every gateway has told it what it counted meanwhile, or what it may not know has left all windows.
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::clock::Nanos;
 
@@ -44,12 +45,22 @@ impl Standing {
     }
 }
 
+/// A time that the store went away.
+#[derive(Clone, Copy, Debug)]
+struct Leave {
+    round: u32,
+    at: Nanos,
+    /// It had been asked by then about windows shorter than this.
+    asked: Nanos,
+}
+
 #[derive(Debug)]
 struct State {
     standing: Standing,
-    /// Times that the store went away, and when it last did.
+    /// Times that the store went away.
     round: u32,
-    left: Nanos,
+    /// Those since it last knew all. A later one is for shorter windows.
+    leaves: SmallVec<[Leave; 2]>,
     gateways: u32,
     in_a_row: u32,
     /// When the calls that are counted began, how many, how many failed.
@@ -66,7 +77,11 @@ impl Ladder {
         Ladder(Mutex::new(State {
             standing: Standing::Away(now),
             round: 0,
-            left: now,
+            leaves: smallvec::smallvec![Leave {
+                round: 0,
+                at: now,
+                asked: Nanos(u64::MAX),
+            }],
             gateways: 1,
             in_a_row: 0,
             window: (now, 0, 0),
@@ -100,13 +115,18 @@ impl Ladder {
         state.round == round && !matches!(state.standing, Standing::Away(_))
     }
 
-    /// How often it has, and since when a gateway that decides alone at `now` does.
-    pub fn alone(&self, now: Nanos) -> (u32, Nanos) {
+    /// Since when a gateway decides alone at `now` about a limit with windows up to `longest`, and how often the
+    /// store had gone away by then.
+    pub fn alone(&self, longest: Nanos, now: Nanos) -> (u32, Nanos) {
         let state = self.0.lock();
         match state.standing {
-            Standing::Shared => (state.round, now),
-            Standing::Away(_) | Standing::Learning(_) => (state.round, state.left),
+            Standing::Shared => return (state.round, now),
+            Standing::Learning(since) if now.since(since) > longest => return (state.round, now),
+            Standing::Learning(_) | Standing::Away(_) => {}
         }
+        let leaves = state.leaves.iter().rev();
+        let leave = leaves.into_iter().find(|leave| leave.asked > longest);
+        leave.map_or((state.round, now), |leave| (leave.round, leave.at))
     }
 
     /// Gateways that share the store, this one included, as far as is known.
@@ -157,8 +177,8 @@ impl Ladder {
     /// It is gone again before it has learnt.
     pub fn lost(&self, now: Nanos) {
         let mut state = self.0.lock();
-        if state.standing != Standing::Shared {
-            state.standing = Standing::Away(now);
+        if matches!(state.standing, Standing::Learning(_)) {
+            state.leave(now);
         }
     }
 
@@ -183,9 +203,19 @@ impl State {
     }
 
     fn leave(&mut self, now: Nanos) {
+        let asked = match self.standing {
+            Standing::Shared => Nanos(u64::MAX),
+            Standing::Learning(since) => now.since(since),
+            Standing::Away(_) => Nanos::ZERO,
+        };
         self.standing = Standing::Away(now);
         self.round += 1;
-        self.left = now;
+        self.leaves.retain(|leave| leave.asked > asked);
+        self.leaves.push(Leave {
+            round: self.round,
+            at: now,
+            asked,
+        });
     }
 }
 
@@ -243,6 +273,23 @@ mod tests {
         ladder.met(Nanos(11));
         ladder.learnt(Nanos(12));
         assert_eq!(ladder.way(minute, Nanos(12)), Way::Store);
-        assert_eq!(ladder.round(), 1);
+    }
+
+    /// What was asked of a store that still learnt of longer windows begins anew when it goes again.
+    #[test]
+    fn gone_again_while_it_learns() {
+        let (ladder, second, minute) = (shared(), Nanos::from_secs(1), Nanos::from_secs(60));
+        ladder.renewed(Nanos(5));
+        ladder.met(Nanos(6));
+        let ten = Nanos::from_secs(10);
+        assert_eq!(ladder.way(second, ten), Way::Store);
+        assert_eq!(ladder.alone(second, ten), (1, ten));
+        ladder.lost(ten);
+        assert_eq!(ladder.alone(second, minute), (2, ten));
+        assert_eq!(ladder.alone(minute, minute), (1, Nanos(5)));
+        ladder.met(minute);
+        ladder.lost(minute.after(Nanos(1)));
+        assert_eq!(ladder.alone(second, minute), (2, ten), "not asked since");
+        assert!(!ladder.renewed(minute), "away already");
     }
 }

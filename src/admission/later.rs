@@ -80,10 +80,8 @@ impl Admission {
                 Decided::Now(verdict, ticket)
             }
             Begun::Ask(asking) => {
-                let shared = shared.clone();
-                Decided::Later(Box::pin(async move {
-                    kept.conclude(shared.decide(worker, &asking).await)
-                }))
+                let done = shared.decide(worker, *asking);
+                Decided::Later(Box::pin(async move { kept.conclude(done.await) }))
             }
         }
     }
@@ -113,7 +111,7 @@ impl Admission {
         };
         let done = match begun {
             Begun::Done(done) => done,
-            Begun::Ask(asking) => shared.decide(*worker, &asking).await,
+            Begun::Ask(asking) => shared.decide(*worker, *asking).await,
         };
         let (verdict, _) = kept.conclude_as(done, false);
         verdict

@@ -178,7 +178,7 @@ impl Reservation {
             .ledger
             .entry(&plan.name(item.key), plan, now, |entry| {
                 if beyond > 0 {
-                    entry.alone = entry.alone.saturating_add(beyond);
+                    entry.alone += u64::from(beyond);
                     entry.alone_at = now;
                 }
             });

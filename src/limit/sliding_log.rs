@@ -22,10 +22,11 @@ pub(super) fn shift(limit: &Limit) -> u32 {
     (64 - longest.leading_zeros()).saturating_sub(30)
 }
 
-/// Length of a tick where time is counted in microseconds: the same bound on ticks of a window.
+/// Length of a tick where time is counted in microseconds and stamps have three bytes: half of what fits into
+/// these is a window.
 pub(super) fn tick_micros(limit: &Limit) -> u64 {
     let longest = limit.longest().0.div_ceil(1_000);
-    1 << (64 - longest.leading_zeros()).saturating_sub(30)
+    1 << (64 - longest.leading_zeros()).saturating_sub(23)
 }
 
 /// How long a unit may count beyond its window.

@@ -1,8 +1,9 @@
 //! Real stores: `redis-server` on a free port of the loopback, kept for as long as the value lives.
 
+use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::soon;
 
 /// A running server.
 pub struct Redis {
+    program: PathBuf,
     child: Guard,
     folder: TempDir,
     arguments: Vec<String>,
@@ -47,6 +49,24 @@ impl Redis {
         Redis::with(&[])
     }
 
+    /// Valkey instead: the system's, or what `make tools` has put beside the build.
+    pub fn valkey() -> Redis {
+        let folders = env::var_os("PATH").unwrap_or_default();
+        let mut named = env::split_paths(&folders).map(|folder| folder.join("valkey-server"));
+        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/valkey/valkey-server");
+        let program = named.find(|path| path.exists()).unwrap_or(beside);
+        assert!(
+            program.exists(),
+            "no valkey-server: `make tools` installs it"
+        );
+        Redis::of(
+            program,
+            tempfile::tempdir().unwrap(),
+            free_port(),
+            Vec::new(),
+        )
+    }
+
     /// With more arguments.
     pub fn with(arguments: &[&str]) -> Redis {
         Redis::on(free_port(), arguments)
@@ -60,8 +80,13 @@ impl Redis {
 
     /// With files of a folder.
     pub fn in_folder(folder: TempDir, port: u16, arguments: Vec<String>) -> Redis {
-        let child = spawn(port, folder.path(), &arguments);
+        Redis::of(PathBuf::from("redis-server"), folder, port, arguments)
+    }
+
+    fn of(program: PathBuf, folder: TempDir, port: u16, arguments: Vec<String>) -> Redis {
+        let child = spawn(&program, port, folder.path(), &arguments);
         Redis {
+            program,
             child,
             folder,
             arguments,
@@ -91,7 +116,12 @@ impl Redis {
 
     /// Starts it again where it was, with nothing in it.
     pub fn revive(&mut self) {
-        self.child = spawn(self.port, self.folder.path(), &self.arguments);
+        self.child = spawn(
+            &self.program,
+            self.port,
+            self.folder.path(),
+            &self.arguments,
+        );
     }
 
     /// Calls of scripts so far.
@@ -147,8 +177,8 @@ fn read(from: &mut impl BufRead, answer: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn spawn(port: u16, folder: &Path, arguments: &[String]) -> Guard {
-    let mut command = Command::new("redis-server");
+fn spawn(program: &Path, port: u16, folder: &Path, arguments: &[String]) -> Guard {
+    let mut command = Command::new(program);
     if arguments.iter().any(|argument| argument == "--sentinel") {
         // It keeps what it knows in its file, which must be the first.
         command.arg("sentinel.conf");
@@ -164,7 +194,7 @@ fn spawn(port: u16, folder: &Path, arguments: &[String]) -> Guard {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let child = Guard(command.spawn().unwrap());
-    soon("redis-server answers", || {
+    soon("the store answers", || {
         let tls = arguments.iter().any(|argument| argument == "--tls-port");
         tls || ask(port, "PING").is_ok_and(|answer| {
             ["PONG", "NOAUTH", "LOADING", "MASTERDOWN"]

@@ -99,7 +99,7 @@ fn pushed(part: &Part, total: u32, within: u32) -> Part {
     Part {
         cost: 0,
         want: 0,
-        total,
+        total: total.into(),
         within,
         ..part.clone()
     }

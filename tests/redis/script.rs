@@ -2,7 +2,7 @@
 
 use tollgate::clock::Nanos;
 use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
-use tollgate::store::shared::call::Taking;
+use tollgate::store::shared::call::{Back, Taking};
 
 use crate::draw::Draw;
 use crate::scripted::{Scripted, call, part};
@@ -16,6 +16,9 @@ fn limit(rates: &[&str], algorithm: Algorithm, throttle: Throttle) -> Limit {
         max_multiply: 4,
     }
 }
+
+/// Microseconds: the ticks of all logs here fit into it.
+const TICK: u64 = 1_024;
 
 /// A limit whose buckets and stamps are exact in both clocks.
 fn drawn(draw: &mut Draw) -> Limit {
@@ -54,7 +57,12 @@ fn drawn(draw: &mut Draw) -> Limit {
 
 #[test]
 fn the_script_says_what_a_cell_says() {
-    let mut store = Scripted::start();
+    for store in Scripted::each() {
+        says_what_a_cell_says(store);
+    }
+}
+
+fn says_what_a_cell_says(mut store: Scripted) {
     let seed = 20_261_122;
     let mut draw = Draw::new(seed);
     let (mut steps, mut refused) = (0, 0);
@@ -75,7 +83,7 @@ fn the_script_says_what_a_cell_says() {
                 _ => draw.below(700),
             };
             let cost = draw.within(1, 3) as u32;
-            let moment = Nanos::from_millis(now);
+            let moment = Nanos(now * TICK * 1_000);
             let mut cell = Cell {
                 limit: &limit,
                 key,
@@ -89,7 +97,7 @@ fn the_script_says_what_a_cell_says() {
                 0
             };
             cell.finish(&mut expected, moment, took, scale.multiply);
-            store.now = now * 1_000;
+            store.now = now * TICK;
             let said = store.ask(&call(1, [part(&limit, history, key.0, cost, scale)]));
             let answer = &said.answers[0];
             let place = format!(
@@ -99,7 +107,7 @@ fn the_script_says_what_a_cell_says() {
             assert_eq!(answer.window, expected.window, "{place}");
             assert_eq!(answer.remaining, expected.remaining, "{place}");
             assert_eq!(answer.took, took, "{place}");
-            // A log's ticks are nanoseconds here and a microsecond there; intervals are rounded up; what is lent
+            // A log's ticks are nanoseconds here and microseconds there; intervals are rounded up; what is lent
             // is counted in 2^-20 units here.
             let lent = limit.throttle.lends();
             let slack = 250_000 + if lent { limit.longest().0 >> 18 } else { 0 };
@@ -120,144 +128,283 @@ fn the_script_says_what_a_cell_says() {
 
 #[test]
 fn all_or_none() {
-    let mut store = Scripted::start();
-    let wide = limit(&["5/m"], Algorithm::SlidingLog, Throttle::Hard);
-    let tight = limit(&["2/m"], Algorithm::SlidingWindow, Throttle::Hard);
-    let plain = Scale::plan(1);
-    store.now = 1_000_000_000;
-    for taken in 1..=4 {
-        let mut shadow = part(&tight, 3, 9, 1, plain);
-        shadow.shadow = true;
-        let parts = [
-            part(&wide, 1, 7, 1, plain),
-            part(&tight, 2, 8, 1, plain),
-            shadow,
-        ];
-        let said = store.ask(&call(1, parts));
-        let fits = taken <= 2;
-        assert_eq!(said.admitted, fits);
-        assert_eq!(
-            said.answers[0].used[0],
-            taken.min(2),
-            "refused requests use up nothing"
-        );
-        assert_eq!(said.answers[1].used[0], taken.min(2));
-        assert_eq!(
-            said.answers[2].used[0],
-            taken.min(2),
-            "a shadow decides alone"
-        );
-    }
-    let mut peek = call(1, [part(&wide, 1, 7, 1, plain)]);
-    peek.taking = Taking::Nothing;
-    assert_eq!(store.ask(&peek).answers[0].used[0], 2);
-    assert_eq!(store.ask(&peek).answers[0].took, 0);
+    Scripted::each().for_each(|mut store| {
+        let wide = limit(&["5/m"], Algorithm::SlidingLog, Throttle::Hard);
+        let tight = limit(&["2/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        let plain = Scale::plan(1);
+        store.now = 1_000_000_000;
+        for taken in 1..=4 {
+            let mut shadow = part(&tight, 3, 9, 1, plain);
+            shadow.shadow = true;
+            let parts = [
+                part(&wide, 1, 7, 1, plain),
+                part(&tight, 2, 8, 1, plain),
+                shadow,
+            ];
+            let said = store.ask(&call(1, parts));
+            let fits = taken <= 2;
+            assert_eq!(said.admitted, fits);
+            assert_eq!(
+                said.answers[0].used[0],
+                taken.min(2),
+                "refused requests use up nothing"
+            );
+            assert_eq!(said.answers[1].used[0], taken.min(2));
+            assert_eq!(
+                said.answers[2].used[0],
+                taken.min(2),
+                "a shadow decides alone"
+            );
+        }
+        let mut peek = call(1, [part(&wide, 1, 7, 1, plain)]);
+        peek.taking = Taking::Nothing;
+        assert_eq!(store.ask(&peek).answers[0].used[0], 2);
+        assert_eq!(store.ask(&peek).answers[0].took, 0);
+    });
 }
 
 #[test]
 fn grants_come_back_once() {
-    for algorithm in [
-        Algorithm::SlidingLog,
-        Algorithm::SlidingWindow,
-        Algorithm::FixedWindow,
-    ] {
-        let mut store = Scripted::start();
-        let limit = limit(&["10/m"], algorithm, Throttle::Hard);
-        store.now = 1_000_000_000;
-        let mut want = part(&limit, 1, 7, 1, Scale::plan(1));
-        want.want = 6;
-        let first = store.ask(&call(1, [want.clone()]));
-        assert_eq!(first.answers[0].took, 6);
-        store.now += 10_000;
-        let second = store.ask(&call(2, [want.clone()]));
-        assert_eq!(second.answers[0].took, 4, "as many as there are");
-        store.now += 10_000;
-        let back = want.give_back(1, 5, first.answers[0].stamped);
-        let said = store.ask(&back);
-        assert_eq!(said.answers[0].used[0], 5, "{algorithm:?}");
-        assert_eq!(store.ask(&back).answers[0].used[0], 5, "once");
-        assert_eq!(store.ask(&call(2, [want])).answers[0].took, 5);
-    }
+    Scripted::each().for_each(|mut store| {
+        for (number, algorithm) in (1..).zip([
+            Algorithm::SlidingLog,
+            Algorithm::SlidingWindow,
+            Algorithm::FixedWindow,
+        ]) {
+            let limit = limit(&["10/m"], algorithm, Throttle::Hard);
+            store.now = 1_000_000_000;
+            let mut want = part(&limit, number, 7, 1, Scale::plan(1));
+            want.want = 6;
+            let first = store.ask(&call(1, [want.clone()]));
+            assert_eq!(first.answers[0].took, 6);
+            store.now += 10_000;
+            let second = store.ask(&call(2, [want.clone()]));
+            assert_eq!(second.answers[0].took, 4, "as many as there are");
+            store.now += 10_000;
+            let back = want.give_back(1, 5, first.answers[0].stamped);
+            let said = store.ask(&back);
+            assert_eq!(said.answers[0].used[0], 5, "{algorithm:?}");
+            assert_eq!(store.ask(&back).answers[0].used[0], 5, "once");
+            assert_eq!(store.ask(&call(2, [want])).answers[0].took, 5);
+        }
+    });
 }
 
 #[test]
 fn what_the_store_lost_counts_again_and_only_once() {
-    let mut store = Scripted::start();
-    let limit = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
-    store.now = 1_000_000_000;
-    let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-    for total in 0..4 {
-        ask.total = total;
-        ask.within = total;
-        let said = store.ask(&call(1, [ask.clone()]));
-        assert_eq!(said.answers[0].used[0], total + 1);
-        assert_eq!(said.answers[0].total, total + 1);
-    }
-    store.run(redis::cmd("DEL").arg(Scripted::key(&ask.name)));
-    ask.total = 4;
-    ask.within = 4;
-    for used in 5..=10 {
-        // The gateway asks again before it has heard, so that it tells less than the store knows.
-        assert_eq!(store.ask(&call(1, [ask.clone()])).answers[0].used[0], used);
-    }
-    let said = store.ask(&call(2, [ask.clone()]));
-    assert_eq!(
-        said.answers[0].standing,
-        Standing::Refused,
-        "another gateway's are its own"
-    );
-    assert_eq!(said.answers[0].used[0], 10);
+    Scripted::each().for_each(|mut store| {
+        let limit = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
+        store.now = 1_000_000_000;
+        let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
+        for total in 0..4 {
+            ask.total = total;
+            ask.within = total as u32;
+            let said = store.ask(&call(1, [ask.clone()]));
+            assert_eq!(u64::from(said.answers[0].used[0]), total + 1);
+            assert_eq!(said.answers[0].total, total + 1);
+        }
+        store.run(redis::cmd("DEL").arg(Scripted::key(&ask.name)));
+        ask.total = 4;
+        ask.within = 4;
+        for used in 5..=10 {
+            // The gateway asks again before it has heard, so that it tells less than the store knows.
+            assert_eq!(store.ask(&call(1, [ask.clone()])).answers[0].used[0], used);
+        }
+        let said = store.ask(&call(2, [ask.clone()]));
+        assert_eq!(
+            said.answers[0].standing,
+            Standing::Refused,
+            "another gateway's are its own"
+        );
+        assert_eq!(said.answers[0].used[0], 14);
+    });
 }
 
 #[test]
 fn networks_are_charged_what_keys_are_granted() {
-    let mut store = Scripted::start();
-    let narrow = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
-    let network = limit(&["12/m"], Algorithm::Gcra { burst: None }, Throttle::Hard);
-    store.now = 1_000_000_000;
-    for (key, granted) in [(1, 8), (2, 4), (3, 0)] {
-        let mut one = part(&narrow, 1, key, 1, Scale::plan(1));
-        one.want = 8;
-        let mut around = part(&network, 2, 99, 1, Scale::plan(1));
-        around.want = 8;
-        around.around = Some(0);
-        let said = store.ask(&call(1, [one, around]));
-        assert_eq!(said.answers[0].took, granted);
-        assert_eq!(said.answers[1].took, granted);
-    }
+    Scripted::each().for_each(|mut store| {
+        let narrow = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
+        let network = limit(&["12/m"], Algorithm::Gcra { burst: None }, Throttle::Hard);
+        store.now = 1_000_000_000;
+        for (key, granted) in [(1, 8), (2, 4), (3, 0)] {
+            let mut one = part(&narrow, 1, key, 1, Scale::plan(1));
+            one.want = 8;
+            let mut around = part(&network, 2, 99, 1, Scale::plan(1));
+            around.want = 8;
+            around.around = Some(0);
+            let said = store.ask(&call(1, [one, around]));
+            assert_eq!(said.answers[0].took, granted);
+            assert_eq!(said.answers[1].took, granted);
+        }
+    });
+}
+
+/// Give-backs go over the connections of several workers, and their numbers begin anew after the last.
+#[test]
+fn grants_come_back_in_any_order() {
+    Scripted::each().for_each(|mut store| {
+        let limit = limit(&["100/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        store.now = 1_000_000_000;
+        let ask = part(&limit, 1, 7, 1, Scale::plan(1));
+        let mut all = ask.clone();
+        all.want = 100;
+        let stamped = store.ask(&call(1, [all])).answers[0].stamped;
+        let top = u32::MAX;
+        let mut left = 100;
+        for (number, news) in [
+            (top - 60, true),
+            (top - 1, true),
+            (top - 3, true),
+            (top - 3, false),
+            (top - 61, false),
+            (top - 60, false),
+            (top, true),
+            (2, true),
+            (1, true),
+            (top - 2, true),
+            (top, false),
+            (2, false),
+            (60, true),
+            (8, true),
+            (7, false),
+        ] {
+            let mut back = ask.give_back(1, 1, stamped);
+            back.parts[0].back = Some(Back { stamped, number });
+            left -= u32::from(news);
+            assert_eq!(store.ask(&back).answers[0].used[0], left, "{number}");
+        }
+    });
+}
+
+/// Processes come and go; those that are there keep their place, and nothing counts twice.
+#[test]
+fn gateways_that_are_gone_make_room() {
+    Scripted::each().for_each(|mut store| {
+        let limit = limit(&["1000/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        store.now = 1_000_000_000;
+        let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
+        ask.want = 5;
+        for gone in 1..=100 {
+            store.ask(&call(gone, [ask.clone()]));
+        }
+        let mut totals = [0; 8];
+        for turn in 1..=10 {
+            for (gateway, total) in (1_000..).zip(&mut totals) {
+                let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
+                ask.total = *total;
+                ask.within = *total as u32;
+                let answer = &store.ask(&call(gateway, [ask])).answers[0];
+                *total = answer.total;
+                assert_eq!(*total, turn);
+            }
+        }
+        let said = store.ask(&call(1_000, [part(&limit, 1, 7, 1, Scale::plan(1))]));
+        assert_eq!(said.answers[0].used[0], 100 * 5 + 10 * 8 + 1);
+    });
+}
+
+/// A user of a small plan behind the same address, or a gateway with another policy, does not make others' use
+/// forgotten.
+#[test]
+fn what_counts_stays_whoever_asks() {
+    Scripted::each().for_each(|mut store| {
+        let limit = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
+        store.now = 1_000_000_000;
+        let free = part(&limit, 1, 7, 1, Scale::plan(1));
+        let stamped = store.ask(&call(1, [free.clone()])).answers[0].stamped;
+        store.now += 1_000;
+        let mut gold = part(&limit, 1, 7, 1, Scale::plan(4));
+        gold.want = 40;
+        assert_eq!(store.ask(&call(1, [gold])).answers[0].took, 39);
+        store.ask(&free.give_back(1, 1, stamped));
+        let mut told = free;
+        (told.total, told.within) = (41, 1);
+        store.ask(&call(1, [told]));
+        let gold = part(&limit, 1, 7, 1, Scale::plan(4));
+        let said = store.ask(&call(1, [gold]));
+        assert_eq!(said.answers[0].standing, Standing::Refused);
+        assert_eq!(said.answers[0].used[0], 40);
+    });
+}
+
+/// What an operator forgets, no gateway brings back.
+#[test]
+fn what_is_forgotten_stays_forgotten() {
+    Scripted::each().for_each(|mut store| {
+        let algorithms = [
+            Algorithm::SlidingLog,
+            Algorithm::SlidingWindow,
+            Algorithm::FixedWindow,
+            Algorithm::Gcra { burst: None },
+        ];
+        for (number, algorithm) in (1..).zip(algorithms) {
+            let limit = limit(&["10/m"], algorithm, Throttle::Elastic { most: 3, of: 1 });
+            store.now = 1_000_000_000;
+            let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
+            assert!(!store.forget(&call(0, [ask.clone()])));
+            for _ in 0..10 {
+                store.ask(&call(1, [ask.clone()]));
+            }
+            assert!(store.forget(&call(0, [ask.clone()])));
+            (ask.total, ask.within) = (10, 10);
+            let said = store.ask(&call(1, [ask]));
+            assert_eq!(said.answers[0].used[0], 1, "{algorithm:?}");
+        }
+    });
+}
+
+/// After years of a busy token.
+#[test]
+fn totals_are_large() {
+    Scripted::each().for_each(|mut store| {
+        let limit = limit(&["10/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        store.now = 1_000_000_000;
+        let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
+        (ask.total, ask.within) = (1 << 40, 2);
+        for used in 3..=10 {
+            let answer = &store.ask(&call(1, [ask.clone()])).answers[0];
+            assert_eq!(answer.used[0], used);
+            assert_eq!(answer.total, ask.total + 1);
+            ask.total = answer.total;
+        }
+    });
 }
 
 /// What a user of 500/h costs, and what a log of a thousand does when it is never empty.
 #[test]
 fn bytes_of_a_key() {
-    let mut store = Scripted::start();
-    store.now = 1_000_000_000_000;
-    let algorithms = [
-        ("sliding-log", Algorithm::SlidingLog, 2_500),
-        ("sliding-window", Algorithm::SlidingWindow, 600),
-        ("fixed-window", Algorithm::FixedWindow, 250),
-        ("gcra", Algorithm::Gcra { burst: None }, 250),
-    ];
-    println!("500/h, all used\nalgorithm       bytes a key (MEMORY USAGE)");
-    for (number, (name, algorithm, most)) in algorithms.into_iter().enumerate() {
-        let limit = limit(&["500/h"], algorithm, Throttle::Hard);
-        let limit = Limit {
-            max_multiply: 1,
-            ..limit
-        };
-        let ask = part(
-            &limit,
-            number as u64,
-            0x0123_4567_89ab_cdef << 64,
-            1,
-            Scale::plan(1),
+    Scripted::each().for_each(|mut store| {
+        store.now = 1_000_000_000_000;
+        let algorithms = [
+            ("sliding-log", Algorithm::SlidingLog, 2_000),
+            ("sliding-window", Algorithm::SlidingWindow, 700),
+            ("fixed-window", Algorithm::FixedWindow, 400),
+            ("gcra", Algorithm::Gcra { burst: None }, 400),
+        ];
+        println!(
+            "500/h, all used, through eight gateways\nalgorithm       bytes a key (MEMORY USAGE)"
         );
-        for _ in 0..500 {
-            store.now += 1_000_000;
-            assert!(store.ask(&call(1, [ask.clone()])).admitted, "{name}");
+        for (number, (name, algorithm, most)) in algorithms.into_iter().enumerate() {
+            let limit = limit(&["500/h"], algorithm, Throttle::Hard);
+            let limit = Limit {
+                max_multiply: 1,
+                ..limit
+            };
+            let ask = part(
+                &limit,
+                number as u64,
+                0x0123_4567_89ab_cdef << 64,
+                1,
+                Scale::plan(1),
+            );
+            for turn in 0..500 {
+                store.now += 1_000_000;
+                let gateway = 1 + turn % 8;
+                assert!(store.ask(&call(gateway, [ask.clone()])).admitted, "{name}");
+            }
+            let bytes = store.bytes(&ask.name);
+            println!("{name:<15} {bytes}");
+            assert!(bytes <= most, "{name}: {bytes}");
         }
-        let bytes = store.bytes(&ask.name);
-        println!("{name:<15} {bytes}");
-        assert!(bytes <= most, "{name}: {bytes}");
-    }
+    });
 }

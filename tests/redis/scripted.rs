@@ -19,8 +19,14 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    pub fn start() -> Scripted {
-        let server = Redis::start();
+    /// In Redis, then in Valkey.
+    pub fn each() -> impl Iterator<Item = Scripted> {
+        [Redis::start, Redis::valkey]
+            .into_iter()
+            .map(|start| Scripted::new(start()))
+    }
+
+    fn new(server: Redis) -> Scripted {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -52,6 +58,16 @@ impl Scripted {
     }
 
     pub fn ask(&mut self, call: &Call) -> Said {
+        self.send(call, wire::encode(call))
+    }
+
+    /// Forgets what the parts count; whether there was something.
+    pub fn forget(&mut self, call: &Call) -> bool {
+        let said = self.send(call, wire::forgetting(call));
+        said.answers.iter().any(|answer| answer.took > 0)
+    }
+
+    fn send(&mut self, call: &Call, input: Vec<u8>) -> Said {
         let (seconds, micros) = (self.now / 1_000_000, self.now % 1_000_000);
         self.run(redis::cmd("DEL").arg("clock"));
         self.run(redis::cmd("RPUSH").arg("clock").arg(seconds).arg(micros));
@@ -63,7 +79,7 @@ impl Scripted {
         for part in &call.parts {
             command.arg(Scripted::key(&part.name));
         }
-        command.arg(MARK).arg(wire::encode(call));
+        command.arg(MARK).arg(input);
         match self.run(&command) {
             Value::BulkString(text) => wire::decode(&text, call).unwrap(),
             other => panic!("{other:?}"),

@@ -51,6 +51,8 @@ struct Place {
 pub enum Waits {
     /// A request of these keys, one for each rule.
     Request(Box<Asking>, SmallVec<[u64; 2]>),
+    /// The same request, which was decided without it.
+    Gone(Box<Asking>),
     /// Nobody.
     Told(Box<Asking>),
     /// The keeper.
@@ -64,6 +66,7 @@ pub enum Waits {
 pub struct Gateway {
     pub core: Core,
     places: Vec<Place>,
+    keys: Vec<u64>,
     pub back: Return,
     /// The mark that it knows.
     pub mark: Option<u64>,
@@ -78,6 +81,10 @@ pub struct Gateway {
     /// Regular beats that were late in a row.
     pub late: u32,
     pub ticks: u64,
+    /// How often the store had gone away when it last did, and what each window of each key may admit without it
+    /// when nobody else is alone: what this gateway has used, and its part of what is free.
+    round: u32,
+    pub left: Vec<Vec<Vec<u32>>>,
     /// It takes requests.
     pub serves: bool,
     pub born: u64,
@@ -111,6 +118,7 @@ impl Gateway {
                 gateway: number,
             },
             places,
+            keys: rules.iter().map(|rule| rule.keys).collect(),
             back: Return::default(),
             mark: None,
             waits: BTreeMap::new(),
@@ -120,6 +128,8 @@ impl Gateway {
             cut: false,
             late: 0,
             ticks: 0,
+            round: 0,
+            left: Vec::new(),
             serves: false,
             born: now,
             zero,
@@ -162,6 +172,23 @@ impl Gateway {
 
     pub fn plan(&self, rule: usize) -> &Plan {
         &self.places[rule].plan
+    }
+
+    /// Remembers what it may admit by itself, if it is alone since.
+    pub fn note_leaving(&mut self, now: u64) {
+        if self.core.ladder.round() == self.round && !self.left.is_empty() {
+            return;
+        }
+        self.round = self.core.ladder.round();
+        let gateways = self.core.ladder.gateways();
+        let key = |rule, key| {
+            let windows = self.plan(rule).limit.windows.iter();
+            let held = windows.zip(self.holds(rule, key, now));
+            held.map(|(rate, (own, free))| (own + free).max(rate.quota() / gateways))
+                .collect()
+        };
+        let rule = |rule| (0..self.keys[rule]).map(|one| key(rule, one)).collect();
+        self.left = (0..self.places.len()).map(rule).collect();
     }
 
     /// Of a key and each window: units that it has used or has in hand, and its part of what it takes for free.

@@ -1,6 +1,6 @@
 //! A shared store as one process: what `decide.lua` and `beat.lua` do, for logs of stamps.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 use tollgate::clock::Nanos;
@@ -16,8 +16,8 @@ struct Cell {
     /// In ticks, oldest first.
     stamps: VecDeque<u64>,
     newest: u64,
-    /// All units that a gateway was granted, and its last give-back.
-    gateways: BTreeMap<u32, (u32, u32)>,
+    /// All units that a gateway was granted, and its give-backs.
+    gateways: BTreeMap<u32, (u64, BTreeSet<u32>)>,
 }
 
 /// What is gone when the process is, or some of it.
@@ -68,8 +68,7 @@ impl Cell {
         let (tick, _) = shape(part);
         if let Some(back) = part.back {
             let entry = self.gateways.entry(gateway).or_default();
-            if back.number > entry.1 {
-                entry.1 = back.number;
+            if entry.1.insert(back.number) {
                 let (mut left, stamp) = (part.cost, back.stamped / tick);
                 for place in (0..self.stamps.len()).rev() {
                     if left > 0 && self.stamps[place] == stamp {
@@ -82,7 +81,8 @@ impl Cell {
         }
         if part.total > 0 {
             let known = self.gateways.entry(gateway).or_default().0;
-            let missing = part.total.saturating_sub(known).min(part.within);
+            let missing = part.total.saturating_sub(known);
+            let missing = missing.min(u64::from(part.within)) as u32;
             if missing > 0 {
                 self.apply(now, part, missing);
             }
@@ -93,7 +93,7 @@ impl Cell {
     /// Says what the windows say, and how many units may be taken.
     fn eval(&self, now: u64, part: &Part) -> (Answer, u32) {
         let (tick, _) = shape(part);
-        let (mut room, mut best) = (part.want, None::<(Answer, _)>);
+        let (mut room, mut best) = (u32::MAX, None::<(Answer, _)>);
         for (window, span) in part.spec.spans.iter().enumerate() {
             let total = self.used(now, tick, span.window) as u32;
             let mut said = Answer {
@@ -124,7 +124,8 @@ impl Cell {
             }
         }
         let (answer, _) = best.unwrap();
-        (answer, room.max(part.cost))
+        let shared = part.want.min(room / part.spread.max(1));
+        (answer, shared.max(part.cost))
     }
 }
 
@@ -167,7 +168,7 @@ impl Data {
             let takes = admitted && call.taking == Taking::All;
             if takes && granted > 0 {
                 cell.apply(now, part, granted);
-                cell.gateways.entry(call.gateway).or_default().0 += granted;
+                cell.gateways.entry(call.gateway).or_default().0 += u64::from(granted);
                 answer.took = granted;
                 answer.remaining = answer.remaining.saturating_sub(granted);
                 answer.stamped = cell.newest * shape(part).0;

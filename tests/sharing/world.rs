@@ -241,6 +241,12 @@ impl World {
             What::Answered(gateway, _, id, reply, at) => self.answered(gateway, id, reply, at),
             What::Late(gateway, _, id) => {
                 if let Some(waits) = self.gateways[gateway].waits.remove(&id) {
+                    if let Waits::Request(asking, _) = &waits {
+                        let gone = Waits::Gone(asking.clone());
+                        self.gateways[gateway].waits.insert(id, gone);
+                        let life = self.gateways[gateway].life;
+                        self.plan(PATIENCE, What::Late(gateway, life, id));
+                    }
                     self.heard(gateway, waits, Err(Failure::Late), self.now);
                 }
             }
@@ -316,8 +322,12 @@ impl World {
             };
             let track = &mut self.tracks[rule][*key as usize];
             if done.alone && self.net.lost > 0 {
-                let free = before[rule].iter().map(|(_, free)| *free).collect();
-                track.allow_late(gateway, at, free);
+                let one = &self.gateways[gateway];
+                let units = match one.shared() {
+                    true => before[rule].iter().map(|(_, free)| *free).collect(),
+                    false => one.left[rule][*key as usize].clone(),
+                };
+                track.allow_late(gateway, at, units);
             }
             let unit = Unit {
                 at,
@@ -419,12 +429,23 @@ impl World {
                 let done = self.gateways[gateway].core.finish(&asking, said, local);
                 self.done(gateway, &keys, done, at, before);
             }
+            Waits::Gone(asking) => {
+                let Ok(said) = said else { return };
+                let besides = self.gateways[gateway].core.late(&asking, &said, local);
+                let besides = besides.into_iter().collect();
+                let done = Done {
+                    besides,
+                    ..Done::default()
+                };
+                self.done(gateway, &[], done, at, Vec::new());
+            }
             Waits::Told(asking) => {
                 let done = self.gateways[gateway].core.finish(&asking, said, local);
                 self.done(gateway, &[], done, at, Vec::new());
             }
             keeper => self.kept(gateway, keeper, reply, said),
         }
+        self.gateways[gateway].note_leaving(self.now);
     }
 
     fn tick(&mut self, gateway: usize) {

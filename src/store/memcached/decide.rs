@@ -289,7 +289,7 @@ impl Client {
                     let total = std::str::from_utf8(bytes)
                         .ok()
                         .and_then(|text| text.parse().ok());
-                    (total.unwrap_or(u32::MAX), Replaces::Version(*version))
+                    (total.unwrap_or(u64::MAX), Replaces::Version(*version))
                 }
                 other => return Err(unexpected(other)),
             };
@@ -298,7 +298,10 @@ impl Client {
             // What was granted is in the buckets already, unless they are of another life.
             let known = !push.alone && (told > 0 || (!young && counted));
             let units = match push.alone {
-                true => asked.part.total.saturating_sub(told).min(asked.part.within),
+                true => {
+                    let untold = asked.part.total.saturating_sub(told);
+                    untold.min(u64::from(asked.part.within)) as u32
+                }
                 false => asked.part.within,
             };
             if known || units == 0 {
@@ -397,7 +400,7 @@ fn settle(
         }
         view.finish(&mut answer, took);
         // Nobody keeps it here: the gateway does.
-        answer.total = asked.part.total.saturating_add(took);
+        answer.total = asked.part.total.saturating_add(u64::from(took));
         answers.push(answer);
     }
     for (place, part) in call.parts.iter().enumerate() {

@@ -7,8 +7,9 @@
 -- done, where the mark is another: what the gateway takes for known may be lost.
 --
 -- A value: newest stamp in ticks (double), place of the next stamp, stamps that are there, places (all 32
--- bits), number of gateways; for each gateway its number, all units it was ever granted, and its last
--- give-back; then what the kind of limit remembers. Expiry only collects garbage.
+-- bits), number of gateways; for each gateway, the one heard of last at the end, its number, all units it was
+-- ever granted (double), its highest give-back, and which of the 52 before that were met (double); then what the
+-- kind of limit remembers. Expiry only collects garbage.
 
 local pack, unpack, table_unpack = struct.pack, struct.unpack, unpack
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -25,16 +26,18 @@ local function number()
   return value
 end
 
-local ALL, SHADOWS = 1, 2
+local NOTHING, SHADOWS, FORGET = 0, 2, 3
 local LOG, RINGS, FIXED, GCRA, LEAKY = 1, 2, 3, 4, 5
 local WITHIN, OVER, REFUSED, NEVER = 0, 1, 2, 3
-local HEAD, EACH = 24, 12
+local HEAD, EACH, MOST_GATEWAYS, BACKS = 24, 24, 64, 52
+-- Bytes of a stamp, and how it is written.
+local WIDE, STAMP = 3, '<I3'
 
--- Stamps of the log, as a string of 32-bit numbers.
+-- Stamps of the log, as a string of 24-bit numbers.
 local function stamp(cell, place)
   local slot = (cell.next - cell.len + place) % cell.room
-  local value = unpack('<I4', cell.body, slot * 4 + 1)
-  return cell.newest - (cell.newest - value) % 4294967296
+  local value = unpack(STAMP, cell.body, slot * WIDE + 1)
+  return cell.newest - (cell.newest - value) % 2 ^ (8 * WIDE)
 end
 
 local function first_inside(cell, window)
@@ -52,12 +55,12 @@ end
 local function stamps(cell, first)
   if first >= cell.len then return '' end
   local from, to = (cell.next - cell.len + first) % cell.room, cell.next
-  if from < to then return cell.body:sub(from * 4 + 1, to * 4) end
-  return cell.body:sub(from * 4 + 1, cell.room * 4) .. cell.body:sub(1, to * 4)
+  if from < to then return cell.body:sub(from * WIDE + 1, to * WIDE) end
+  return cell.body:sub(from * WIDE + 1, cell.room * WIDE) .. cell.body:sub(1, to * WIDE)
 end
 
 local function relay(cell, text, room)
-  cell.body, cell.len, cell.room = text, #text / 4, room
+  cell.body, cell.len, cell.room = text, #text / WIDE, room
   cell.next, cell.whole = cell.len % room, true
 end
 
@@ -87,19 +90,20 @@ apply[LOG] = function(cell, units)
     cell.newest = ceil(now / cell.tick)
   end
   cell.newest = max(cell.newest, ceil(now / cell.tick))
-  units = min(units, cell.room)
-  cell.len = min(cell.len + units, cell.room)
-  local text = pack('<I4', cell.newest % 4294967296):rep(units)
+  -- What gateways counted without the store may be more than one of them asks room for.
+  if cell.len + units > cell.room then relay(cell, stamps(cell, 0), cell.len + units) end
+  cell.len = cell.len + units
+  local text = pack(STAMP, cell.newest % 2 ^ (8 * WIDE)):rep(units)
   local before = min(units, cell.room - cell.next)
   cell.writes = cell.writes or {}
   local function write(place, piece)
     if piece == '' then return end
-    if #cell.body < place * 4 then cell.body = cell.body .. ('\0'):rep(place * 4 - #cell.body) end
-    cell.body = cell.body:sub(1, place * 4) .. piece .. cell.body:sub(place * 4 + #piece + 1)
+    if #cell.body < place * WIDE then cell.body = cell.body .. ('\0'):rep(place * WIDE - #cell.body) end
+    cell.body = cell.body:sub(1, place * WIDE) .. piece .. cell.body:sub(place * WIDE + #piece + 1)
     table.insert(cell.writes, { place, piece })
   end
-  write(cell.next, text:sub(1, before * 4))
-  write(0, text:sub(before * 4 + 1))
+  write(cell.next, text:sub(1, before * WIDE))
+  write(0, text:sub(before * WIDE + 1))
   cell.next = (cell.next + units) % cell.room
 end
 
@@ -177,7 +181,8 @@ local function read_body(cell, text)
       local room, live = cell.room, nil
       cell.room = cell.stored_room
       live = stamps(cell, first_inside(cell, cell.longest))
-      relay(cell, live:sub(-room * 4), room)
+      -- Another multiplier or another gateway's policy asks for less room; what counts stays.
+      relay(cell, live, live == '' and room or max(room, cell.stored_room))
     end
   elseif cell.kind == RINGS then
     local place = 1
@@ -210,7 +215,7 @@ local function body(cell)
     -- Grown in steps, for a string that grows in place takes twice what it holds.
     local live = cell.next >= cell.len and cell.next or cell.room
     local wanted = min(cell.room, live + max(4, floor(live / 8)))
-    list[#list + 1] = (cell.body .. ('\0'):rep(wanted * 4 - #cell.body)):sub(1, wanted * 4)
+    list[#list + 1] = (cell.body .. ('\0'):rep(wanted * WIDE - #cell.body)):sub(1, wanted * WIDE)
   elseif cell.kind == RINGS then
     for _, ring in ipairs(cell.rings) do
       list[#list + 1] = pack('<d' .. ('I4'):rep(ring.kept), ring.current, table_unpack(ring, 1, ring.kept))
@@ -246,45 +251,51 @@ for index = 1, count do
   for place = 1, number() do cell.rings[place] = { length = number(), kept = number() } end
   local value = redis.call('GET', cell.key)
   cell.newest, cell.next, cell.len, cell.stored_room, cell.stored = 0, 0, 0, 0, value and #value or 0
-  local text = ''
+  local text, many = '', nil
   if value then
-    local many
     cell.newest, cell.next, cell.len, cell.stored_room, many = unpack('<dI4I4I4I4', value)
     for place = 1, many do
-      local id, total, back = unpack('<I4I4I4', value, HEAD + 1 + (place - 1) * EACH)
-      cell.gateways[place] = { id, total, back }
+      local id, total, back, backs = unpack('<I4dI4d', value, HEAD + 1 + (place - 1) * EACH)
+      cell.gateways[place] = { id, total, back, backs }
       if id == gateway then cell.mine = cell.gateways[place] end
     end
     text = value:sub(HEAD + many * EACH + 1)
+  end
+  -- The gateways stay: a total that was met must not count again.
+  if taking == FORGET and value then
+    text, cell.newest, cell.next, cell.len, cell.stored_room = '', 0, 0, 0, 0
+    cell.known, cell.whole, cell.dirty = true, true, true
   end
   read_body(cell, text)
   cells[index] = cell
 end
 
--- The gateway's own entry: of many that are gone the one with the fewest units makes room.
+-- The gateway's own entry, moved to the end: of many the one that was heard of first makes room.
 local function mine(cell)
-  if not cell.mine then
-    if #cell.gateways >= 64 then
-      table.sort(cell.gateways, function(a, b) return a[2] > b[2] end)
-      table.remove(cell.gateways)
+  local entry = cell.mine or { gateway, 0, 0, 0 }
+  for place, other in ipairs(cell.gateways) do
+    if other == entry then
+      table.remove(cell.gateways, place)
+      break
     end
-    cell.mine = { gateway, 0, 0 }
-    table.insert(cell.gateways, cell.mine)
-    cell.whole = true
   end
-  return cell.mine
+  if #cell.gateways >= MOST_GATEWAYS then table.remove(cell.gateways, 1) end
+  table.insert(cell.gateways, entry)
+  cell.whole = cell.whole or not cell.mine
+  cell.mine = entry
+  return entry
 end
 
 local function save(cell)
   local list = { pack('<dI4I4I4I4', cell.newest, cell.next, cell.len, cell.kind == LOG and cell.room or 0, #cell.gateways) }
-  for place, entry in ipairs(cell.gateways) do list[place + 1] = pack('<I4I4I4', entry[1], entry[2] % 4294967296, entry[3]) end
+  for place, entry in ipairs(cell.gateways) do list[place + 1] = pack('<I4dI4d', table_unpack(entry)) end
   local head, life = table.concat(list), ceil(cell.kept / 1000) + 1000
   local offset = #head + (cell.lends and 16 or 0)
   if cell.kind == LOG and not cell.whole and offset + #cell.body <= cell.stored then
     if cell.lends then head = head .. pack('<dd', cell.lent_last, cell.lent_level) end
     redis.call('SETRANGE', cell.key, 0, head)
     for _, piece in ipairs(cell.writes or {}) do
-      redis.call('SETRANGE', cell.key, offset + piece[1] * 4, piece[2])
+      redis.call('SETRANGE', cell.key, offset + piece[1] * WIDE, piece[2])
     end
     redis.call('PEXPIRE', cell.key, life)
   else
@@ -292,19 +303,35 @@ local function save(cell)
   end
 end
 
+-- Whether a give-back is met for the first time. They come over several connections, so not always in order, and
+-- their numbers begin anew after 2^32.
+local function first_met(entry, number)
+  local last, met = entry[3], entry[4]
+  local ahead = (number - last) % 4294967296
+  if last == 0 or (ahead > 0 and ahead < 2147483648) then
+    entry[3], entry[4] = number, 0
+    if last ~= 0 and ahead <= BACKS then
+      entry[4] = (met * 2 ^ ahead + 2 ^ (ahead - 1)) % 2 ^ BACKS
+    end
+    return true
+  end
+  local bit = 2 ^ ((last - number) % 4294967296 - 1)
+  if ahead == 0 or bit >= 2 ^ BACKS or floor(met / bit) % 2 == 1 then return false end
+  entry[4] = met + bit
+  return true
+end
+
 -- Units that were granted here once and came back unused, each give-back once.
 local function give_back(cell)
-  local entry = mine(cell)
-  if cell.back <= entry[3] then return end
-  entry[3] = cell.back
+  if not first_met(mine(cell), cell.back) then return end
   if cell.kind == LOG then
     local tick, text = cell.back_at / cell.tick, stamps(cell, 0)
-    local units, place = cell.cost, #text / 4
+    local units, place = cell.cost, #text / WIDE
     while place >= 1 and units > 0 do
       local value = stamp(cell, place - 1)
       if value < tick then break end
       if value == tick then
-        text = text:sub(1, (place - 1) * 4) .. text:sub(place * 4 + 1)
+        text = text:sub(1, (place - 1) * WIDE) .. text:sub(place * WIDE + 1)
         units = units - 1
       end
       place = place - 1
@@ -398,7 +425,9 @@ end
 -- What a gateway was granted and this store does not know of, lost in a failover or counted while it was
 -- away, counts from now. A total that was met already adds nothing.
 for _, cell in ipairs(cells) do
-  if taking ~= 0 then
+  if taking == FORGET then
+    cell.cost, cell.want, cell.total = 0, 0, 0
+  elseif taking ~= NOTHING then
     if cell.back > 0 then
       give_back(cell)
       cell.cost, cell.want, cell.dirty = 0, 0, true
@@ -414,7 +443,7 @@ for _, cell in ipairs(cells) do
   end
 end
 
-local admitted = taking ~= SHADOWS
+local admitted = taking < SHADOWS
 for _, cell in ipairs(cells) do
   evaluate(cell)
   cell.took = 0
@@ -433,7 +462,7 @@ for _, cell in ipairs(cells) do
   if of then cell.said.granted = of.said.granted end
   local alone = cell.shadow and admits(cell) and not cell.blocked
   if alone and of then alone = admits(of) and not of.blocked end
-  if taking ~= 0 and (alone or (admitted and admits(cell) and not cell.shadow)) then take(cell) end
+  if taking ~= NOTHING and (alone or (admitted and admits(cell) and not cell.shadow)) then take(cell) end
 end
 
 local reply = { pack('<dd', admitted and 1 or 0, now) }
@@ -445,7 +474,7 @@ for _, cell in ipairs(cells) do
   local stamped = now
   if cell.kind == LOG and cell.took > 0 then stamped = cell.newest * cell.tick end
   reply[#reply + 1] = pack('<ddddddddd', said.standing, said.window - 1, said.remaining, said.wait, reset,
-    said.delay, cell.took, cell.mine and cell.mine[2] or 0, stamped)
+    said.delay, cell.known and 1 or cell.took, cell.mine and cell.mine[2] or 0, stamped)
   for _, each in ipairs(cell.windows) do reply[#reply + 1] = pack('<d', used[cell.kind](cell, each)) end
   if cell.dirty then save(cell) end
 end

@@ -2,6 +2,7 @@
 //! another without waiting for answers.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use redis::{Cmd, RedisError, Value};
 use super::Settings;
 use super::reach::{self, Target};
 use crate::clock::{Clock, Nanos};
-use crate::store::shared::call::{Failure, next_number};
+use crate::store::shared::call::Failure;
 
 /// Between two attempts to connect; doubled after each that fails.
 const PAUSE: Nanos = Nanos::from_millis(100);
@@ -199,7 +200,7 @@ impl Link {
                     tracing::debug!(store = %settings.address, cause, "cannot connect");
                     inside.cause = Some(cause);
                     // Gateways that lost the store together do not come back together.
-                    let spread = u64::from(next_number()) * 7_919 % 1_000;
+                    let spread = RandomState::new().hash_one(&settings.prefix) % 1_000;
                     inside.state = State::Down {
                         next: clock.now().after(Nanos(pause.0 / 2_000 * (1_000 + spread))),
                         pause: Nanos(pause.0 * 2).min(link.longest),

@@ -181,8 +181,29 @@ impl Client {
     }
 
     async fn decide_on(&self, number: usize, shelf: usize, call: &Call) -> Result<Said, Failure> {
-        let mark = self.mark(shelf)?;
-        let (place, input) = (self.place(shelf), wire::encode(call));
+        self.run_on(number, shelf, call, wire::encode(call)).await
+    }
+
+    /// Forgets a counter; whether there was one. What gateways have told of it does not come back.
+    pub async fn forget(&self, number: usize, part: &Part) -> Result<bool, Failure> {
+        let call = Call {
+            gateway: 0,
+            taking: Taking::All,
+            parts: smallvec::smallvec![part.clone()],
+        };
+        let (shelf, input) = (self.shelf(&part.name), wire::forgetting(&call));
+        let said = self.run_on(number, shelf, &call, input).await?;
+        Ok(said.answers.iter().any(|answer| answer.took > 0))
+    }
+
+    async fn run_on(
+        &self,
+        number: usize,
+        shelf: usize,
+        call: &Call,
+        input: Vec<u8>,
+    ) -> Result<Said, Failure> {
+        let (mark, place) = (self.mark(shelf)?, self.place(shelf));
         let answer = self.run(number, shelf, &self.decide, |command| {
             command
                 .arg(call.parts.len() + 1)
@@ -368,14 +389,6 @@ impl Client {
             .arg(format!("{}gateways", self.place(0)))
             .arg(gateway);
         self.ask(number, 0, &command).await.map(|_| ())
-    }
-
-    /// Forgets a counter; whether there was one.
-    pub async fn forget(&self, number: usize, name: &Name) -> Result<bool, Failure> {
-        let mut command = redis::cmd("DEL");
-        command.arg(self.key(name));
-        let answer = self.ask(number, self.shelf(name), &command).await?;
-        Ok(answer == Value::Int(1))
     }
 }
 

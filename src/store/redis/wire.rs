@@ -14,12 +14,21 @@ const ANSWER: usize = 9;
 
 /// The call's second argument.
 pub fn encode(call: &Call) -> Vec<u8> {
-    let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
     let taking = match call.taking {
         Taking::Nothing => 0,
         Taking::All => 1,
         Taking::Shadows => 2,
     };
+    with(call, taking)
+}
+
+/// The same, to forget what the parts count; each answer took something if there was something.
+pub fn forgetting(call: &Call) -> Vec<u8> {
+    with(call, 3)
+}
+
+fn with(call: &Call, taking: u32) -> Vec<u8> {
+    let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
     let head = [call.gateway, taking, call.parts.len() as u32];
     head.into_iter().for_each(|n| put(&mut text, f64::from(n)));
     call.parts
@@ -51,14 +60,14 @@ fn encode_part(text: &mut Vec<u8>, part: &Part) {
         part.cost,
         part.want,
         part.spread.max(1),
-        part.total,
-        part.within,
-        back.0,
     ];
     small.into_iter().for_each(|n| put(text, f64::from(n)));
     let pace = spec.pace;
     let lends = f64::from(u8::from(spec.lends));
     let rest = [
+        part.total as f64,
+        f64::from(part.within),
+        f64::from(back.0),
         back.1 as f64,
         lends,
         pace.interval,
@@ -128,7 +137,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<Said, Failure> {
             reset: span(reset),
             delay: span(delay),
             took: took as u32,
-            total: total as u32,
+            total: total as u64,
             stamped: stamped as u64,
             used: used.iter().map(|units| *units as u32).collect(),
         });

@@ -82,7 +82,7 @@ impl Core {
     fn alone_of(&self, name: &Name, now: Nanos) -> Option<(Part, u32)> {
         let (plan, scale, alone, at) = self.ledger.with(name, |entry| {
             let scale = Scale::plan(entry.multiply);
-            (entry.plan.clone(), scale, entry.alone, entry.alone_at)
+            (entry.plan.clone(), scale, entry.without(), entry.alone_at)
         })?;
         let mut part = plan.part(name.key, scale, 0);
         let item = Item {
@@ -106,6 +106,7 @@ impl Core {
             self.ledger.with(&part.name, |entry| {
                 if asking.call.gateway == self.without() {
                     let news = part.total.saturating_sub(entry.told);
+                    let news = u32::try_from(news).unwrap_or(u32::MAX);
                     entry.told = entry.told.max(part.total);
                     entry
                         .used
@@ -232,6 +233,7 @@ impl Core {
         }
         drop(asked);
         let mut asking = self.ask(lines, Taking::All, now);
+        self.landed(&asking.call);
         for part in &mut asking.call.parts {
             part.want = part.cost;
         }
@@ -274,7 +276,7 @@ impl Core {
         let Some(plan) = &line.plan else { return };
         self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
             entry.multiply = line.scale.multiply;
-            entry.alone = entry.alone.saturating_add(units);
+            entry.alone += u64::from(units);
             entry.alone_at = now;
         });
         if uncounted {
@@ -301,8 +303,11 @@ impl Core {
                 }
                 // Nobody knows of what the store was not told.
                 let untold = entry.untold();
-                let used: SmallVec<[u32; 2]> =
-                    entry.used.iter().map(|used| used + untold).collect();
+                let used: SmallVec<[u32; 2]> = entry
+                    .used
+                    .iter()
+                    .map(|used| used.saturating_add(untold))
+                    .collect();
                 let mut share = Share::new(&line.limit, multiply, gateways, since, &used, &own);
                 if let Some((_, before)) = &entry.share {
                     share.no_more_than(before, longest);

@@ -1,5 +1,7 @@
 //! What [`Core`] asks the store about a request, and what it makes of the answer.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::call::{Answer, Call, Part, Said, Taking};
@@ -94,8 +96,8 @@ impl Core {
         parts
     }
 
-    /// Adds what is wanted in advance, and what the store may not know.
-    pub(super) fn complete(&self, line: &Line, part: &mut Part, asks: bool, now: Nanos) {
+    /// Adds what is wanted in advance, unless others ask for that already, and what the store may not know.
+    fn complete(&self, line: &Line, part: &mut Part, asks: bool, now: Nanos) {
         let gateways = self.ladder.gateways();
         let within = self.own_use(line, now).last().copied().unwrap_or(0);
         self.ledger.with(&part.name, |entry| {
@@ -105,8 +107,11 @@ impl Core {
                 entry.asks(gateways, now);
             }
             if entry.plan.lease.is_some() && line.cost > 0 {
-                part.want = entry.want.max(line.cost);
                 part.spread = gateways;
+                if asks && !entry.asking && entry.want > line.cost {
+                    entry.asking = true;
+                    part.want = entry.want;
+                }
             }
         });
     }
@@ -122,15 +127,15 @@ impl Core {
                 continue;
             };
             let name = plan.name(line.key);
-            let low = self.ledger.with(&name, |entry| {
-                let low = entry.runs_low(now);
-                entry.asking |= low;
-                low
-            });
+            let low = self.ledger.with(&name, |entry| entry.runs_low(now));
             if low != Some(true) {
                 continue;
             }
             let parts = self.parts(line, plan, (1, 0), true, now);
+            if parts[0].want == 1 {
+                // Another worker was faster.
+                continue;
+            }
             done.besides.push(Asking {
                 call: Call {
                     gateway: self.gateway,
@@ -141,7 +146,7 @@ impl Core {
                 round: self.ladder.round(),
                 lines: SmallVec::new(),
                 roles: SmallVec::new(),
-                purpose: Purpose::Refill(name),
+                purpose: Purpose::Refill,
             });
         }
     }
@@ -206,26 +211,13 @@ impl Core {
         said: &Said,
         now: Nanos,
     ) -> (Reading, Counted) {
-        let answer = &said.answers[place];
-        let mut reading = read(line, answer);
+        let answer = within_networks(asking, place, said);
+        let mut reading = read(line, &answer);
         if asking.call.taking != Taking::Nothing {
-            self.note(asking, place, answer, line.cost, now);
+            self.note(asking, place, &answer, line.cost, now);
         }
-        reading.remaining = reading
-            .remaining
-            .saturating_add(answer.took.saturating_sub(line.cost));
-        let around = asking.call.parts.iter().zip(&said.answers);
-        let around = around.filter(|(part, _)| part.around == Some(place as u8));
-        for (_, network) in around {
-            reading.remaining = reading.remaining.min(network.remaining);
-            if network.standing.admits() {
-                continue;
-            }
-            if reading.standing.admits() {
-                reading.standing = network.standing;
-            }
-            reading.wait = reading.wait.max(network.wait);
-        }
+        let in_hand = answer.took.saturating_sub(line.cost);
+        reading.remaining = reading.remaining.saturating_add(in_hand);
         (reading, Counted::There(answer.stamped))
     }
 
@@ -270,17 +262,93 @@ impl Core {
         }
     }
 
-    pub(super) fn give_back(&self, asking: &Asking, said: &Said, done: &mut Done) {
+    fn give_back(&self, asking: &Asking, said: &Said, done: &mut Done) {
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
             let Role::Asks(place) = role else { continue };
-            let answer = &said.answers[*place];
-            if answer.took > 0 && !line.shadow {
-                let part = &asking.call.parts[*place];
-                let call = part.give_back(self.gateway, line.cost, answer.stamped);
-                done.besides.push(Asking::tell(call, asking.sent));
+            if said.answers[*place].took > 0 && !line.shadow {
+                done.besides
+                    .push(self.returned(asking, *place, said, line.cost));
             }
         }
     }
+
+    /// Gives back units of the part at `place`, and of the networks around it.
+    fn returned(&self, asking: &Asking, place: usize, said: &Said, units: u32) -> Asking {
+        let stamped = said.answers[place].stamped;
+        let part = &asking.call.parts[place];
+        let mut call = part.give_back(self.gateway, units, stamped);
+        for (network, answer) in around(asking, place, said) {
+            let back = network.give_back(self.gateway, units, answer.stamped);
+            call.parts.extend(back.parts.into_iter().map(|part| Part {
+                around: Some(0),
+                ..part
+            }));
+        }
+        Asking::tell(call, asking.sent)
+    }
+
+    /// The store has answered a request that was decided without it, or given up: nothing of what it took was
+    /// used. What was granted in advance is in hand now, the rest is given back; unless the store has gone away
+    /// since, for then others may not know what is used without it.
+    pub fn late(&self, asking: &Asking, said: &Said, now: Nanos) -> SmallVec<[Asking; 1]> {
+        let mut besides = SmallVec::new();
+        if !self.ladder.hears(asking.round) {
+            return besides;
+        }
+        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+            let Role::Asks(place) = role else { continue };
+            let took = said.answers[*place].took;
+            if took == 0 {
+                continue;
+            }
+            let leased = line.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
+            if leased && asking.purpose == Purpose::Decide {
+                self.note(asking, *place, &said.answers[*place], 0, now);
+            } else {
+                besides.push(self.returned(asking, *place, said, took));
+            }
+        }
+        besides
+    }
+
+    /// Others may ask for units in advance again.
+    pub(super) fn landed(&self, call: &Call) {
+        let led = call.parts.iter().filter(|part| part.want > part.cost);
+        for part in led {
+            self.ledger.with(&part.name, |entry| entry.asking = false);
+        }
+    }
+}
+
+/// What was said of the networks around the key at `place`.
+fn around<'a>(
+    asking: &'a Asking,
+    place: usize,
+    said: &'a Said,
+) -> impl Iterator<Item = (&'a Part, &'a Answer)> {
+    let each = asking.call.parts.iter().zip(&said.answers);
+    each.filter(move |(part, _)| part.around == Some(place as u8))
+}
+
+/// What was said of a key, which passes where the networks around it do.
+pub(super) fn within_networks<'a>(
+    asking: &'a Asking,
+    place: usize,
+    said: &'a Said,
+) -> Cow<'a, Answer> {
+    let mut answer = Cow::Borrowed(&said.answers[place]);
+    for (_, network) in around(asking, place, said) {
+        let answer = answer.to_mut();
+        answer.remaining = answer.remaining.min(network.remaining);
+        if network.standing.admits() {
+            continue;
+        }
+        if answer.standing.admits() {
+            answer.standing = network.standing;
+        }
+        answer.wait = answer.wait.max(network.wait);
+    }
+    answer
 }
 
 fn read(line: &Line, answer: &Answer) -> Reading {

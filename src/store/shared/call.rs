@@ -47,7 +47,7 @@ pub struct Part {
     pub spread: u32,
     /// All units that this gateway was ever granted; or, under a number of its own, all that it admitted
     /// without the store. What the store does not know of them counts from now.
-    pub total: u32,
+    pub total: u64,
     /// Most units that may count so: those that are still in the longest window.
     pub within: u32,
     /// Takes back `cost` units instead.
@@ -59,14 +59,18 @@ pub struct Part {
 pub struct Back {
     /// When they were granted: [`Answer::stamped`].
     pub stamped: u64,
-    /// Grows from one give-back of a gateway to the next; one that was met already does nothing.
+    /// Grows from one give-back of a gateway to the next, and begins anew after the last, without 0; one that was
+    /// met already does nothing.
     pub number: u32,
 }
 
-/// A number above all that this process got before.
-pub fn next_number() -> u32 {
+/// The next number of a give-back.
+fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Relaxed)
+    match NEXT.fetch_add(1, Relaxed) {
+        0 => next_number(),
+        number => number,
+    }
 }
 
 impl Part {
@@ -140,7 +144,7 @@ pub struct Answer {
     /// Units that were taken.
     pub took: u32,
     /// All units that the store knows to have been granted to this gateway.
-    pub total: u32,
+    pub total: u64,
     /// The store's time of what was taken, in microseconds.
     pub stamped: u64,
     /// Units in each window, of all gateways.

@@ -129,9 +129,6 @@ impl Client {
     }
 
     pub(super) async fn forget(&self, number: usize, part: &Part) -> Result<bool, Failure> {
-        match self {
-            Client::Redis(client) => client.forget(number, &part.name).await,
-            Client::Memcached(client) => client.forget(number, part).await,
-        }
+        either!(self, client => client.forget(number, part).await)
     }
 }

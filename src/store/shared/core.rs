@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::asks::within_networks;
 use super::call::{Call, Failure, Name, Said, Taking};
 use super::ladder::{Ladder, Way};
 use super::ledger::{Entry, Grant, Ledger, Spent};
@@ -84,7 +85,7 @@ pub(super) enum Purpose {
     /// The same while the store learns: the share has room for it.
     Confirm,
     /// Units are asked for before they run out.
-    Refill(Name),
+    Refill,
     /// Nobody minds the answer.
     Tell,
 }
@@ -158,6 +159,7 @@ impl Core {
 
     /// Ends a decision by what the store said, or that it said nothing.
     pub fn finish(&self, asking: &Asking, said: Result<Said, Failure>, now: Nanos) -> Done {
+        self.landed(&asking.call);
         if asking.purpose == Purpose::Confirm {
             self.settled(&asking.lines, now);
         }
@@ -166,9 +168,9 @@ impl Core {
                 self.ladder.answered(now);
                 match asking.purpose {
                     Purpose::Decide | Purpose::Confirm => self.conclude(asking, &said, now),
-                    Purpose::Refill(name) => {
-                        self.ledger.with(&name, |entry| entry.asking = false);
-                        self.note(asking, 0, &said.answers[0], 0, now);
+                    Purpose::Refill => {
+                        let answer = within_networks(asking, 0, &said);
+                        self.note(asking, 0, &answer, 0, now);
                         Done::default()
                     }
                     Purpose::Tell => {
@@ -188,11 +190,7 @@ impl Core {
                         self.unspend(asking, now, |_| true);
                         self.alone(&asking.lines, asking.call.taking, now)
                     }
-                    Purpose::Refill(name) => {
-                        self.ledger.with(&name, |entry| entry.asking = false);
-                        Done::default()
-                    }
-                    Purpose::Tell => Done::default(),
+                    Purpose::Refill | Purpose::Tell => Done::default(),
                 }
             }
         }
@@ -200,6 +198,7 @@ impl Core {
 
     /// The request was given up before the store answered.
     pub fn abandon(&self, asking: &Asking, now: Nanos) {
+        self.landed(&asking.call);
         if asking.purpose == Purpose::Confirm {
             self.settled(&asking.lines, now);
         }

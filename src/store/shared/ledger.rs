@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -58,11 +58,14 @@ pub struct Entry {
     /// When it will admit again.
     pub free_at: Nanos,
     /// All units granted to this gateway.
-    pub total: u32,
-    /// Grows by all units admitted without the store; up to where it has been told of them.
-    pub alone: u32,
+    pub total: u64,
+    /// Grows by all units admitted without the store; from where it began here, and up to where the store has been
+    /// told of them.
+    pub alone: u64,
     /// See `alone`.
-    pub told: u32,
+    pub begun: u64,
+    /// See `alone`.
+    pub told: u64,
     /// When the last of them was admitted, and when the store was last to be told.
     pub alone_at: Nanos,
     /// See `alone_at`.
@@ -124,7 +127,7 @@ pub struct Ledger {
     most: usize,
     /// Above what forgotten entries were told to have admitted without the store: what an entry that is made anew
     /// tells must be more than that.
-    floor: AtomicU32,
+    floor: AtomicU64,
     /// The longest window of any entry, in nanoseconds.
     longest: AtomicU64,
 }
@@ -135,7 +138,7 @@ impl Ledger {
         Ledger {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             most: (budget / ENTRY / SHARDS).max(16),
-            floor: AtomicU32::new(0),
+            floor: AtomicU64::new(0),
             longest: AtomicU64::new(0),
         }
     }
@@ -170,6 +173,7 @@ impl Ledger {
                 free_at: Nanos::ZERO,
                 total: 0,
                 alone: floor,
+                begun: floor,
                 told: floor,
                 alone_at: Nanos::ZERO,
                 pending: 0,
@@ -338,7 +342,12 @@ impl Entry {
 
     /// Units admitted without the store that it has not been told of.
     pub fn untold(&self) -> u32 {
-        self.alone.saturating_sub(self.told)
+        few(self.alone.saturating_sub(self.told))
+    }
+
+    /// Units admitted without the store.
+    pub fn without(&self) -> u32 {
+        few(self.alone.saturating_sub(self.begun))
     }
 
     /// Above a third of a grant no more is asked for.
@@ -358,7 +367,8 @@ impl Entry {
             self.not_before = Nanos::ZERO;
             self.spent = self.spent.saturating_add(cost);
             let Some(life) = life else { return };
-            if answer.took < want {
+            // Where something else refused nothing was taken, and nothing is short.
+            if (1..want).contains(&answer.took) {
                 let pause = answer.reset.0.clamp(life.0 / SOONEST, life.0 / LATEST);
                 self.not_before = now.after(Nanos(pause));
                 self.free_at = now.after(answer.reset);
@@ -399,4 +409,8 @@ impl Entry {
         self.want = wanted.clamp(least.min(most), most).max(1);
         (self.asked, self.spent) = (now, 0);
     }
+}
+
+fn few(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
 }

@@ -26,12 +26,14 @@ pub mod plan;
 pub mod returning;
 pub mod share;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use self::call::{ALONE, Failure, Said, Taking};
 use self::client::Client;
@@ -99,16 +101,63 @@ pub struct Shared {
     stop: Notify,
 }
 
-/// Gives back what a request has in hand when it is given up.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    asking: Option<&'a Asking>,
+/// A request that waits for the store. When it is given up, what it has in hand goes back, and so does what the
+/// store takes for it later.
+struct Waiting {
+    shared: Arc<Shared>,
+    worker: usize,
+    asking: Arc<Asking>,
+    answer: Option<Pin<Box<dyn Future<Output = Result<Said, Failure>> + Send>>>,
+    decided: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Waiting {
+    fn new(shared: Arc<Shared>, worker: usize, asking: Asking) -> Waiting {
+        let asking = Arc::new(asking);
+        let (client, asked) = (shared.clone(), asking.clone());
+        let answer = async move { client.client.decide(worker, &asked.call).await };
+        Waiting {
+            shared,
+            worker,
+            asking,
+            answer: Some(Box::pin(answer)),
+            decided: false,
+        }
+    }
+
+    async fn decide(mut self) -> Done {
+        let said = match &mut self.answer {
+            Some(answer) => timeout(self.shared.settings.budget, answer).await,
+            None => Ok(Err(Failure::Away)),
+        };
+        if said.is_ok() {
+            self.answer = None;
+        }
+        let said = self.shared.tallied(said.unwrap_or(Err(Failure::Late)));
+        self.decided = true;
+        let now = self.shared.clock.now();
+        let mut done = self.shared.core.finish(&self.asking, said, now);
+        self.shared.count(&done, &self.shared.tally.asked);
+        self.shared.besides(self.worker, &mut done);
+        done
+    }
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(asking) = self.asking {
-            self.shared.core.abandon(asking, self.shared.clock.now());
+        let (shared, worker, asking) = (self.shared.clone(), self.worker, self.asking.clone());
+        if !self.decided {
+            shared.core.abandon(&asking, shared.clock.now());
+        }
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some(answer), Ok(runtime)) = (self.answer.take(), runtime) {
+            runtime.spawn(async move {
+                if let Ok(Ok(said)) = timeout(keeper::PATIENCE, answer).await {
+                    for asking in shared.core.late(&asking, &said, shared.clock.now()) {
+                        shared.tell(worker, asking);
+                    }
+                }
+            });
         }
     }
 }
@@ -211,17 +260,12 @@ impl Shared {
     }
 
     /// Asks the store, for as long as a request may wait.
-    pub async fn decide(self: &Arc<Self>, worker: usize, asking: &Asking) -> Done {
-        let mut waiting = Waiting {
-            shared: self,
-            asking: Some(asking),
-        };
-        let said = self.ask(worker, asking, self.settings.budget).await;
-        waiting.asking = None;
-        let mut done = self.core.finish(asking, said, self.clock.now());
-        self.count(&done, &self.tally.asked);
-        self.besides(worker, &mut done);
-        done
+    pub fn decide(
+        self: &Arc<Self>,
+        worker: usize,
+        asking: Asking,
+    ) -> impl Future<Output = Done> + Send + use<> {
+        Waiting::new(self.clone(), worker, asking).decide()
     }
 
     fn count(&self, done: &Done, otherwise: &AtomicU64) {
@@ -240,8 +284,14 @@ impl Shared {
         patience: Duration,
     ) -> Result<Said, Failure> {
         let answer = self.client.decide(worker, &asking.call);
-        let said = tokio::time::timeout(patience, answer).await;
-        let said = said.unwrap_or(Err(Failure::Late));
+        self.tallied(
+            timeout(patience, answer)
+                .await
+                .unwrap_or(Err(Failure::Late)),
+        )
+    }
+
+    fn tallied(&self, said: Result<Said, Failure>) -> Result<Said, Failure> {
         let counter = match &said {
             Ok(_) => &self.tally.answered,
             Err(Failure::Late) => &self.tally.late,
@@ -285,7 +335,7 @@ impl Shared {
         let part = plan.part(key, Scale::plan(1), 0);
         self.core.ledger.forget(&part.name);
         let forgotten = self.client.forget(self.outsider(), &part);
-        let forgotten = tokio::time::timeout(keeper::PATIENCE, forgotten).await;
+        let forgotten = timeout(keeper::PATIENCE, forgotten).await;
         forgotten.unwrap_or(Err(Failure::Late))
     }
 

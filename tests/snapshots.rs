@@ -10,11 +10,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::child::{self, Server, line_with};
 use common::{Client, SOON, Upstream, ok, says, soon, write};
@@ -96,14 +96,28 @@ fn ask_on(address: SocketAddr) -> thread::JoinHandle<()> {
     })
 }
 
-#[test]
-fn a_crash_forgives_what_the_last_second_counted() {
+/// When the newest whole snapshot was begun, by the wall clock: its file is made then.
+fn newest_began(folder: &TempDir) -> Duration {
+    let whole = files(folder)
+        .into_iter()
+        .filter(|path| ["a", "b"].map(Some).contains(&extension(path)));
+    let made = whole.map(|path| fs::metadata(path).unwrap().created().unwrap());
+    let newest = made.max().expect("a whole snapshot");
+    newest.duration_since(UNIX_EPOCH).unwrap()
+}
+
+fn extension(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
+}
+
+/// A crash after some seconds. How old the newest snapshot was then.
+fn crash() -> Duration {
     const QUOTA: usize = 9_000;
     let clock = Clock::system();
-    let admitted: Arc<Mutex<Vec<Nanos>>> = Arc::default();
+    let admitted: Arc<Mutex<Vec<Duration>>> = Arc::default();
     let (times, watch) = (admitted.clone(), clock.clone());
     let upstream = Upstream::answering(move |_| {
-        times.lock().unwrap().push(watch.now());
+        times.lock().unwrap().push(watch.wall());
         ok("fine")
     });
     let folder = folder(&upstream, &format!("{QUOTA}/h"), ", every: 1s");
@@ -114,25 +128,35 @@ fn a_crash_forgives_what_the_last_second_counted() {
     soon("three seconds and a half pass", || {
         clock.now().since(began) > Nanos::from_millis(3_500)
     });
-    let killed = clock.now();
+    let killed = clock.wall();
     server.signal(Signal::KILL);
     assert_eq!(server.ended(), None);
     let gone = clients.map(|client| client.join().is_err());
     assert_eq!(gone, [true, true], "they were asking");
     let before = admitted.lock().unwrap().clone();
-    let recent = |time: &&Nanos| killed.since(**time) <= Nanos::from_secs(1);
-    let last_second = before.iter().filter(recent).count();
+    let copied = newest_began(&folder);
+    let since = before.iter().filter(|at| **at >= copied).count();
     let server = Server::start(folder.path(), false);
     let after = until_refused(&mut server.connect());
     let before = before.len();
     let forgiven = (before + after).saturating_sub(QUOTA);
+    let age = killed.saturating_sub(copied);
     println!(
-        "{before} before, {last_second} of them in the last second; {after} after; {forgiven} forgiven"
+        "{before} before, {since} of them in the {age:?} after the snapshot was begun; {after} after; {forgiven} forgiven"
     );
-    assert!(before < QUOTA && before > last_second * 3 / 2, "{before}");
+    assert!(before < QUOTA && before > since, "{before}");
     // What was admitted and did not reach the upstream: one for each client.
     assert!(before + after + 2 >= QUOTA, "nothing is counted twice");
-    assert!(forgiven <= last_second, "{forgiven} of {last_second}");
+    assert!(forgiven <= since, "{forgiven} of {since}");
+    age
+}
+
+#[test]
+fn a_crash_forgives_what_the_last_second_counted() {
+    // Where the disk or the machine is slow, a snapshot is older; three times in a row it is not their fault.
+    let old = |age: &Duration| *age > Duration::from_secs(1);
+    let ages: Vec<Duration> = (0..3).map(|_| crash()).take_while(old).collect();
+    assert!(ages.len() < 3, "{ages:?}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn a_server_that_is_killed_is_away_and_comes_back() {
             within(&gateway, BUDGET, &asked).await,
             Err(Failure::Renewed)
         );
-        gateway.client.meet(0, None).await.unwrap();
+        gateway.client.meet(0, None, true).await.unwrap();
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
         assert_eq!(gateway.used(&asked).await, 1);
     });
@@ -55,24 +55,14 @@ fn what_is_flushed_is_noticed() {
             within(&gateway, BUDGET, &asked).await,
             Err(Failure::Renewed)
         );
-        let met = gateway.client.meet(0, None).await.unwrap();
+        let met = gateway.client.meet(0, None, true).await.unwrap();
         assert_eq!(
-            gateway.client.meet(0, None).await.map(|met| met.mark),
+            gateway.client.meet(0, None, true).await.map(|met| met.mark),
             Ok(met.mark)
         );
         // What was counted before it was noticed has been taken back.
         assert_eq!(gateway.used(&asked).await, 0);
     });
-}
-
-/// Stops a server, which takes a moment: until a call is late. How many were admitted before.
-async fn stop(server: &Server, gateway: &Gateway, part: &Part) -> u32 {
-    server.signal(Signal::STOP);
-    let mut admitted = 0;
-    while within(gateway, Duration::from_millis(20), part).await == Ok(true) {
-        admitted += 1;
-    }
-    admitted
 }
 
 /// Calls run out of time; when the server goes on, what they counted is taken back.
@@ -83,7 +73,7 @@ fn a_server_that_stands_still_for_a_moment_loses_nothing() {
         let gateway = Gateway::start(&[server.address], &clock(), 1).await;
         let asked = minute(50, 1);
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
-        server.signal(Signal::STOP);
+        server.stop();
         for _ in 0..20 {
             let said = within(&gateway, Duration::from_millis(10), &asked).await;
             assert_eq!(said, Err(Failure::Late));
@@ -105,14 +95,17 @@ fn a_server_that_stands_still_for_long_is_away() {
     block_on(async {
         let gateway = Gateway::start(&[server.address], &clock(), 1).await;
         let asked = minute(50, 1);
-        let kept = stop(&server, &gateway, &asked).await;
+        server.stop();
+        let said = within(&gateway, Duration::from_millis(20), &asked).await;
+        assert_eq!(said, Err(Failure::Late));
         until(|| !gateway.client.connected(0)).await;
         assert_eq!(within(&gateway, BUDGET, &asked).await, Err(Failure::Away));
         server.signal(Signal::CONT);
         gateway.ready(1).await;
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
-        // The unit that was on its way when the connection was given up counts, and nobody has it.
-        assert_eq!(gateway.used(&asked).await, kept + 2);
+        // The unit that was on its way when the connection was given up may count, and nobody has it.
+        let used = gateway.used(&asked).await;
+        assert!((1..=2).contains(&used), "{used}");
     });
 }
 
@@ -163,7 +156,7 @@ fn a_dead_server_fails_its_share_only() {
         for key in &keys {
             assert_eq!(within(&gateway, BUDGET, key).await, Ok(true));
         }
-        let before = gateway.client.meet(0, None).await.unwrap();
+        let before = gateway.client.meet(0, None, true).await.unwrap();
         servers[1].kill();
         until(|| gateway.client.away(0).count() == 1).await;
         let mut lost = Vec::new();
@@ -190,7 +183,7 @@ fn a_dead_server_fails_its_share_only() {
         );
         // A server that is only away is no new life.
         assert_eq!(
-            gateway.client.meet(0, None).await.unwrap().mark,
+            gateway.client.meet(0, None, true).await.unwrap().mark,
             before.mark
         );
         servers[1].again();
@@ -199,7 +192,7 @@ fn a_dead_server_fails_its_share_only() {
             within(&gateway, BUDGET, lost[0]).await,
             Err(Failure::Renewed)
         );
-        let after = gateway.client.meet(0, None).await.unwrap();
+        let after = gateway.client.meet(0, None, true).await.unwrap();
         assert!(after.mark != before.mark && after.secret == before.secret);
         for key in &keys {
             let expected = if lost.iter().any(|lost| lost.name == key.name) {
@@ -258,7 +251,7 @@ fn what_is_no_memcached_is_never_connected() {
         })
         .await;
         assert_eq!(
-            gateway.client.meet(0, None).await.err(),
+            gateway.client.meet(0, None, true).await.err(),
             Some(Failure::Away)
         );
     });
@@ -278,7 +271,7 @@ fn nonsense_fails_the_call_and_the_connection_is_made_anew() {
             let gateway = Gateway::new(&[liar.address], &clock(), 1);
             for _ in 0..2 {
                 gateway.ready(1).await;
-                let said = gateway.client.meet(0, None).await;
+                let said = gateway.client.meet(0, None, true).await;
                 assert!(matches!(said, Err(Failure::Said(_))), "{said:?}");
                 until(|| !gateway.client.connected(0)).await;
             }

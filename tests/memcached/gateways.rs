@@ -23,8 +23,8 @@ fn gateways_that_meet_at_once_agree() {
                     block_on(async {
                         let gateway = Gateway::new(&addresses, &clock, 1);
                         gateway.ready(3).await;
-                        gateway.client.meet(0, None).await.unwrap();
-                        let met = gateway.client.meet(0, None).await.unwrap();
+                        gateway.client.meet(0, None, true).await.unwrap();
+                        let met = gateway.client.meet(0, None, true).await.unwrap();
                         let said = gateway.decide(&[minute(9, place as u128)]).await;
                         assert!(said.unwrap().admitted);
                         (met.mark, met.secret)
@@ -115,7 +115,7 @@ fn a_new_life_learns_what_gateways_know() {
         let two = Gateway::start(&[server.address], &clock, 2).await;
         let (asked, other, third) = (minute(50, 1), minute(50, 2), minute(50, 3));
         one.decide(std::slice::from_ref(&asked)).await.unwrap();
-        let before = one.client.meet(0, None).await.unwrap();
+        let before = one.client.meet(0, None, true).await.unwrap();
         server.kill();
         until(|| !one.client.connected(0) && !two.client.connected(0)).await;
         server.again();
@@ -124,10 +124,13 @@ fn a_new_life_learns_what_gateways_know() {
         let renewed = Err(Failure::Renewed);
         assert_eq!(one.decide(std::slice::from_ref(&asked)).await, renewed);
         assert_eq!(one.client.beat(0, Some(1)).await, Err(Failure::Renewed));
-        let after = one.client.meet(0, None).await.unwrap();
+        let after = one.client.meet(0, None, true).await.unwrap();
         assert_ne!(before.mark, after.mark);
         assert_eq!(two.decide(std::slice::from_ref(&asked)).await, renewed);
-        assert_eq!(two.client.meet(0, None).await.unwrap().mark, after.mark);
+        assert_eq!(
+            two.client.meet(0, None, true).await.unwrap().mark,
+            after.mark
+        );
         let push = async |gateway: &Gateway, part: &Part, within| {
             let said = gateway.decide(&[pushed(part, 99, within)]).await.unwrap();
             said.answers[0].used[0]

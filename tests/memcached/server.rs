@@ -1,5 +1,6 @@
 //! memcached as a child process, and servers that are not quite one.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -59,6 +60,20 @@ impl Server {
 
     pub fn signal(&self, signal: Signal) {
         self.child.signal(signal);
+    }
+
+    /// Stops it, and waits until all its threads stand still: a signal takes effect in its own time.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.0.id());
+        let still = |task: std::io::Result<fs::DirEntry>| {
+            let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+            let state = stat.rsplit(')').next().unwrap_or_default();
+            state.trim_start().starts_with('T')
+        };
+        soon("memcached stands still", || {
+            fs::read_dir(&tasks).unwrap().all(still)
+        });
     }
 
     /// Ends at once, as by `kill -9`.

@@ -35,7 +35,7 @@ impl Gateway {
     pub async fn start(servers: &[SocketAddr], clock: &Clock, number: u32) -> Gateway {
         let gateway = Gateway::new(servers, clock, number);
         gateway.ready(servers.len()).await;
-        gateway.client.meet(0, None).await.unwrap();
+        gateway.client.meet(0, None, true).await.unwrap();
         gateway
     }
 

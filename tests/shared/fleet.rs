@@ -14,7 +14,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// So many, with one upstream and these limits, and these lines about the store; returns when they share it.
+    /// So many, with one upstream and these limits, and these lines about the store and, if there shall be
+    /// more than one, workers; returns when they share it.
     pub fn start(count: usize, upstream: SocketAddr, store: &str, limits: &str) -> Fleet {
         let fleet = Fleet::alone(count, upstream, store, limits);
         fleet.until_shared();
@@ -25,8 +26,13 @@ impl Fleet {
     pub fn alone(count: usize, upstream: SocketAddr, store: &str, limits: &str) -> Fleet {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("policies")).unwrap();
+        let workers = if store.contains("workers:") {
+            ""
+        } else {
+            "workers: 1\n"
+        };
         let gateway = format!(
-            "version: 1\nworkers: 1\nlisten: 127.0.0.1:0\nadmin: 127.0.0.1:0\npolicies: policies\n\
+            "version: 1\n{workers}listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\npolicies: policies\n\
              access_log: {{ requests: off }}\nupstreams: {{ shop: http://{upstream} }}\n\
              identity: {{ user: {{ header: x-user, from: [127.0.0.0/8] }} }}\n\
              {store}\nlimits:\n{limits}"
@@ -63,23 +69,58 @@ impl Fleet {
         each.map(|gateway| gateway.address).collect()
     }
 
-    /// Waits until all know of each other.
-    pub fn until_shared(&self) {
+    /// Whether all know of each other and use the store.
+    pub fn shares(&self) -> bool {
         let word = format!("store shared ({} gateways)", self.gateways.len());
-        soon("all gateways share the store", || {
-            self.ready().iter().all(|said| said.contains(&word))
-        });
+        self.ready().iter().all(|said| said.contains(&word))
     }
 
-    /// The sum of a metric over all gateways.
-    pub fn sum(&self, metric: &str) -> f64 {
-        let each = self.gateways.iter().map(|gateway| {
-            let text = gateway.ask("GET", "/metrics", "").text();
-            let lines = text.lines().filter_map(|line| line.strip_prefix(metric));
-            lines
-                .map(|value| value.trim().parse::<f64>().unwrap_or(0.0))
-                .sum::<f64>()
-        });
-        each.sum()
+    /// Waits until they do.
+    pub fn until_shared(&self) {
+        soon("all gateways share the store", || self.shares());
+        for gateway in &self.gateways {
+            let metrics = gateway.ask("GET", "/metrics", "").text();
+            crate::common::says(&metrics, &["tollgate_shared_store_up 1\n"]);
+        }
+    }
+
+    /// What each has counted of the store.
+    pub fn counts(&self) -> Vec<Counts> {
+        self.gateways.iter().map(Counts::of).collect()
+    }
+}
+
+/// What a gateway has counted of the store since it started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Decisions without the store that should have been asked.
+    pub alone: usize,
+    /// Calls without an answer in time.
+    pub late: usize,
+    /// Calls that failed otherwise.
+    pub failed: usize,
+}
+
+impl Counts {
+    pub fn since(&self, then: &Counts) -> Counts {
+        Counts {
+            alone: self.alone - then.alone,
+            late: self.late - then.late,
+            failed: self.failed - then.failed,
+        }
+    }
+
+    pub fn of(gateway: &Server) -> Counts {
+        let text = gateway.ask("GET", "/metrics", "").text();
+        let read = |what: &str, outcome: &str| {
+            let name = format!("tollgate_shared_store_{what}_total{{outcome=\"{outcome}\"}} ");
+            let value = text.lines().find_map(|line| line.strip_prefix(&name));
+            value.expect(&name).parse::<f64>().unwrap() as usize
+        };
+        Counts {
+            alone: read("decisions", "alone"),
+            late: read("calls", "late"),
+            failed: read("calls", "failed"),
+        }
     }
 }

@@ -5,12 +5,14 @@
 mod common;
 
 mod buckets;
+mod budgets;
 mod cluster;
 mod costs;
 mod faults;
 mod fleet;
 mod greedy;
 mod limits;
+mod machine;
 #[path = "../memcached/server.rs"]
 #[allow(dead_code)]
 mod memcached;

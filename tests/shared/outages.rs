@@ -1,161 +1,88 @@
 //! The store is killed, stopped, started empty: clients notice nothing, and no limit is passed.
 
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tollgate::clock::Clock;
 
 use crate::common::redis::Redis;
-use crate::fleet::Fleet;
-use crate::greedy::{Answer, Crowd, percentile};
-use crate::upstream::{Upstream, worst};
+use crate::machine::attempts;
+use crate::scene::{HANDFUL, Limits, Scene, pass};
 
-const WINDOW: u64 = 10_000_000_000;
-const QUOTA: usize = 300;
 const BUDGET: Duration = Duration::from_millis(20);
+const USERS: [&str; 2] = ["a", "b"];
 
-struct Scene {
-    clock: Clock,
-    store: Redis,
-    upstream: Upstream,
-    fleet: Fleet,
-    sharing: &'static str,
-}
-
-impl Scene {
-    fn new(sharing: &'static str) -> Scene {
-        let clock = Clock::system();
-        let (store, upstream) = (Redis::start(), Upstream::start(&clock));
-        let limits =
-            format!("  per-user: {{ key: user, rate: {QUOTA}/10s, sharing: {sharing} }}\n");
-        let terms = format!(
-            "store: {{ address: {}, budget: {}ms }}",
-            store.url(),
-            BUDGET.as_millis()
-        );
-        let fleet = Fleet::start(3, upstream.address, &terms, &limits);
-        Scene {
-            clock,
-            store,
-            upstream,
-            fleet,
+/// Greedy clients of two users at all gateways while something happens to the store.
+fn check(name: &str, sharing: &'static str, happens: fn(&mut Redis, &Scene)) {
+    attempts(|| {
+        let mut store = Redis::start();
+        let address = format!("{}\", budget: {}ms", store.url(), BUDGET.as_millis());
+        let limits = Limits {
             sharing,
-        }
-    }
-
-    /// Greedy clients of two users at all gateways while something happens to the store.
-    fn run(mut self, name: &str, happens: impl FnOnce(&mut Redis)) {
-        let addresses = self.fleet.addresses();
-        let crowd = Crowd::start(
-            &addresses,
-            &["a", "b"],
-            Duration::from_millis(4),
-            &self.clock,
-        );
-        let begun = self.clock.now().0;
-        happens(&mut self.store);
-        let answers = crowd.stop();
-        self.check(name, begun, &answers);
-    }
-
-    fn check(&self, name: &str, begun: u64, answers: &[Answer]) {
-        let late = answers.iter().map(|answer| answer.took).max().unwrap();
-        let calm: Vec<Answer> = answers
-            .iter()
-            .filter(|a| a.at < begun + 4_000_000_000)
-            .copied()
-            .collect();
-        let rest: Vec<Answer> = answers
-            .iter()
-            .filter(|a| a.at >= begun + 4_000_000_000)
-            .copied()
-            .collect();
-        let (calm, rest) = (percentile(&calm, 99.0), percentile(&rest, 99.0));
-        let sharing = self.sharing;
-        println!(
-            "{name}, {sharing}: {} asked, p99 {calm:?} before and {rest:?} after, slowest {:?}",
-            answers.len(),
-            Duration::from_nanos(late)
-        );
-        for (user, times) in self.upstream.seen() {
-            let most = worst(&times, WINDOW - late.min(WINDOW / 20));
-            let seconds: Vec<usize> = (0..40)
-                .map(|second| {
-                    let second = begun + second * 1_000_000_000;
-                    times
-                        .iter()
-                        .filter(|at| (second..second + 1_000_000_000).contains(at))
-                        .count()
-                })
-                .collect();
-            println!(
-                "  {user}: {} admitted, at most {most} in 10 s; by second {seconds:?}",
-                times.len()
-            );
-            assert!(most <= QUOTA, "{user}: {most}");
-        }
-        let odd: Vec<u16> = answers
-            .iter()
-            .map(|a| a.status)
-            .filter(|s| ![200, 429].contains(s))
-            .collect();
-        assert!(odd.is_empty(), "{odd:?}");
-    }
+            seconds: 10,
+            ip: 600,
+            user: 300,
+        };
+        let scene = Scene::new(3, &address, limits, &USERS);
+        let seen = scene.run(Duration::from_millis(4), || {
+            pass(4_000);
+            scene.fault();
+            happens(&mut store, &scene);
+            let back = scene.until_shared();
+            println!("{name}, {sharing}: shared again {back:?} after");
+            // All units leave the window once.
+            pass(11_000);
+        });
+        seen.bounded(&format!("{name}, {sharing}"), BUDGET, HANDFUL)
+    });
 }
 
-fn pass(seconds: u64) {
-    thread::park_timeout(Duration::from_secs(seconds));
-}
-
-fn killed(store: &mut Redis) {
-    pass(4);
+fn killed(store: &mut Redis, _: &Scene) {
     store.kill();
-    pass(8);
+    pass(8_000);
     store.revive();
-    pass(13);
 }
 
-fn stopped(store: &mut Redis) {
-    pass(4);
+fn stopped(store: &mut Redis, scene: &Scene) {
     store.signal(Signal::STOP);
-    pass(10);
+    pass(10_000);
+    let away = |said: &String| said.contains("store away (3 gateways)");
+    let ready = scene.fleet.ready();
+    assert!(ready.iter().all(away), "{ready:?}");
     store.signal(Signal::CONT);
-    pass(11);
 }
 
-fn emptied(store: &mut Redis) {
-    pass(4);
+fn emptied(store: &mut Redis, _: &Scene) {
     store.ask("FLUSHALL");
-    pass(12);
+    // Until all have noticed it.
+    pass(1_000);
 }
 
 #[test]
 fn killed_strict() {
-    Scene::new("strict").run("killed for 8 s, empty after", killed);
+    check("killed for 8 s, empty after", "strict", killed);
 }
 
 #[test]
 fn killed_leased() {
-    Scene::new("leased").run("killed for 8 s, empty after", killed);
+    check("killed for 8 s, empty after", "leased", killed);
 }
 
 #[test]
 fn stopped_strict() {
-    Scene::new("strict").run("stopped for 10 s", stopped);
+    check("stopped for 10 s", "strict", stopped);
 }
 
 #[test]
 fn stopped_leased() {
-    Scene::new("leased").run("stopped for 10 s", stopped);
+    check("stopped for 10 s", "leased", stopped);
 }
 
 #[test]
 fn emptied_strict() {
-    Scene::new("strict").run("emptied", emptied);
+    check("emptied", "strict", emptied);
 }
 
 #[test]
 fn emptied_leased() {
-    Scene::new("leased").run("emptied", emptied);
+    check("emptied", "leased", emptied);
 }

@@ -12,7 +12,7 @@ use tollgate::clock::{Clock, Nanos};
 
 pub struct Proxy {
     pub port: u16,
-    /// Milliseconds each way.
+    /// Microseconds each way.
     pub delay: Arc<AtomicU64>,
 }
 
@@ -43,9 +43,8 @@ fn pass(mut from: TcpStream, mut to: TcpStream, delay: Arc<AtomicU64>, clock: Cl
     thread::spawn(move || {
         let mut piece = [0; 65_536];
         while let Ok(count @ 1..) = from.read(&mut piece) {
-            let due = read_clock
-                .now()
-                .after(Nanos::from_millis(delay.load(Relaxed)));
+            let delay = Duration::from_micros(delay.load(Relaxed));
+            let due = read_clock.now().after(delay.into());
             if send.send((due, piece[..count].to_vec())).is_err() {
                 return;
             }

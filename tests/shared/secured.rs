@@ -39,10 +39,11 @@ fn admitted(fleet: &Fleet, count: usize) -> usize {
     statuses.iter().filter(|status| **status == 200).count()
 }
 
-/// Two gateways share what is at this address.
+/// Two gateways share what is at this address, and it is waited for so long that no answer is late.
 fn shared(store: &str) {
     let upstream = Upstream::start(&Clock::system());
-    let fleet = Fleet::start(2, upstream.address, &format!("store: {store}"), LIMITS);
+    let terms = format!("store: {{ address: {store}, budget: 1s }}");
+    let fleet = Fleet::start(2, upstream.address, &terms, LIMITS);
     assert_eq!(admitted(&fleet, 60), 20, "{store}");
 }
 
@@ -150,9 +151,7 @@ fn file(folder: &Path, name: &str) -> String {
 fn a_store_that_speaks_tls() {
     let (store, folder) = private();
     let (port, ca) = (store.port, file(folder.path(), "ca.pem"));
-    shared(&format!(
-        "{{ address: \"rediss://127.0.0.1:{port}\", ca: {ca} }}"
-    ));
+    shared(&format!("\"rediss://127.0.0.1:{port}\", ca: {ca}"));
     let other = file(folder.path(), "other.pem");
     let wrong = format!("{{ address: \"rediss://127.0.0.1:{port}\", ca: {other} }}");
     trouble(&wrong, "certificate");

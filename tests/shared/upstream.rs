@@ -44,6 +44,13 @@ impl Upstream {
     }
 }
 
+/// The most of these moments, in order, within any `window`.
+pub fn within(times: &[u64], window: u64) -> usize {
+    let from =
+        |(place, first): (usize, &u64)| times.partition_point(|at| *at < first + window) - place;
+    times.iter().enumerate().map(from).max().unwrap_or(0)
+}
+
 fn serve(mut stream: TcpStream, log: &Log, clock: &Clock) {
     stream.set_nodelay(true).unwrap();
     let (mut text, mut piece) = (Vec::new(), [0; 4096]);
@@ -68,17 +75,4 @@ fn serve(mut stream: TcpStream, log: &Log, clock: &Clock) {
             Ok(count) => text.extend_from_slice(&piece[..count]),
         }
     }
-}
-
-/// The most that came within any `window` nanoseconds.
-pub fn worst(times: &[u64], window: u64) -> usize {
-    let mut first = 0;
-    let mut most = 0;
-    for (last, at) in times.iter().enumerate() {
-        while at - times[first] >= window {
-            first += 1;
-        }
-        most = most.max(last + 1 - first);
-    }
-    most
 }

@@ -22,7 +22,7 @@ pub(super) enum Replaces {
 
 /// What the server said to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub enum Reply {
     /// `HD`: done.
     Done,
     /// `VA`: a value.
@@ -42,7 +42,7 @@ pub(super) enum Reply {
 
 /// A reply, and how it is told from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub struct Parsed {
     /// What was said.
     pub reply: Reply,
     /// The number that the command gave; errors come without it.
@@ -147,7 +147,7 @@ impl Batch {
 }
 
 /// Takes the next reply from the front of `input`; nothing when it is not whole yet.
-pub(super) fn next(input: &mut BytesMut) -> Result<Option<Parsed>, String> {
+pub fn next(input: &mut BytesMut) -> Result<Option<Parsed>, String> {
     let bytes = &input[..];
     let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LONGEST_LINE)]) else {
         return match bytes.len() < LONGEST_LINE {

@@ -1,0 +1,89 @@
+//! What shared stores answer. Whatever a script's answer says, a gateway decides by it without a panic, and so it
+//! does after; memcached's replies are read to their end, or refused.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use libfuzzer_sys::fuzz_target;
+use smallvec::smallvec;
+use tollgate::clock::Nanos;
+use tollgate::limit::{Fingerprint, Limit, OnError, Scale, Sharing};
+use tollgate::store::memcached;
+use tollgate::store::redis::wire;
+use tollgate::store::shared::call::{Failure, Taking};
+use tollgate::store::shared::core::{Asking, Begun, Core, Line};
+use tollgate::store::shared::ladder::Ladder;
+use tollgate::store::shared::ledger::Ledger;
+use tollgate::store::shared::plan::Plan;
+use tollgate::store::{Memory, Parent, Settings};
+
+fn core() -> Option<(Core, Vec<Line>)> {
+    let budget = Settings::LEAST;
+    let memory = Memory::new(Settings { budget }).ok()?;
+    let mut lines = Vec::new();
+    for (scope, rate) in [("ip", "600/m"), ("user", "5/s")] {
+        let limit = Limit::hard(rate.parse().ok()?);
+        let slot = memory.register(scope, &limit).ok()?.slot();
+        let sharing = Sharing::default_for(&limit);
+        let plan = Plan::new(scope, &limit, slot, (sharing, OnError::Local))?;
+        lines.push(Line {
+            plan: Some(Arc::new(plan)),
+            limit: Arc::new(limit),
+            slot,
+            key: Fingerprint(7 << 64 | 7),
+            cost: 1,
+            scale: Scale::plan(1),
+            shadow: false,
+            parents: smallvec![],
+        });
+    }
+    lines[0].parents.push(Parent {
+        key: Fingerprint(8 << 64 | 8),
+        factor: 4,
+    });
+    let core = Core {
+        memory: Arc::new(memory),
+        ledger: Ledger::new(1 << 20),
+        ladder: Ladder::new(Nanos(1)),
+        gateway: 1,
+    };
+    Some((core, lines))
+}
+
+fn answer(core: &Core, asking: &Asking, text: &[u8], now: Nanos) {
+    let said = wire::decode(text, &asking.call);
+    if let (Ok(said), Some(0)) = (&said, text.last().map(|last| last % 3)) {
+        core.finish(asking, Err(Failure::Late), now);
+        core.late(asking, said, now);
+        return;
+    }
+    core.finish(asking, said, now);
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut replies = BytesMut::from(data);
+    while let Ok(Some(_)) = memcached::wire::next(&mut replies) {}
+
+    let Some((core, lines)) = core() else { return };
+    let mut now = Nanos::from_secs(1_000);
+    core.ladder.met(now);
+    core.ladder.learnt(now);
+    let mut rest = data;
+    while !rest.is_empty() {
+        now = now.after(Nanos::from_millis(150));
+        let mut size = 1;
+        if let Begun::Ask(asking) = core.begin(lines.iter().cloned().collect(), Taking::All, now) {
+            // As long as the answer to this should be.
+            let windows = asking.call.parts.iter().map(|part| part.spec.spans.len());
+            size = 8 * (2 + windows.map(|windows| 9 + windows).sum::<usize>());
+            answer(&core, &asking, &rest[..size.min(rest.len())], now);
+        }
+        core.unused(false, now);
+        rest = &rest[size.min(rest.len())..];
+    }
+    core.ladder.renewed(now);
+    let done = core.begin(lines.into_iter().collect(), Taking::All, now);
+    assert!(matches!(done, Begun::Done(_)));
+});

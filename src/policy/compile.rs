@@ -146,7 +146,7 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
         admin,
         admin_token: token_file.and_then(|name| admin_token(cx, files, base, name)),
         store_budget: store_budget(gateway),
-        shared: store::shared(cx, files, base, &gateway.store, store_budget(gateway)),
+        shared: store::shared(cx, files, base, &gateway.store),
         snapshots: gateway.store.snapshots.clone().map(|settings| {
             let folder = base.join(settings.folder);
             snapshot::Settings { folder, ..settings }
@@ -179,7 +179,11 @@ fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -
 }
 
 fn store_budget(gateway: &Gateway) -> usize {
-    gateway.store.memory.unwrap_or(STORE_BUDGET)
+    let memory = gateway.store.memory.unwrap_or(STORE_BUDGET);
+    match gateway.store.address {
+        Some(_) => (memory - store::ledger(memory)).max(crate::store::Settings::LEAST),
+        None => memory,
+    }
 }
 
 fn timeouts(written: &model::Timeouts) -> Timeouts {

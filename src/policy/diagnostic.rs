@@ -1,6 +1,7 @@
 //! What is wrong and where, as people and programs read it. Text from files is shown with its
 //! control characters made visible, so that no file reaches the terminal's own commands.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -85,7 +86,8 @@ impl Excerpt {
         } else {
             column - Excerpt::LEAD
         };
-        let mut rest = line.trim_end().chars().skip(skip);
+        let line = without_passwords(line.trim_end());
+        let mut rest = line.chars().skip(skip);
         let mut text: String = rest.by_ref().take(Excerpt::WIDTH).map(visible).collect();
         if skip > 0 {
             text.insert(0, '…');
@@ -116,9 +118,32 @@ fn visible(c: char) -> char {
     }
 }
 
+/// `text` with a star for each character of the passwords in its addresses, `scheme://user:password@host`.
+fn without_passwords(text: &str) -> Cow<'_, str> {
+    const SCHEME: &str = "://";
+    let mut out = Cow::Borrowed(text);
+    for (start, _) in text.match_indices(SCHEME) {
+        let start = start + SCHEME.len();
+        let address = text[start..].split(|c: char| c.is_whitespace() || "'\"`".contains(c));
+        let whose = address
+            .into_iter()
+            .next()
+            .and_then(|text| text.rsplit_once('@'));
+        let Some((_, password)) = whose.and_then(|(whose, _)| whose.split_once(':')) else {
+            continue;
+        };
+        let stars = "*".repeat(password.chars().count());
+        let hidden = format!(":{password}@");
+        // The same password elsewhere is no less secret.
+        out = Cow::Owned(out.replace(&hidden, &format!(":{stars}@")));
+    }
+    out
+}
+
 /// `text` with control characters made visible and cut to a sentence's length.
 pub fn plain(text: &str) -> String {
     const LONGEST: usize = 300;
+    let text = without_passwords(text);
     let mut chars = text.chars();
     let mut out: String = chars.by_ref().take(LONGEST).map(visible).collect();
     if chars.next().is_some() {
@@ -263,5 +288,26 @@ mod tests {
         assert_eq!((cut.text.chars().count(), cut.before), (102, 31));
         assert_eq!(cut.width, 71);
         check("\u{202e}abc", 2, 3, ("\u{fffd}abc", 1, 3));
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let shown = [
+            (
+                "store: redis://u:secret@h:1/0",
+                "store: redis://u:******@h:1/0",
+            ),
+            (
+                "rediss://:p/w@x, redis://v:ü@y",
+                "rediss://:***@x, redis://v:*@y",
+            ),
+            (
+                "redis://u@h:1 \"http://h:1/a\" a@b:c",
+                "redis://u@h:1 \"http://h:1/a\" a@b:c",
+            ),
+        ];
+        for (text, expected) in shown {
+            assert_eq!(plain(text), expected);
+        }
     }
 }

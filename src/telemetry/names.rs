@@ -209,6 +209,9 @@ impl Metric {
             | Metric::StoreBytes
             | Metric::StoreBudget
             | Metric::StoreKeys
+            | Metric::SharedUp
+            | Metric::SharedGateways
+            | Metric::SharedKeys
             | Metric::PermitsOpen => Kind::Gauge,
             _ => Kind::Counter,
         }

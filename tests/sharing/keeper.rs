@@ -25,8 +25,8 @@ impl World {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Learns(asking));
             }
-            Step::Beat => {
-                let number = one.core.gateway;
+            Step::Beat(told) => {
+                let number = if told { one.core.gateway } else { 0 };
                 self.ask(gateway, Question::Beat(number), Waits::Beat);
             }
         }
@@ -44,12 +44,12 @@ impl World {
         let local = one.local(self.now);
         match (waits, reply) {
             (Waits::Met, Ok(Reply::Met(mark))) => {
-                one.mark = Some(mark);
-                one.back.met(&one.core, local);
+                let same = one.mark.replace(mark) == Some(mark);
+                one.back.met(&one.core, same, local);
                 return self.come_back(gateway);
             }
             (Waits::Look, Ok(Reply::Beats(Ok(beats)))) => {
-                one.back.saw(beats);
+                one.back.saw(&one.core, beats);
                 return self.come_back(gateway);
             }
             (Waits::Learns(asking), Ok(Reply::Said(Ok(said)))) => {
@@ -99,10 +99,8 @@ impl World {
                         .store
                         .as_ref()
                         .map_or(0, |data| data.used(&name, time, span));
-                    let each = self
-                        .gateways
-                        .iter()
-                        .map(|one| one.holds(rule, key, self.now)[window].1);
+                    let alive = self.gateways.iter().filter(|one| one.alive);
+                    let each = alive.map(|one| one.holds(rule, key, self.now)[window].1);
                     let sum = used + each.sum::<u32>();
                     let units = sum.saturating_sub(span.ceiling);
                     self.stalest = self.stalest.max(units * 100 / span.ceiling);

@@ -11,6 +11,7 @@
 #[path = "../elastic/draw.rs"]
 #[allow(dead_code)]
 mod draw;
+mod faults;
 mod gateway;
 mod judge;
 mod keeper;
@@ -19,6 +20,13 @@ mod store;
 mod world;
 
 use std::env;
+
+use gateway::{Gateway, Rule};
+use tollgate::clock::Nanos;
+use tollgate::limit::Sharing;
+use tollgate::store::shared::call::{Beats, Taking};
+use tollgate::store::shared::core::Begun;
+use tollgate::store::shared::returning::{Return, Step};
 
 /// What failed once.
 const KEPT: &[(&str, u64)] = &[
@@ -60,6 +68,46 @@ fn one() {
     };
     let (name, seed) = which.split_once(':').unwrap();
     scenarios::run(name, seed.parse().unwrap());
+}
+
+/// More keys than a gateway can keep in mind: of a store that comes back empty it does not say that it has told all
+/// before what it cannot tell has left the windows.
+#[test]
+fn what_cannot_be_told_is_waited_for() {
+    let rule = Rule {
+        scope: "user",
+        sharing: Sharing::Strict,
+        windows: &[(10, 60)],
+        keys: 1,
+    };
+    let one = Gateway::new(&[rule], 1, 0, (1_000_000_000_000, 0));
+    let (core, start) = (&one.core, one.local(0));
+    core.ladder.met(start);
+    core.ladder.learnt(start);
+    let told = |same, after: u64| {
+        let (mut back, met) = (Return::default(), start.after(Nanos::from_secs(1)));
+        back.met(core, same, met);
+        back.saw(
+            core,
+            Beats {
+                now: 0,
+                gateways: Vec::new(),
+            },
+        );
+        match back.next(core, met.after(Nanos::from_secs(after))) {
+            Step::Beat(told) => told,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(told(false, 0));
+    for key in 0..4_000 {
+        if let Begun::Ask(asking) = core.begin(one.lines(&[key]), Taking::All, start) {
+            core.abandon(&asking, start);
+        }
+    }
+    assert!(told(true, 0), "the store has it all");
+    assert!(!told(false, 58));
+    assert!(told(false, 60));
 }
 
 #[test]

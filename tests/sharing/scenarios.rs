@@ -2,8 +2,9 @@
 
 use tollgate::limit::Sharing;
 
+use super::faults::Fault;
 use super::gateway::{Gateway, Rule};
-use super::world::{Fault, Load, Net, SECOND, World};
+use super::world::{Load, Net, SECOND, World};
 
 const fn rule(
     scope: &'static str,
@@ -96,12 +97,16 @@ pub const ALL: &[(&str, Scenario)] = &[
         outage(seed, QUIET, Fault::Stop, Fault::Go)
     }),
     ("relapse", relapse),
+    ("newcomer", newcomer),
     ("cut", cut),
     ("chaos", chaos),
 ];
 
 fn world(seed: u64, net: Net) -> World {
-    let gateways = 1 + seed as usize % 8;
+    world_of(seed, net, 1 + seed as usize % 8)
+}
+
+fn world_of(seed: u64, net: Net, gateways: usize) -> World {
     let rules = RULES[(seed / 8) as usize % RULES.len()];
     let loads = [
         Load {
@@ -257,6 +262,25 @@ fn relapse(seed: u64) -> World {
     }
     settles(&mut world, 90.0);
     world.run(20.0);
+    world
+}
+
+/// A gateway that nobody knew starts at the moment when the store comes back empty.
+fn newcomer(seed: u64) -> World {
+    let gateways = 2 + seed as usize % 7;
+    let mut world = world_of(seed, QUIET, gateways);
+    world.gateways[0].alive = false;
+    settles(&mut world, 3.0);
+    world.run(20.0);
+    world.fault(0, Fault::Down);
+    let seconds = 0.5 + world.draw.unit() * 10.0;
+    world.run(seconds);
+    world.fault(0, Fault::Crash(0));
+    let ms = world.draw.below(100);
+    world.fault(ms, Fault::Up(true));
+    world.run(0.5);
+    settles(&mut world, 5.0);
+    world.run(25.0);
     world
 }
 

@@ -9,6 +9,7 @@ use tollgate::store::shared::call::{Beats, Call, Failure, Said, Taking};
 use tollgate::store::shared::core::{Begun, Counted, Done};
 
 use super::draw::Draw;
+use super::faults::Fault;
 use super::gateway::{Gateway, Rule, Waits};
 use super::judge::{DRIFT, Track, Unit};
 use super::store::Data;
@@ -60,27 +61,6 @@ pub struct Message {
     pub question: Question,
 }
 
-/// What happens to machines.
-#[derive(Clone, Copy, Debug)]
-pub enum Fault {
-    /// The store's process dies; it starts again as it was, or empty if so said.
-    Down,
-    Up(bool),
-    /// It stands still; what is asked meanwhile waits.
-    Stop,
-    Go,
-    /// Another process takes over what was copied.
-    Copy,
-    Switch,
-    /// Its clock jumps, in ms.
-    Jump(i64),
-    Cut(usize),
-    Heal(usize),
-    Crash(usize),
-    /// In ms.
-    Pause(usize, u64),
-}
-
 #[derive(Debug)]
 enum What {
     Client(u64),
@@ -103,11 +83,11 @@ pub struct World {
     pub steps: u64,
     /// Runs, stands still, or is gone.
     pub store: Result<Data, Option<Data>>,
-    stopped: bool,
-    copied: Data,
-    queue: VecDeque<Message>,
+    pub(super) stopped: bool,
+    pub(super) copied: Data,
+    pub(super) queue: VecDeque<Message>,
     /// What its clock says at zero in ns, and how much faster it goes.
-    store_clock: (i64, i64),
+    pub(super) store_clock: (i64, i64),
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Option<What>>,
     free: Vec<usize>,
@@ -321,9 +301,11 @@ impl World {
                 Counted::Here => self.now,
             };
             let track = &mut self.tracks[rule][*key as usize];
-            if done.alone && self.net.lost > 0 {
-                let one = &self.gateways[gateway];
-                let units = match one.shared() {
+            self.gateways[gateway].note_leaving(self.now);
+            let one = &self.gateways[gateway];
+            let new = one.core.ladder.is_new();
+            if done.alone && (self.net.lost > 0 || new) {
+                let units = match one.shared() || new {
                     true => before[rule].iter().map(|(_, free)| *free).collect(),
                     false => one.left[rule][*key as usize].clone(),
                 };
@@ -378,7 +360,7 @@ impl World {
         ((i128::from(zero) + now + now * i128::from(drift) / 1_000_000) / 1_000) as u64
     }
 
-    fn asked(&mut self, message: Message) {
+    pub(super) fn asked(&mut self, message: Message) {
         if self.stopped {
             return self.queue.push_back(message);
         }
@@ -485,43 +467,5 @@ impl World {
         self.gateways[gateway] = one.restarted(&self.rules, self.numbers, self.now);
         let life = self.gateways[gateway].life;
         self.plan(TICK, What::Tick(gateway, life));
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        match fault {
-            Fault::Down | Fault::Stop => self.expect_outage(),
-            Fault::Cut(gateway) => self.expect_cut(gateway),
-            _ => {}
-        }
-        match fault {
-            Fault::Down => self.store = Err(std::mem::replace(&mut self.store, Err(None)).ok()),
-            Fault::Up(empty) => {
-                if let Err(data) = &mut self.store {
-                    let data = data.take().unwrap_or_default();
-                    self.store = Ok(if empty { Data::default() } else { data });
-                }
-            }
-            Fault::Stop => self.stopped = true,
-            Fault::Go => {
-                self.stopped = false;
-                for message in std::mem::take(&mut self.queue) {
-                    self.asked(message);
-                }
-            }
-            Fault::Copy => self.copied = self.store.clone().unwrap_or_default(),
-            Fault::Switch => self.store = Ok(std::mem::take(&mut self.copied)),
-            Fault::Jump(ms) => self.store_clock.0 += ms * MILLI as i64,
-            Fault::Cut(gateway) => self.gateways[gateway].cut = true,
-            Fault::Heal(gateway) => {
-                self.gateways[gateway].cut = false;
-                let now = self.now;
-                self.tracks
-                    .iter_mut()
-                    .flatten()
-                    .for_each(|track| track.heal(now));
-            }
-            Fault::Crash(gateway) => self.restart(gateway),
-            Fault::Pause(gateway, ms) => self.gateways[gateway].paused = self.now + ms * MILLI,
-        }
     }
 }

@@ -25,8 +25,17 @@ pub(super) fn check_sharing(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
             cx.error(at.place, message, Some(help.into()));
         }
     }
-    let store = gateway.store.address.as_ref().map(|at| &at.value);
+    let arrivals = matches!(algorithm, Some("gcra" | "token-bucket" | "leaky-bucket"));
     let local = limit.sharing.is_some_and(|at| at.value == Sharing::Local);
+    if let (Some(count), Some(_), true) = (&answers, &gateway.store.address, arrivals)
+        && !local
+    {
+        let message =
+            "an arrival time that gateways share cannot take back what an answer does not count";
+        let help = "use `algorithm: sliding-window`, or `sharing: local`";
+        cx.error(count.place, message, Some(help.into()));
+    }
+    let store = gateway.store.address.as_ref().map(|at| &at.value);
     if matches!(store, Some(StoreAddress::Memcached(_))) && !local {
         memcached_can(cx, limit);
     }

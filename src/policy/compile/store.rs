@@ -5,7 +5,8 @@ use std::path::Path;
 use super::super::collect::Cx;
 use super::super::model::{self, StoreAddress};
 use super::super::source::Files;
-use super::named_file;
+use super::STORE_BUDGET;
+use super::tls::named_pem;
 use crate::limit::{Bound, Sharing};
 use crate::store::{memcached, redis, shared};
 
@@ -15,19 +16,16 @@ pub(super) fn shared(
     files: &dyn Files,
     base: &Path,
     store: &model::Store,
-    memory: usize,
 ) -> Option<shared::Settings> {
     let address = store.address.as_ref()?.value.clone();
-    let roots = store.roots.as_ref().map(|name| {
-        let what = "the certificates of who vouches for the store";
-        named_file(cx, files, base, name, what)
-    });
+    let roots = store.roots.as_ref();
+    let roots = roots.and_then(|name| named_pem(cx, files, base, name));
     let prefix = String::from("tollgate");
     Some(shared::Settings {
         place: match address {
             StoreAddress::Redis(address) => shared::Place::Redis(redis::Settings {
                 address,
-                roots: roots.flatten(),
+                roots: roots.map(|(_, pem)| pem),
                 prefix,
             }),
             StoreAddress::Memcached(servers) => {
@@ -35,9 +33,13 @@ pub(super) fn shared(
             }
         },
         budget: store.budget.unwrap_or(shared::Settings::BUDGET),
-        // What is known of counters is a quarter of what is counted.
-        ledger: memory / 4,
+        ledger: ledger(store.memory.unwrap_or(STORE_BUDGET)),
     })
+}
+
+/// Bytes of the memory for what is known of shared counters.
+pub(super) fn ledger(memory: usize) -> usize {
+    memory / 4
 }
 
 /// How gateways share the limit, as it says or as suits it.

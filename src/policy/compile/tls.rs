@@ -94,10 +94,20 @@ fn system(cx: &mut Cx, place: Place, help: &str) -> Option<Roots> {
 }
 
 fn named_roots(cx: &mut Cx, files: &dyn Files, base: &Path, file: &At<String>) -> Option<Roots> {
+    named_pem(cx, files, base, file).map(|(roots, _)| roots)
+}
+
+/// The certificates of a file, and the file itself.
+pub(super) fn named_pem(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    file: &At<String>,
+) -> Option<(Roots, Vec<u8>)> {
     let pem = named_file(cx, files, base, file, "the certificates")?;
     let roots = Roots::from_pem(&pem);
     let told = |error| cx.error(file.place, format!("`{}`: {error}", file.value), None);
-    roots.map_err(told).ok()
+    roots.map_err(told).ok().map(|roots| (roots, pem))
 }
 
 /// What servers are verified by, read once.

@@ -98,8 +98,13 @@ impl Client {
 
     /// Meets the store: from now on calls are for its life as it is. A server that is away is left as it
     /// was known; as soon as it is back with another life, calls say so. Servers that are all empty get the
-    /// secret that is known.
-    pub async fn meet(&self, number: usize, known: Option<[u8; 16]>) -> Result<Met, Failure> {
+    /// secret that is known; a new one only from a gateway that `begins`.
+    pub async fn meet(
+        &self,
+        number: usize,
+        known: Option<[u8; 16]>,
+        begins: bool,
+    ) -> Result<Met, Failure> {
         let (now, key) = (self.now(), self.mark_key());
         let mut own = known;
         for _ in 0..ATTEMPTS {
@@ -123,6 +128,7 @@ impl Client {
                 .find_map(|look| look.as_ref().ok()?.map(|(life, _)| life.secret));
             let secret = match (first, own) {
                 (Some(secret), _) | (None, Some(secret)) => secret,
+                (None, None) if !begins => return Err(Failure::Empty),
                 (None, None) => *own.insert(random()?),
             };
             let mut settled = true;

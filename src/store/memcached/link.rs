@@ -47,6 +47,8 @@ struct State {
     /// Numbers batches.
     number: AtomicU32,
     begun: AtomicBool,
+    /// Why there is no connection.
+    cause: Mutex<Option<String>>,
     again: Notify,
     /// Until the task begins.
     jobs: Mutex<Option<UnboundedReceiver<Job>>>,
@@ -141,6 +143,7 @@ impl Link {
             waiting: AtomicUsize::new(0),
             number: AtomicU32::new(0),
             begun: AtomicBool::new(false),
+            cause: Mutex::new(None),
             again: Notify::new(),
             jobs: Mutex::new(Some(jobs)),
         };
@@ -176,12 +179,24 @@ impl Link {
         Batch::new(self.state.number.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Why nothing can be asked, for people to read.
+    pub(super) fn cause(&self) -> Option<String> {
+        let cause = self.state.cause.lock();
+        let cause = cause.as_deref()?;
+        Some(format!("not connected to {}: {cause}", self.state.server))
+    }
+
     /// Sends a batch.
     pub(super) fn ask(&self, batch: Batch) -> Result<Pending, Failure> {
         let epoch = self.state.epoch.load(Ordering::Acquire);
         let waiting = self.state.waiting.load(Ordering::Relaxed);
-        if epoch == 0 || waiting + batch.count > MOST_COMMANDS {
+        if epoch == 0 {
             return Err(Failure::Away);
+        }
+        if waiting + batch.count > MOST_COMMANDS {
+            return Err(Failure::Said(Cow::Borrowed(
+                "too many commands wait for replies",
+            )));
         }
         let (answer, pending) = oneshot::channel();
         self.send(batch, epoch, Some(answer));
@@ -237,6 +252,7 @@ async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
             Ok(Ok(mut stream)) => {
                 epoch += 1;
                 pause = PAUSE[0];
+                *state.cause.lock() = None;
                 state.epoch.store(epoch, Ordering::Release);
                 let ended = serve(&mut stream, &state, &mut jobs, epoch).await;
                 state.epoch.store(0, Ordering::Release);
@@ -249,6 +265,7 @@ async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
             Err(_) => "no answer in time".to_owned(),
         };
         tracing::debug!(server = state.server, cause, "no connection to memcached");
+        *state.cause.lock() = Some(cause);
         if !rest(jittered(pause), &mut jobs).await {
             return;
         }

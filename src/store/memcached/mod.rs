@@ -40,7 +40,7 @@ mod decide;
 mod life;
 mod link;
 mod plan;
-mod wire;
+pub mod wire;
 
 use std::borrow::Cow;
 use std::hash::Hasher;
@@ -172,6 +172,15 @@ impl Client {
             .iter()
             .filter_map(|server| server.links.get(number));
         links.into_iter().any(Link::connected)
+    }
+
+    /// Why there is no connection to a server, if there is one like that.
+    pub fn cause(&self, number: usize) -> Option<String> {
+        let links = self
+            .servers
+            .iter()
+            .filter_map(|server| server.links.get(number));
+        links.into_iter().find_map(Link::cause)
     }
 
     /// Servers to which there is no connection.

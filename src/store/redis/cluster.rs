@@ -324,6 +324,7 @@ fn read(answer: &Value, asked: &str) -> Result<Vec<Option<Target>>, String> {
         return Err(odd());
     };
     let mut owners = vec![None; SHELVES];
+    let slots: Vec<u16> = (0..SHELVES).map(slot).collect();
     for range in ranges {
         let Value::Array(range) = range else {
             return Err(odd());
@@ -350,8 +351,8 @@ fn read(answer: &Value, asked: &str) -> Result<Vec<Option<Target>>, String> {
             _ => host,
         };
         let port = u16::try_from(*port).map_err(|_| odd())?;
-        for (shelf, owner) in owners.iter_mut().enumerate() {
-            if (*first..=*last).contains(&i64::from(slot(shelf))) {
+        for (owner, slot) in owners.iter_mut().zip(&slots) {
+            if (*first..=*last).contains(&i64::from(*slot)) {
                 *owner = Some(Target::Server(host.clone(), port));
             }
         }

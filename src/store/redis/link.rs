@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisError, Value};
+use tokio::time::timeout;
 
 use super::Settings;
 use super::reach::{self, Target};
@@ -18,8 +19,8 @@ use crate::store::shared::call::Failure;
 const PAUSE: Nanos = Nanos::from_millis(100);
 /// Calls in a row that nobody waited to the end for, after which the connection is given up.
 const LATE: u32 = 5;
-/// Who goes away sooner was not waiting for the server.
-const SOON: Nanos = Nanos::from_millis(1);
+/// A connection over which nobody asked for so long is tried, so that a server that closed it keeps nobody waiting.
+const IDLE: Nanos = Nanos::from_millis(500);
 
 enum State {
     /// Nobody has asked for a connection yet.
@@ -37,6 +38,8 @@ struct Inside {
     /// Connections so far, so that what is said of one that is gone is not held against the next.
     made: u32,
     late: u32,
+    /// When somebody last asked.
+    asked: Nanos,
     /// Why there is no connection.
     cause: Option<String>,
 }
@@ -92,7 +95,6 @@ struct Watch<'a> {
     link: &'a Link,
     made: u32,
     clock: &'a Clock,
-    asked: Nanos,
     answered: bool,
 }
 
@@ -104,8 +106,7 @@ impl Drop for Watch<'_> {
         }
         match self.answered {
             true => inside.late = 0,
-            false if self.clock.now().since(self.asked) >= SOON => inside.late += 1,
-            false => {}
+            false => inside.late += 1,
         }
         if inside.late >= LATE {
             inside.give_up("no answer within the budget", self.clock);
@@ -134,6 +135,7 @@ impl Link {
                 state: State::Idle,
                 made: 0,
                 late: 0,
+                asked: Nanos::ZERO,
                 cause: None,
             })),
         }
@@ -175,12 +177,23 @@ impl Link {
         self.inside.lock().give_up(cause, clock);
     }
 
-    /// Connects where there is no connection.
+    /// Connects where there is no connection, and tries one that nobody uses.
     pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
         let mut inside = self.inside.lock();
         let pause = match inside.state {
             State::Idle => PAUSE,
             State::Down { next, pause } if clock.now() >= next => pause,
+            State::Up(_) if clock.now().since(inside.asked) > IDLE => {
+                inside.asked = clock.now();
+                drop(inside);
+                let (link, clock) = (self.clone(), clock.clone());
+                tokio::spawn(async move {
+                    let ping = redis::cmd("PING");
+                    // What came of it is noted where it was asked.
+                    let _ = timeout(reach::PATIENCE, link.ask(None, &ping, &clock)).await;
+                });
+                return;
+            }
             State::Down { .. } | State::Connecting | State::Up(_) => return,
         };
         inside.state = State::Connecting;
@@ -218,7 +231,8 @@ impl Link {
         clock: &Clock,
     ) -> Result<Value, Fault> {
         let (mut connection, made) = {
-            let inside = self.inside.lock();
+            let mut inside = self.inside.lock();
+            inside.asked = clock.now();
             match &inside.state {
                 State::Up(connection) => (connection.clone(), inside.made),
                 _ => return Err(Fault::away(inside.cause.as_deref())),
@@ -228,7 +242,6 @@ impl Link {
             link: self,
             made,
             clock,
-            asked: clock.now(),
             answered: false,
         };
         let answer = match first {

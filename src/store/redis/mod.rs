@@ -290,9 +290,20 @@ impl Client {
     }
 
     /// Meets the store: from now on calls are for its life as it is. One that is empty gets the secret that is
-    /// known, so that who was counted before is still the same.
-    pub async fn meet(&self, number: usize, known: Option<[u8; 16]>) -> Result<Met, Failure> {
+    /// known, so that who was counted before is still the same; a new one only from a gateway that `begins`.
+    pub async fn meet(
+        &self,
+        number: usize,
+        known: Option<[u8; 16]>,
+        begins: bool,
+    ) -> Result<Met, Failure> {
         let key = format!("{}secret", self.place(0));
+        if known.is_none() && !begins {
+            let mut exists = redis::cmd("GET");
+            if self.ask(number, 0, exists.arg(&key)).await? == Value::Nil {
+                return Err(Failure::Empty);
+            }
+        }
         let secret = self.settle(number, 0, key, known).await?;
         let each = |shelf| {
             let key = format!("{}mark", self.place(shelf));

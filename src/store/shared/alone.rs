@@ -274,11 +274,14 @@ impl Core {
     /// Counts what was admitted without the store, so that the store may learn of it.
     pub fn admitted_alone(&self, line: &Line, units: u32, uncounted: bool, now: Nanos) {
         let Some(plan) = &line.plan else { return };
-        self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
+        let noted = self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
             entry.multiply = line.scale.multiply;
             entry.alone += u64::from(units);
             entry.alone_at = now;
         });
+        if noted.is_none() {
+            self.ledger.cannot_tell(now);
+        }
         if uncounted {
             self.memory.count(&item(line), units, now);
         }

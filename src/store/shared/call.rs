@@ -171,6 +171,9 @@ pub enum Failure {
     /// There is no connection.
     #[error("not connected")]
     Away,
+    /// Nobody has begun in it; who knows whom it counted before may still come.
+    #[error("the store is empty")]
+    Empty,
     /// The store has not the data that this gateway knows of: it was started anew, or emptied.
     #[error("the store has begun anew")]
     Renewed,

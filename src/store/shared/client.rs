@@ -100,6 +100,15 @@ impl Client {
         }
     }
 
+    /// Why nothing can be asked, where failures do not say.
+    pub(super) fn cause(&self, number: usize) -> Option<String> {
+        match self {
+            // It says so with each failure.
+            Client::Redis(_) => None,
+            Client::Memcached(client) => client.cause(number),
+        }
+    }
+
     pub(super) async fn decide(&self, number: usize, call: &Call) -> Result<Said, Failure> {
         either!(self, client => client.decide(number, call).await)
     }
@@ -108,8 +117,9 @@ impl Client {
         &self,
         number: usize,
         known: Option<[u8; 16]>,
+        begins: bool,
     ) -> Result<Met, Failure> {
-        either!(self, client => client.meet(number, known).await)
+        either!(self, client => client.meet(number, known, begins).await)
     }
 
     pub(super) async fn beat(&self, number: usize, gateway: Option<u32>) -> Result<Beats, Failure> {

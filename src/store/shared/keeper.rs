@@ -26,6 +26,8 @@ const LOOK: u64 = 2;
 const START: Duration = Duration::from_secs(1);
 /// Of so many questions one must be answered as soon as requests need it.
 const PROBES: u32 = 3;
+/// Between two lines of the log that say that the store is away, at first and at last.
+const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(60));
 /// Between two times that the connections of workers are made anew for a store that came back.
 const RESET: Nanos = Nanos::from_secs(2);
 
@@ -62,14 +64,13 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Keeper> {
 async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
     let own = shared.outsider();
     let mut back = Return::default();
-    let (mut told, mut reset) = (Told::default(), Nanos::ZERO);
+    let (mut told, mut reset) = (Told::new(shared), Nanos::ZERO);
     let (mut known, mut late) = (true, 0);
     for tick in 0_u64.. {
         shared.client.tend(own);
         let now = shared.clock.now();
         match shared.core.ladder.standing() {
             Standing::Shared => {
-                told = Told::default();
                 for asking in shared.core.unused(false, now) {
                     shared.tell(own, asking);
                 }
@@ -81,28 +82,25 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
                 }
             }
             Standing::Away(_) | Standing::Learning(_) => {
+                told.say_away(shared, now);
                 if known {
                     // Answers that nobody waits for any more are still on their way.
                     (0..shared.workers).for_each(|worker| shared.client.reset(worker));
                     reset = now.after(RESET);
                 }
                 match come_back(shared, &mut back, &mut reset).await {
-                    Ok(true) => tracing::info!(
-                        store = shared.place(),
-                        gateways = shared.core.ladder.gateways(),
-                        "limits are shared"
-                    ),
+                    Ok(true) => told.say_shared(shared, now),
                     Ok(false) => {}
                     Err(failure) => {
                         shared.note(&failure);
                         back.failed(&shared.core, &failure, now);
                     }
                 }
-                told.say_away(shared, now);
             }
         }
-        known = shared.core.ladder.standing() == Standing::Shared;
-        if known {
+        let standing = shared.core.ladder.standing();
+        known = standing == Standing::Shared;
+        if !matches!(standing, Standing::Away(_)) {
             // Whoever started this waits for the first time only.
             let _ = met.send(());
         }
@@ -110,35 +108,64 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
     }
 }
 
-/// What the log was told while the store is away.
-#[derive(Default)]
+/// What the log is told: that the store is away, why, and when it is back; of a store that comes and goes ever less
+/// often.
 struct Told {
     trouble: String,
+    /// Times that the store had gone away when the log was last told.
+    round: u32,
     /// Not again before, and how long after that.
     next: (Nanos, Nanos),
+    away: bool,
 }
 
 impl Told {
-    /// Says so, and again when the cause is another, ever less often.
+    /// The first meeting is no return.
+    fn new(shared: &Shared) -> Told {
+        Told {
+            trouble: String::from(UNMET),
+            round: shared.core.ladder.round(),
+            next: (Nanos::ZERO, PAUSES.0),
+            away: true,
+        }
+    }
+
     fn say_away(&mut self, shared: &Shared, now: Nanos) {
         let (standing, gateways, trouble) = shared.status();
-        let (next, pause) = self.next;
-        let news = trouble != self.trouble && trouble != UNMET;
-        if !matches!(standing, Standing::Away(_)) || now < next || !news {
+        if !matches!(standing, Standing::Away(_)) {
             return;
         }
-        let store = shared.place();
+        let round = shared.core.ladder.round();
+        let news = trouble != UNMET && (round != self.round || trouble != self.trouble);
+        if !news || now < self.next.0 {
+            return;
+        }
+        let (store, times) = (shared.place(), round.wrapping_sub(self.round).max(1));
         tracing::warn!(
             store,
             gateways,
             trouble,
+            times,
             "the store is away: limits hold by what `on_store_error` says"
         );
-        self.trouble = trouble;
-        self.next = (
-            now.after(pause),
-            Nanos(pause.0 * 2).clamp(Nanos::from_secs(1), Nanos::from_secs(60)),
+        (self.trouble, self.round, self.away) = (trouble, round, true);
+        let pause = self.next.1;
+        self.next = (now.after(pause), Nanos(pause.0 * 2).min(PAUSES.1));
+    }
+
+    fn say_shared(&mut self, shared: &Shared, now: Nanos) {
+        // Who was not told that it is away need not be told that it is back.
+        if !std::mem::take(&mut self.away) {
+            return;
+        }
+        tracing::info!(
+            store = shared.place(),
+            gateways = shared.core.ladder.gateways(),
+            "limits are shared"
         );
+        if now > self.next.0.after(self.next.1) {
+            self.next.1 = PAUSES.0;
+        }
     }
 }
 
@@ -176,11 +203,12 @@ async fn come_back(
 ) -> Result<bool, Failure> {
     let (own, core) = (shared.outsider(), &shared.core);
     let late = || Err(Failure::Late);
-    loop {
+    let told = loop {
         match back.next(core, shared.clock.now()) {
             Step::Meet => {
                 quick(shared).await?;
-                let met = timeout(PATIENCE, shared.client.meet(own, shared.secret())).await;
+                let (known, begins) = (shared.secret(), back.begins(shared.clock.now()));
+                let met = timeout(PATIENCE, shared.client.meet(own, known, begins)).await;
                 let met: Met = met.unwrap_or_else(|_| late())?;
                 if shared.clock.now() >= *reset {
                     // What connected while the store was going may lead nowhere.
@@ -188,21 +216,25 @@ async fn come_back(
                     *reset = shared.clock.now().after(RESET);
                 }
                 *shared.secret.lock() = Some(met.secret);
-                back.met(core, shared.clock.now());
+                let before = shared.mark.lock().replace(met.mark);
+                back.met(core, before == Some(met.mark), shared.clock.now());
             }
             Step::Look => {
                 let seen = timeout(PATIENCE, shared.client.beat(own, None)).await;
-                back.saw(seen.unwrap_or(Err(Failure::Late))?);
+                back.saw(core, seen.unwrap_or(Err(Failure::Late))?);
             }
             Step::Tell(asking) => {
                 let said = shared.ask(own, &asking, PATIENCE).await?;
                 core.told(&asking, &said);
             }
-            Step::Beat => break,
+            Step::Beat(told) => break told,
         }
-    }
+    };
     (0..shared.workers).for_each(|worker| shared.client.hurry(worker));
-    let answer = timeout(PATIENCE, shared.client.beat(own, Some(core.gateway)));
+    let answer = timeout(
+        PATIENCE,
+        shared.client.beat(own, told.then_some(core.gateway)),
+    );
     let beats = answer.await.unwrap_or(Err(Failure::Late))?;
     quick(shared).await?;
     let ready = (0..shared.workers).all(|worker| shared.client.ready(worker));

@@ -57,6 +57,7 @@ struct Leave {
 #[derive(Debug)]
 struct State {
     standing: Standing,
+    shared_once: bool,
     /// Times that the store went away.
     round: u32,
     /// Those since it last knew all. A later one is for shorter windows.
@@ -76,6 +77,7 @@ impl Ladder {
     pub fn new(now: Nanos) -> Ladder {
         Ladder(Mutex::new(State {
             standing: Standing::Away(now),
+            shared_once: false,
             round: 0,
             leaves: smallvec::smallvec![Leave {
                 round: 0,
@@ -127,6 +129,11 @@ impl Ladder {
         let leaves = state.leaves.iter().rev();
         let leave = leaves.into_iter().find(|leave| leave.asked > longest);
         leave.map_or((state.round, now), |leave| (leave.round, leave.at))
+    }
+
+    /// Whether the store was never shared.
+    pub fn is_new(&self) -> bool {
+        !self.0.lock().shared_once
     }
 
     /// Gateways that share the store, this one included, as far as is known.
@@ -186,6 +193,7 @@ impl Ladder {
     pub fn learnt(&self, now: Nanos) {
         let mut state = self.0.lock();
         state.standing = Standing::Shared;
+        state.shared_once = true;
         state.in_a_row = 0;
         state.window = (now, 0, 0);
     }

@@ -15,8 +15,8 @@ use super::share::Share;
 use crate::clock::Nanos;
 
 const SHARDS: usize = 64;
-/// What an entry takes at most, with its place in the map, in bytes.
-pub const ENTRY: usize = 352;
+/// What a place for an entry takes, with the note of when a grant ends, in bytes.
+const ENTRY: usize = size_of::<(Name, Entry)>() + 1 + size_of::<(Nanos, Name)>();
 /// In a shard that is nearly full, entries that nobody asked for so long make room.
 const IDLE: Nanos = Nanos::from_secs(60);
 /// How long a refusal is believed at most: limits may be changed, counters forgotten.
@@ -130,16 +130,24 @@ pub struct Ledger {
     floor: AtomicU64,
     /// The longest window of any entry, in nanoseconds.
     longest: AtomicU64,
+    /// When a counter was last without an entry, and when that last admitted without the store; zero for never.
+    untracked: AtomicU64,
+    untracked_alone: AtomicU64,
 }
 
 impl Ledger {
     /// For so many bytes.
     pub fn new(budget: usize) -> Ledger {
+        // A map of so many places is never more than seven eighths full, and never grows beyond them.
+        let places = (budget / ENTRY / SHARDS).max(32);
+        let places = 1 << places.ilog2();
         Ledger {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            most: (budget / ENTRY / SHARDS).max(16),
+            most: places / 8 * 7,
             floor: AtomicU64::new(0),
             longest: AtomicU64::new(0),
+            untracked: AtomicU64::new(0),
+            untracked_alone: AtomicU64::new(0),
         }
     }
 
@@ -157,6 +165,9 @@ impl Ledger {
     ) -> Option<R> {
         let mut shard = self.shard(name);
         if shard.entries.len() >= self.most && !shard.entries.contains_key(name) {
+            self.untracked.fetch_max(now.0, Relaxed);
+            let longest = plan.counted().longest();
+            self.longest.fetch_max(longest.0, Relaxed);
             return None;
         }
         let entry = shard.entries.entry(*name).or_insert_with(|| {
@@ -208,6 +219,21 @@ impl Ledger {
         if let Some(entry) = self.shard(name).entries.remove(name) {
             self.floor.fetch_max(entry.alone, Relaxed);
         }
+    }
+
+    /// A counter without an entry admitted without the store.
+    pub fn cannot_tell(&self, now: Nanos) {
+        self.untracked_alone.fetch_max(now.0, Relaxed);
+    }
+
+    /// When something was last counted that this gateway cannot tell the store of: whatever it was, or, if it is
+    /// the `same` store with all it knew, only what was admitted without it.
+    pub fn untracked(&self, same: bool) -> Option<Nanos> {
+        let last = match same {
+            true => &self.untracked_alone,
+            false => &self.untracked,
+        };
+        Some(Nanos(last.load(Relaxed))).filter(|last| *last > Nanos::ZERO)
     }
 
     /// The longest window of all that was ever counted.
@@ -298,6 +324,9 @@ impl Ledger {
                 if !stays {
                     self.floor.fetch_max(entry.alone, Relaxed);
                 }
+                if !stays && kept {
+                    self.untracked.fetch_max(now.0, Relaxed);
+                }
                 stays
             });
         }
@@ -308,7 +337,8 @@ impl Entry {
     /// Units in hand at `now`.
     pub fn units(&mut self, now: Nanos) -> u32 {
         let usable = self.grants.iter().filter(|grant| grant.ends > now);
-        usable.map(|grant| grant.units).sum()
+        let units = usable.map(|grant| grant.units);
+        units.fold(0, u32::saturating_add)
     }
 
     /// Uses units in hand, those that end first, and says of which grants. Nothing is used where there are too
@@ -335,7 +365,7 @@ impl Entry {
         for (stamped, units) in spent {
             let usable = self.grants.iter_mut().filter(|grant| grant.ends > now);
             if let Some(grant) = { usable }.find(|grant| grant.stamped == *stamped) {
-                grant.units += units;
+                grant.units = grant.units.saturating_add(*units);
             }
         }
     }

@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use self::call::{ALONE, Failure, Said, Taking};
+use self::call::{ALONE, Failure, Mark, Said, Taking};
 use self::client::Client;
 use self::core::{Asking, Begun, Core, Done, Lines};
 use self::ladder::{Ladder, Standing};
@@ -96,10 +96,14 @@ pub struct Shared {
     workers: usize,
     clock: Clock,
     secret: Mutex<Option<[u8; 16]>>,
+    /// The life of the store that was met last.
+    mark: Mutex<Option<Mark>>,
     /// What went wrong last.
     trouble: Mutex<String>,
     stop: Notify,
 }
+
+type Answered = Pin<Box<dyn Future<Output = Result<Said, Failure>> + Send>>;
 
 /// A request that waits for the store. When it is given up, what it has in hand goes back, and so does what the
 /// store takes for it later.
@@ -107,7 +111,7 @@ struct Waiting {
     shared: Arc<Shared>,
     worker: usize,
     asking: Arc<Asking>,
-    answer: Option<Pin<Box<dyn Future<Output = Result<Said, Failure>> + Send>>>,
+    answer: Option<Answered>,
     decided: bool,
 }
 
@@ -189,6 +193,7 @@ impl Shared {
             workers,
             clock,
             secret: Mutex::new(None),
+            mark: Mutex::new(None),
             trouble: Mutex::new(String::from(UNMET)),
             stop: Notify::new(),
         })
@@ -306,8 +311,14 @@ impl Shared {
 
     /// What went wrong last. That there is no connection yet says less than what was there before.
     fn note(&self, failure: &Failure) {
-        if *failure != Failure::Away {
-            *self.trouble.lock() = failure.to_string();
+        let said = match failure {
+            Failure::Away => self.client.cause(self.outsider()),
+            // Nothing is wrong: it is begun in soon.
+            Failure::Empty => None,
+            failure => Some(failure.to_string()),
+        };
+        if let Some(said) = said {
+            *self.trouble.lock() = said;
         }
     }
 

@@ -9,6 +9,10 @@ use crate::clock::Nanos;
 
 /// Counters that are told of in one call.
 const BATCH: usize = 64;
+/// How long a gateway that starts leaves an empty store to those that know whom it counted before.
+const YIELD: Nanos = Nanos::from_millis(500);
+/// How long it waits for what they tell.
+const NEWCOMER: Nanos = Nanos::from_secs(1);
 
 /// What is to be done next.
 #[derive(Debug)]
@@ -19,14 +23,17 @@ pub enum Step {
     Look,
     /// Ask this, then [`Core::told`].
     Tell(Box<Asking>),
-    /// Say that all is told, then [`Return::beaten`]. Once in a while: others take their time.
-    Beat,
+    /// See who is there, and if so say that all is told; then [`Return::beaten`]. Once in a while: others take
+    /// their time.
+    Beat(bool),
 }
 
 /// How far a return is.
 #[derive(Debug, Default)]
 pub struct Return {
     begun: Option<Begun>,
+    /// When a gateway that knows nothing of a store first found it empty.
+    empty: Option<Nanos>,
 }
 
 #[derive(Debug)]
@@ -36,6 +43,9 @@ struct Begun {
     /// Who had said by then that it has told all, and when. Only what is said after that counts, whatever the
     /// store's clock did.
     earlier: Option<Vec<(u32, u64)>>,
+    /// Until then something that this gateway cannot tell of, or that others have not told yet, may be in a
+    /// window.
+    untold: Nanos,
     /// Gateways that must have told it what they know.
     gateways: u32,
     /// Counters that it has not been told of.
@@ -76,7 +86,7 @@ impl Return {
                     .collect();
             } else if begun.names.is_empty() {
                 begun.beats = true;
-                return Step::Beat;
+                return Step::Beat(now >= begun.untold);
             } else {
                 let rest = begun.names.len().saturating_sub(BATCH);
                 begun.tells = core.tell_all(&begun.names.split_off(rest), now);
@@ -84,12 +94,26 @@ impl Return {
         }
     }
 
-    /// The store answers.
-    pub fn met(&mut self, core: &Core, now: Nanos) {
+    /// Whether a gateway that knows nothing of a store begins in it if it is empty: others that know it come first.
+    pub fn begins(&self, now: Nanos) -> bool {
+        self.empty.is_some_and(|empty| now.since(empty) >= YIELD)
+    }
+
+    /// The store answers; whether it is the one that was met before, with all it knew.
+    pub fn met(&mut self, core: &Core, same: bool, now: Nanos) {
+        self.empty = None;
+        let mut untold = core
+            .ledger
+            .untracked(same)
+            .map_or(Nanos::ZERO, |last| last.after(core.ledger.longest()));
+        if core.ladder.is_new() {
+            untold = untold.max(now.after(NEWCOMER));
+        }
         core.ladder.met(now);
         self.begun = Some(Begun {
             since: now,
             earlier: None,
+            untold,
             gateways: core.ladder.gateways(),
             names: core.ledger.known(),
             tells: SmallVec::new(),
@@ -99,8 +123,11 @@ impl Return {
         });
     }
 
-    /// These are listed already.
-    pub fn saw(&mut self, beats: Beats) {
+    /// These are listed already: to a gateway that has never shared the store they are all that it knows of others.
+    pub fn saw(&mut self, core: &Core, beats: Beats) {
+        if core.ladder.is_new() {
+            core.ladder.count(beats.gateways.len() + 1);
+        }
         if let Some(begun) = &mut self.begun {
             begun.earlier = Some(beats.gateways);
         }
@@ -124,7 +151,7 @@ impl Return {
         let told = told.count() as u32;
         // What a gateway that is gone has counted has left all windows.
         let over = now.since(begun.since) > core.ledger.longest();
-        if (told < begun.gateways && !over) || !ready {
+        if (told < begun.gateways && !over) || now < begun.untold || !ready {
             return Err((told, begun.gateways));
         }
         core.ladder.count(beats.gateways.len());
@@ -136,6 +163,9 @@ impl Return {
     /// A step failed. Once all was told, one late answer may be this machine's fault, and a return that waits for
     /// long meets some.
     pub fn failed(&mut self, core: &Core, failure: &Failure, now: Nanos) {
+        if *failure == Failure::Empty {
+            self.empty.get_or_insert(now);
+        }
         if let Some(begun) = &mut self.begun
             && (begun.beats, begun.late, failure) == (true, 0, &Failure::Late)
         {

@@ -38,6 +38,19 @@ impl Unusable {
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
+/// Opens a file: a pipe in its place would be waited for without end.
+fn open(path: &Path) -> io::Result<File> {
+    plain(path)?;
+    File::open(path)
+}
+
+fn plain(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(io::Error::other("it is no file")),
+        _ => Ok(()),
+    }
+}
+
 impl Folder {
     /// Has a folder that can be written to, for its owner only.
     pub(super) fn new(path: &Path) -> Result<Folder, Unusable> {
@@ -57,7 +70,9 @@ impl Folder {
     pub(super) fn lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        options.open(self.0.join(LOCK))
+        let path = self.0.join(LOCK);
+        plain(&path)?;
+        options.open(path)
     }
 
     /// The newest whole snapshot.
@@ -65,7 +80,7 @@ impl Folder {
         let mut files = Vec::new();
         for name in NAMES {
             let path = self.0.join(name);
-            let file = match File::open(&path) {
+            let file = match open(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(cause) => return Err(Unusable::new(&path, cause)),
@@ -99,6 +114,11 @@ impl Folder {
         let to = aside(free.unwrap_or(KEPT));
         let (path, aside) = (path.display(), to.display());
         match fs::rename(path.to_string(), &to) {
+            Ok(()) if matches!(damage, Damage::Format(_)) => tracing::error!(
+                %path, %damage, %aside,
+                "a snapshot of counts is of another version and is put aside; what it alone knew is forgotten. \
+                 Run that version again to use it, or delete it"
+            ),
             Ok(()) => tracing::error!(
                 %path, %damage, %aside,
                 "a snapshot of counts cannot be used and is put aside; what it alone knew is forgotten. \
@@ -115,7 +135,7 @@ impl Folder {
     /// cannot be read, or the older one.
     fn next(&self) -> (u64, PathBuf) {
         let number = |name: &&str| {
-            let file = File::open(self.0.join(name)).ok()?;
+            let file = open(&self.0.join(name)).ok()?;
             let reading = Reading::new(BufReader::new(file)).ok()?;
             Some(reading.head.number)
         };

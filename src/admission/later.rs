@@ -43,21 +43,32 @@ pub type Later = Pin<Box<dyn Future<Output = (Verdict, Ticket)> + Send>>;
 struct Kept {
     admission: Admission,
     rules: SmallVec<[Arc<Rule>; 4]>,
-    lines: SmallVec<[Held; 4]>,
-    /// What permits said.
-    open: SmallVec<[Finding; 2]>,
+    lines: SmallVec<[(Held, SmallVec<[Parent; 3]>); 4]>,
+    open: Open,
+}
+
+/// What permits said of a request.
+struct Open {
+    findings: SmallVec<[Finding; 2]>,
     taken: Option<Taken>,
     there: bool,
 }
 
 /// One rate as its ticket needs it.
+#[derive(Clone, Copy)]
 struct Held {
     /// Its place among the rules of the request.
     place: usize,
     key: Fingerprint,
     scale: Scale,
     shadow: bool,
-    parents: SmallVec<[Parent; 3]>,
+}
+
+/// A request and what is counted of it.
+struct Weighed<'a> {
+    admission: &'a Admission,
+    rules: &'a [Arc<Rule>],
+    lines: SmallVec<[(Held, &'a [Parent]); 4]>,
 }
 
 impl Admission {
@@ -73,15 +84,16 @@ impl Admission {
         let (there, taken) = self.permits.take(&asked.wants, &mut open, |there| there);
         let taking = if there { Taking::All } else { Taking::Shadows };
         let begun = shared.begin(worker, lines, taking, ask.now);
-        let kept = self.kept(ask, asked, &open, Some(taken), there);
+        let weighed = self.weighed(ask, asked);
+        let open = Open::new(asked, &open, Some(taken), there);
         match begun {
             Begun::Done(done) => {
-                let (verdict, ticket) = kept.conclude(done);
+                let (verdict, ticket) = weighed.conclude(open, done, true);
                 Decided::Now(verdict, ticket)
             }
             Begun::Ask(asking) => {
-                let done = shared.decide(worker, *asking);
-                Decided::Later(Box::pin(async move { kept.conclude(done.await) }))
+                let (kept, done) = (weighed.kept(open), shared.decide(worker, *asking));
+                Decided::Later(Box::pin(async move { kept.conclude(done.await, true) }))
             }
         }
     }
@@ -90,8 +102,8 @@ impl Admission {
         let mut open = SmallVec::new();
         let there = self.permits.peek(&asked.wants, &mut open);
         let done = shared.core.glance(&self.lines(ask, asked), ask.now);
-        let kept = self.kept(ask, asked, &open, None, there);
-        kept.conclude_as(done, false).0
+        let open = Open::new(asked, &open, None, there);
+        self.weighed(ask, asked).conclude(open, done, false).0
     }
 
     /// What [`Admission::peek`] says, asking the store.
@@ -106,15 +118,15 @@ impl Admission {
             let mut open = SmallVec::new();
             let there = self.permits.peek(&asked.wants, &mut open);
             let lines = self.lines(ask, &asked);
-            let kept = self.kept(ask, &asked, &open, None, there);
+            let open = Open::new(&asked, &open, None, there);
+            let kept = self.weighed(ask, &asked).kept(open);
             (shared.begin(*worker, lines, Taking::Nothing, ask.now), kept)
         };
         let done = match begun {
             Begun::Done(done) => done,
             Begun::Ask(asking) => shared.decide(*worker, *asking).await,
         };
-        let (verdict, _) = kept.conclude_as(done, false);
-        verdict
+        kept.conclude(done, false).0
     }
 
     fn lines(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> Lines {
@@ -138,36 +150,35 @@ impl Admission {
         each.collect()
     }
 
-    fn kept(
-        &self,
-        ask: &Ask<'_>,
-        asked: &Asked<'_>,
-        open: &[Reading],
-        taken: Option<Taken>,
-        there: bool,
-    ) -> Kept {
-        let lines = asked
-            .items
-            .iter()
-            .zip(&asked.applies)
-            .map(|(item, place)| Held {
+    fn weighed<'a>(&'a self, ask: &'a Ask<'_>, asked: &'a Asked<'_>) -> Weighed<'a> {
+        let lines = asked.items.iter().zip(&asked.applies);
+        let lines = lines.map(|(item, place)| {
+            let held = Held {
                 place: usize::from(*place),
                 key: item.key,
                 scale: item.scale,
                 shadow: item.shadow,
-                parents: item.parents.into(),
-            });
-        let open = asked.wants.iter().zip(&asked.wanted_by).zip(open);
-        let open = open.map(|((want, place), reading)| Finding {
+            };
+            (held, item.parents)
+        });
+        Weighed {
+            admission: self,
+            rules: ask.rules,
+            lines: lines.collect(),
+        }
+    }
+}
+
+impl Open {
+    fn new(asked: &Asked<'_>, open: &[Reading], taken: Option<Taken>, there: bool) -> Open {
+        let findings = asked.wants.iter().zip(&asked.wanted_by).zip(open);
+        let findings = findings.map(|((want, place), reading)| Finding {
             rule: usize::from(*place),
             key: want.key,
             reading: *reading,
         });
-        Kept {
-            admission: self.clone(),
-            rules: ask.rules.iter().cloned().collect(),
-            lines: lines.collect(),
-            open: open.collect(),
+        Open {
+            findings: findings.collect(),
             taken,
             there,
         }
@@ -175,19 +186,39 @@ impl Admission {
 }
 
 impl Kept {
-    fn conclude(self, done: Done) -> (Verdict, Ticket) {
-        self.conclude_as(done, true)
+    fn conclude(self, done: Done, takes: bool) -> (Verdict, Ticket) {
+        let lines = self.lines.iter();
+        let weighed = Weighed {
+            admission: &self.admission,
+            rules: &self.rules,
+            lines: lines.map(|(held, parents)| (*held, &parents[..])).collect(),
+        };
+        weighed.conclude(self.open, done, takes)
+    }
+}
+
+impl Weighed<'_> {
+    fn kept(&self, open: Open) -> Kept {
+        let lines = self.lines.iter();
+        Kept {
+            admission: self.admission.clone(),
+            rules: self.rules.iter().cloned().collect(),
+            lines: lines
+                .map(|(held, parents)| (*held, (*parents).into()))
+                .collect(),
+            open,
+        }
     }
 
-    fn conclude_as(self, done: Done, takes: bool) -> (Verdict, Ticket) {
+    fn conclude(&self, open: Open, done: Done, takes: bool) -> (Verdict, Ticket) {
         let mut verdict = Verdict {
-            admitted: done.admitted && self.there,
+            admitted: done.admitted && open.there,
             alone: done.alone,
             ..Verdict::default()
         };
         let mut ticket = Ticket::default();
         let said = done.readings.iter().zip(&done.counted);
-        for (held, (reading, counted)) in self.lines.iter().zip(said) {
+        for ((held, parents), (reading, counted)) in self.lines.iter().zip(said) {
             verdict.findings.push(Finding {
                 rule: held.place,
                 key: held.key,
@@ -197,13 +228,19 @@ impl Kept {
             let reserves = rule.limit.rate().is_some_and(|limit| limit.reserves);
             let took = reading.standing.admits() && (verdict.admitted || held.shadow);
             if reserves && took && takes {
-                self.hold(&mut ticket, rule, held, reading.sketched, *counted);
+                self.hold(
+                    &mut ticket,
+                    rule,
+                    (held, parents),
+                    reading.sketched,
+                    *counted,
+                );
             }
         }
-        verdict.findings.extend(self.open);
+        verdict.findings.extend(open.findings);
         verdict.findings.sort_by_key(|finding| finding.rule);
-        verdict.weigh(&self.rules);
-        if let Some(taken) = self.taken.filter(|_| verdict.admitted) {
+        verdict.weigh(self.rules);
+        if let Some(taken) = open.taken.filter(|_| verdict.admitted) {
             ticket.keep(taken);
         }
         (verdict, ticket)
@@ -213,7 +250,7 @@ impl Kept {
         &self,
         ticket: &mut Ticket,
         rule: &Arc<Rule>,
-        held: &Held,
+        (held, parents): (&Held, &[Parent]),
         sketched: bool,
         counted: Counted,
     ) {
@@ -229,8 +266,8 @@ impl Kept {
             cost: 1,
             scale: held.scale,
             shadow: held.shadow,
-            parents: &held.parents,
+            parents,
         };
-        ticket.hold(&self.admission, rule.clone(), &item, sketched, counted);
+        ticket.hold(self.admission, rule.clone(), &item, sketched, counted);
     }
 }

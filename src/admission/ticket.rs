@@ -178,8 +178,7 @@ impl Reservation {
             .ledger
             .entry(&plan.name(item.key), plan, now, |entry| {
                 if beyond > 0 {
-                    entry.alone += u64::from(beyond);
-                    entry.alone_at = now;
+                    shared.core.ledger.admitted_alone(entry, beyond, now);
                 }
             });
     }

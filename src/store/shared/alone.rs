@@ -57,6 +57,9 @@ impl Core {
 
     /// The same for what has not been told, unless it is on its way.
     pub(super) fn tell_untold(&self, lines: &Lines, now: Nanos) -> Option<Asking> {
+        if !self.ledger.may_be_untold() {
+            return None;
+        }
         let names = lines.iter().filter_map(|line| {
             let name = line.plan.as_ref()?.name(line.key);
             let untold = self.ledger.with(&name, |entry| {
@@ -276,8 +279,7 @@ impl Core {
         let Some(plan) = &line.plan else { return };
         let noted = self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
             entry.multiply = line.scale.multiply;
-            entry.alone += u64::from(units);
-            entry.alone_at = now;
+            self.ledger.admitted_alone(entry, units, now);
         });
         if noted.is_none() {
             self.ledger.cannot_tell(now);

@@ -37,10 +37,11 @@ impl Core {
                 entry.multiply = line.scale.multiply;
                 let takes = taking == Taking::All || (taking == Taking::Shadows && line.shadow);
                 let leased = takes && plan.lease.is_some() && line.cost > 0;
-                leased.then(|| entry.spend(line.cost, now)).flatten()
+                let spent = leased.then(|| entry.spend(line.cost, now)).flatten()?;
+                Some((spent, entry.runs_low(now)))
             });
-            if let Some(Some(spent)) = spent {
-                roles.push(Role::Spent(spent));
+            if let Some(Some((spent, low))) = spent {
+                roles.push(Role::Spent(spent, low));
                 continue;
             }
             roles.push(Role::Asks(call.parts.len()));
@@ -123,14 +124,9 @@ impl Core {
     /// Asks for more where units run low.
     pub(super) fn refill(&self, asking: &Asking, now: Nanos, done: &mut Done) {
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
-            let (Some(plan), Role::Spent(_)) = (&line.plan, role) else {
+            let (Some(plan), Role::Spent(_, true)) = (&line.plan, role) else {
                 continue;
             };
-            let name = plan.name(line.key);
-            let low = self.ledger.with(&name, |entry| entry.runs_low(now));
-            if low != Some(true) {
-                continue;
-            }
             let parts = self.parts(line, plan, (1, 0), true, now);
             if parts[0].want == 1 {
                 // Another worker was faster.
@@ -177,12 +173,12 @@ impl Core {
                     own.next().unwrap_or_else(|| self.known(line, now)),
                     Counted::Here,
                 ),
-                Role::Spent(_) => (self.known(line, now), Counted::Here),
+                Role::Spent(..) => (self.known(line, now), Counted::Here),
                 Role::Asks(place) => self.hear(asking, line, *place, said, now),
             };
             let took = match role {
                 Role::Here => false,
-                Role::Spent(_) => true,
+                Role::Spent(..) => true,
                 Role::Asks(place) => said.answers[*place].took > 0,
             };
             if took && (done.admitted || line.shadow) && !line.limit.reserves {
@@ -255,7 +251,7 @@ impl Core {
             if !which(line) {
                 continue;
             }
-            if let (Some(plan), Role::Spent(spent)) = (&line.plan, role) {
+            if let (Some(plan), Role::Spent(spent, _)) = (&line.plan, role) {
                 let name = plan.name(line.key);
                 self.ledger.with(&name, |entry| entry.unspend(spent, now));
             }

@@ -94,8 +94,8 @@ pub(super) enum Purpose {
 pub(super) enum Role {
     /// This gateway counts alone.
     Here,
-    /// Units in hand were used.
-    Spent(Spent),
+    /// Units in hand were used; whether few are left.
+    Spent(Spent, bool),
     /// The part of the call at this place.
     Asks(usize),
 }

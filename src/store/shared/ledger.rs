@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -130,6 +130,8 @@ pub struct Ledger {
     floor: AtomicU64,
     /// The longest window of any entry, in nanoseconds.
     longest: AtomicU64,
+    /// Something was admitted without the store and it may not have been told.
+    alone: AtomicBool,
     /// When a counter was last without an entry, and when that last admitted without the store; zero for never.
     untracked: AtomicU64,
     untracked_alone: AtomicU64,
@@ -146,6 +148,7 @@ impl Ledger {
             most: places / 8 * 7,
             floor: AtomicU64::new(0),
             longest: AtomicU64::new(0),
+            alone: AtomicBool::new(false),
             untracked: AtomicU64::new(0),
             untracked_alone: AtomicU64::new(0),
         }
@@ -219,6 +222,18 @@ impl Ledger {
         if let Some(entry) = self.shard(name).entries.remove(name) {
             self.floor.fetch_max(entry.alone, Relaxed);
         }
+    }
+
+    /// Notes that an entry admitted units without the store.
+    pub fn admitted_alone(&self, entry: &mut Entry, units: u32, now: Nanos) {
+        entry.alone += u64::from(units);
+        entry.alone_at = now;
+        self.alone.store(true, Relaxed);
+    }
+
+    /// Whether there may be something that the store has not been told.
+    pub fn may_be_untold(&self) -> bool {
+        self.alone.load(Relaxed)
     }
 
     /// A counter without an entry admitted without the store.
@@ -314,10 +329,15 @@ impl Ledger {
 
     /// Forgets entries of which nothing is left in any window.
     pub fn expire(&self, now: Nanos) {
+        // What is noted meanwhile stays noted.
+        self.alone.store(false, Relaxed);
         for shard in &self.shards {
             let mut shard = shard.lock();
             let crowded = shard.entries.len() * 4 > self.most * 3;
             shard.entries.retain(|_, entry| {
+                if entry.untold() > 0 {
+                    self.alone.store(true, Relaxed);
+                }
                 let idle = now.since(entry.seen);
                 let kept = idle <= entry.plan.counted().longest();
                 let stays = !entry.grants.is_empty() || (kept && !(crowded && idle > IDLE));

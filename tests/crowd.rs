@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use tollgate::clock::Clock;
 
 const OPEN: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 1000000/s } }\n";
+const SLOW: usize = 2_000;
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: t\r\nuser-agent: tests\r\naccept: */*\r\n\r\n";
 
 fn folder(upstream: &Upstream, more: &str) -> TempDir {
@@ -118,64 +119,78 @@ fn idle_connections_under_tls() {
     all.iter_mut().step_by(97).for_each(ask);
 }
 
-/// Heads that come byte by byte and never end hold their own connections only.
+/// Heads that come byte by byte and never end hold their own connections only. They are sent all the time: to another
+/// gateway or to the one that is measured, so that the machine has the same to do.
 #[test]
 fn slow_heads_hold_up_nobody() {
-    const SLOW: usize = 2_000;
-    const ROUNDS: usize = 5;
-    descriptors(SLOW as u64 + 500);
+    const TRIES: usize = 3;
+    descriptors(2 * SLOW as u64 + 500);
     let upstream = Upstream::plain();
-    let folder = folder(&upstream, "timeouts: { header: 60s }\n");
-    let server = Server::start(folder.path(), false);
-    let mut client = Client::connect(server.address);
-    let mut slow: Vec<TcpStream> = (0..SLOW).map(|_| connect(server.address)).collect();
-    for stream in &mut slow {
-        stream
-            .write_all(b"GET / HTTP/1.1\r\nhost: t\r\nx-slow: ")
-            .unwrap();
-    }
+    let folder = folder(&upstream, "timeouts: { header: 300s }\n");
+    let (measured, other) = (
+        Server::start(folder.path(), false),
+        Server::start(folder.path(), false),
+    );
+    let mut client = Client::connect(measured.address);
+    let mut slow = [slow_heads(&other), slow_heads(&measured)];
     let (attack, stop) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(false)),
     );
     let (attacks, stops) = (attack.clone(), stop.clone());
-    // A byte of each in each second.
+    // A byte of each in each second, one after another: clients that know nothing of each other do not write at once.
     let attacker = thread::spawn(move || {
         while !stops.load(Ordering::Relaxed) {
-            for some in slow.chunks_mut(SLOW / 100) {
-                thread::sleep(Duration::from_millis(10));
-                if attacks.load(Ordering::Relaxed) {
-                    some.iter_mut()
-                        .for_each(|stream| stream.write_all(b"a").unwrap());
-                }
+            for at in 0..SLOW {
+                thread::sleep(Duration::from_secs(1) / SLOW as u32);
+                let streams = &mut slow[usize::from(attacks.load(Ordering::Relaxed))];
+                streams[at].write_all(b"a").unwrap();
             }
         }
         slow
     });
-    let (mut quiet, mut attacked) = (Vec::new(), Vec::new());
     slowest_of_hundred(&mut client);
-    for _ in 0..ROUNDS {
-        attack.store(false, Ordering::Relaxed);
-        quiet.push(slowest_of_hundred(&mut client));
-        attack.store(true, Ordering::Relaxed);
-        attacked.push(slowest_of_hundred(&mut client));
-    }
+    // A machine that was slow by itself is asked again; heads that hold others up do so each time.
+    let fits = (0..TRIES).any(|_| {
+        let (before, during) = without_and_with(&attack, &mut client);
+        println!("p99 in microseconds: {before} without, {during} with {SLOW} slow heads");
+        during <= 2 * before
+    });
     stop.store(true, Ordering::Relaxed);
     let slow = attacker.join().unwrap();
-    let median = |list: &mut Vec<u64>| {
+    assert!(fits, "p99 more than doubled in each of {TRIES} tries");
+    drop(slow);
+    soon("they are let go", || {
+        Client::connect(measured.address).get("/").status() == 200
+    });
+}
+
+fn slow_heads(server: &Server) -> Vec<TcpStream> {
+    let begin = |_| {
+        let mut stream = connect(server.address);
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nhost: t\r\nx-slow: ")
+            .unwrap();
+        stream
+    };
+    (0..SLOW).map(begin).collect()
+}
+
+/// The medians of some rounds, by turns: without the attack and with it.
+fn without_and_with(attack: &AtomicBool, client: &mut Client) -> (u64, u64) {
+    const ROUNDS: usize = 5;
+    let (mut quiet, mut attacked) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        attack.store(false, Ordering::Relaxed);
+        quiet.push(slowest_of_hundred(client));
+        attack.store(true, Ordering::Relaxed);
+        attacked.push(slowest_of_hundred(client));
+    }
+    let median = |mut list: Vec<u64>| {
         list.sort_unstable();
         list[list.len() / 2]
     };
-    let (before, during) = (median(&mut quiet), median(&mut attacked));
-    println!("p99 in microseconds: {before} alone, {during} beside {SLOW} slow heads");
-    assert!(
-        during <= 2 * before,
-        "p99: {before} us alone, {during} us beside them"
-    );
-    drop(slow);
-    soon("they are let go", || {
-        Client::connect(server.address).get("/").status() == 200
-    });
+    (median(quiet), median(attacked))
 }
 
 /// Microseconds that 99 of 100 requests are done in.

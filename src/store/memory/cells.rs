@@ -404,6 +404,9 @@ impl Cells {
         let mut freed = 0;
         for step in 0..buckets {
             let bucket = start.wrapping_add(step) % count;
+            if self.table.empty(bucket) {
+                continue;
+            }
             let Some(mut held) = self.table.try_hold(bucket) else {
                 continue;
             };

@@ -214,6 +214,12 @@ impl Table {
         }
     }
 
+    /// Whether nobody is in the bucket. Who only reads leaves memory that was never used to the system.
+    pub(super) fn empty(&self, bucket: u32) -> bool {
+        let marks = self.words(bucket)[2..].iter().step_by(2);
+        marks.fold(0, |all, mark| all | mark.load(Ordering::Relaxed)) == 0
+    }
+
     /// Locks one bucket unless somebody has it.
     pub(super) fn try_hold(&self, bucket: u32) -> Option<Held<'_>> {
         let buckets = SmallVec::from_slice(&[bucket]);

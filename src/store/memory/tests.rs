@@ -466,6 +466,21 @@ fn sweeping_frees_what_is_fresh() {
 }
 
 #[test]
+fn sweeping_touches_no_memory_that_was_never_used() {
+    const BUDGET: usize = 256 << 20;
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    };
+    let memory = store(BUDGET);
+    let before = resident();
+    memory.sweep(START, usize::MAX);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < BUDGET / 16, "{grown} bytes");
+}
+
+#[test]
 fn unknown_slots_and_small_budgets() {
     for budget in [1_000, Settings::MOST + 1] {
         let refused = Memory::new(Settings { budget });

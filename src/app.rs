@@ -5,8 +5,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
+use crate::record::{self, Record};
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
@@ -35,9 +36,12 @@ use crate::upstream::Servers;
 mod counts;
 mod entrances;
 mod figures;
+mod recording;
 
 use counts::Before;
 use entrances::entrances;
+use figures::Figures;
+use recording::Recorder;
 
 /// Why the gateway could not start or take new policies.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +72,9 @@ pub enum Error {
     /// The store that gateways share cannot be used.
     #[error("{0}")]
     Shared(#[from] store::memcached::Error),
+    /// What happens cannot be recorded.
+    #[error("{0}")]
+    Record(#[from] record::Unusable),
     /// A thread cannot be started.
     #[error("cannot start a worker: {0}")]
     Thread(io::Error),
@@ -97,11 +104,12 @@ pub struct App {
     snapshots: Mutex<Option<store::snapshot::Writer>>,
     clock: Clock,
     registry: Registry,
-    running: RwLock<Running>,
+    running: Arc<RwLock<Running>>,
+    figures: Arc<Figures>,
+    /// What records them in each second.
+    recorder: Mutex<Option<Recorder>>,
     /// One reload at a time.
     reloading: Mutex<()>,
-    /// One scrape at a time.
-    scraping: Mutex<()>,
     workers: Mutex<Vec<Handle>>,
     /// The end of the access log.
     written: Mutex<Option<Written>>,
@@ -160,6 +168,19 @@ impl App {
             admission,
             own: keyer.clone(),
         };
+        let running = Arc::new(RwLock::new(running));
+        let figures = Arc::new(Figures {
+            registry: registry.clone(),
+            running: running.clone(),
+            store: store.clone(),
+            shared: shared.as_ref().map(|(shared, _)| shared.clone()),
+            clock: clock.clone(),
+            reading: Mutex::new(()),
+        });
+        let recorder = match &process.record {
+            Some(settings) => Some(Recorder::start(settings, figures.clone())?),
+            None => None,
+        };
         let mut app = App {
             config: config.to_owned(),
             fingerprint,
@@ -172,9 +193,10 @@ impl App {
             snapshots: Mutex::new(None),
             clock,
             registry,
-            running: RwLock::new(running),
+            running,
+            figures,
+            recorder: Mutex::new(recorder),
             reloading: Mutex::new(()),
-            scraping: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
             written: Mutex::new(None),
             addresses: Vec::new(),
@@ -307,6 +329,9 @@ impl App {
 
     fn shut_down_within(&self, drain: Duration) {
         self.sockets.lock().clear();
+        if let Some(recorder) = &*self.recorder.lock() {
+            recorder.give_way();
+        }
         let workers = std::mem::take(&mut *self.workers.lock());
         for worker in &workers {
             let _ = worker.orders.send(Order::Drain(drain));
@@ -324,6 +349,10 @@ impl App {
         }
         if let Some(writer) = self.snapshots.lock().take() {
             writer.finish();
+        }
+        let recorder = self.recorder.lock().take();
+        if let Some(recorder) = recorder {
+            recorder.finish();
         }
         let written = self.written.lock().take();
         if written.is_some_and(|written| !written.wait()) {
@@ -349,6 +378,11 @@ impl App {
     /// What the configuration's files were at the start, for [`policy::watch`].
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// `/metrics`, as of now.
+    pub fn metrics(&self) -> String {
+        self.figures.read(Registry::render)
     }
 
     /// What runs now.
@@ -403,6 +437,10 @@ impl Control for App {
 
     fn metrics(&self) -> String {
         App::metrics(self)
+    }
+
+    fn record(&self) -> Option<Arc<OnceLock<Record>>> {
+        self.recorder.lock().as_ref().map(Recorder::record)
     }
 
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {

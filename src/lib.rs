@@ -16,6 +16,7 @@
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`acme`] | certificates from a directory that issues them |
 //! | 2 | [`identity`] | who asks: ip, user, token, email, plan |
+//! | 2 | [`record`] | what happened in every second, for years |
 //! | 2 | [`store`] | where counts live; makes the arithmetic atomic |
 //! | 2 | [`upstream`] | the servers behind the gateway and the connections to them |
 //! | 3 | [`policy`] | YAML in, checked, compiled to the settings of everything above |
@@ -38,6 +39,7 @@ pub mod limit;
 pub mod net;
 pub mod policy;
 pub mod pressure;
+pub mod record;
 pub mod route;
 pub mod serve;
 pub mod store;

@@ -170,6 +170,43 @@ fn a_new_process_takes_over() {
     });
 }
 
+/// Two processes record for a while, and what both say of one second is there once.
+#[test]
+fn the_record_goes_on() {
+    let upstream = Upstream::plain();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let folder = folder(&upstream, &format!("admin: {free}\nrecord: data/record\n"));
+    let manager = Manager::new(folder.path());
+    let mut server = Server::of(&mut Manager::command(folder.path()), true);
+    assert_eq!(manager.hears(), "READY=1");
+    let address = server.address;
+    let ask = |times: usize| {
+        (0..times).for_each(|_| assert_eq!(Client::connect(address).get("/").status(), 200));
+    };
+    ask(25);
+    server.signal(Signal::USR2);
+    ask(10);
+    let successor = manager.hears_of_successor();
+    ask(12);
+    let recorded = || {
+        let path = "/v1/record/range?series=tollgate_requests_total&from=-1h&points=10";
+        let answer = server.ask("GET", path, "");
+        let answer: serde_json::Value = serde_json::from_str(&answer.text()).unwrap();
+        let series = answer["series"].as_array().cloned().unwrap_or_default();
+        let sums = series
+            .iter()
+            .flat_map(|series| series["sum"].as_array().unwrap());
+        sums.map(|sum| sum.as_u64().unwrap()).sum::<u64>()
+    };
+    soon("both have recorded all", || recorded() == 47);
+    assert_eq!(recorded(), 47);
+    drop(successor);
+    assert_eq!(server.ended(), Some(0));
+}
+
 /// A new process that cannot serve changes nothing.
 #[test]
 fn a_new_process_that_fails_is_no_end() {

@@ -1,18 +1,45 @@
-//! The figures that a scrape brings up to date.
+//! The figures that a scrape and the record bring up to date before they read them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{App, entrances};
-use crate::pressure::Class;
-use crate::store::Shared;
-use crate::store::shared::ladder::Standing;
-use crate::telemetry::{Label, Metric};
+use parking_lot::{Mutex, RwLock};
 
-impl App {
-    /// `/metrics`, with the store's figures as of now.
-    pub fn metrics(&self) -> String {
-        let running = self.running();
+use super::entrances;
+use crate::clock::Clock;
+use crate::pressure::Class;
+use crate::serve::generation::Running;
+use crate::store::shared::ladder::Standing;
+use crate::store::{Memory, Shared};
+use crate::telemetry::{Label, Metric, Registry};
+
+/// Everything that is counted, and what it is counted from.
+pub struct Figures {
+    /// The counters.
+    pub registry: Registry,
+    /// What runs now.
+    pub running: Arc<RwLock<Running>>,
+    /// The counts.
+    pub store: Arc<Memory>,
+    /// The store that gateways share.
+    pub shared: Option<Arc<Shared>>,
+    /// Time.
+    pub clock: Clock,
+    /// One reader at a time: no other may see what is there only in part.
+    pub reading: Mutex<()>,
+}
+
+impl Figures {
+    /// Reads them as of now.
+    pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
+        let _one = self.reading.lock();
+        self.refresh();
+        read(&self.registry)
+    }
+
+    fn refresh(&self) {
+        let running = self.running.read().clone();
         let mut open: BTreeMap<&str, u64> = BTreeMap::new();
         for (rule, open_now) in running.ruleset.rules.iter().zip(running.admission.open()) {
             if let Some(permits) = open_now {
@@ -41,14 +68,11 @@ impl App {
         self.registry
             .counter(Metric::StoreSketched, &[])
             .absolute(usage.sketched);
-        if let Some((shared, _)) = &self.shared {
+        if let Some(shared) = &self.shared {
             self.count_shared(shared);
         }
-        // No other scrape may see what is there only in part.
-        let _one = self.scraping.lock();
-        self.count_servers();
-        self.count_pressure();
-        self.registry.render()
+        self.count_servers(&running);
+        self.count_pressure(&running);
     }
 
     fn count_shared(&self, shared: &Shared) {
@@ -76,7 +100,7 @@ impl App {
         }
     }
 
-    fn count_pressure(&self) {
+    fn count_pressure(&self, running: &Running) {
         let gauges = [
             Metric::UpstreamLoad,
             Metric::UpstreamConcurrency,
@@ -86,7 +110,7 @@ impl App {
         for gauge in gauges {
             self.registry.forget(gauge);
         }
-        for servers in &self.running.read().upstreams {
+        for servers in &running.upstreams {
             let Some(pressure) = servers.pressure() else {
                 continue;
             };
@@ -106,12 +130,12 @@ impl App {
         }
     }
 
-    fn count_servers(&self) {
+    fn count_servers(&self, running: &Running) {
         let gauges = [Metric::ServerUp, Metric::ServerOpen];
         for gauge in gauges {
             self.registry.forget(gauge);
         }
-        for servers in &self.running.read().upstreams {
+        for servers in &running.upstreams {
             for (server, known) in servers.all().iter().enumerate() {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
                 let labels = [upstream, (Label::Server, &*known.name)];

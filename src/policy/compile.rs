@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::check::pattern;
 use super::collect::Cx;
-use super::model::{self, Admin, At, Gateway, LimitUse, Policy};
+use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
 use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle};
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::store::snapshot;
-use crate::upstream;
+use crate::{record, upstream};
 
 mod identity;
 mod store;
@@ -156,6 +156,17 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
             file: access_log
                 .and_then(|log| log.file.as_ref())
                 .map(|file| base.join(file)),
+        },
+        record: match gateway.record.clone() {
+            Some(Record::Off) => None,
+            Some(Record::Kept(settings)) => Some(record::Settings {
+                folder: settings.folder.map(|folder| base.join(folder)),
+                ..settings
+            }),
+            None => Some(record::Settings {
+                folder: None,
+                most_bytes: record::Settings::USUAL,
+            }),
         },
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::load::Loaded;
 use crate::limit::{Bound, Count, Disclose, Limit, OnError, Rule, Sharing, Throttle};
+use crate::record::Settings;
 use crate::route::pattern::Segment;
 use crate::route::{HostPattern, Pattern, Route};
 
@@ -78,6 +79,24 @@ pub fn describe(loaded: &Loaded) -> String {
             let _ = writeln!(out, "  {limit}.");
         }
     }
+    let _ = match &loaded.process.record {
+        None => writeln!(out, "What happens is not recorded."),
+        Some(Settings { folder: None, .. }) => {
+            writeln!(
+                out,
+                "What happened in the last hours is recorded in memory."
+            )
+        }
+        Some(Settings {
+            folder: Some(folder),
+            most_bytes,
+        }) => writeln!(
+            out,
+            "What happens is recorded in {}, which takes at most {} of the disk.",
+            folder.display(),
+            bytes(usize::try_from(*most_bytes).unwrap_or(usize::MAX))
+        ),
+    };
     for note in &loaded.notes {
         let _ = write!(out, "\n{note}");
     }
@@ -160,6 +179,10 @@ pub fn describe_json(loaded: &Loaded) -> Value {
         "snapshots": loaded.process.snapshots.as_ref().map(|settings| json!({
             "folder": settings.folder.display().to_string(),
             "every": settings.every.as_secs_f64(),
+        })),
+        "record": loaded.process.record.as_ref().map(|settings| json!({
+            "folder": settings.folder.as_ref().map(|folder| folder.display().to_string()),
+            "size": settings.most_bytes,
         })),
         "store": loaded.process.shared.as_ref().map(|shared| shared.place.to_string()),
         "diagnostics": notes,

@@ -1,16 +1,16 @@
 //! What the files say, before it is known whether it fits together. A field that could not be read
 //! has its default here; the mistake is on record, and nothing is compiled then.
 
+mod record;
 mod store;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::settings::{Connections, Logged};
+use super::settings::Connections;
 use super::tree::Place;
 use crate::acme::Challenge;
 use crate::clock::Nanos;
@@ -20,6 +20,7 @@ use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
 use crate::upstream::{Balance, Bounds};
 
+pub use record::{AccessLog, Record};
 pub use store::{Store, StoreAddress};
 
 /// Something and where it is written.
@@ -68,6 +69,8 @@ pub struct Gateway {
     pub store: Store,
     /// Where requests are logged.
     pub access_log: Option<AccessLog>,
+    /// Where what happens is kept.
+    pub record: Option<Record>,
     /// Which rate-limit headers answers carry.
     pub headers: Option<HeaderStyle>,
 }
@@ -388,15 +391,6 @@ pub struct Timeouts {
     pub total: Option<Duration>,
     /// For running requests at the end.
     pub drain: Option<Duration>,
-}
-
-/// Where requests are logged.
-#[derive(Clone, Debug)]
-pub struct AccessLog {
-    /// Which requests.
-    pub requests: Logged,
-    /// The file; standard output when absent.
-    pub file: Option<PathBuf>,
 }
 
 /// A limit as it is written.

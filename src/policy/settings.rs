@@ -11,7 +11,7 @@ use crate::limit::Rule;
 use crate::net::{Certificate, Roots};
 use crate::route::{Route, RouteTable};
 use crate::store::{shared, snapshot};
-use crate::{acme, identity, upstream};
+use crate::{acme, identity, record, upstream};
 
 /// Everything that a reload may change, swapped as a whole.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ pub struct Process {
     pub snapshots: Option<snapshot::Settings>,
     /// Where requests are logged.
     pub access_log: AccessLog,
+    /// Where what happens is recorded, if it is.
+    pub record: Option<record::Settings>,
 }
 
 impl Process {
@@ -74,6 +76,7 @@ impl Process {
                     || self.shared != other.shared,
             ),
             ("access_log", self.access_log != other.access_log),
+            ("record", self.record != other.record),
         ];
         checks
             .into_iter()

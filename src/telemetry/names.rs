@@ -216,6 +216,18 @@ impl Metric {
             _ => Kind::Counter,
         }
     }
+
+    /// How many digits of the whole numbers that [`super::Registry::visit`] gives are behind the point.
+    pub fn decimals(self) -> u8 {
+        match self {
+            Metric::RequestSeconds => 6,
+            Metric::UpstreamLoad
+            | Metric::UpstreamConcurrency
+            | Metric::ElasticFactor
+            | Metric::SheddingLevel => 3,
+            _ => 0,
+        }
+    }
 }
 
 /// What a metric is split by. Values come from the configuration or from a closed list, never from

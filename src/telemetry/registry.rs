@@ -146,6 +146,30 @@ impl Registry {
         })
     }
 
+    /// Reads every series, in a fixed order. A value is a whole number, [`Metric::decimals`] digits of which are behind
+    /// the point.
+    pub fn visit(&self, mut see: impl FnMut(Metric, &[(Label, String)], u64)) {
+        for ((metric, labels), cells) in self.series.lock().iter() {
+            let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
+            let value = match metric.kind() {
+                Kind::Counter => {
+                    let sum = bits.fold(0, u64::wrapping_add);
+                    // Nanoseconds of many requests are soon too many for a long step.
+                    if metric == &Metric::RequestSeconds {
+                        sum / 1_000
+                    } else {
+                        sum
+                    }
+                }
+                Kind::Gauge => {
+                    let level = bits.map(f64::from_bits).sum::<f64>();
+                    (level * 10_f64.powi(metric.decimals().into())).round() as u64
+                }
+            };
+            see(*metric, labels, value);
+        }
+    }
+
     /// The Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
         let mut text = String::new();
@@ -174,13 +198,13 @@ impl Registry {
                 text.push('}');
             }
             let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
-            let _ = match (metric.kind(), metric) {
-                (Kind::Gauge, _) => writeln!(text, " {}", bits.map(f64::from_bits).sum::<f64>()),
+            let _ = match metric.kind() {
+                Kind::Gauge => writeln!(text, " {}", bits.map(f64::from_bits).sum::<f64>()),
                 // Kept as whole nanoseconds so that a worker can add without floating point.
-                (_, Metric::RequestSeconds) => {
+                Kind::Counter if *metric == Metric::RequestSeconds => {
                     writeln!(text, " {}", bits.sum::<u64>() as f64 / 1e9)
                 }
-                (Kind::Counter, _) => writeln!(text, " {}", bits.sum::<u64>()),
+                Kind::Counter => writeln!(text, " {}", bits.sum::<u64>()),
             };
         }
         text

@@ -13,6 +13,7 @@ use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH};
 use super::limit::{LIMIT, limit};
 use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
 use super::plan::{PLAN, plan};
+use super::record::{RECORD, record};
 use super::store::{STORE, STORE_WORD, store};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
 use super::wrong;
@@ -77,17 +78,6 @@ static TIMEOUTS: Table = Table {
             "30s",
         ),
     ],
-};
-
-static RECORD: Table = Table {
-    name: "`record`",
-    doc: "The data log.",
-    fields: &[must(
-        "dir",
-        Shape::Form(&PATH),
-        "Its folder.",
-        "data/record",
-    )],
 };
 
 static ACCESS_LOG: Table = Table {
@@ -204,7 +194,7 @@ pub static GATEWAY: Table = Table {
                 Shape::Form(&PATH),
                 Shape::Table(&RECORD),
             ]),
-            "The data log.",
+            "What happened in every second, for years. Default: memory, the last two or three hours.",
             "{ dir: data/record }",
         ),
         may(
@@ -246,9 +236,7 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
     let access_log = fields
         .get("access_log")
         .and_then(|node| access_log(cx, node));
-    if let Some(node) = fields.get("record") {
-        record(cx, node);
-    }
+    let record = fields.get("record").and_then(|node| record(cx, node));
     Gateway {
         workers: workers.and_then(|workers| usize::try_from(workers.value).ok()),
         listen: fields
@@ -282,6 +270,7 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
             .get("store")
             .map_or_else(Store::default, |node| store(cx, node)),
         access_log,
+        record,
         headers: fields
             .get("headers")
             .and_then(|node| cx.headers(node))
@@ -337,27 +326,6 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
     }
 }
 
-fn record(cx: &mut Cx, node: &Node) {
-    if node.text() == Some("off") {
-        return;
-    }
-    if matches!(node.value, Value::Map(_)) {
-        let Some(fields) = RECORD.open(cx, node) else {
-            return;
-        };
-        if let Some(node) = fields.get("dir") {
-            cx.text(node, "the name of a folder");
-        }
-    } else if let Some(path) = cx.text(node, "`off`, `memory` or a folder") {
-        mistyped(cx, &path, &["off", "memory"]);
-    }
-    cx.warn(
-        node.place,
-        "`record` has no effect yet: nothing is recorded",
-        None,
-    );
-}
-
 fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
     if matches!(node.value, Value::Map(_)) {
         let fields = ACCESS_LOG.open(cx, node)?;
@@ -399,7 +367,7 @@ fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
 }
 
 /// Reports a path that looks like a slip of one of the words that may stand in its place.
-fn mistyped(cx: &mut Cx, path: &At<String>, words: &[&'static str]) {
+pub(super) fn mistyped(cx: &mut Cx, path: &At<String>, words: &[&'static str]) {
     if path.value.contains(['/', '.']) || words.contains(&path.value.as_str()) {
         return;
     }

@@ -5,12 +5,13 @@ mod connections;
 mod door;
 mod keys;
 mod page;
+mod record;
 
 pub use connections::serve;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -23,6 +24,7 @@ use super::explain::{self, Question};
 use super::generation::Running;
 use crate::clock::Clock;
 use crate::policy::Report;
+use crate::record::Record;
 use crate::telemetry::{Label, Metric};
 use crate::upstream::Servers;
 
@@ -37,6 +39,8 @@ pub trait Control: Send + Sync + 'static {
     fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>>;
     /// `/metrics`.
     fn metrics(&self) -> String;
+    /// What happened in every second, once this process has it; nothing if it is not recorded.
+    fn record(&self) -> Option<Arc<OnceLock<Record>>>;
     /// The sum of one counter.
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
     /// Whether new requests are taken.
@@ -75,6 +79,8 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .route("/v1/explain", post(explained))
         .route("/v1/reload", post(reload))
         .route("/v1/policies", get(policies))
+        .route("/v1/record/series", get(record::series))
+        .route("/v1/record/range", get(record::range))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing here") })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
         .layer(axum::middleware::from_fn_with_state(

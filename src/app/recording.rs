@@ -1,0 +1,311 @@
+//! The threads of the record: one that reads all figures at the end of each second, and one that waits for the disk.
+//!
+//! Bounds: [`MOST`] series, and [`WAITING`] seconds while another process still writes the record.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::Error;
+use super::figures::Figures;
+use crate::clock::Nanos;
+use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
+use crate::telemetry::{Label, Metric, names};
+
+/// Most series of a process.
+const MOST: usize = 4_096;
+/// Most seconds that wait.
+const WAITING: usize = 300;
+
+/// How long a process that ends goes on recording while it lets requests finish: another one waits for the record.
+const GIVING_WAY: Nanos = Nanos::from_secs(60);
+
+/// When to record no more.
+enum End {
+    /// Soon: requests are being finished.
+    Soon,
+    /// Now: all are.
+    Now,
+}
+
+/// Records in each second.
+pub struct Recorder {
+    record: Arc<OnceLock<Record>>,
+    stop: Sender<End>,
+    ticking: JoinHandle<()>,
+    keeping: JoinHandle<()>,
+}
+
+impl Recorder {
+    /// Starts it. A record that another process still writes is taken over when that ends.
+    pub fn start(settings: &Settings, figures: Arc<Figures>) -> Result<Recorder, Error> {
+        let record = Arc::new(OnceLock::new());
+        match Record::open(settings) {
+            Ok(opened) => {
+                let _ = record.set(opened);
+            }
+            Err(Unusable::Taken(_)) => {
+                tracing::info!(
+                    "another process writes the record: this one goes on with it when that ends"
+                );
+            }
+            Err(unusable) => return Err(unusable.into()),
+        }
+        let (stop, stopped) = channel();
+        let (wake, woken) = sync_channel(1);
+        let keeping = Keeping {
+            settings: settings.clone(),
+            record: record.clone(),
+            trouble: String::new(),
+        };
+        let keeping = spawn("record", move || keeping.run(&woken))?;
+        let ticking = Ticking {
+            figures,
+            record: record.clone(),
+            seen: Seen::default(),
+            pending: VecDeque::new(),
+            wake,
+        };
+        let ticking = spawn("seconds", move || ticking.run(&stopped))?;
+        Ok(Recorder {
+            record,
+            stop,
+            ticking,
+            keeping,
+        })
+    }
+
+    /// The record, once this process has it.
+    pub fn record(&self) -> Arc<OnceLock<Record>> {
+        self.record.clone()
+    }
+
+    /// Records for a while yet, or until all is finished.
+    pub fn give_way(&self) {
+        // It ends by itself only after that.
+        let _ = self.stop.send(End::Soon);
+    }
+
+    /// Records what has happened until now, and waits until it is on the disk.
+    pub fn finish(self) {
+        let _ = self.stop.send(End::Now);
+        if self.ticking.join().is_err() || self.keeping.join().is_err() {
+            tracing::error!("a thread of the record panicked");
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let thread = thread::Builder::new().name(name.into());
+    thread.spawn(run).map_err(Error::Thread)
+}
+
+/// All series that were seen.
+#[derive(Default)]
+struct Seen {
+    places: BTreeMap<Metric, HashMap<Vec<(Label, String)>, usize>>,
+    series: Vec<Known>,
+    full: bool,
+}
+
+struct Known {
+    series: Series,
+    /// In the record.
+    number: Option<u32>,
+    /// What a counter said the last time.
+    last: u64,
+}
+
+impl Seen {
+    fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Option<usize> {
+        let places = self.places.entry(metric).or_default();
+        if let Some(place) = places.get(labels) {
+            return Some(*place);
+        }
+        let place = self.series.len();
+        if place >= MOST {
+            if !self.full {
+                tracing::error!(
+                    most = MOST,
+                    "there are more series than are recorded; those that came last are not"
+                );
+            }
+            self.full = true;
+            return None;
+        }
+        let labels_of = labels.iter();
+        let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
+        let series = Series {
+            name: metric.name().to_owned(),
+            labels: labels_of.map(label).collect(),
+            kind: match metric.kind() {
+                names::Kind::Counter => Kind::Counter,
+                names::Kind::Gauge => Kind::Gauge,
+            },
+            decimals: metric.decimals(),
+        };
+        self.series.push(Known {
+            series,
+            number: None,
+            last: 0,
+        });
+        places.insert(labels.to_vec(), place);
+        Some(place)
+    }
+
+    /// What happened since the last time.
+    fn look(&mut self, figures: &Figures) -> Vec<(usize, u64)> {
+        let mut values = Vec::new();
+        figures.read(|registry| {
+            registry.visit(|metric, labels, value| {
+                let Some(place) = self.place(metric, labels) else {
+                    return;
+                };
+                let known = &mut self.series[place];
+                let value = match known.series.kind {
+                    Kind::Gauge => value,
+                    Kind::Counter => {
+                        let before = std::mem::replace(&mut known.last, value);
+                        value.saturating_sub(before)
+                    }
+                };
+                // A series that has never moved has a name too.
+                if value > 0 || known.number.is_none() {
+                    values.push((place, value));
+                }
+            });
+        });
+        values
+    }
+}
+
+/// The thread of seconds.
+struct Ticking {
+    figures: Arc<Figures>,
+    record: Arc<OnceLock<Record>>,
+    seen: Seen,
+    /// Seconds that are not in the record yet, with places instead of numbers.
+    pending: VecDeque<(u64, Vec<(usize, u64)>)>,
+    wake: SyncSender<()>,
+}
+
+impl Ticking {
+    fn run(mut self, stopped: &Receiver<End>) {
+        let clock = self.figures.clock.clone();
+        let mut end = None;
+        loop {
+            let now = clock.wall();
+            let next = Duration::from_secs(now.as_secs() + 1);
+            let stop = stopped.recv_timeout(next.saturating_sub(now));
+            let reached = clock.wall().as_secs();
+            match stop {
+                Err(RecvTimeoutError::Timeout) if end.is_some_and(|end| clock.now() >= end) => {
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) if reached >= next.as_secs() => {
+                    self.tick(reached - 1)
+                }
+                // A clock that went back, or one that a test moves.
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(End::Soon) => end = Some(clock.now().after(GIVING_WAY)),
+                Ok(End::Now) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.tick(clock.wall().as_secs());
+    }
+
+    fn tick(&mut self, at: u64) {
+        let values = self.seen.look(&self.figures);
+        self.pending.push_back((at, values));
+        if self.pending.len() > WAITING {
+            tracing::warn!(
+                at,
+                "a second is not recorded: another process still writes the record"
+            );
+            self.pending.pop_front();
+        }
+        if let Some(record) = self.record.get() {
+            // What another process has said before this one had a word.
+            let before = if self.pending.len() > 1 {
+                record.end()
+            } else {
+                0
+            };
+            for (at, values) in self.pending.drain(..) {
+                record.add(second(record, &mut self.seen, at, values, before));
+            }
+        }
+        // It looks by itself when it is done.
+        let _ = self.wake.try_send(());
+    }
+}
+
+/// A second as the record has it. What there was of something in a second is not added to what another process
+/// has said of it.
+fn second(
+    record: &Record,
+    seen: &mut Seen,
+    at: u64,
+    values: Vec<(usize, u64)>,
+    before: u64,
+) -> Second {
+    let number = |(place, value): (usize, u64)| {
+        let known = &mut seen.series[place];
+        let twice = at < before && known.series.kind == Kind::Gauge;
+        known.number = known.number.or_else(|| record.number(&known.series));
+        known
+            .number
+            .filter(|_| !twice)
+            .map(|number| (number, value))
+    };
+    let mut values: Vec<_> = values.into_iter().filter_map(number).collect();
+    values.sort_unstable();
+    Second { at, values }
+}
+
+/// The thread that waits for the disk.
+struct Keeping {
+    settings: Settings,
+    record: Arc<OnceLock<Record>>,
+    /// What was said last.
+    trouble: String,
+}
+
+impl Keeping {
+    fn run(mut self, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            let kept = match self.record.get() {
+                Some(record) => record.keep().map_err(|error| error.to_string()),
+                None => self.take_over(),
+            };
+            let trouble = kept.err().unwrap_or_default();
+            if trouble != self.trouble {
+                match trouble.as_str() {
+                    "" => tracing::info!("the record is written again"),
+                    trouble => tracing::error!(
+                        trouble,
+                        "the record cannot be written: what happens is kept in memory, for some hours"
+                    ),
+                }
+                self.trouble = trouble;
+            }
+        }
+        if let Some(Err(error)) = self.record.get().map(Record::leave) {
+            tracing::error!(%error, "the last seconds of the record cannot be written");
+        }
+    }
+
+    fn take_over(&self) -> Result<(), String> {
+        match Record::open(&self.settings) {
+            Ok(record) => {
+                tracing::info!("this process writes the record now");
+                let _ = self.record.set(record);
+                Ok(())
+            }
+            Err(Unusable::Taken(_)) => Ok(()),
+            Err(unusable) => Err(unusable.to_string()),
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The record: what the gateway did in every second, for years.
+//!
+//! Once a second each series says what it did ([`Record::add`]). The hour that goes on is in memory (`hour.rs`) and, second by
+//! second, in a journal; an hour that is over becomes a file (`segment.rs`), and files become files of longer steps
+//! (`folder.rs`, [`Tier`]). A question (`range.rs`) is answered from the longest steps that are fine enough, and where those
+//! end, from the finer ones beneath. It knows nothing of requests: what a series means is its name.
+//!
+//! Bounds: [`Settings::most_bytes`] of the disk beside the journals of the hours in memory; in memory at most four hours, each
+//! with some 5 KB for a series that did something in every second of it, and while the disk is full 15 minutes of seconds.
+
+mod bits;
+mod block;
+mod column;
+mod folder;
+mod frames;
+mod hour;
+mod journal;
+mod range;
+mod segment;
+mod series;
+mod tier;
+
+use std::collections::VecDeque;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use self::folder::Folder;
+use self::hour::Hour;
+use self::journal::Journal;
+use self::series::Names;
+
+pub use self::column::Column;
+pub use self::journal::Second;
+pub use self::range::{Found, Grid};
+pub use self::segment::Damage;
+pub use self::series::{Dictionary, Kind, Series};
+pub use self::tier::Tier;
+
+/// Most hours in memory: the one that goes on, the one before, and those that could not be written.
+const HOURS: usize = 4;
+
+/// Seconds that an hour is kept open for clocks that go back and for processes that give way to others.
+const OPEN: u64 = 120;
+
+/// Most seconds that wait for a journal; what is older is in memory only, until its hour is written.
+const WAITING: usize = 900;
+
+/// Seconds after which a journal is on the disk.
+const SYNC: u32 = 5;
+
+/// Calls of [`Record::keep`] between two attempts to write an hour.
+const PAUSE: u32 = 60;
+
+const DAY: u64 = 86_400;
+
+/// Where it is kept, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Its folder; without one, the last hours are kept in memory.
+    pub folder: Option<PathBuf>,
+    /// Most bytes of it. What is oldest and finest goes first.
+    pub most_bytes: u64,
+}
+
+impl Settings {
+    /// Fewest bytes of the disk.
+    pub const LEAST: u64 = 16 << 20;
+    /// Most bytes of the disk.
+    pub const MOST: u64 = 1 << 44;
+    /// Bytes of the disk where nobody says how many.
+    pub const USUAL: u64 = 1 << 30;
+
+    /// How many seconds the buckets of a tier are kept.
+    pub const fn kept(tier: Tier) -> u64 {
+        match tier {
+            Tier::Second => 7 * DAY,
+            Tier::Minute => 90 * DAY,
+            Tier::FiveMinutes => 400 * DAY,
+            Tier::Hour => 5 * 366 * DAY,
+            Tier::Day => 20 * 366 * DAY,
+        }
+    }
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It cannot be read or written.
+    #[error("`{path}` cannot be used for the record: {cause}; it must be a folder that this user may write to, or choose another with `record`", path = .0.display(), cause = .1)]
+    Folder(PathBuf, io::Error),
+    /// Another process has it.
+    #[error("another process writes the record in `{path}`; give each gateway a folder of its own", path = .0.display())]
+    Taken(PathBuf),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Record {
+    dictionary: Mutex<Dictionary>,
+    memory: Mutex<Memory>,
+    disk: Option<Disk>,
+}
+
+/// What is not in a file yet.
+#[derive(Debug, Default)]
+struct Memory {
+    /// In order.
+    hours: Vec<Arc<Hour>>,
+    /// The second that was added last.
+    now: u64,
+    /// Every earlier second is in a file, or was not recorded.
+    floor: u64,
+    /// Whether it was said that seconds before the floor are not recorded.
+    told: bool,
+    /// Seconds that are in no journal yet.
+    waiting: VecDeque<Second>,
+}
+
+#[derive(Debug)]
+struct Disk {
+    folder: Folder,
+    most_bytes: u64,
+    writing: Mutex<Writing>,
+    /// Held for as long as this process writes.
+    lock: File,
+}
+
+/// What one thread at a time does with the folder.
+#[derive(Debug)]
+struct Writing {
+    names: Names,
+    journal: Option<Journal>,
+    /// Seconds that may not be on the disk.
+    unsynced: u32,
+    /// Whether longer steps are to be made of shorter ones.
+    due: bool,
+    /// Calls until an hour is written again, after it could not be.
+    pause: u32,
+}
+
+impl Record {
+    /// Opens a record, with all that the process before has left.
+    pub fn open(settings: &Settings) -> Result<Record, Unusable> {
+        let mut record = Record {
+            dictionary: Mutex::default(),
+            memory: Mutex::default(),
+            disk: None,
+        };
+        let Some(path) = &settings.folder else {
+            return Ok(record);
+        };
+        let unusable = |cause| Unusable::Folder(path.clone(), cause);
+        let folder = Folder::new(path).map_err(unusable)?;
+        let lock = folder.lock().map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Unusable::Taken(path.clone())),
+            Err(TryLockError::Error(cause)) => return Err(unusable(cause)),
+        }
+        let (names, mut dictionary) = folder.series().map_err(unusable)?;
+        let hours = folder.unsealed().map_err(unusable)?;
+        for number in hours.iter().flat_map(|hour| hour.series()) {
+            dictionary.begin_at(number.saturating_add(1));
+        }
+        record.dictionary = Mutex::new(dictionary);
+        record.memory = Mutex::new(Memory {
+            floor: folder.end(Tier::Second).map_err(unusable)?.unwrap_or(0),
+            hours,
+            ..Memory::default()
+        });
+        record.disk = Some(Disk {
+            folder,
+            most_bytes: settings.most_bytes,
+            writing: Mutex::new(Writing {
+                names,
+                journal: None,
+                unsynced: 0,
+                due: true,
+                pause: 0,
+            }),
+            lock,
+        });
+        Ok(record)
+    }
+
+    /// The number of a series, which is new if it has none; nothing when there is no room for it.
+    pub fn number(&self, series: &Series) -> Option<u32> {
+        self.dictionary.lock().number(series)
+    }
+
+    /// All series, living and gone, with their numbers.
+    pub fn series(&self) -> Vec<(Series, u32)> {
+        let dictionary = self.dictionary.lock();
+        let all = dictionary.all();
+        all.map(|(series, number)| (series.clone(), number))
+            .collect()
+    }
+
+    /// Adds what happened in a second, to what is known of it; waits for no disk. What is earlier than an hour that has
+    /// its file cannot be added any more.
+    pub fn add(&self, second: Second) {
+        let start = second.at - second.at % Tier::Second.span();
+        let mut memory = self.memory.lock();
+        let memory = &mut *memory;
+        memory.now = second.at;
+        if start < memory.floor {
+            if !std::mem::replace(&mut memory.told, true) {
+                tracing::error!(
+                    until = memory.floor,
+                    "the clock went back to before what is recorded: until it is there again nothing is recorded"
+                );
+            }
+            return;
+        }
+        memory.told = false;
+        let place = memory.hours.partition_point(|hour| hour.start() < start);
+        if memory
+            .hours
+            .get(place)
+            .is_none_or(|hour| hour.start() > start)
+        {
+            memory.hours.insert(place, Arc::new(Hour::new(start)));
+        }
+        // Who reads it meanwhile keeps what was there.
+        Arc::make_mut(&mut memory.hours[place]).add(&second);
+        let over = memory.hours.len().saturating_sub(HOURS);
+        for lost in memory.hours.drain(..over) {
+            memory.floor = memory.floor.max(lost.over());
+            if self.disk.is_some() {
+                let hour = lost.start();
+                tracing::error!(
+                    hour,
+                    "an hour of the record is lost: it could not be written for too long"
+                );
+            }
+        }
+        if self.disk.is_some() {
+            memory.waiting.push_back(second);
+            let over = memory.waiting.len().saturating_sub(WAITING);
+            memory.waiting.drain(..over);
+        }
+    }
+
+    /// Writes what is not written yet, and waits for the disk. To be called each second; what fails is tried again
+    /// later.
+    pub fn keep(&self) -> io::Result<()> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let mut writing = disk.writing.lock();
+        self.write_names(&mut writing.names)?;
+        // Hours free what their journals take.
+        let hours = match writing.pause.checked_sub(1) {
+            Some(left) => {
+                writing.pause = left;
+                Ok(())
+            }
+            None => self.write_hours(disk, &mut writing),
+        };
+        if hours.is_err() {
+            writing.pause = PAUSE;
+        }
+        self.write_seconds(disk, &mut writing).and(hours)
+    }
+
+    fn write_names(&self, names: &mut Names) -> io::Result<()> {
+        loop {
+            let Some((number, series)) = self.dictionary.lock().unsaved() else {
+                break;
+            };
+            names.add(number, &series)?;
+            self.dictionary.lock().saved();
+        }
+        names.sync()
+    }
+
+    fn write_seconds(&self, disk: &Disk, writing: &mut Writing) -> io::Result<()> {
+        loop {
+            let Some(second) = self.memory.lock().waiting.front().cloned() else {
+                break;
+            };
+            let hour = second.at - second.at % Tier::Second.span();
+            let journal = match writing.journal.take() {
+                Some(journal) if journal.hour() == hour => journal,
+                _ => disk.folder.journal(hour, |_| ())?,
+            };
+            let journal = writing.journal.insert(journal);
+            journal.add(&second)?;
+            let mut memory = self.memory.lock();
+            if memory.waiting.front() == Some(&second) {
+                memory.waiting.pop_front();
+            }
+            writing.unsynced += 1;
+        }
+        if let Some(journal) = &writing.journal
+            && writing.unsynced >= SYNC
+        {
+            journal.sync()?;
+            writing.unsynced = 0;
+        }
+        Ok(())
+    }
+
+    /// Has a file for each hour that is over, in order.
+    fn write_hours(&self, disk: &Disk, writing: &mut Writing) -> io::Result<()> {
+        loop {
+            let (floor, hour) = {
+                let memory = self.memory.lock();
+                let over = |hour: &&Arc<Hour>| hour.over() + OPEN <= memory.now;
+                (memory.floor, memory.hours.first().filter(over).cloned())
+            };
+            let Some(hour) = hour else {
+                break;
+            };
+            disk.folder.seal(&hour)?;
+            writing.due = true;
+            let mut memory = self.memory.lock();
+            memory.floor = floor.max(hour.over());
+            memory.hours.retain(|other| other.start() != hour.start());
+            memory.waiting.retain(|second| second.at >= hour.over());
+        }
+        if writing.due {
+            let (now, floor) = {
+                let memory = self.memory.lock();
+                (memory.now, memory.floor)
+            };
+            let rolled = disk.folder.roll_up();
+            let trimmed = disk
+                .folder
+                .trim(now.min(floor), Settings::kept, disk.most_bytes);
+            rolled.and(trimmed)?;
+            writing.due = false;
+        }
+        Ok(())
+    }
+
+    /// Has everything on the disk, and leaves the folder to another process.
+    pub fn leave(&self) -> io::Result<()> {
+        let kept = self.keep();
+        let Some(disk) = &self.disk else {
+            return kept;
+        };
+        let synced = match &disk.writing.lock().journal {
+            Some(journal) => journal.sync(),
+            None => Ok(()),
+        };
+        disk.lock.unlock()?;
+        kept.and(synced)
+    }
+
+    /// The second behind the last one that is recorded.
+    pub fn end(&self) -> u64 {
+        let memory = self.memory.lock();
+        memory.hours.last().map_or(0, |hour| hour.end())
+    }
+
+    /// The finest grid with at most `most` buckets between two seconds, as far back as there is anything.
+    pub fn grid(&self, from: u64, to: u64, most: usize) -> io::Result<Grid> {
+        let mut oldest = [None; Tier::ALL.len()];
+        if let Some(disk) = &self.disk {
+            for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
+                *oldest = disk.folder.oldest(tier)?;
+            }
+        }
+        let seconds = self.memory.lock().hours.first().map(|hour| hour.start());
+        oldest[0] = oldest[0].or(seconds);
+        let kept = |tier: Tier| {
+            let own = oldest[tier as usize];
+            let mut coarser = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);
+            own.is_some_and(|own| from >= own)
+                || !coarser.any(|(coarser, oldest)| match (own, oldest) {
+                    (Some(own), Some(oldest)) => oldest + coarser.step() <= own,
+                    (own, oldest) => own.is_none() && oldest.is_some(),
+                })
+        };
+        Ok(Grid::new(from, to, most, kept))
+    }
+
+    /// What series did on a grid.
+    pub fn read(&self, grid: &Grid, series: &[u32]) -> io::Result<Found> {
+        let hours = self.memory.lock().hours.clone();
+        let folder = self.disk.as_ref().map(|disk| &disk.folder);
+        range::read(folder, &hours, grid, series)
+    }
+}

@@ -1,0 +1,162 @@
+//! Files that are not as they were written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tollgate::record::{Found, Grid, Record};
+
+use super::random::Random;
+use super::{MIDNIGHT, numbers, open, second};
+
+const SERIES: usize = 3;
+const SECONDS: u64 = 86_400 + 2 * 3_600 + 100;
+
+/// A day and two hours, and some more in a journal.
+fn recorded(folder: &Path) {
+    let record = open(folder);
+    let numbers = numbers(&record, SERIES);
+    let mut random = Random(7);
+    for at in 0..SECONDS {
+        let values = [random.poisson(3.0), random.poisson(0.1), 5];
+        record.add(second(MIDNIGHT + at, &numbers, values));
+        record.keep().unwrap();
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.file_name().unwrap() != "lock" {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    for file in files(from) {
+        let place = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::copy(file, place).unwrap();
+    }
+}
+
+/// All that there is.
+fn everything(record: &Record, grid: &Grid) -> Found {
+    let numbers: Vec<u32> = (0..SERIES as u32).collect();
+    record.read(grid, &numbers).unwrap()
+}
+
+/// What is said of damaged files is true, or nothing is said.
+fn compare(damaged: &Found, sound: &Found, place: &str) {
+    for (bucket, covered) in damaged.covered.iter().enumerate() {
+        assert!(*covered <= sound.covered[bucket], "{place}");
+        for (series, column) in &damaged.columns {
+            let known = &sound.columns[series];
+            if *covered == sound.covered[bucket] {
+                assert_eq!(column.sums[bucket], known.sums[bucket], "{place}");
+                assert_eq!(column.most[bucket], known.most[bucket], "{place}");
+            } else {
+                assert!(column.sums[bucket] <= known.sums[bucket], "{place}");
+                assert!(column.most[bucket] <= known.most[bucket], "{place}");
+            }
+        }
+        if *covered == 0 {
+            assert!(
+                damaged
+                    .columns
+                    .values()
+                    .all(|column| column.sums[bucket] == 0)
+            );
+        }
+    }
+}
+
+#[test]
+fn damaged_files_say_nothing_wrong() {
+    let whole = tempfile::tempdir().unwrap();
+    recorded(whole.path());
+    let record = open(whole.path());
+    let sound = [2, 200, 100_000].map(|most| {
+        let grid = record.grid(MIDNIGHT, MIDNIGHT + SECONDS, most).unwrap();
+        (grid, everything(&record, &grid))
+    });
+    drop(record);
+    let all = files(whole.path());
+    let mut random = Random(99);
+    let mut aside = 0;
+    for round in 0..300 {
+        let folder = tempfile::tempdir().unwrap();
+        copy(whole.path(), folder.path());
+        let place = all[random.below(all.len() as u64) as usize]
+            .strip_prefix(whole.path())
+            .unwrap();
+        if place.ends_with("series") {
+            // What is lost of it, nobody asks for by a name; see below.
+            continue;
+        }
+        let file = folder.path().join(place);
+        let mut bytes = fs::read(&file).unwrap();
+        let how = if round % 2 == 0 {
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
+            format!("round {round}: a bit of byte {at} of {}", place.display())
+        } else {
+            bytes.truncate(random.below(bytes.len() as u64) as usize);
+            format!(
+                "round {round}: {} bytes of {}",
+                bytes.len(),
+                place.display()
+            )
+        };
+        fs::write(&file, bytes).unwrap();
+        let record = open(folder.path());
+        for (grid, sound) in &sound {
+            compare(&everything(&record, grid), sound, &how);
+        }
+        // It goes on.
+        record.add(second(MIDNIGHT + SECONDS + 3_600, &[0], [1]));
+        record.keep().unwrap();
+        aside += fs::read_dir(folder.path().join("damaged")).unwrap().count();
+    }
+    assert!(aside > 100, "{aside} files were put aside");
+}
+
+/// A number of which the name is lost is not given to another, not even by the process after the next.
+#[test]
+fn lost_names_are_nobodys() {
+    for left in [0, 10, 24, 40] {
+        let folder = tempfile::tempdir().unwrap();
+        recorded(folder.path());
+        let file = folder.path().join("series");
+        let mut bytes = fs::read(&file).unwrap();
+        bytes.truncate(left);
+        fs::write(&file, bytes).unwrap();
+        for _ in 0..3 {
+            assert_eq!(open(folder.path()).series(), []);
+        }
+        let record = open(folder.path());
+        assert_eq!(numbers(&record, 2), [3, 4], "{left} bytes were left");
+    }
+}
+
+#[test]
+fn a_folder_has_one_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = tollgate::record::Settings {
+        folder: Some(folder.path().to_owned()),
+        most_bytes: 1 << 30,
+    };
+    let first = Record::open(&settings).unwrap();
+    let second = Record::open(&settings).unwrap_err().to_string();
+    assert!(
+        second.starts_with("another process writes the record in"),
+        "{second}"
+    );
+    drop(first);
+    Record::open(&settings).unwrap();
+}

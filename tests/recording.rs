@@ -1,0 +1,170 @@
+//! The record of a running gateway: asked over the admin listener, through crashes, stops and another process in its
+//! place, it says exactly what clients did.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::child::Server;
+use common::{Message, Upstream, says, soon, write};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn folder(upstream: &Upstream, record: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = format!("workers: 2\nadmin: 127.0.0.1:0\n{record}");
+    let policy = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 30/h } }\n";
+    write(&folder, upstream.address, &gateway, &[("all", policy)]);
+    folder
+}
+
+fn asked(server: &Server, question: &str) -> Message {
+    server.ask("GET", &format!("/v1/record/range?{question}"), "")
+}
+
+fn json(message: &Message) -> Value {
+    assert_eq!(message.status(), 200, "{}", message.text());
+    serde_json::from_str(&message.text()).unwrap()
+}
+
+/// All that a list of an answer says.
+fn sum(answer: &Value, list: &str) -> u64 {
+    let series = answer["series"].as_array().unwrap();
+    let lists = series
+        .iter()
+        .flat_map(|series| series[list].as_array().unwrap());
+    lists.map(|value| value.as_u64().unwrap()).sum()
+}
+
+/// Requests in all that is recorded, by how they ended.
+fn recorded(server: &Server, outcome: &str, points: usize) -> u64 {
+    let series = format!("tollgate_requests_total%7Broute=%22all%22,outcome=%22{outcome}%22%7D");
+    let question = format!("series={series}&from=-1d&points={points}");
+    sum(&json(&asked(server, &question)), "sum")
+}
+
+fn soon_recorded(server: &Server, admitted: u64, refused: u64) {
+    soon("everything is recorded", || {
+        let all = ["admitted", "refused"].map(|outcome| recorded(server, outcome, 10));
+        all.iter().sum::<u64>() >= admitted + refused
+    });
+    for points in [2, 10, 600, 11_000] {
+        assert_eq!(recorded(server, "admitted", points), admitted, "{points}");
+        assert_eq!(recorded(server, "refused", points), refused, "{points}");
+    }
+}
+
+fn ask(server: &Server, times: usize) {
+    let mut client = server.connect();
+    for _ in 0..times {
+        let status = client.get("/").status();
+        assert!(status == 200 || status == 429, "{status}");
+    }
+}
+
+#[test]
+fn every_request_is_recorded_once() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "record: data/record\n");
+    let mut server = Server::start(folder.path(), true);
+    ask(&server, 50);
+    soon_recorded(&server, 30, 20);
+    // What it has said once, it says after a crash.
+    server.signal(Signal::KILL);
+    assert_eq!(server.ended(), None);
+    let mut server = Server::start(folder.path(), true);
+    soon_recorded(&server, 30, 20);
+    ask(&server, 40);
+    soon_recorded(&server, 60, 30);
+    // And all of it after a stop.
+    ask(&server, 7);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended(), Some(0));
+    let server = Server::start(folder.path(), true);
+    soon_recorded(&server, 60, 37);
+}
+
+#[test]
+fn seconds_that_were_not_recorded_are_no_zeros() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "record: memory\n");
+    let server = Server::start(folder.path(), true);
+    ask(&server, 3);
+    soon_recorded(&server, 3, 0);
+    let answer = json(&asked(
+        &server,
+        "series=tollgate_requests_total&from=-1h&points=11000",
+    ));
+    assert_eq!(answer["step"], 1);
+    let covered = answer["covered"].as_array().unwrap();
+    let recorded = covered
+        .iter()
+        .filter(|covered| covered.as_u64() == Some(1))
+        .count();
+    assert!(
+        (1..60).contains(&recorded),
+        "{recorded} of {}",
+        covered.len()
+    );
+    // All three came within few seconds.
+    assert!(sum(&answer, "max") >= 1);
+    assert_eq!(sum(&answer, "sum"), 3);
+}
+
+#[test]
+fn series_are_those_of_the_metrics() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "");
+    let server = Server::start(folder.path(), true);
+    let names = || {
+        let answer = json(&server.ask("GET", "/v1/record/series", ""));
+        let series = answer["series"].as_array().unwrap().clone();
+        let names = series
+            .iter()
+            .map(|series| series["name"].as_str().unwrap().to_owned());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    soon("the first second is over", || !names().is_empty());
+    let metrics = server.ask("GET", "/metrics", "").text();
+    let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+    for line in lines {
+        let name = line.split(['{', ' ']).next().unwrap();
+        soon(name, || names().contains(name));
+    }
+}
+
+#[test]
+fn questions_that_are_unclear() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "");
+    let server = Server::start(folder.path(), true);
+    let check = |question: &str, part: &str| {
+        let answer = asked(&server, question);
+        assert_eq!(answer.status(), 400, "{question}");
+        says(&answer.text(), &[part]);
+    };
+    check("from=-1h", "missing field `series`");
+    check("series=a&from=-1h&most=3", "unknown field `most`");
+    check("series=a%7Bb&from=-1h", "`series` is a name with labels");
+    check("series=a&from=yesterday", "`from` and `to` are");
+    check("series=a&from=now&to=-1h", "`from` must be before `to`");
+    check(
+        "series=a&from=-1h&points=1",
+        "`points` is between 2 and 11000",
+    );
+    check("series=a&from=-1h&points=11001", "`points` is between");
+    let answer = json(&asked(&server, "series=nothing&from=-20y&points=2"));
+    assert_eq!(answer["series"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn nothing_is_recorded() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "record: off\n");
+    let server = Server::start(folder.path(), true);
+    let answer = asked(&server, "series=a&from=-1h");
+    assert_eq!(answer.status(), 404);
+    says(&answer.text(), &["record: off"]);
+}

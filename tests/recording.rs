@@ -6,11 +6,17 @@
 
 mod common;
 
-use common::child::Server;
-use common::{Message, Upstream, says, soon, write};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use common::child::{Server, run};
+use common::{Client, Message, Upstream, read_body, says, soon, write};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tollgate::clock::{Clock, Nanos};
 
 fn folder(upstream: &Upstream, record: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -84,6 +90,84 @@ fn every_request_is_recorded_once() {
     assert_eq!(server.ended(), Some(0));
     let server = Server::start(folder.path(), true);
     soon_recorded(&server, 60, 37);
+    // Beside the gateway.
+    let ended = run(folder.path(), &["log", "verify"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    says(&ended.out, &["all is as it was written"]);
+}
+
+/// Asks until the gateway is gone. When each request was answered, by the wall clock.
+fn ask_until_gone(address: SocketAddr) -> JoinHandle<Vec<Duration>> {
+    thread::spawn(move || {
+        let clock = Clock::system();
+        let mut answered = Vec::new();
+        let mut client = Client::connect(address);
+        loop {
+            let asked = client
+                .stream
+                .write_all(b"GET / HTTP/1.1\r\nhost: t\r\n\r\n");
+            let answer = asked.and_then(|()| {
+                let mut answer = client.head()?;
+                read_body(&mut client.reader, &mut answer)?;
+                Ok(answer)
+            });
+            match answer {
+                Ok(answer) => assert_eq!(answer.status(), 200),
+                Err(_) => return answered,
+            }
+            answered.push(clock.wall());
+        }
+    })
+}
+
+/// However often it is killed: what was answered two seconds before is recorded, and nothing that was not asked.
+#[test]
+fn killed_again_and_again() {
+    const TIMES: u64 = 12;
+    const LOST: Duration = Duration::from_secs(2);
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "record: data/record\n");
+    std::fs::write(
+        folder.path().join("policies/all.yaml"),
+        "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 1000000/s } }\n",
+    )
+    .unwrap();
+    let clock = Clock::system();
+    let (mut least, mut most, mut starts) = (0, 0, Vec::new());
+    for time in 0..TIMES {
+        let begun = clock.now();
+        let mut server = Server::start(folder.path(), true);
+        starts.push(Duration::from(clock.now().since(begun)));
+        let recorded = recorded(&server, "admitted", 10);
+        assert!(
+            (least..=most).contains(&recorded),
+            "{recorded} of {least} to {most}"
+        );
+        let clients = [0, 1].map(|_| ask_until_gone(server.address));
+        // Lives of all lengths up to four seconds.
+        let life = Nanos::from_millis(time * 2_654_435_761 % 4_001);
+        let begun = clock.now();
+        soon("its life is over", || clock.now().since(begun) >= life);
+        let killed = clock.wall();
+        server.signal(Signal::KILL);
+        assert_eq!(server.ended(), None);
+        (least, most) = (recorded, recorded);
+        for client in clients {
+            let answered = client.join().unwrap();
+            least += answered.iter().filter(|at| **at + LOST < killed).count() as u64;
+            // The last one may have been answered without being heard.
+            most += answered.len() as u64 + 1;
+        }
+    }
+    starts.sort_unstable();
+    println!(
+        "{most} asked, at least {least} recorded; ready after {:?}",
+        starts[starts.len() / 2]
+    );
+    assert!(
+        starts[starts.len() / 2] < Duration::from_millis(300),
+        "{starts:?}"
+    );
 }
 
 #[test]

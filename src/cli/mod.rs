@@ -9,6 +9,7 @@ mod check;
 mod demo;
 mod explain;
 mod handover;
+mod log;
 mod output;
 mod run;
 mod schema;
@@ -38,6 +39,8 @@ enum Verb {
     Explain(explain::Arguments),
     /// Runs a gateway with an upstream, sample policies and traffic, without any configuration.
     Demo(demo::Arguments),
+    /// Reads the record of what happened.
+    Log(log::Arguments),
     /// Prints the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -49,6 +52,7 @@ pub fn main() -> ExitCode {
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Log(arguments) => log::run(&arguments),
         Verb::Schema(arguments) => schema::run(&arguments),
     }
 }

@@ -46,7 +46,13 @@ impl Folder {
         Ok(folder)
     }
 
-    fn file(&self, tier: Tier, start: u64) -> PathBuf {
+    /// One that is only read.
+    pub fn at(path: &Path) -> Folder {
+        Folder(path.to_owned())
+    }
+
+    /// Where a span's file is.
+    pub fn file(&self, tier: Tier, start: u64) -> PathBuf {
         self.0.join(tier.name()).join(start.to_string())
     }
 
@@ -271,13 +277,11 @@ impl Folder {
         let Some(over) = self.end(beneath)? else {
             return Ok(());
         };
-        let over = over
-            - over
-                % if tier == Tier::Minute {
-                    beneath.span()
-                } else {
-                    DAY
-                };
+        let granule = match tier {
+            Tier::Minute => beneath.span(),
+            _ => DAY,
+        };
+        let over = over - over % granule;
         let spans = self.starts(beneath)?.into_iter();
         let spans: BTreeSet<u64> = spans.map(|start| start - start % tier.span()).collect();
         for start in spans {

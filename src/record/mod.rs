@@ -19,6 +19,7 @@ mod range;
 mod segment;
 mod series;
 mod tier;
+mod verify;
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -39,6 +40,7 @@ pub use self::range::{Found, Grid};
 pub use self::segment::Damage;
 pub use self::series::{Dictionary, Kind, Series};
 pub use self::tier::Tier;
+pub use self::verify::{Fault, Verified, verify};
 
 /// Most hours in memory: the one that goes on, the one before, and those that could not be written.
 const HOURS: usize = 4;
@@ -320,7 +322,8 @@ impl Record {
             writing.due = true;
             let mut memory = self.memory.lock();
             memory.floor = floor.max(hour.over());
-            memory.hours.retain(|other| other.start() != hour.start());
+            // One that has got more meanwhile is written again.
+            memory.hours.retain(|other| !Arc::ptr_eq(other, &hour));
             memory.waiting.retain(|second| second.at >= hour.over());
         }
         if writing.due {

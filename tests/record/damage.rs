@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate::record::{Found, Grid, Record};
+use tollgate::record::{Found, Grid, Record, verify};
 
 use super::random::Random;
 use super::{MIDNIGHT, numbers, open, second};
@@ -19,8 +19,11 @@ fn recorded(folder: &Path) {
     for at in 0..SECONDS {
         let values = [random.poisson(3.0), random.poisson(0.1), 5];
         record.add(second(MIDNIGHT + at, &numbers, values));
-        record.keep().unwrap();
+        if at % 60 == 0 {
+            record.keep().unwrap();
+        }
     }
+    record.keep().unwrap();
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -142,6 +145,45 @@ fn lost_names_are_nobodys() {
         let record = open(folder.path());
         assert_eq!(numbers(&record, 2), [3, 4], "{left} bytes were left");
     }
+}
+
+#[test]
+fn what_is_wrong_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    recorded(folder.path());
+    let verified = verify(folder.path()).unwrap();
+    assert!(verified.faults.is_empty(), "{:?}", verified.faults);
+    // Minutes and five minutes of a day, its hours and itself, and some more minutes.
+    assert!(verified.compared > 1_440 + 288 + 24, "{verified:?}");
+    let mut random = Random(5);
+    for file in files(folder.path()) {
+        let inside = file.strip_prefix(folder.path()).unwrap();
+        if inside.starts_with("journal") || inside == Path::new("series") {
+            continue;
+        }
+        let sound = fs::read(&file).unwrap();
+        let mut bytes = sound.clone();
+        bytes[random.below(sound.len() as u64) as usize] ^= 1 << random.below(8);
+        fs::write(&file, bytes).unwrap();
+        let verified = verify(folder.path()).unwrap();
+        assert_eq!(verified.faults.len(), 1, "{:?}", verified.faults);
+        assert_eq!(verified.faults[0].path, file);
+        fs::write(&file, sound).unwrap();
+    }
+    // A file that is sound by itself, but not what its seconds make.
+    let other = tempfile::tempdir().unwrap();
+    let record = open(other.path());
+    let numbers = numbers(&record, SERIES);
+    for at in 0..90_000 {
+        record.add(second(MIDNIGHT + at, &numbers, [1, 2, 3]));
+        if at % 600 == 0 {
+            record.keep().unwrap();
+        }
+    }
+    let minutes = format!("1m/{MIDNIGHT}");
+    fs::copy(other.path().join(&minutes), folder.path().join(&minutes)).unwrap();
+    let verified = verify(folder.path()).unwrap();
+    assert!(verified.faults.len() > 24, "{}", verified.faults.len());
 }
 
 #[test]

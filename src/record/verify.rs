@@ -1,0 +1,151 @@
+//! Whether a record is as it was written: every checksum, and every sum of a longer step against what it was made of.
+//!
+//! It changes nothing, and may run beside the gateway: files are put in their place when they are whole.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::column::Column;
+use super::folder::Folder;
+use super::segment::{Damage, Segment};
+use super::tier::Tier;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// Files that were read, without journals.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Buckets that were held against what they were made of.
+    pub compared: u64,
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// Something that is wrong.
+#[derive(Debug)]
+pub struct Fault {
+    /// In which file.
+    pub path: PathBuf,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.what)
+    }
+}
+
+/// Reads all files of the record in a folder.
+pub fn verify(path: &Path) -> io::Result<Verified> {
+    let folder = Folder::at(path);
+    let mut verified = Verified::default();
+    for tier in Tier::ALL {
+        for start in folder.starts(tier)? {
+            let path = folder.file(tier, start);
+            let Some(segment) = verified.check(&folder, &path, tier, start)? else {
+                continue;
+            };
+            verified.files += 1;
+            verified.bytes += fs::metadata(&path)?.len();
+            if let Some(coarser) = Tier::ALL
+                .into_iter()
+                .find(|other| other.beneath() == Some(tier))
+            {
+                verified.compare(&folder, &segment, coarser)?;
+            }
+        }
+    }
+    Ok(verified)
+}
+
+impl Verified {
+    /// A file all of which is sound; one that the gateway has deleted meanwhile is none.
+    fn check(
+        &mut self,
+        folder: &Folder,
+        path: &Path,
+        tier: Tier,
+        start: u64,
+    ) -> io::Result<Option<Segment>> {
+        let sound = Segment::open(&folder.file(tier, start), tier, start).and_then(|segment| {
+            for series in segment.series() {
+                segment.column(series)?;
+            }
+            Ok(segment)
+        });
+        match sound {
+            Ok(segment) => Ok(Some(segment)),
+            Err(Damage::Read(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(Damage::Read(error)) => Err(error),
+            Err(damage) => {
+                self.fault(path, damage.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    fn fault(&mut self, path: &Path, what: String) {
+        let path = path.to_owned();
+        self.faults.push(Fault { path, what });
+    }
+
+    /// Holds the buckets that were made of a file against it.
+    fn compare(&mut self, folder: &Folder, finer: &Segment, tier: Tier) -> io::Result<()> {
+        let start = finer.start() - finer.start() % tier.span();
+        let path = folder.file(tier, start);
+        let Ok(coarse) = Segment::open(&path, tier, start) else {
+            // It is not there yet, or told of by itself.
+            return Ok(());
+        };
+        let ratio = (tier.step() / finer.tier().step()) as usize;
+        let first = ((finer.start() - start) / tier.step()) as usize;
+        let last = (first + finer.covered().len() / ratio).min(coarse.covered().len());
+        if first >= last {
+            return Ok(());
+        }
+        self.compared += (last - first) as u64;
+        let covered = finer
+            .covered()
+            .chunks(ratio)
+            .map(|chunk| chunk.iter().sum::<u32>());
+        if !covered
+            .take(last - first)
+            .eq(coarse.covered()[first..last].iter().copied())
+        {
+            let what = format!(
+                "it does not cover what {} covers",
+                folder.file(finer.tier(), finer.start()).display()
+            );
+            self.fault(&path, what);
+        }
+        let series: BTreeSet<u32> = finer.series().chain(coarse.series()).collect();
+        for series in series {
+            let (Ok(below), Ok(above)) = (finer.column(series), coarse.column(series)) else {
+                continue;
+            };
+            let (mut below, mut above) = (below.unwrap_or_default(), above.unwrap_or_default());
+            below.fill(finer.covered().len());
+            above.fill(coarse.covered().len());
+            let mut made = Column::default();
+            made.roll_up(&below, finer.covered(), ratio);
+            let same = |made: &[u64], found: &[u64]| made[..last - first] == found[first..last];
+            if !(same(&made.sums, &above.sums)
+                && same(&made.least, &above.least)
+                && same(&made.most, &above.most))
+            {
+                let from = folder.file(finer.tier(), finer.start());
+                self.fault(
+                    &path,
+                    format!("series {series} is not what {} makes of it", from.display()),
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -187,7 +187,8 @@ fn same(dice: &mut Dice, clock: &Clock, limits: &[Limit], both: [&Subject; 2]) {
                 };
                 let [one, other] = both.map(|subject| {
                     let (admits, said) = subject.peek(which, number, scale, now);
-                    let sketched = said.sketched && said.remaining < said.quota;
+                    let fresh = said.remaining == said.quota || said.reset == Nanos(0);
+                    let sketched = said.sketched && !fresh;
                     (admits, Said { sketched, ..said })
                 });
                 assert_eq!(one, other, "{limit:?} of {number} at {now:?}");

@@ -11,6 +11,7 @@
 //! | 0 | [`net`] | sockets, plain or under TLS |
 //! | 0 | [`http1`] | what both sides share of HTTP/1.1: fields, framing, pieces |
 //! | 0 | [`http2`] | HTTP/2 in bytes: frames and compressed fields |
+//! | 1 | [`facts`] | who is refused most, and single requests as examples |
 //! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
 //! | 1 | [`pressure`] | how much an upstream bears, what is lent of the rest, who gives way first |
 //! | 1 | [`route`] | host, method and path to a route |
@@ -31,6 +32,7 @@ pub mod admission;
 pub mod app;
 pub mod cli;
 pub mod clock;
+pub mod facts;
 pub mod head;
 pub mod http1;
 pub mod http2;

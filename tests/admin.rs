@@ -186,7 +186,10 @@ fn metrics_add_up_with_what_was_sent() {
         "tollgate_upstream_connects_total{upstream=\"up\"}",
     );
     assert!((1.0..=2.0).contains(&connects), "{connects}");
-    let seconds = sample(&samples, "tollgate_request_seconds_total{route=\"free\"}");
+    let seconds = sample(
+        &samples,
+        "tollgate_request_duration_seconds_sum{route=\"free\"}",
+    );
     assert!(seconds > 0.0 && seconds < 60.0, "{seconds}");
     let keys = sample(&samples, "tollgate_store_keys");
     assert_eq!(keys, 1.0, "the address; the refused key takes no room");

@@ -1,15 +1,18 @@
 //! The figures that a scrape and the record bring up to date before they read them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Mutex, RwLock};
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::entrances;
 use crate::clock::Clock;
 use crate::pressure::Class;
-use crate::serve::generation::Running;
+use crate::serve::generation::{Outcome, Running};
 use crate::store::shared::ladder::Standing;
 use crate::store::{Memory, Shared};
 use crate::telemetry::{Label, Metric, Registry};
@@ -73,6 +76,42 @@ impl Figures {
         }
         self.count_servers(&running);
         self.count_pressure(&running);
+        self.count_open(&running);
+        self.count_process();
+    }
+
+    fn count_open(&self, running: &Running) {
+        for route in &running.ruleset.routes {
+            let label = (Label::Route, &*route.name);
+            let ended = |outcome: Outcome| {
+                let labels = [label, (Label::Outcome, outcome.as_str())];
+                self.registry.total(Metric::Requests, &labels)
+            };
+            // First those that ended: each of them is among those that started.
+            let ended: u64 = Outcome::ALL.into_iter().map(ended).sum();
+            let started = self.registry.total(Metric::RequestsStarted, &[label]);
+            let open = started.saturating_sub(ended);
+            self.registry
+                .gauge(Metric::RequestsOpen, &[label])
+                .set(open as f64);
+        }
+    }
+
+    fn count_process(&self) {
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        let millis = used.tv_sec.unsigned_abs() * 1_000 + used.tv_nsec.unsigned_abs() / 1_000_000;
+        self.registry
+            .counter(Metric::ProcessCpu, &[])
+            .absolute(millis);
+        // Its second number is in pages.
+        let pages = fs::read_to_string("/proc/self/statm").ok();
+        let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+        if let Some(pages) = pages {
+            let bytes = pages * page_size() as u64;
+            self.registry
+                .gauge(Metric::ProcessMemory, &[])
+                .set(bytes as f64);
+        }
     }
 
     fn count_shared(&self, shared: &Shared) {

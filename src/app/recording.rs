@@ -8,14 +8,38 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::Error;
 use super::figures::Figures;
 use crate::clock::Nanos;
 use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
 use crate::telemetry::{Label, Metric, names};
 
+/// Series that are sums of others, by the labels that are left: the most in one second of a sum is not to be had from the most of
+/// its parts. Named as Prometheus' recording rules are.
+const TOTALS: [(Metric, &str, &[Label]); 5] = [
+    (Metric::Requests, "all:tollgate_requests_total", &[]),
+    (
+        Metric::Requests,
+        "outcome:tollgate_requests_total",
+        &[Label::Outcome],
+    ),
+    (
+        Metric::LimitDecisions,
+        "outcome:tollgate_limit_decisions_total",
+        &[Label::Outcome],
+    ),
+    (
+        Metric::Responses,
+        "status:tollgate_responses_total",
+        &[Label::Status, Label::Origin],
+    ),
+    (Metric::RequestsOpen, "all:tollgate_requests_open", &[]),
+];
+
 /// Most series of a process.
-const MOST: usize = 4_096;
+const MOST: usize = 8_192;
 /// Most seconds that wait.
 const WAITING: usize = 300;
 
@@ -105,10 +129,12 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 /// All series that were seen.
 #[derive(Default)]
 struct Seen {
-    places: BTreeMap<Metric, HashMap<Vec<(Label, String)>, usize>>,
+    places: HashMap<&'static str, HashMap<Labels, usize>>,
     series: Vec<Known>,
     full: bool,
 }
+
+type Labels = Vec<(Label, String)>;
 
 struct Known {
     series: Series,
@@ -116,12 +142,34 @@ struct Known {
     number: Option<u32>,
     /// What a counter said the last time.
     last: u64,
+    /// Places of the sums that it is a part of.
+    totals: SmallVec<[usize; 2]>,
 }
 
 impl Seen {
     fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Option<usize> {
-        let places = self.places.entry(metric).or_default();
-        if let Some(place) = places.get(labels) {
+        let known = self.places.get(metric.name());
+        if let Some(place) = known.and_then(|places| places.get(labels)) {
+            return Some(*place);
+        }
+        let totals = TOTALS.iter().filter(|(of, ..)| *of == metric);
+        let totals = totals.filter_map(|(_, name, by)| {
+            let kept = labels.iter().filter(|(label, _)| by.contains(label));
+            self.named(metric, name, kept.cloned().collect(), SmallVec::new())
+        });
+        let totals = totals.collect();
+        self.named(metric, metric.name(), labels.to_vec(), totals)
+    }
+
+    fn named(
+        &mut self,
+        metric: Metric,
+        name: &'static str,
+        labels: Labels,
+        totals: SmallVec<[usize; 2]>,
+    ) -> Option<usize> {
+        let places = self.places.entry(name).or_default();
+        if let Some(place) = places.get(&labels) {
             return Some(*place);
         }
         let place = self.series.len();
@@ -135,13 +183,12 @@ impl Seen {
             self.full = true;
             return None;
         }
-        let labels_of = labels.iter();
         let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
         let series = Series {
-            name: metric.name().to_owned(),
-            labels: labels_of.map(label).collect(),
+            name: name.to_owned(),
+            labels: labels.iter().map(label).collect(),
             kind: match metric.kind() {
-                names::Kind::Counter => Kind::Counter,
+                names::Kind::Counter | names::Kind::Histogram | names::Kind::Sum => Kind::Counter,
                 names::Kind::Gauge => Kind::Gauge,
             },
             decimals: metric.decimals(),
@@ -150,14 +197,16 @@ impl Seen {
             series,
             number: None,
             last: 0,
+            totals,
         });
-        places.insert(labels.to_vec(), place);
+        places.insert(labels, place);
         Some(place)
     }
 
     /// What happened since the last time.
     fn look(&mut self, figures: &Figures) -> Vec<(usize, u64)> {
         let mut values = Vec::new();
+        let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
         figures.read(|registry| {
             registry.visit(|metric, labels, value| {
                 let Some(place) = self.place(metric, labels) else {
@@ -171,12 +220,17 @@ impl Seen {
                         value.saturating_sub(before)
                     }
                 };
+                for total in &known.totals {
+                    *sums.entry(*total).or_default() += value;
+                }
                 // A series that has never moved has a name too.
                 if value > 0 || known.number.is_none() {
                     values.push((place, value));
                 }
             });
         });
+        let moved = |(place, sum): &(usize, u64)| *sum > 0 || self.series[*place].number.is_none();
+        values.extend(sums.into_iter().filter(moved));
         values
     }
 }

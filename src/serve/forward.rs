@@ -261,13 +261,17 @@ impl Attempt<'_> {
         let connection = deadline.before(self.pool.checkout(self.caller())).await;
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));
         let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
+        let began = self.generation.clock.now();
         let mut repeats = 0;
         loop {
             match self.head(&mut exchange, &mut deadline).await {
                 Ok(head) => {
+                    let now = self.generation.clock.now();
                     if let Some(load) = &self.load {
-                        load.answered(head.status);
+                        load.answered(head.status, now);
                     }
+                    let counters = self.generation.route_counters(self.note.route.get());
+                    counters.upstream.observe(now.since(began));
                     let mut silence = self.pool.settings().first_byte;
                     // From now on the client is late only if the server is silent too.
                     self.source.guard().answer_begins();

@@ -1,6 +1,7 @@
 //! One worker's copy of the running policies. A reload makes a new one; requests under way finish
 //! with the one they began with.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::clock::Clock;
 use crate::identity::{Identifier, Keyer};
 use crate::policy::Ruleset;
 use crate::pressure::Kind;
-use crate::telemetry::{Label, Metric, Registry};
+use crate::telemetry::{Histogram, Label, Metric, Registry};
 use crate::upstream::pool::Counters;
 use crate::upstream::{Pool, Servers};
 
@@ -113,12 +114,26 @@ impl Outcome {
     }
 }
 
+/// Most statuses of a route that a worker has counters of at hand.
+const TOLD_APART: usize = 64;
+
 /// Counters of one route.
 pub struct RouteCounters {
     /// By [`Outcome`].
     pub outcomes: [Counter; 6],
-    /// Nanoseconds from arrival to the end of the answer.
-    pub nanos: Counter,
+    /// Requests that found it.
+    pub started: Counter,
+    /// Bytes of answers' bodies.
+    pub bytes: Counter,
+    /// From arrival to the end of the answer.
+    pub took: Histogram,
+    /// From the connection to the upstream to the head of its answer.
+    pub upstream: Histogram,
+    /// By status, and whether the upstream gave the answer; as they appear.
+    answers: RefCell<Vec<((u16, bool), Counter)>>,
+    registry: Registry,
+    worker: usize,
+    route: Box<str>,
 }
 
 /// Counters of one limit.
@@ -209,10 +224,37 @@ impl RouteCounters {
             let labels = [(Label::Route, route), (Label::Outcome, outcome.as_str())];
             registry.worker_counter(worker, Metric::Requests, &labels)
         };
-        let labels = [(Label::Route, route)];
+        let label = (Label::Route, route);
+        let total = (Metric::RequestDuration, Metric::RequestSeconds);
+        let upstream = (Metric::UpstreamDuration, Metric::UpstreamSeconds);
         RouteCounters {
             outcomes: Outcome::ALL.map(counter),
-            nanos: registry.worker_counter(worker, Metric::RequestSeconds, &labels),
+            started: registry.worker_counter(worker, Metric::RequestsStarted, &[label]),
+            bytes: registry.worker_counter(worker, Metric::ResponseBytes, &[label]),
+            took: Histogram::new(registry, worker, total, label),
+            upstream: Histogram::new(registry, worker, upstream, label),
+            answers: RefCell::default(),
+            registry: registry.clone(),
+            worker,
+            route: route.into(),
+        }
+    }
+
+    /// Counts an answer.
+    pub fn answered(&self, status: u16, by_upstream: bool) {
+        let mut answers = self.answers.borrow_mut();
+        let key = (status, by_upstream);
+        if let Some((_, counter)) = answers.iter().find(|(known, _)| *known == key) {
+            return counter.increment(1);
+        }
+        let origin = if by_upstream { "upstream" } else { "gateway" };
+        let counter = self
+            .registry
+            .response_counter(self.worker, &self.route, (status, origin));
+        counter.increment(1);
+        // Others are looked up each time.
+        if answers.len() < TOLD_APART {
+            answers.push((key, counter));
         }
     }
 }

@@ -37,13 +37,13 @@ impl Load {
     }
 
     /// The answer is there.
-    pub fn answered(&self, status: StatusCode) {
+    pub fn answered(&self, status: StatusCode, now: Nanos) {
         if status.is_server_error() {
             return self.permit.failed();
         }
         // One that comes before the request is there says nothing.
         if let Some(sent) = self.sent.get() {
-            let waited = self.clock.now().since(sent);
+            let waited = now.since(sent);
             self.permit.answered(self.kind, waited);
         }
     }

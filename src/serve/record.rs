@@ -122,7 +122,8 @@ impl Note {
         let now = self.generation.clock.now();
         let counters = self.generation.route_counters(self.route.get());
         counters.outcomes[self.outcome.get() as usize].increment(1);
-        counters.nanos.increment(now.since(self.at).0);
+        counters.took.observe(now.since(self.at));
+        counters.bytes.increment(self.sent());
         self.access.log(self, now);
     }
 }
@@ -260,7 +261,10 @@ where
             }
         };
         if let Some(note) = note {
-            note.status.set(answer.head.status.as_u16());
+            let status = answer.head.status.as_u16();
+            note.status.set(status);
+            let counters = note.generation.route_counters(note.route.get());
+            counters.answered(status, note.outcome.get() == Outcome::Admitted);
         }
         Poll::Ready(Ok(answer.map(|inner| Recorded { inner, recording })))
     }

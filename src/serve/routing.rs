@@ -64,6 +64,7 @@ where
         match found {
             Ok(index) => {
                 arrival.note.route.set(Some(index));
+                arrival.generation.routes[index].started.increment(1);
                 Either::Left(self.inner.call(Routed { arrival, index }))
             }
             Err(why) => Either::Right(err(Refusal::new(why, &arrival.head.fields))),

@@ -1,8 +1,10 @@
 //! Every metric by name, and the registry that adds them up.
 
+pub mod histogram;
 pub mod names;
 pub mod registry;
 
+pub use histogram::Histogram;
 pub use names::{Label, Metric};
 pub use registry::Registry;
 

@@ -7,8 +7,22 @@ pub enum Metric {
     Requests,
     /// What each limit said.
     LimitDecisions,
-    /// Seconds from a request's arrival to the end of its answer, summed.
+    /// Answers by status, and by who gave them.
+    Responses,
+    /// Bytes of answers' bodies.
+    ResponseBytes,
+    /// Requests whose route was found.
+    RequestsStarted,
+    /// Requests that are open.
+    RequestsOpen,
+    /// Requests by how long they took, from arrival to the end of the answer.
+    RequestDuration,
+    /// How long they took, summed.
     RequestSeconds,
+    /// Requests by how long their upstream took until its answer began.
+    UpstreamDuration,
+    /// How long it took, summed.
+    UpstreamSeconds,
     /// Failures to get an answer from an upstream.
     UpstreamErrors,
     /// Connections made to upstreams.
@@ -75,6 +89,12 @@ pub enum Metric {
     SharedDecisions,
     /// Access-log lines lost: the output was slower than the traffic, or could not be written.
     LogDropped,
+    /// Series that the record keeps.
+    RecordSeries,
+    /// Processor time of the process.
+    ProcessCpu,
+    /// Memory of the process.
+    ProcessMemory,
 }
 
 /// How a metric behaves.
@@ -84,6 +104,10 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// One counter for each span of values, see [`super::histogram`].
+    Histogram,
+    /// The sum of a histogram's values, in nanoseconds.
+    Sum,
 }
 
 impl Metric {
@@ -92,7 +116,14 @@ impl Metric {
         match self {
             Metric::Requests => "tollgate_requests_total",
             Metric::LimitDecisions => "tollgate_limit_decisions_total",
-            Metric::RequestSeconds => "tollgate_request_seconds_total",
+            Metric::Responses => "tollgate_responses_total",
+            Metric::ResponseBytes => "tollgate_response_bytes_total",
+            Metric::RequestsStarted => "tollgate_requests_started_total",
+            Metric::RequestsOpen => "tollgate_requests_open",
+            Metric::RequestDuration => "tollgate_request_duration_seconds_bucket",
+            Metric::RequestSeconds => "tollgate_request_duration_seconds_sum",
+            Metric::UpstreamDuration => "tollgate_upstream_duration_seconds_bucket",
+            Metric::UpstreamSeconds => "tollgate_upstream_duration_seconds_sum",
             Metric::UpstreamErrors => "tollgate_upstream_errors_total",
             Metric::UpstreamConnects => "tollgate_upstream_connects_total",
             Metric::UpstreamRetries => "tollgate_upstream_retries_total",
@@ -126,6 +157,9 @@ impl Metric {
             Metric::SharedCalls => "tollgate_shared_store_calls_total",
             Metric::SharedDecisions => "tollgate_shared_store_decisions_total",
             Metric::LogDropped => "tollgate_log_dropped_total",
+            Metric::RecordSeries => "tollgate_record_series",
+            Metric::ProcessCpu => "process_cpu_seconds_total",
+            Metric::ProcessMemory => "process_resident_memory_bytes",
         }
     }
 
@@ -136,8 +170,17 @@ impl Metric {
             Metric::LimitDecisions => {
                 "Decisions of each limit: within, over, refused, shadow_refused."
             }
-            Metric::RequestSeconds => {
-                "Seconds from arrival to the end of the answer, summed by route."
+            Metric::Responses => {
+                "Answers by route, status and origin: the gateway itself, or an upstream."
+            }
+            Metric::ResponseBytes => "Bytes of answers' bodies, by route.",
+            Metric::RequestsStarted => "Requests whose route was found.",
+            Metric::RequestsOpen => "Requests open now, by route.",
+            Metric::RequestDuration | Metric::RequestSeconds => {
+                "Seconds from arrival to the end of the answer, by route."
+            }
+            Metric::UpstreamDuration | Metric::UpstreamSeconds => {
+                "Seconds from a connection to the upstream to the head of its answer, by route."
             }
             Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
             Metric::UpstreamConnects => "Connections made to upstreams.",
@@ -192,13 +235,21 @@ impl Metric {
             Metric::LogDropped => {
                 "Access-log lines lost because the output was too slow or could not be written."
             }
+            Metric::RecordSeries => "Series that the record keeps.",
+            Metric::ProcessCpu => "Processor time of the process, in seconds.",
+            Metric::ProcessMemory => "Memory of the process that is in use, in bytes.",
         }
     }
 
-    /// Counter or gauge.
+    /// How it behaves.
     pub fn kind(self) -> Kind {
         match self {
+            Metric::RequestDuration | Metric::UpstreamDuration => Kind::Histogram,
+            Metric::RequestSeconds | Metric::UpstreamSeconds => Kind::Sum,
             Metric::ConnectionsOpen
+            | Metric::RequestsOpen
+            | Metric::RecordSeries
+            | Metric::ProcessMemory
             | Metric::CertificateExpiry
             | Metric::ServerUp
             | Metric::ServerOpen
@@ -217,10 +268,20 @@ impl Metric {
         }
     }
 
+    /// The sum that belongs to a histogram.
+    pub fn sum(self) -> Option<Metric> {
+        match self {
+            Metric::RequestDuration => Some(Metric::RequestSeconds),
+            Metric::UpstreamDuration => Some(Metric::UpstreamSeconds),
+            _ => None,
+        }
+    }
+
     /// How many digits of the whole numbers that [`super::Registry::visit`] gives are behind the point.
     pub fn decimals(self) -> u8 {
         match self {
-            Metric::RequestSeconds => 6,
+            Metric::RequestSeconds | Metric::UpstreamSeconds => 6,
+            Metric::ProcessCpu => 3,
             Metric::UpstreamLoad
             | Metric::UpstreamConcurrency
             | Metric::ElasticFactor
@@ -250,6 +311,12 @@ pub enum Label {
     Reason,
     /// What is shed last.
     Priority,
+    /// The status of an answer.
+    Status,
+    /// Who gave an answer.
+    Origin,
+    /// The upper bound of a histogram's bucket.
+    Le,
 }
 
 impl Label {
@@ -264,6 +331,9 @@ impl Label {
             Label::Certificate => "certificate",
             Label::Reason => "reason",
             Label::Priority => "priority",
+            Label::Status => "status",
+            Label::Origin => "origin",
+            Label::Le => "le",
         }
     }
 }

@@ -2,7 +2,7 @@
 //! for another worker; a scrape adds them up.
 //!
 //! Bounds: one cell of 8 bytes for each worker, metric and label set; label sets come from the
-//! configuration.
+//! configuration and from closed lists, and of statuses there are [`STATUSES`] to a route.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, CounterFn, Gauge, GaugeFn};
 use parking_lot::Mutex;
 
+use super::histogram::{BOUNDS, REST};
 use super::names::{Kind, Label, Metric};
+
+/// Most statuses and origins of a route that are told apart.
+const STATUSES: usize = 32;
 
 type Labels = Vec<(Label, String)>;
 type Series = BTreeMap<(Metric, Labels), Vec<Arc<Cell>>>;
@@ -100,6 +104,34 @@ impl Registry {
         Counter::from_arc(self.cell(Owner::Worker(worker), metric, labels))
     }
 
+    /// A counter of a route's answers with one status. When there are too many statuses, a new one counts as
+    /// another.
+    pub fn response_counter(
+        &self,
+        worker: usize,
+        route: &str,
+        (status, origin): (u16, &str),
+    ) -> Counter {
+        let status = status.to_string();
+        let labels = |status| {
+            [
+                (Label::Route, route),
+                (Label::Status, status),
+                (Label::Origin, origin),
+            ]
+        };
+        let of_route = |((metric, labels), _): &(&(Metric, Labels), &Vec<Arc<Cell>>)| {
+            *metric == Metric::Responses && labels.iter().any(|(_, value)| value == route)
+        };
+        let series = self.series.lock();
+        let owned = labels(&status).map(|(label, value)| (label, value.to_owned()));
+        let known = series.contains_key(&(Metric::Responses, owned.to_vec()));
+        let room = known || series.iter().filter(of_route).count() < STATUSES;
+        drop(series);
+        let status = if room { &status } else { "other" };
+        self.worker_counter(worker, Metric::Responses, &labels(status))
+    }
+
     /// A counter that anyone may add to.
     pub fn counter(&self, metric: Metric, labels: &[(Label, &str)]) -> Counter {
         Counter::from_arc(self.cell(Owner::Process, metric, labels))
@@ -152,15 +184,9 @@ impl Registry {
         for ((metric, labels), cells) in self.series.lock().iter() {
             let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
             let value = match metric.kind() {
-                Kind::Counter => {
-                    let sum = bits.fold(0, u64::wrapping_add);
-                    // Nanoseconds of many requests are soon too many for a long step.
-                    if metric == &Metric::RequestSeconds {
-                        sum / 1_000
-                    } else {
-                        sum
-                    }
-                }
+                Kind::Counter | Kind::Histogram => bits.fold(0, u64::wrapping_add),
+                // Nanoseconds of many requests are soon too many for a long step.
+                Kind::Sum => bits.fold(0, u64::wrapping_add) / 1_000,
                 Kind::Gauge => {
                     let level = bits.map(f64::from_bits).sum::<f64>();
                     (level * 10_f64.powi(metric.decimals().into())).round() as u64
@@ -173,42 +199,133 @@ impl Registry {
     /// The Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
         let mut text = String::new();
+        let series = self.series.lock();
         let mut last = None;
-        for ((metric, labels), cells) in self.series.lock().iter() {
+        let mut buckets: Option<(&[(Label, String)], Buckets)> = None;
+        for ((metric, labels), cells) in series.iter() {
+            let (name, kind) = (metric.name(), metric.kind());
+            // It is told with its histogram.
+            if kind == Kind::Sum {
+                continue;
+            }
+            let cells = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
+            let of: &[_] = match labels.split_last() {
+                Some((_, of)) if kind == Kind::Histogram => of,
+                _ => &[],
+            };
+            if let Some((_, whole)) =
+                buckets.take_if(|(before, _)| last != Some(*metric) || *before != of)
+            {
+                whole.render(&mut text);
+            }
             if last != Some(*metric) {
-                let kind = if metric.kind() == Kind::Gauge {
-                    "gauge"
-                } else {
-                    "counter"
+                let (family, kind) = match kind {
+                    Kind::Gauge => (name, "gauge"),
+                    Kind::Histogram => (name.trim_end_matches("_bucket"), "histogram"),
+                    Kind::Counter | Kind::Sum => (name, "counter"),
                 };
-                let name = metric.name();
-                let _ = writeln!(
-                    text,
-                    "# HELP {name} {}\n# TYPE {name} {kind}",
-                    metric.help()
-                );
+                let help = metric.help();
+                let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
                 last = Some(*metric);
             }
-            text.push_str(metric.name());
-            for (place, (label, value)) in labels.iter().enumerate() {
-                let open = if place == 0 { '{' } else { ',' };
-                let _ = write!(text, "{open}{}=\"{}\"", label.as_str(), escaped(value));
-            }
-            if !labels.is_empty() {
-                text.push('}');
-            }
-            let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
-            let _ = match metric.kind() {
-                Kind::Gauge => writeln!(text, " {}", bits.map(f64::from_bits).sum::<f64>()),
-                // Kept as whole nanoseconds so that a worker can add without floating point.
-                Kind::Counter if *metric == Metric::RequestSeconds => {
-                    writeln!(text, " {}", bits.sum::<u64>() as f64 / 1e9)
+            match kind {
+                Kind::Histogram => {
+                    let sum = |metric| series.get(&(metric, of.to_vec()));
+                    let begin = || (of, Buckets::new(*metric, of, metric.sum().and_then(sum)));
+                    let (_, open) = buckets.get_or_insert_with(begin);
+                    open.add(&labels[of.len()].1, cells.sum());
                 }
-                Kind::Counter => writeln!(text, " {}", bits.sum::<u64>()),
-            };
+                Kind::Gauge => line(
+                    &mut text,
+                    name,
+                    labels,
+                    None,
+                    cells.map(f64::from_bits).sum::<f64>(),
+                ),
+                Kind::Counter if metric.decimals() > 0 => {
+                    let value = cells.sum::<u64>() as f64 / 10_f64.powi(metric.decimals().into());
+                    line(&mut text, name, labels, None, value);
+                }
+                Kind::Counter | Kind::Sum => {
+                    line(&mut text, name, labels, None, cells.sum::<u64>())
+                }
+            }
+        }
+        if let Some((_, whole)) = buckets {
+            whole.render(&mut text);
         }
         text
     }
+}
+
+/// The buckets of one label set, added up.
+struct Buckets {
+    name: &'static str,
+    labels: Labels,
+    counts: [u64; BOUNDS.len() + 1],
+    seconds: f64,
+}
+
+impl Buckets {
+    fn new(metric: Metric, labels: &[(Label, String)], sum: Option<&Vec<Arc<Cell>>>) -> Buckets {
+        let cells = sum.into_iter().flatten();
+        let nanos: u64 = cells.map(|cell| cell.bits.load(Ordering::Relaxed)).sum();
+        Buckets {
+            name: metric.name().trim_end_matches("_bucket"),
+            labels: labels.to_vec(),
+            counts: [0; BOUNDS.len() + 1],
+            seconds: nanos as f64 / 1e9,
+        }
+    }
+
+    fn add(&mut self, bound: &str, count: u64) {
+        let known = BOUNDS.iter().position(|(_, text)| *text == bound);
+        self.counts[known.unwrap_or(BOUNDS.len())] += count;
+    }
+
+    /// All of them, for one that appears later would have counted from the start.
+    fn render(&self, text: &mut String) {
+        let (name, mut below) = (self.name, 0);
+        let bounds = BOUNDS.iter().map(|(_, bound)| *bound).chain([REST]);
+        for (bound, count) in bounds.zip(self.counts) {
+            below += count;
+            line(
+                text,
+                &format!("{name}_bucket"),
+                &self.labels,
+                Some(bound),
+                below,
+            );
+        }
+        line(
+            text,
+            &format!("{name}_sum"),
+            &self.labels,
+            None,
+            self.seconds,
+        );
+        line(text, &format!("{name}_count"), &self.labels, None, below);
+    }
+}
+
+fn line(
+    text: &mut String,
+    name: &str,
+    labels: &[(Label, String)],
+    le: Option<&str>,
+    value: impl std::fmt::Display,
+) {
+    text.push_str(name);
+    let labels = labels.iter().map(|(label, value)| (*label, value.as_str()));
+    let mut open = '{';
+    for (label, value) in labels.chain(le.map(|le| (Label::Le, le))) {
+        let _ = write!(text, "{open}{}=\"{}\"", label.as_str(), escaped(value));
+        open = ',';
+    }
+    if open == ',' {
+        text.push('}');
+    }
+    let _ = writeln!(text, " {value}");
 }
 
 fn escaped(value: &str) -> String {
@@ -256,6 +373,37 @@ mod tests {
         let line = |name: &str, value| format!("tollgate_permits_open{{limit=\"{name}\"}} {value}");
         assert_eq!(set(&[("a", 2), ("b", 3)]), [line("a", 2), line("b", 3)]);
         assert_eq!(set(&[("b", 4)]), [line("a", 0), line("b", 4)]);
+    }
+
+    #[test]
+    fn histograms_are_cumulative_and_whole() {
+        let registry = Registry::default();
+        for (route, worker, micros) in [("a", 0, 90), ("a", 1, 1_200), ("b", 0, 90_000_000)] {
+            let metrics = (Metric::RequestDuration, Metric::RequestSeconds);
+            let label = (Label::Route, route);
+            let histogram = super::super::Histogram::new(&registry, worker, metrics, label);
+            histogram.observe(crate::clock::Nanos(micros * 1_000));
+        }
+        let text = registry.render();
+        let name = "tollgate_request_duration_seconds";
+        assert!(
+            text.contains(&format!("# TYPE {name} histogram\n{name}_bucket{{")),
+            "{text}"
+        );
+        for line in [
+            "_bucket{route=\"a\",le=\"0.0001\"} 1",
+            "_bucket{route=\"a\",le=\"0.001\"} 1",
+            "_bucket{route=\"a\",le=\"0.0015\"} 2",
+            "_bucket{route=\"a\",le=\"+Inf\"} 2",
+            "_count{route=\"a\"} 2",
+            "_sum{route=\"a\"} 0.00129",
+            "_bucket{route=\"b\",le=\"60\"} 0",
+            "_bucket{route=\"b\",le=\"+Inf\"} 1",
+        ] {
+            let lines = text.lines().filter(|have| *have == format!("{name}{line}"));
+            assert_eq!(lines.count(), 1, "{line} in {text}");
+        }
+        assert_eq!(text.matches("# TYPE").count(), 1, "{text}");
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! Who is counted most often, of more than could all be counted: HeavyKeeper (Yang et al., "HeavyKeeper: An Accurate Algorithm for
+//! Finding Top-k Elephant Flows", IEEE/ACM Transactions on Networking 27, 2019), and candidates with their names.
+//!
+//! A cell belongs to one key at a time; who meets another's cell wears it down, the less likely the more often its owner has
+//! been there. So keys that come once leave those that come often alone, however many they are. A count is never too
+//! high but where two keys have the same mark, and too low by what was worn down.
+//!
+//! Bounds: 8 bytes a cell, and the names of the candidates.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+const ROWS: usize = 2;
+/// With which a cell is worn down, to the power of its count.
+const DECAY: f64 = 0.925;
+/// Counts above are never worn down: the odds are less than one in ten million.
+const SAFE: usize = 208;
+
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    mark: u32,
+    count: u32,
+}
+
+/// Keys are hashes already.
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+/// A key that may be among those that come most often.
+#[derive(Clone, Debug)]
+pub struct Candidate<N> {
+    /// Its hash.
+    pub hash: u64,
+    /// How often it came.
+    pub count: u64,
+    /// What it is called.
+    pub name: N,
+}
+
+/// See the module.
+pub struct HeavyKeeper<N> {
+    cells: Box<[Cell]>,
+    candidates: Vec<Candidate<N>>,
+    most: usize,
+    places: HashMap<u64, usize, BuildHasherDefault<Same>>,
+    /// The least count of a candidate, when there is no room for more.
+    floor: u64,
+    /// Odds out of 2^32 that a cell with this count is worn down.
+    odds: Box<[u32]>,
+    random: u64,
+}
+
+impl<N> HeavyKeeper<N> {
+    /// With rows of `width` cells, a power of two, and as many candidates. `seed` is of its random choices.
+    pub fn new(width: usize, most: usize, seed: u64) -> HeavyKeeper<N> {
+        let odds = (0..SAFE).map(|count| (DECAY.powi(count as i32) * f64::from(u32::MAX)) as u32);
+        HeavyKeeper {
+            cells: vec![Cell::default(); width * ROWS].into(),
+            candidates: Vec::with_capacity(most),
+            most,
+            places: HashMap::default(),
+            floor: 0,
+            odds: odds.collect(),
+            random: seed | 1,
+        }
+    }
+
+    /// Counts a key by its hash, which must look random. Asks for its name only if it becomes a candidate.
+    pub fn count(&mut self, hash: u64, name: impl FnOnce() -> N) {
+        let mut most = 0;
+        for place in self.at(hash) {
+            let odds = self.odds.get(self.cells[place].count as usize).copied();
+            let hit = odds.is_some_and(|odds| self.random() < odds);
+            let cell = &mut self.cells[place];
+            if cell.count == 0 {
+                cell.mark = mark(hash);
+            }
+            if cell.mark == mark(hash) {
+                cell.count = cell.count.saturating_add(1);
+                most = most.max(cell.count);
+            } else if hit {
+                cell.count -= 1;
+                if cell.count == 0 {
+                    (cell.mark, cell.count) = (mark(hash), 1);
+                    most = most.max(1);
+                }
+            }
+        }
+        let most = u64::from(most);
+        if most > self.floor {
+            self.candidate(hash, most, name);
+        }
+    }
+
+    fn candidate(&mut self, hash: u64, count: u64, name: impl FnOnce() -> N) {
+        if let Some(place) = self.places.get(&hash) {
+            let known = &mut self.candidates[*place];
+            let was = known.count;
+            known.count = was.max(count);
+            if was == self.floor {
+                self.find_floor();
+            }
+            return;
+        }
+        let candidate = Candidate {
+            hash,
+            count,
+            name: name(),
+        };
+        if self.candidates.len() < self.most {
+            self.places.insert(hash, self.candidates.len());
+            self.candidates.push(candidate);
+        } else {
+            let counts = self.candidates.iter().enumerate();
+            let least = counts.min_by_key(|(_, candidate)| candidate.count);
+            let place = least.map_or(0, |(place, _)| place);
+            let gone = std::mem::replace(&mut self.candidates[place], candidate);
+            self.places.remove(&gone.hash);
+            self.places.insert(hash, place);
+        }
+        self.find_floor();
+    }
+
+    fn find_floor(&mut self) {
+        let counts = self.candidates.iter().map(|candidate| candidate.count);
+        let full = self.candidates.len() == self.most;
+        self.floor = counts.min().filter(|_| full).unwrap_or(0);
+    }
+
+    /// Those that may have come most often, in no order.
+    pub fn candidates(&self) -> &[Candidate<N>] {
+        &self.candidates
+    }
+
+    /// Cells in all rows.
+    pub fn cells(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.cells.fill(Cell::default());
+        self.candidates.clear();
+        self.places.clear();
+        self.floor = 0;
+    }
+
+    /// A cell in each row.
+    fn at(&self, hash: u64) -> [usize; ROWS] {
+        let width = self.cells.len() / ROWS;
+        let row = |bits: u64| bits as usize & (width - 1);
+        [row(hash), width + row(hash >> 20)]
+    }
+
+    /// Xorshift: George Marsaglia, "Xorshift RNGs", 2003.
+    fn random(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 32) as u32
+    }
+}
+
+fn mark(hash: u64) -> u32 {
+    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}

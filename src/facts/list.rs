@@ -1,0 +1,134 @@
+//! Who came most often in a minute or an hour: what is kept of a [`super::Top`].
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::distinct::Distinct;
+use super::top::Key;
+
+/// Keys of a list that is kept.
+pub const LONGEST: usize = 50;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct List {
+    /// How often any key was counted.
+    pub total: u64,
+    /// The most frequent, in order.
+    pub keys: Vec<Listed>,
+    /// What tells how many different ones there were, where that is more than are listed.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hex")]
+    pub distinct: Option<Distinct>,
+}
+
+/// A key and how often it came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Whose it is.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Its hash.
+    pub hash: u64,
+    /// How often it came.
+    pub count: u64,
+}
+
+impl List {
+    /// Of what was counted, the most frequent.
+    pub fn new(total: u64, keys: Vec<Listed>, distinct: Option<Distinct>) -> List {
+        let mut list = List {
+            total,
+            keys,
+            distinct,
+        };
+        list.shorten(LONGEST);
+        list
+    }
+
+    /// Adds what another list says.
+    pub fn add(&mut self, other: &List) {
+        if self.distinct.is_some() || other.distinct.is_some() {
+            let mut all = self.registers();
+            all.merge(&other.registers());
+            self.distinct = Some(all);
+        }
+        self.total += other.total;
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        for (place, listed) in self.keys.iter().enumerate() {
+            places.insert(listed.hash, place);
+        }
+        for listed in &other.keys {
+            match places.get(&listed.hash) {
+                Some(place) => self.keys[*place].count += listed.count,
+                None => self.keys.push(listed.clone()),
+            }
+        }
+        self.sort();
+    }
+
+    /// Leaves only the most frequent.
+    pub fn shorten(&mut self, most: usize) {
+        self.sort();
+        let listed: u64 = self.keys.iter().map(|listed| listed.count).sum();
+        if self.keys.len() <= most && listed >= self.total {
+            // These are all there were.
+            self.distinct = None;
+        } else {
+            self.distinct = Some(self.registers());
+        }
+        self.keys.truncate(most);
+    }
+
+    fn sort(&mut self) {
+        self.keys
+            .sort_by(|one, other| (other.count, &one.key).cmp(&(one.count, &other.key)));
+    }
+
+    /// How many different keys there were.
+    pub fn distinct(&self) -> u64 {
+        let listed = self.keys.len() as u64;
+        let estimate = self.distinct.as_ref().map(Distinct::estimate);
+        estimate.map_or(listed, |estimate| estimate.max(listed))
+    }
+
+    fn registers(&self) -> Distinct {
+        self.distinct.clone().unwrap_or_else(|| {
+            let mut distinct = Distinct::default();
+            self.keys
+                .iter()
+                .for_each(|listed| distinct.add(listed.hash));
+            distinct
+        })
+    }
+}
+
+/// Registers as text.
+mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Distinct;
+
+    pub(super) fn serialize<S: Serializer>(
+        distinct: &Option<Distinct>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let registers = distinct.as_ref().map_or(&[][..], Distinct::registers);
+        // A register is at most 54.
+        let letters = registers.iter().map(|rank| char::from(b'A' + *rank));
+        to.serialize_str(&letters.collect::<String>())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(
+        from: D,
+    ) -> Result<Option<Distinct>, D::Error> {
+        let letters = String::deserialize(from)?;
+        let ranks = letters.bytes().map(|letter| letter.checked_sub(b'A'));
+        let registers: Option<Vec<u8>> = ranks.collect();
+        let distinct = registers.and_then(|registers| Distinct::from_registers(&registers));
+        distinct
+            .map(Some)
+            .ok_or_else(|| D::Error::custom("these are no registers"))
+    }
+}

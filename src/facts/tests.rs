@@ -1,0 +1,143 @@
+//! Known traffic, and what the lists say of it.
+
+use std::collections::HashMap;
+
+use super::heavy_keeper::HeavyKeeper;
+use super::*;
+
+/// Marsaglia's xorshift64*, for tests.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+fn key(number: u64) -> Key {
+    Key {
+        limit: "per-ip".into(),
+        key: format!("ip={number}"),
+    }
+}
+
+/// A hash as the keyed ones are: without pattern.
+fn hash(number: u64) -> u64 {
+    let mut dice = Dice(number + 1);
+    dice.next();
+    dice.next()
+}
+
+/// 20 keys with Zipf's frequencies among many that come once.
+#[track_caller]
+fn check(spray: u64, seed: u64) {
+    const EVENTS: u64 = 1_200_000;
+    let mut dice = Dice(seed);
+    let top = Top::new(seed);
+    let weights: Vec<f64> = (1..=2_000).map(|rank| 1.0 / f64::from(rank)).collect();
+    let sums: Vec<f64> = weights
+        .iter()
+        .scan(0.0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        })
+        .collect();
+    let mut truth: HashMap<u64, u64> = HashMap::new();
+    for event in 0..EVENTS {
+        let number = if dice.next() % 100 < spray {
+            1_000_000 + event
+        } else {
+            let point = (dice.next() >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
+            sums.partition_point(|sum| *sum < point) as u64
+        };
+        *truth.entry(number).or_default() += 1;
+        top.count(hash(number), || key(number));
+    }
+    let list = top.list(true);
+    let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
+    heavy.sort_unstable_by(|one, other| other.cmp(one));
+    let near = |(count, number): &&(u64, u64)| {
+        let named = key(*number);
+        let listed = list.keys.iter().find(|listed| listed.key == named);
+        listed.is_some_and(|listed| listed.count.abs_diff(*count) * 20 <= *count)
+    };
+    let found = heavy[..20].iter().filter(near).count();
+    println!("{spray} % spray, seed {seed}: {found} of 20 within 5 %");
+    assert!(found >= 19, "{spray} %: {found} of 20");
+    assert_eq!(list.total, EVENTS);
+    let (distinct, true_distinct) = (list.distinct(), truth.len() as u64);
+    let off = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
+    assert!(off < 0.1, "{distinct} of {true_distinct} keys");
+    assert_eq!(top.list(false), List::default());
+}
+
+#[test]
+fn those_that_come_most_often_are_found_among_keys_that_come_once() {
+    for seed in [1, 2, 3, 4] {
+        for spray in [0, 70, 95] {
+            check(spray, seed);
+        }
+    }
+}
+
+#[test]
+fn it_takes_at_most_128_kib() {
+    // The two texts of a name are some 100 bytes in all.
+    let names = top::KEPT * (16 + 24 * 2 + 100 + 16);
+    let cells: HeavyKeeper<Key> = HeavyKeeper::new(top::WIDTH, top::KEPT, 1);
+    let odds = 208 * 4;
+    let all = top::STRIPES * (cells.cells() * 8 + top::REGISTERS + names + odds);
+    println!("{all} bytes");
+    assert!(all <= 128 << 10, "{all}");
+}
+
+#[test]
+fn lists_add_up() {
+    let list = |counts: &[(u64, u64)]| {
+        let facts = Facts::default();
+        for (number, count) in counts {
+            for _ in 0..*count {
+                facts.asked.count(hash(*number), || key(*number));
+            }
+        }
+        facts.asked.list(true)
+    };
+    let mut one = list(&[(1, 5), (2, 3)]);
+    one.add(&list(&[(2, 4), (3, 1)]));
+    let counts: Vec<_> = one
+        .keys
+        .iter()
+        .map(|listed| (&*listed.key.key, listed.count))
+        .collect();
+    assert_eq!(counts, [("ip=2", 7), ("ip=1", 5), ("ip=3", 1)]);
+    assert_eq!((one.total, one.distinct()), (13, 3));
+    let many: Vec<_> = (0..500).map(|number| (number, 1)).collect();
+    let other: Vec<_> = (400..900).map(|number| (number, 1)).collect();
+    let mut spray = list(&many);
+    assert_eq!(spray.keys.len(), LONGEST);
+    spray.add(&list(&other));
+    let distinct = spray.distinct();
+    assert!((830..970).contains(&distinct), "{distinct}");
+    let text = serde_json::to_string(&spray).unwrap();
+    assert_eq!(serde_json::from_str::<List>(&text).unwrap(), spray);
+    assert!(serde_json::from_str::<List>("{\"total\":1,\"keys\":[],\"distinct\":\"A\"}").is_err());
+}
+
+#[test]
+fn samples_are_few_and_of_every_class() {
+    let sampler = Sampler::default();
+    let at = |millis: u64| crate::clock::Nanos(millis * 1_000_000);
+    let takes = |class, millis| sampler.takes(class, at(millis));
+    let taken = (0..100).filter(|_| takes((1, Some(3)), 5_000)).count();
+    assert_eq!(taken, 2);
+    assert!(takes((1, Some(4)), 5_500));
+    assert!(takes((1, Some(3)), 6_000));
+    let many = (0..100)
+        .filter(|limit| takes((1, Some(*limit)), 7_000))
+        .count();
+    assert_eq!(many, 24);
+    assert!(!sampler.has_room(at(7_999)) && sampler.has_room(at(8_000)));
+}

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::column::Column;
 use super::hour::Hour;
 use super::journal::{Journal, Second};
+use super::notes::{self, Topic};
 use super::segment::{Damage, Segment, Writing};
 use super::series::{Dictionary, Names};
 use super::tier::Tier;
@@ -40,7 +41,8 @@ impl Folder {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         let parts = Tier::ALL.map(Tier::name);
-        for part in parts.into_iter().chain([JOURNAL, DAMAGED]) {
+        let topics = Topic::ALL.map(Topic::name);
+        for part in parts.into_iter().chain([JOURNAL, DAMAGED]).chain(topics) {
             builder.create(path.join(part))?;
         }
         Ok(folder)
@@ -49,6 +51,11 @@ impl Folder {
     /// One that is only read.
     pub fn at(path: &Path) -> Folder {
         Folder(path.to_owned())
+    }
+
+    /// Where notes are.
+    pub fn notes(&self, topic: Topic) -> PathBuf {
+        self.0.join(topic.name())
     }
 
     /// Where a span's file is.
@@ -181,7 +188,7 @@ impl Folder {
     }
 
     /// Puts aside what is not a span's file.
-    fn put_away(&self, path: &Path, damage: Damage) -> Result<(), Damage> {
+    pub fn put_away(&self, path: &Path, damage: Damage) -> Result<(), Damage> {
         if let Damage::Read(_) | Damage::Format(_) = damage {
             return Err(damage);
         }
@@ -191,6 +198,16 @@ impl Folder {
         let (path, aside) = (path.display(), to.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside, and what it alone knew is not known any more");
         Ok(())
+    }
+
+    /// Bytes of all that is in it.
+    pub fn bytes(&self) -> io::Result<u64> {
+        let mut total = notes::size(self)?;
+        let parts = Tier::ALL.map(Tier::name);
+        for part in parts.into_iter().chain([JOURNAL, DAMAGED]) {
+            total += size(&self.0.join(part))?.1;
+        }
+        Ok(total)
     }
 
     /// Deletes what is older than it is kept, and then, until there are no more than `most` bytes, what was put aside
@@ -375,7 +392,7 @@ fn size(folder: &Path) -> io::Result<(Vec<(PathBuf, u64)>, u64)> {
 }
 
 /// What need not be there.
-fn absent(removed: io::Result<()>) -> io::Result<()> {
+pub(super) fn absent(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,

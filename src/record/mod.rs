@@ -15,6 +15,7 @@ mod folder;
 mod frames;
 mod hour;
 mod journal;
+mod notes;
 mod range;
 mod segment;
 mod series;
@@ -24,6 +25,7 @@ mod verify;
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,10 +34,12 @@ use parking_lot::Mutex;
 use self::folder::Folder;
 use self::hour::Hour;
 use self::journal::Journal;
+use self::notes::Notes;
 use self::series::Names;
 
 pub use self::column::Column;
 pub use self::journal::Second;
+pub use self::notes::{Note, Topic};
 pub use self::range::{Found, Grid};
 pub use self::segment::Damage;
 pub use self::series::{Dictionary, Kind, Series};
@@ -56,6 +60,9 @@ const SYNC: u32 = 5;
 
 /// Calls of [`Record::keep`] between two attempts to write an hour.
 const PAUSE: u32 = 60;
+
+/// Which part of the disk notes may take.
+const NOTES: u64 = 8;
 
 const DAY: u64 = 86_400;
 
@@ -104,6 +111,7 @@ pub enum Unusable {
 pub struct Record {
     dictionary: Mutex<Dictionary>,
     memory: Mutex<Memory>,
+    notes: Notes,
     disk: Option<Disk>,
 }
 
@@ -136,6 +144,7 @@ struct Disk {
 struct Writing {
     names: Names,
     journal: Option<Journal>,
+    notes: notes::Open,
     /// Seconds that may not be on the disk.
     unsynced: u32,
     /// Whether longer steps are to be made of shorter ones.
@@ -150,6 +159,7 @@ impl Record {
         let mut record = Record {
             dictionary: Mutex::default(),
             memory: Mutex::default(),
+            notes: Notes::default(),
             disk: None,
         };
         let Some(path) = &settings.folder else {
@@ -180,6 +190,7 @@ impl Record {
             writing: Mutex::new(Writing {
                 names,
                 journal: None,
+                notes: notes::Open::default(),
                 unsynced: 0,
                 due: true,
                 pause: 0,
@@ -266,7 +277,46 @@ impl Record {
         if hours.is_err() {
             writing.pause = PAUSE;
         }
-        self.write_seconds(disk, &mut writing).and(hours)
+        let seconds = self.write_seconds(disk, &mut writing);
+        let most = disk.most_bytes / NOTES;
+        let notes = self.notes.write(&disk.folder, &mut writing.notes, most);
+        seconds.and(notes).and(hours)
+    }
+
+    /// Adds a note; waits for no disk.
+    pub fn note(&self, topic: Topic, note: Note) {
+        self.notes.add(topic, note);
+    }
+
+    /// Shows the notes of a span of seconds, the latest first, until `see` has enough.
+    pub fn notes(
+        &self,
+        topic: Topic,
+        span: (u64, u64),
+        see: impl FnMut(&Note) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        let folder = self.disk.as_ref().map(|disk| &disk.folder);
+        self.notes.see(folder, topic, span, see)
+    }
+
+    /// Bytes that it takes on the disk, and may take; nothing where it is in memory.
+    pub fn bytes(&self) -> io::Result<Option<(u64, u64)>> {
+        let disk = self.disk.as_ref();
+        disk.map(|disk| Ok((disk.folder.bytes()?, disk.most_bytes)))
+            .transpose()
+    }
+
+    /// The first second of each tier in which anything was recorded.
+    pub fn oldest(&self) -> io::Result<[Option<u64>; Tier::ALL.len()]> {
+        let mut oldest = [None; Tier::ALL.len()];
+        if let Some(disk) = &self.disk {
+            for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
+                *oldest = disk.folder.oldest(tier)?;
+            }
+        }
+        let seconds = self.memory.lock().hours.first().map(|hour| hour.start());
+        oldest[0] = oldest[0].or(seconds);
+        Ok(oldest)
     }
 
     fn write_names(&self, names: &mut Names) -> io::Result<()> {
@@ -332,9 +382,8 @@ impl Record {
                 (memory.now, memory.floor)
             };
             let rolled = disk.folder.roll_up();
-            let trimmed = disk
-                .folder
-                .trim(now.min(floor), Settings::kept, disk.most_bytes);
+            let most = disk.most_bytes.saturating_sub(notes::size(&disk.folder)?);
+            let trimmed = disk.folder.trim(now.min(floor), Settings::kept, most);
             rolled.and(trimmed)?;
             writing.due = false;
         }
@@ -347,7 +396,8 @@ impl Record {
         let Some(disk) = &self.disk else {
             return kept;
         };
-        let synced = match &disk.writing.lock().journal {
+        let writing = disk.writing.lock();
+        let synced = match &writing.journal {
             Some(journal) => journal.sync(),
             None => Ok(()),
         };
@@ -363,14 +413,7 @@ impl Record {
 
     /// The finest grid with at most `most` buckets between two seconds, as far back as there is anything.
     pub fn grid(&self, from: u64, to: u64, most: usize) -> io::Result<Grid> {
-        let mut oldest = [None; Tier::ALL.len()];
-        if let Some(disk) = &self.disk {
-            for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
-                *oldest = disk.folder.oldest(tier)?;
-            }
-        }
-        let seconds = self.memory.lock().hours.first().map(|hour| hour.start());
-        oldest[0] = oldest[0].or(seconds);
+        let oldest = self.oldest()?;
         let kept = |tier: Tier| {
             let own = oldest[tier as usize];
             let mut coarser = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);

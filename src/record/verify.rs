@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::column::Column;
 use super::folder::Folder;
+use super::notes::{self, Topic};
 use super::segment::{Damage, Segment};
 use super::tier::Tier;
 
@@ -59,6 +60,18 @@ pub fn verify(path: &Path) -> io::Result<Verified> {
             {
                 verified.compare(&folder, &segment, coarser)?;
             }
+        }
+    }
+    for topic in Topic::ALL {
+        for (day, path) in notes::days(&folder, topic)? {
+            verified.files += 1;
+            verified.bytes += fs::metadata(&path).map_or(0, |file| file.len());
+            let what = match notes::check(&path, day) {
+                // The last day's end may be being written.
+                Ok(_) => continue,
+                Err(damage) => damage.to_string(),
+            };
+            verified.faults.push(Fault { path, what });
         }
     }
     Ok(verified)

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::acme::Acme;
 use crate::admission::Admission;
 use crate::clock::Clock;
+use crate::facts::Change;
 use crate::identity::Keyer;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
@@ -35,8 +36,10 @@ use crate::upstream::Servers;
 
 mod counts;
 mod entrances;
+mod events;
 mod figures;
 mod recording;
+mod witness;
 
 use counts::Before;
 use entrances::entrances;
@@ -163,6 +166,7 @@ impl App {
         let running = Running {
             entrances: entrances(&process, &ruleset, &tickets, &acme, &[])?,
             tokens: acme.tokens(),
+            facts: process.record.is_some().then(Arc::default),
             upstreams: upstreams(&ruleset, &[], &clock),
             ruleset,
             admission,
@@ -202,6 +206,8 @@ impl App {
             addresses: Vec::new(),
             sockets: Mutex::new(Vec::new()),
         };
+        let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
+        app.tell("started", version, Vec::new());
         app.start_snapshots()?;
         app.spawn_workers(inherited)?;
         entrances::follow(&app.acme, &app.running().entrances).map_err(Error::Thread)?;
@@ -259,6 +265,12 @@ impl App {
     pub async fn reload(&self) -> Result<Reloaded, Error> {
         let result = self.swap().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
+        if let Err(error) = &result {
+            // What the first mistake is; the operator was told all of them.
+            let detail = error.to_string();
+            let detail = detail.lines().next().unwrap_or_default();
+            self.tell("reload_failed", detail, Vec::new());
+        }
         self.registry
             .counter(Metric::Reloads, &[(Label::Outcome, outcome)])
             .increment(1);
@@ -281,6 +293,7 @@ impl App {
                     &before.entrances,
                 )?,
                 tokens: self.acme.tokens(),
+                facts: before.facts.clone(),
                 upstreams: upstreams(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
@@ -300,6 +313,8 @@ impl App {
                 }
             }
             let restart = self.process.differences(&loaded.process);
+            let changes = events::changes(&before.ruleset, &running.ruleset);
+            self.tell("reloaded", "the policies were read again", changes);
             (
                 Reloaded {
                     notes: loaded.notes,
@@ -312,6 +327,12 @@ impl App {
             let _ = worker.await;
         }
         Ok(reloaded)
+    }
+
+    fn tell(&self, what: &str, detail: &str, changes: Vec<Change>) {
+        if let Some(recorder) = &*self.recorder.lock() {
+            recorder.event(events::event(&self.clock, what, detail, changes));
+        }
     }
 
     /// Stops accepting, lets running requests finish within the drain deadline, ends the workers, and
@@ -329,6 +350,7 @@ impl App {
 
     fn shut_down_within(&self, drain: Duration) {
         self.sockets.lock().clear();
+        self.tell("stopped", "the gateway was told to end", Vec::new());
         if let Some(recorder) = &*self.recorder.lock() {
             recorder.give_way();
         }

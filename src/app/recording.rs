@@ -8,11 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Error;
 use super::figures::Figures;
+use super::witness::Witness;
 use crate::clock::Nanos;
+use crate::facts::Event;
 use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
 use crate::telemetry::{Label, Metric, names};
 
@@ -57,6 +60,7 @@ enum End {
 /// Records in each second.
 pub struct Recorder {
     record: Arc<OnceLock<Record>>,
+    events: Arc<Mutex<Vec<Event>>>,
     stop: Sender<End>,
     ticking: JoinHandle<()>,
     keeping: JoinHandle<()>,
@@ -85,7 +89,10 @@ impl Recorder {
             trouble: String::new(),
         };
         let keeping = spawn("record", move || keeping.run(&woken))?;
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let facts = figures.running.read().facts.clone().unwrap_or_default();
         let ticking = Ticking {
+            witness: Witness::new(facts, events.clone(), figures.clock.wall().as_secs()),
             figures,
             record: record.clone(),
             seen: Seen::default(),
@@ -95,6 +102,7 @@ impl Recorder {
         let ticking = spawn("seconds", move || ticking.run(&stopped))?;
         Ok(Recorder {
             record,
+            events,
             stop,
             ticking,
             keeping,
@@ -104,6 +112,14 @@ impl Recorder {
     /// The record, once this process has it.
     pub fn record(&self) -> Arc<OnceLock<Record>> {
         self.record.clone()
+    }
+
+    /// Records what was done to the gateway.
+    pub fn event(&self, event: Event) {
+        let mut events = self.events.lock();
+        if events.len() < WAITING {
+            events.push(event);
+        }
     }
 
     /// Records for a while yet, or until all is finished.
@@ -242,6 +258,7 @@ struct Ticking {
     seen: Seen,
     /// Seconds that are not in the record yet, with places instead of numbers.
     pending: VecDeque<(u64, Vec<(usize, u64)>)>,
+    witness: Witness,
     wake: SyncSender<()>,
 }
 
@@ -268,10 +285,16 @@ impl Ticking {
             }
         }
         self.tick(clock.wall().as_secs());
+        if let Some(record) = self.record.get() {
+            self.witness.end(record);
+        }
+        let _ = self.wake.try_send(());
     }
 
     fn tick(&mut self, at: u64) {
         let values = self.seen.look(&self.figures);
+        let series = self.figures.registry.gauge(Metric::RecordSeries, &[]);
+        series.set(self.seen.series.len() as f64);
         self.pending.push_back((at, values));
         if self.pending.len() > WAITING {
             tracing::warn!(
@@ -290,6 +313,7 @@ impl Ticking {
             for (at, values) in self.pending.drain(..) {
                 record.add(second(record, &mut self.seen, at, values, before));
             }
+            self.witness.tick(record, at);
         }
         // It looks by itself when it is done.
         let _ = self.wake.try_send(());

@@ -142,6 +142,7 @@ fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
         own: Keyer::random(),
         entrances: [].into(),
         tokens: Tokens::default(),
+        facts: None,
     };
     // Nothing is shared here, so nothing is waited for.
     let explained = explain::explain(&running, question, &clock).now_or_never();

@@ -103,6 +103,29 @@ impl List {
     }
 }
 
+/// Who was counted most in a span.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lists {
+    /// Whom limits were asked about.
+    pub asked: List,
+    /// Whom they refused.
+    pub refused: List,
+}
+
+impl Lists {
+    /// Adds what others say.
+    pub fn add(&mut self, other: &Lists) {
+        self.asked.add(&other.asked);
+        self.refused.add(&other.refused);
+    }
+
+    /// Leaves only the most frequent.
+    pub fn shorten(&mut self, most: usize) {
+        self.asked.shorten(most);
+        self.refused.shorten(most);
+    }
+}
+
 /// Registers as text.
 mod hex {
     use serde::de::Error;

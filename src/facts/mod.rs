@@ -4,12 +4,14 @@
 //! Bounds: those of two [`Top`]s, and [`WAITING`] samples until they are collected.
 
 pub mod distinct;
+mod event;
 pub mod heavy_keeper;
 mod list;
 mod sample;
 pub mod top;
 
-pub use list::{LONGEST, List, Listed};
+pub use event::{Change, Event};
+pub use list::{LONGEST, List, Listed, Lists};
 pub use sample::{Class, Decision, LONGEST_PATH, Sample, Sampler};
 pub use top::{Key, Top};
 
@@ -19,7 +21,7 @@ use parking_lot::Mutex;
 const WAITING: usize = 1_024;
 
 /// What all workers have seen since it was collected last.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Facts {
     /// Whom limits were asked about.
     pub asked: Top,
@@ -34,6 +36,14 @@ impl Facts {
         let mut samples = self.samples.lock();
         if samples.len() < WAITING {
             samples.push(sample);
+        }
+    }
+
+    /// Who was counted most. In the `end` it begins anew.
+    pub fn lists(&self, end: bool) -> Lists {
+        Lists {
+            asked: self.asked.list(end),
+            refused: self.refused.list(end),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Bounds, all in all below 128 KiB: [`STRIPES`] times 8 bytes for each of twice [`WIDTH`] cells, [`KEPT`] names and [`REGISTERS`] bytes.
 
 use std::collections::hash_map::RandomState;
+use std::fmt;
 use std::hash::BuildHasher;
 
 use parking_lot::Mutex;
@@ -40,6 +41,12 @@ struct Stripe {
     keeper: HeavyKeeper<Key>,
     registers: [u8; REGISTERS],
     total: u64,
+}
+
+impl fmt::Debug for Top {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Top(..)")
+    }
 }
 
 impl Default for Top {

@@ -324,6 +324,38 @@ impl Identifier {
         self.key_under(&self.keyer, who, parts)
     }
 
+    /// Who [`Identifier::key`] is of, as operators write it: `ip=203.0.113.9,user=alice`. Of what is only known as a hash
+    /// its beginning, behind a `#`.
+    pub fn key_name(&self, who: &Who, parts: &[Identity]) -> String {
+        let mut name = String::new();
+        for identity in parts {
+            let hash = |key: Fingerprint| format!("#{:012x}", key.0 >> 80);
+            let part = match identity {
+                Identity::Ip => {
+                    let network = self.settings.ip.group(who.ip);
+                    let single = network.prefix_len() == network.max_prefix_len();
+                    Some(if single {
+                        who.ip.to_string()
+                    } else {
+                        network.to_string()
+                    })
+                }
+                Identity::User => who.user.as_deref().map(str::to_owned),
+                Identity::Token => who.token.map(hash),
+                Identity::Email => who.email.map(hash),
+                Identity::Plan => {
+                    let plan = who.plan.and_then(|plan| self.settings.plan.plans.get(plan));
+                    plan.map(|plan| plan.name.to_string())
+                }
+            };
+            if let Some(part) = part {
+                let comma = if name.is_empty() { "" } else { "," };
+                name = name + comma + identity.as_str() + "=" + &part;
+            }
+        }
+        name
+    }
+
     /// What chooses a server by `parts`: as [`Identifier::key`], but not secret, so that ip, user and plan
     /// choose the same in every gateway.
     pub fn placement(&self, who: &Who, parts: &[Identity]) -> Option<u64> {

@@ -283,9 +283,9 @@ impl Record {
         seconds.and(notes).and(hours)
     }
 
-    /// Adds a note; waits for no disk.
-    pub fn note(&self, topic: Topic, note: Note) {
-        self.notes.add(topic, note);
+    /// Adds a note; waits for no disk. One that is not to be `kept` is known only as long as memory holds it.
+    pub fn note(&self, topic: Topic, note: Note, kept: bool) {
+        self.notes.add(topic, note, kept && self.disk.is_some());
     }
 
     /// Shows the notes of a span of seconds, the latest first, until `see` has enough.

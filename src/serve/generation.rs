@@ -2,15 +2,18 @@
 //! with the one they began with.
 
 use std::cell::RefCell;
+use std::hash::Hasher as _;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use metrics::Counter;
+use siphasher::sip::SipHasher13;
 
 use super::listen::Entrance;
 use crate::acme::Tokens;
 use crate::admission::Admission;
 use crate::clock::Clock;
+use crate::facts::{Facts, Sampler};
 use crate::identity::{Identifier, Keyer};
 use crate::policy::Ruleset;
 use crate::pressure::Kind;
@@ -33,6 +36,8 @@ pub struct Running {
     pub entrances: Arc<[Entrance]>,
     /// What listeners without TLS answer to ACME directories.
     pub tokens: Tokens,
+    /// Who is counted, where that is recorded.
+    pub facts: Option<Arc<Facts>>,
 }
 
 impl Running {
@@ -67,6 +72,10 @@ pub struct Generation {
     pub entrances: Arc<[Entrance]>,
     /// See [`Running::tokens`].
     pub tokens: Tokens,
+    /// See [`Running::facts`].
+    pub facts: Option<Arc<Facts>>,
+    /// Chooses single requests for it.
+    pub sampler: Sampler,
     /// Time.
     pub clock: Clock,
     running: Running,
@@ -146,6 +155,8 @@ pub struct RuleCounters {
     pub refused: Counter,
     /// Would have been refused.
     pub shadow_refused: Counter,
+    /// Tells its keys from those of other limits.
+    pub mark: u64,
 }
 
 impl Generation {
@@ -200,6 +211,8 @@ impl Generation {
             ruleset,
             entrances: running.entrances.clone(),
             tokens: running.tokens.clone(),
+            facts: running.facts.clone(),
+            sampler: Sampler::default(),
             clock: clock.clone(),
             secret: running.secret(),
             running: running.clone(),
@@ -270,6 +283,11 @@ impl RuleCounters {
             over: counter("over"),
             refused: counter("refused"),
             shadow_refused: counter("shadow_refused"),
+            mark: {
+                let mut hasher = SipHasher13::new();
+                hasher.write(limit.as_bytes());
+                hasher.finish()
+            },
         }
     }
 }

@@ -91,7 +91,8 @@ impl Candidate for Identified {
     }
 
     fn note(&self, verdict: &Verdict) {
-        self.routed.arrival.note.decided(verdict, self.rules());
+        let note = &self.routed.arrival.note;
+        note.decided(verdict, self.rules(), &self.who, self.now);
     }
 
     fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Admitted {

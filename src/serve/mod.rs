@@ -25,4 +25,5 @@ pub mod request;
 pub mod routing;
 pub mod source;
 pub mod wire;
+mod witness;
 pub mod worker;

@@ -22,10 +22,13 @@ use super::body::{self, Relay, ReplyBody, RequestBody};
 use super::generation::{Generation, Outcome};
 use super::peer::Peer;
 use super::source::Source;
+use super::witness;
 use crate::admission::Verdict;
 use crate::clock::Nanos;
+use crate::facts::Decision;
 use crate::head::{Answer, Head};
-use crate::limit::Standing;
+use crate::identity::Who;
+use crate::limit::{Rule, Standing};
 use crate::throttle::Settling;
 
 /// A request as it came in; boxed, for every layer hands it on.
@@ -51,7 +54,7 @@ pub struct Note {
     pub at: Nanos,
     /// Its method.
     pub method: Method,
-    /// Its target; only when it will be logged.
+    /// Its target; only when it may be logged or be an example.
     pub uri: Option<Uri>,
     /// The client behind trusted proxies.
     pub ip: Cell<IpAddr>,
@@ -61,6 +64,8 @@ pub struct Note {
     pub route: Cell<Option<usize>>,
     /// The limit that spoke, by index, and what it said.
     pub limit: Cell<Option<(usize, Standing)>>,
+    /// What that limit said, when the request is to be an example.
+    pub decision: Cell<Option<Box<Decision>>>,
     /// Its limits were decided without the store that gateways share.
     pub alone: Cell<bool>,
     /// The server it went to, and whether one was tried.
@@ -76,7 +81,7 @@ pub struct Note {
 
 impl Note {
     /// Counts and remembers what admission decided.
-    pub fn decided(&self, verdict: &Verdict, rules: &[Arc<crate::limit::Rule>]) {
+    pub fn decided(&self, verdict: &Verdict, rules: &[Arc<Rule>], who: &Who, now: Nanos) {
         for finding in &verdict.findings {
             let rule = &rules[finding.rule];
             let counters = &self.generation.rules[rule.index];
@@ -86,6 +91,10 @@ impl Note {
                 (_, true) => counters.shadow_refused.increment(1),
                 (_, false) => counters.refused.increment(1),
             }
+        }
+        if let Some(facts) = &self.generation.facts {
+            let decision = witness::count(facts, &self.generation, (who, now), verdict, rules);
+            self.decision.set(decision);
         }
         self.alone.set(verdict.alone);
         if let Some((rule, finding)) = verdict.decider(rules) {
@@ -110,7 +119,7 @@ impl Note {
 
     /// Whether the log will name the server.
     pub fn wants_server(&self) -> bool {
-        self.uri.is_some()
+        self.access.wants_targets()
     }
 
     /// Bytes of the answer's body that were sent.
@@ -124,6 +133,7 @@ impl Note {
         counters.outcomes[self.outcome.get() as usize].increment(1);
         counters.took.observe(now.since(self.at));
         counters.bytes.increment(self.sent());
+        witness::tell(self, now);
         self.access.log(self, now);
     }
 }
@@ -194,14 +204,18 @@ where
             generation,
         } = fresh;
         source.guard().request();
+        let at = generation.clock.now();
+        let example = || generation.facts.is_some() && generation.sampler.has_room(at);
+        let wanted = self.access.wants_targets() || example();
         let note = Rc::new(Note {
-            at: generation.clock.now(),
+            at,
             method: head.method.clone(),
-            uri: self.access.wants_targets().then(|| head.uri.clone()),
+            uri: wanted.then(|| head.uri.clone()),
             ip: Cell::new(peer.ip),
             user: RefCell::new(None),
             route: Cell::new(None),
             limit: Cell::new(None),
+            decision: Cell::new(None),
             alone: Cell::new(false),
             server: RefCell::new(None),
             reason: Cell::new(None),

@@ -1,0 +1,101 @@
+//! What single requests tell [`Facts`]: whom their limits counted, and some of them as examples.
+
+use std::sync::Arc;
+
+use super::generation::{Generation, Outcome};
+use super::record::Note;
+use crate::admission::Verdict;
+use crate::clock::Nanos;
+use crate::facts::{Decision, Facts, Key, LONGEST_PATH, Sample};
+use crate::identity::Who;
+use crate::limit::{Rule, Standing};
+
+/// How many ways there are for a request to end; classes of what limits said come behind.
+const ENDS: u8 = Outcome::ALL.len() as u8;
+
+/// Counts whom limits were asked about. If this request is to be an example, what the limit said that matters most.
+pub(super) fn count(
+    facts: &Facts,
+    generation: &Generation,
+    (who, at): (&Who, Nanos),
+    verdict: &Verdict,
+    rules: &[Arc<Rule>],
+) -> Option<Box<Decision>> {
+    let identifier = &generation.identifier;
+    let mut shadow = None;
+    for finding in &verdict.findings {
+        let rule = &rules[finding.rule];
+        let hash = finding.key.0 as u64 ^ generation.rules[rule.index].mark;
+        let name = || Key {
+            limit: rule.name.as_str().to_owned(),
+            key: identifier.key_name(who, &rule.key),
+        };
+        facts.asked.count(hash, name);
+        match (finding.reading.standing.admits(), rule.shadow) {
+            (true, _) => {}
+            (false, true) => shadow = shadow.or(Some((&**rule, finding))),
+            (false, false) => facts.refused.count(hash, name),
+        }
+    }
+    let decider = verdict.decider(rules);
+    let notable = decider.filter(|(_, finding)| finding.reading.standing != Standing::Within);
+    let (rule, finding) = notable.or(shadow)?;
+    let reading = &finding.reading;
+    let class = ENDS + 2 * reading.standing as u8 + u8::from(rule.shadow);
+    if !generation.sampler.takes((class, Some(rule.index)), at) {
+        return None;
+    }
+    let window = rule.limit.window(reading.window);
+    Some(Box::new(Decision {
+        limit: rule.name.as_str().to_owned(),
+        standing: match (reading.standing, rule.shadow) {
+            (Standing::Refused | Standing::Unsatisfiable, true) => "shadow_refused".to_owned(),
+            (standing, _) => standing.as_str().to_owned(),
+        },
+        key: identifier.key_name(who, &rule.key),
+        quota: reading.quota.into(),
+        window: window.and_then(|rate| Some(rate.to_string().split_once('/')?.1.to_owned())),
+        remaining: reading.remaining.into(),
+        retry_after: (!verdict.admitted)
+            .then(|| verdict.retry_after(rules))
+            .flatten(),
+    }))
+}
+
+/// Tells of a request that is over, if it is to be an example.
+pub(super) fn tell(note: &Note, now: Nanos) {
+    let generation = note.generation();
+    let Some(facts) = &generation.facts else {
+        return;
+    };
+    let limit = note.decision.take();
+    let class = (note.outcome() as u8, None);
+    if limit.is_none() && !generation.sampler.takes(class, now) {
+        return;
+    }
+    let took = now.since(note.at);
+    let began = generation.clock.wall().saturating_sub(took.into());
+    let route = note.route.get();
+    let admitted = note.outcome() == Outcome::Admitted;
+    facts.tell(Sample {
+        at: began.as_millis() as f64 / 1e3,
+        route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
+        method: note.method.to_string(),
+        path: note.uri.as_ref().map(|uri| shortened(uri.path())),
+        status: note.status(),
+        outcome: note.outcome().as_str().to_owned(),
+        origin: if admitted { "upstream" } else { "gateway" }.to_owned(),
+        ip: note.ip.get().to_string(),
+        user: note.user.borrow().as_deref().map(str::to_owned),
+        limit,
+        seconds: took.0 as f64 / 1e9,
+    });
+}
+
+fn shortened(path: &str) -> String {
+    let mut end = path.len().min(LONGEST_PATH);
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    path[..end].to_owned()
+}

@@ -106,6 +106,8 @@ pub struct App {
     /// Who writes snapshots of it.
     snapshots: Mutex<Option<store::snapshot::Writer>>,
     clock: Clock,
+    /// In seconds since 1970.
+    started: u64,
     registry: Registry,
     running: Arc<RwLock<Running>>,
     figures: Arc<Figures>,
@@ -195,6 +197,7 @@ impl App {
             store,
             shared,
             snapshots: Mutex::new(None),
+            started: clock.wall().as_secs(),
             clock,
             registry,
             running,
@@ -467,6 +470,10 @@ impl Control for App {
 
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
         self.registry.total(metric, labels)
+    }
+
+    fn started(&self) -> u64 {
+        self.started
     }
 
     fn ready(&self) -> bool {

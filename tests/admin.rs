@@ -94,12 +94,17 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(matches!(kind, "counter" | "gauge"), "{line}");
+            assert!(matches!(kind, "counter" | "gauge" | "histogram"), "{line}");
             assert_eq!(kinds.insert(name.to_owned(), kind), None, "{line}");
         } else if !line.starts_with("# HELP ") {
             let (series, value) = line.rsplit_once(' ').unwrap();
             let name = series.split('{').next().unwrap();
-            assert!(kinds.contains_key(name), "{line} has a type before it");
+            let family = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end));
+            let family = family.filter(|family| kinds.get(*family) == Some(&"histogram"));
+            let typed = kinds.contains_key(name) || family.is_some();
+            assert!(typed, "{line} has a type before it");
             let value = value.parse().unwrap_or_else(|e| panic!("{line}: {e}"));
             assert_eq!(samples.insert(series.to_owned(), value), None, "{line}");
         }
@@ -191,6 +196,17 @@ fn metrics_add_up_with_what_was_sent() {
         "tollgate_request_duration_seconds_sum{route=\"free\"}",
     );
     assert!(seconds > 0.0 && seconds < 60.0, "{seconds}");
+    let of = |route: &str, status: u16, origin: &str| {
+        let labels = format!("{{route=\"{route}\",status=\"{status}\",origin=\"{origin}\"}}");
+        sample(&samples, &format!("tollgate_responses_total{labels}"))
+    };
+    assert_eq!(of("api", 200, "upstream"), 3.0);
+    assert_eq!(of("api", 429, "gateway"), 4.0);
+    assert_eq!(of("none", 404, "gateway"), 1.0);
+    let name = "tollgate_request_duration_seconds_count{route=\"api\"}";
+    assert_eq!(sample(&samples, name), 7.0);
+    let name = "tollgate_upstream_duration_seconds_count{route=\"api\"}";
+    assert_eq!(sample(&samples, name), 3.0, "only what was forwarded");
     let keys = sample(&samples, "tollgate_store_keys");
     assert_eq!(keys, 1.0, "the address; the refused key takes no room");
     let [bytes, budget] =

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Mutex, RwLock};
 use rustix::param::page_size;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::entrances;
 use crate::clock::Clock;
@@ -98,11 +97,11 @@ impl Figures {
     }
 
     fn count_process(&self) {
-        let used = clock_gettime(ClockId::ProcessCPUTime);
-        let millis = used.tv_sec.unsigned_abs() * 1_000 + used.tv_nsec.unsigned_abs() / 1_000_000;
-        self.registry
-            .counter(Metric::ProcessCpu, &[])
-            .absolute(millis);
+        if let Some(used) = self.clock.cpu() {
+            self.registry
+                .counter(Metric::ProcessCpu, &[])
+                .absolute(used.0 / 1_000_000);
+        }
         // Its second number is in pages.
         let pages = fs::read_to_string("/proc/self/statm").ok();
         let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());

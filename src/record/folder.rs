@@ -53,6 +53,11 @@ impl Folder {
         Folder(path.to_owned())
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Where notes are.
     pub fn notes(&self, topic: Topic) -> PathBuf {
         self.0.join(topic.name())

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -297,6 +297,11 @@ impl Record {
     ) -> io::Result<()> {
         let folder = self.disk.as_ref().map(|disk| &disk.folder);
         self.notes.see(folder, topic, span, see)
+    }
+
+    /// Where it is, if not in memory.
+    pub fn folder(&self) -> Option<&Path> {
+        self.disk.as_ref().map(|disk| disk.folder.path())
     }
 
     /// Bytes that it takes on the disk, and may take; nothing where it is in memory.

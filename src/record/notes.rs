@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
@@ -215,7 +215,7 @@ pub(super) fn days(folder: &Folder, topic: Topic) -> io::Result<Vec<(u64, PathBu
 }
 
 /// Whether a day's file is sound.
-pub(super) fn check(path: &PathBuf, day: u64) -> Result<u64, Damage> {
+pub(super) fn check(path: &Path, day: u64) -> Result<u64, Damage> {
     Frames::open(path, MARK, day, |content| {
         content.first_chunk::<8>().map(|_| ())
     })

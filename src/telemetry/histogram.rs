@@ -105,7 +105,7 @@ pub fn quantile(share: f64, counts: &mut [(f64, u64)]) -> Option<f64> {
     for (bound, count) in counts.iter().filter(|(_, count)| *count > 0) {
         if (below + count) as f64 >= wanted {
             let lower = BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6);
-            let lower = lower.filter(|lower| lower < bound).last().unwrap_or(0.0);
+            let lower = lower.rev().find(|lower| lower < bound).unwrap_or(0.0);
             // Of what is above all bounds nothing more is known.
             let upper = if bound.is_finite() { *bound } else { lower };
             let part = (wanted - below as f64) / *count as f64;

@@ -33,24 +33,30 @@ pub async fn read(
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
-    let mut found = Vec::new();
-    for rule in &asked.rules {
-        let ask = Ask {
-            rules: std::slice::from_ref(rule),
-            who: &asked.who,
-            identifier: &asked.identifier,
-            now: gateway.clock().now(),
-            // Its upstream is not known.
-            pressure: None,
-        };
-        let verdict = asked.running.admission.look(&ask).await;
-        let mut value = explain::describe_rule(rule);
-        if let Some(finding) = verdict.findings.first() {
-            value.extend(explain::reading(finding, rule));
-        }
-        found.push(Value::Object(value));
-    }
+    let found = asked.look(&*gateway).await;
     Json(json!({ "key": key, "limits": found })).into_response()
+}
+
+/// Every limit that counts by a key, and what it says of it; the key as it is named elsewhere.
+pub async fn all(gateway: &dyn Control, key: &str) -> (String, Vec<Value>) {
+    let (mut found, mut name) = (Vec::new(), key.to_owned());
+    let running = gateway.running();
+    for rule in &running.ruleset.rules {
+        let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
+        // The hash of something that is not known has no count to be looked up by.
+        let Ok(who) = parse(key, &rule.key, &identifier) else {
+            continue;
+        };
+        name = identifier.key_name(&who, &rule.key);
+        let asked = Asked {
+            running: running.clone(),
+            identifier,
+            rules: vec![rule.clone()],
+            who,
+        };
+        found.extend(asked.look(gateway).await);
+    }
+    (name, found)
 }
 
 /// `DELETE /v1/limits/{limit}/keys/{key}`. What the overflow sketch counted and what the networks around
@@ -93,6 +99,27 @@ pub async fn forget(
 }
 
 impl Asked {
+    async fn look(&self, gateway: &dyn Control) -> Vec<Value> {
+        let mut found = Vec::new();
+        for rule in &self.rules {
+            let ask = Ask {
+                rules: std::slice::from_ref(rule),
+                who: &self.who,
+                identifier: &self.identifier,
+                now: gateway.clock().now(),
+                // Its upstream is not known.
+                pressure: None,
+            };
+            let verdict = self.running.admission.look(&ask).await;
+            let mut value = explain::describe_rule(rule);
+            if let Some(finding) = verdict.findings.first() {
+                value.extend(explain::reading(finding, rule));
+            }
+            found.push(Value::Object(value));
+        }
+        found
+    }
+
     fn new(gateway: &dyn Control, limit: &str, key: &str) -> Result<Asked, Box<Response>> {
         let running = gateway.running();
         let named = running

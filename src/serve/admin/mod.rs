@@ -43,6 +43,8 @@ pub trait Control: Send + Sync + 'static {
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;
     /// The sum of one counter.
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
+    /// When it was started, in seconds since 1970.
+    fn started(&self) -> u64;
     /// Whether new requests are taken.
     fn ready(&self) -> bool;
     /// Time.
@@ -81,6 +83,13 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .route("/v1/policies", get(policies))
         .route("/v1/record/series", get(record::series))
         .route("/v1/record/range", get(record::range))
+        .route("/v1/record/top", get(record::top))
+        .route("/v1/record/samples", get(record::samples))
+        .route("/v1/record/events", get(record::events))
+        .route("/v1/record/key", get(record::key))
+        .route("/v1/record/explain", get(record::explain))
+        .route("/v1/record/live", get(record::live))
+        .route("/v1/status", get(status))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing here") })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
         .layer(axum::middleware::from_fn_with_state(
@@ -190,6 +199,23 @@ fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
 
 async fn upstreams(State(gateway): Gateway) -> Json<Value> {
     Json(json!({ "upstreams": all_upstreams(&*gateway) }))
+}
+
+/// The gateway itself.
+async fn status(State(gateway): Gateway) -> Response {
+    let running = gateway.running();
+    let store = running.admission.shared_store().map(|shared| {
+        let (standing, gateways, trouble) = shared.status();
+        json!({ "state": standing.as_str(), "gateways": gateways, "trouble": trouble })
+    });
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": gateway.started(),
+        "now": gateway.clock().wall().as_secs(),
+        "record": record::status(&*gateway).await,
+        "store": store,
+    }))
+    .into_response()
 }
 
 async fn explained(State(gateway): Gateway, body: String) -> Response {

@@ -1,0 +1,334 @@
+//! Why requests were refused in a span: by which limit, whom, and what had changed before.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::notes::{describe, find, happened, lists};
+use super::{between, read, wrong};
+use crate::facts::{Event, Facts, Lists};
+use crate::policy::Ruleset;
+use crate::record::{Record, Series};
+use crate::serve::admin::Control;
+
+/// Seconds before a span in which a change may have been what began it.
+const BEFORE: u64 = 120;
+/// Most buckets that are added up.
+const POINTS: usize = 11_000;
+/// Keys that are named.
+const KEYS: usize = 10;
+/// The share of all refusals that a few keys together have, if it was a few.
+const MOST_OF_ALL: f64 = 0.8;
+/// The share of one that it was, alone.
+const ALONE: f64 = 0.5;
+/// How many times more keys there are than before, if they were sprayed.
+const SPRAYED: u64 = 3;
+/// Fewer keys are no spray.
+const FEWEST: u64 = 100;
+
+/// Which span.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Span {
+    from: String,
+    #[serde(default = "super::now")]
+    to: String,
+}
+
+/// What is known of a span.
+struct Known {
+    span: (u64, u64),
+    now: Counts,
+    before: Counts,
+    lists: Lists,
+    usual: Lists,
+    events: Vec<Event>,
+}
+
+/// Counts of a span.
+#[derive(Default)]
+struct Counts {
+    requests: u64,
+    refused: u64,
+    /// Refusals of each limit; several may refuse one request.
+    limits: BTreeMap<String, u64>,
+    by_gateway: u64,
+    by_upstream: u64,
+}
+
+/// What it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Nothing,
+    Upstream,
+    Config,
+    OneKey,
+    FewKeys,
+    Spray,
+    Everyone,
+}
+
+impl Cause {
+    fn as_str(self) -> &'static str {
+        match self {
+            Cause::Nothing => "none",
+            Cause::Upstream => "upstream",
+            Cause::Config => "config",
+            Cause::OneKey => "one_key",
+            Cause::FewKeys => "few_keys",
+            Cause::Spray => "spray",
+            Cause::Everyone => "everyone",
+        }
+    }
+}
+
+/// `GET /v1/record/explain`.
+pub async fn explain(
+    State(gateway): State<Arc<dyn Control>>,
+    span: Result<Query<Span>, QueryRejection>,
+) -> Response {
+    let span = match span {
+        Ok(Query(span)) => between(&*gateway, &span.from, &span.to),
+        Err(unclear) => Err(wrong(&unclear.body_text())),
+    };
+    let span = match span {
+        Ok(span) => span,
+        Err(answer) => return *answer,
+    };
+    let running = gateway.running();
+    read(&*gateway, move |record| {
+        let known = Known::read(record, running.facts.as_deref(), span)?;
+        let samples = find(record, span, KEYS, |sample| {
+            let refused = sample
+                .limit
+                .as_ref()
+                .is_some_and(|limit| limit.standing == "refused");
+            refused || sample.status == 429
+        })?;
+        let mut answer = known.describe(&running.ruleset);
+        answer["samples"] = json!(samples);
+        Ok(answer)
+    })
+    .await
+}
+
+fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io::Result<Counts> {
+    let grid = record.grid(from, to, POINTS)?;
+    let names = [
+        "all:tollgate_requests_total",
+        "outcome:tollgate_requests_total",
+        "status:tollgate_responses_total",
+        "tollgate_limit_decisions_total",
+    ];
+    let wanted: Vec<_> = all
+        .iter()
+        .filter(|(series, _)| names.contains(&series.name.as_str()))
+        .collect();
+    let numbers: Vec<u32> = wanted.iter().map(|(_, number)| *number).collect();
+    let found = record.read(&grid, &numbers)?;
+    let mut counts = Counts::default();
+    for (series, number) in wanted {
+        let sums = found.columns.get(number).into_iter();
+        let sum: u64 = sums.flat_map(|column| &column.sums).sum();
+        let label = |name: &str| {
+            let mut labels = series.labels.iter();
+            let found = labels.find(|(label, _)| label == name);
+            found.map_or("", |(_, value)| value.as_str())
+        };
+        if series.labels.is_empty() {
+            counts.requests = sum;
+        } else if label("outcome") == "refused" && label("limit").is_empty() {
+            counts.refused = sum;
+        } else if label("outcome") == "refused" {
+            *counts.limits.entry(label("limit").to_owned()).or_default() += sum;
+        } else if label("status") == "429" {
+            match label("origin") {
+                "upstream" => counts.by_upstream += sum,
+                _ => counts.by_gateway += sum,
+            }
+        }
+    }
+    counts.limits.retain(|_, refused| *refused > 0);
+    Ok(counts)
+}
+
+impl Known {
+    fn read(record: &Record, facts: Option<&Facts>, span: (u64, u64)) -> io::Result<Known> {
+        let (from, to) = span;
+        let earlier = (from.saturating_sub((to - from).max(60)), from);
+        let all = record.series();
+        let (lists_of, _) = lists(record, facts, span)?;
+        // Whole minutes that the span does not touch.
+        let minutes = (earlier.0.saturating_sub(240), from - from % 60);
+        let (usual, _) = lists(record, None, minutes)?;
+        Ok(Known {
+            span,
+            now: counts(record, &all, span)?,
+            before: counts(record, &all, earlier)?,
+            lists: lists_of,
+            usual,
+            events: happened(record, (from.saturating_sub(BEFORE), to))?,
+        })
+    }
+
+    /// Who was refused most, and by how much.
+    fn shares(&self) -> Vec<f64> {
+        let list = &self.lists.refused;
+        let total = list.total.max(1) as f64;
+        let keys = list.keys.iter();
+        keys.map(|listed| listed.count as f64 / total).collect()
+    }
+
+    /// The limit that refused most.
+    fn first(&self) -> Option<(&str, u64)> {
+        let refused = self.now.limits.iter();
+        let first = refused.max_by_key(|(_, refused)| **refused);
+        first.map(|(limit, refused)| (limit.as_str(), *refused))
+    }
+
+    fn cause(&self) -> Cause {
+        let refused = self.now.refused;
+        if refused == 0 && self.now.by_upstream == 0 {
+            return Cause::Nothing;
+        }
+        if self.now.by_upstream > refused {
+            return Cause::Upstream;
+        }
+        let first = self.first().map(|(limit, _)| limit);
+        let changed = self.events.iter().flat_map(|event| &event.changes);
+        let mut changed = changed.filter(|change| change.after.is_some());
+        if changed.any(|change| first == Some(change.limit.as_str())) {
+            return Cause::Config;
+        }
+        let shares = self.shares();
+        if shares.first().is_some_and(|share| *share >= ALONE) {
+            return Cause::OneKey;
+        }
+        if shares.iter().take(KEYS).sum::<f64>() >= MOST_OF_ALL {
+            return Cause::FewKeys;
+        }
+        let (now, usual) = (self.lists.asked.distinct(), self.usual.asked.distinct());
+        if now >= FEWEST && now > SPRAYED * usual {
+            return Cause::Spray;
+        }
+        Cause::Everyone
+    }
+
+    fn describe(&self, ruleset: &Ruleset) -> Value {
+        let rule = |name: &str| ruleset.rules.iter().find(|rule| rule.name.as_str() == name);
+        let refused = self.now.refused;
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let mut limits: Vec<_> = self.now.limits.iter().collect();
+        limits.sort_by_key(|(_, refused)| std::cmp::Reverse(**refused));
+        let limits = limits.into_iter().map(|(limit, count)| {
+            json!({
+                "limit": limit,
+                "at": rule(limit).map(|rule| &rule.origin),
+                "guarantee": rule(limit).map(|rule| rule.limit.guarantee()),
+                "refused": count,
+                "share": share(*count, refused),
+            })
+        });
+        let list = &self.lists.refused;
+        let mut keys = describe(list, None, KEYS);
+        for (key, share) in keys["keys"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .zip(self.shares())
+        {
+            key["share"] = json!(share);
+        }
+        let (from, to) = self.span;
+        json!({
+            "from": from,
+            "to": to,
+            "requests": self.now.requests,
+            "refused": refused,
+            "share": share(refused, self.now.requests),
+            "before": { "requests": self.before.requests, "refused": self.before.refused },
+            "cause": self.cause().as_str(),
+            "text": self.text(&|limit| rule(limit).map(|rule| rule.origin.clone())),
+            "origin": {
+                "gateway_429": self.now.by_gateway,
+                "upstream_429": self.now.by_upstream,
+            },
+            "limits": limits.collect::<Vec<_>>(),
+            "keys": keys["keys"],
+            "distinct": keys["distinct"],
+            "events": self.events,
+        })
+    }
+
+    /// In plain words.
+    fn text(&self, place: &dyn Fn(&str) -> Option<String>) -> String {
+        let cause = self.cause();
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let Some((limit, count)) = self.first() else {
+            return match cause {
+                Cause::Upstream => format!(
+                    "The gateway refused nothing: the upstream itself answered 429 to {} requests.",
+                    self.now.by_upstream
+                ),
+                _ => String::from("Nothing was refused."),
+            };
+        };
+        let refused = self.now.refused;
+        let at = place(limit).map_or(String::new(), |at| format!(" ({at})"));
+        let share = percent(count as f64 / refused.max(1) as f64);
+        let which = format!("{limit}{at} refused {count} requests, {share} of all refusals");
+        let shares = self.shares();
+        let keys = &self.lists.refused.keys;
+        let who = match cause {
+            Cause::Upstream => format!(
+                "but the upstream itself answered 429 to {} requests",
+                self.now.by_upstream
+            ),
+            Cause::Config => {
+                let mut changes = self.events.iter().flat_map(|event| &event.changes);
+                let change = changes.find(|change| change.limit == limit);
+                let text = |side: Option<&String>| side.map_or("nothing", |text| text).to_owned();
+                let of = |change: &crate::facts::Change| {
+                    let (was, is) = (text(change.before.as_ref()), text(change.after.as_ref()));
+                    format!("it had just been changed, from {was} to {is}")
+                };
+                change.map_or(String::new(), of)
+            }
+            Cause::OneKey => format!(
+                "one key, {}, made {} of them",
+                keys.first().map_or("", |listed| &listed.key.key),
+                percent(shares.first().copied().unwrap_or(0.0))
+            ),
+            Cause::FewKeys => {
+                let mut sum = 0.0;
+                let few = shares.iter().take_while(|share| {
+                    let more = sum < MOST_OF_ALL;
+                    sum += **share;
+                    more
+                });
+                let few = few.count();
+                format!(
+                    "{few} keys made {} of them",
+                    percent(shares[..few].iter().sum())
+                )
+            }
+            Cause::Spray => format!(
+                "a spray: {} different keys asked, {} the minutes before",
+                self.lists.asked.distinct(),
+                self.usual.asked.distinct()
+            ),
+            Cause::Everyone | Cause::Nothing => format!(
+                "no key stands out: {} different keys were refused, of {} that asked",
+                self.lists.refused.distinct(),
+                self.lists.asked.distinct()
+            ),
+        };
+        format!("{which}; {who}.")
+    }
+}

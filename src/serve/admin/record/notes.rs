@@ -1,0 +1,284 @@
+//! Who was counted most, single requests, and what was done to the gateway.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Wrong, between, read, wrong};
+use crate::facts::{Event, Facts, List, Lists, Sample};
+use crate::record::{Record, Topic};
+use crate::serve::admin::{Control, keys};
+
+/// Longest span that is answered from minutes; longer ones from hours.
+const BY_MINUTES: u64 = 6 * 3_600;
+/// Most notes of an answer.
+const MOST: usize = 1_000;
+/// Longest span of a key's curve.
+const LONGEST: u64 = 7 * 86_400;
+
+/// A span and what to show of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    from: String,
+    #[serde(default = "super::now")]
+    to: String,
+    #[serde(default)]
+    of: Of,
+    limit: Option<String>,
+    key: Option<String>,
+    route: Option<String>,
+    outcome: Option<String>,
+    most: Option<usize>,
+}
+
+/// Which list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// Whom limits refused.
+    #[default]
+    Refused,
+    /// Whom limits were asked about.
+    Asked,
+}
+
+type Question = Result<Query<Asked>, QueryRejection>;
+
+impl Asked {
+    fn parse(gateway: &dyn Control, asked: Question) -> Result<(Asked, (u64, u64)), Wrong> {
+        let Query(asked) = asked.map_err(|unclear| wrong(&unclear.body_text()))?;
+        let span = between(gateway, &asked.from, &asked.to)?;
+        if asked.most.is_some_and(|most| !(1..=MOST).contains(&most)) {
+            return Err(wrong(&format!("`most` is between 1 and {MOST}")));
+        }
+        Ok((asked, span))
+    }
+}
+
+/// `GET /v1/record/top`.
+pub async fn top(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
+    let (asked, span) = match Asked::parse(&*gateway, asked) {
+        Ok(asked) => asked,
+        Err(answer) => return *answer,
+    };
+    let facts = gateway.running().facts;
+    read(&*gateway, move |record| {
+        let (lists, (from, to)) = lists(record, facts.as_deref(), span)?;
+        let (list, of) = match asked.of {
+            Of::Refused => (lists.refused, "refused"),
+            Of::Asked => (lists.asked, "asked"),
+        };
+        let mut answer = describe(&list, asked.limit.as_deref(), asked.most.unwrap_or(20));
+        answer["from"] = json!(from);
+        answer["to"] = json!(to);
+        answer["of"] = json!(of);
+        Ok(answer)
+    })
+    .await
+}
+
+/// A list, or what it says of one limit.
+pub(super) fn describe(list: &List, limit: Option<&str>, most: usize) -> Value {
+    let mut keys: Vec<_> = list.keys.iter().collect();
+    keys.retain(|listed| limit.is_none_or(|limit| listed.key.limit == limit));
+    let listed: u64 = keys.iter().map(|listed| listed.count).sum();
+    // Of one limit only those that are listed are known.
+    let total = limit.map_or(list.total, |_| listed);
+    keys.truncate(most);
+    let shown: u64 = keys.iter().map(|listed| listed.count).sum();
+    let keys: Vec<Value> = keys
+        .iter()
+        .map(|listed| {
+            json!({ "limit": listed.key.limit, "key": listed.key.key, "count": listed.count })
+        })
+        .collect();
+    json!({
+        "total": total,
+        "distinct": limit.is_none().then(|| list.distinct()),
+        "keys": keys,
+        "rest": total.saturating_sub(shown),
+    })
+}
+
+/// Who was counted most in a span, and the span that is known of: whole minutes or hours.
+pub(super) fn lists(
+    record: &Record,
+    facts: Option<&Facts>,
+    (from, to): (u64, u64),
+) -> io::Result<(Lists, (u64, u64))> {
+    let end = record.end();
+    let mut all = Lists::default();
+    let mut add = |note: Lists| {
+        all.add(&note);
+        ControlFlow::Continue(())
+    };
+    let live = end - end % 60;
+    let step = if to - from <= BY_MINUTES { 60 } else { 3_600 };
+    let (from, until) = (from - from % step, to.next_multiple_of(step));
+    if step == 60 {
+        notes(record, Topic::Minute, (from, until), &mut add)?;
+    } else {
+        notes(record, Topic::Hour, (from, until), &mut add)?;
+        // The hour that goes on has no list yet.
+        let hour = end - end % step;
+        notes(record, Topic::Minute, (from.max(hour), until), &mut add)?;
+    }
+    if let Some(facts) = facts.filter(|_| until > live) {
+        all.add(&facts.lists(false));
+    }
+    Ok((all, (from, until)))
+}
+
+/// Notes of a span, the latest first.
+pub(super) fn notes<T: DeserializeOwned>(
+    record: &Record,
+    topic: Topic,
+    span: (u64, u64),
+    mut see: impl FnMut(T) -> ControlFlow<()>,
+) -> io::Result<()> {
+    record.notes(topic, span, |(_, text)| {
+        // What an older or newer version wrote may read otherwise.
+        match serde_json::from_slice(text) {
+            Ok(note) => see(note),
+            Err(_) => ControlFlow::Continue(()),
+        }
+    })
+}
+
+/// `GET /v1/record/samples`.
+pub async fn samples(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
+    let (asked, span) = match Asked::parse(&*gateway, asked) {
+        Ok(asked) => asked,
+        Err(answer) => return *answer,
+    };
+    read(&*gateway, move |record| {
+        let samples = find(record, span, asked.most.unwrap_or(50), |sample| {
+            let limit = sample.limit.as_deref();
+            let is = |wanted: &Option<String>, has: Option<&str>| {
+                wanted.is_none() || wanted.as_deref() == has
+            };
+            let outcome = Some(sample.outcome.as_str());
+            let standing = limit.map(|limit| limit.standing.as_str());
+            is(&asked.limit, limit.map(|limit| limit.limit.as_str()))
+                && is(&asked.key, limit.map(|limit| limit.key.as_str()))
+                && is(&asked.route, sample.route.as_deref())
+                && (is(&asked.outcome, outcome) || is(&asked.outcome, standing))
+        })?;
+        Ok(json!({ "samples": samples }))
+    })
+    .await
+}
+
+/// The latest samples that are wanted.
+pub(super) fn find(
+    record: &Record,
+    span: (u64, u64),
+    most: usize,
+    wanted: impl Fn(&Sample) -> bool,
+) -> io::Result<Vec<Sample>> {
+    let mut found = Vec::new();
+    notes(record, Topic::Sample, span, |sample: Sample| {
+        if wanted(&sample) {
+            found.push(sample);
+        }
+        match found.len() < most {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    })?;
+    Ok(found)
+}
+
+/// `GET /v1/record/events`.
+pub async fn events(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
+    let (asked, span) = match Asked::parse(&*gateway, asked) {
+        Ok(asked) => asked,
+        Err(answer) => return *answer,
+    };
+    read(&*gateway, move |record| {
+        let mut events = happened(record, span)?;
+        events.truncate(asked.most.unwrap_or(100));
+        Ok(json!({ "events": events }))
+    })
+    .await
+}
+
+/// What was done to the gateway, the latest first.
+pub(super) fn happened(record: &Record, span: (u64, u64)) -> io::Result<Vec<Event>> {
+    let mut events = Vec::new();
+    notes(record, Topic::Event, span, |event: Event| {
+        events.push(event);
+        match events.len() < MOST {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    })?;
+    Ok(events)
+}
+
+/// `GET /v1/record/key`: one key, what its limits say of it now and where it was listed.
+pub async fn key(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
+    let (asked, (from, to)) = match Asked::parse(&*gateway, asked) {
+        Ok(asked) => asked,
+        Err(answer) => return *answer,
+    };
+    let Some(key) = asked.key else {
+        return *wrong("`key` is missing: write it as /v1/record/top does, such as ip=203.0.113.9");
+    };
+    if to - from > LONGEST {
+        return *wrong("a key is remembered by the minute for 7 days: ask for less");
+    }
+    let (key, limits) = keys::all(&*gateway, &key).await;
+    let facts = gateway.running().facts;
+    read(&*gateway, move |record| {
+        let live = record.end() - record.end() % 60;
+        let step = ((to - from) / 200).next_multiple_of(60).max(60);
+        let (from, to) = (from - from % step, to.next_multiple_of(step));
+        let mut curves: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        let mut count = |name, at: u64, list: &List| {
+            let buckets = ((to - from) / step) as usize;
+            let curve = curves.entry(name).or_insert_with(|| vec![0; buckets]);
+            let same = list.keys.iter().filter(|listed| listed.key.key == key);
+            if let Some(bucket) = curve.get_mut(((at - from) / step) as usize) {
+                // Several limits may count the same key.
+                *bucket += same.map(|listed| listed.count).max().unwrap_or(0);
+            }
+        };
+        let mut see = |at: u64, lists: &Lists| {
+            count("asked", at, &lists.asked);
+            count("refused", at, &lists.refused);
+        };
+        record.notes(Topic::Minute, (from, to), |(at, text)| {
+            if let Ok(lists) = serde_json::from_slice(text) {
+                see(*at, &lists);
+            }
+            ControlFlow::Continue(())
+        })?;
+        see(
+            live.clamp(from, to),
+            &facts.map(|facts| facts.lists(false)).unwrap_or_default(),
+        );
+        let samples = find(record, (from, to), 20, |sample| {
+            sample.limit.as_ref().is_some_and(|limit| limit.key == key)
+        })?;
+        Ok(json!({
+            "key": key,
+            "limits": limits,
+            "from": from,
+            "step": step,
+            "asked": curves.get("asked"),
+            "refused": curves.get("refused"),
+            "samples": samples,
+        }))
+    })
+    .await
+}

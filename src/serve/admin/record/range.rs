@@ -1,0 +1,341 @@
+//! What series did in a span.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Wrong, between, opened, read, wrong};
+use crate::record::{Column, Found, Grid, Kind, Record, Series};
+use crate::serve::admin::Control;
+use crate::telemetry::histogram;
+
+/// Most buckets of an answer.
+const POINTS: usize = 11_000;
+/// Most quantiles of an answer.
+const QUANTILES: usize = 10;
+/// Most buckets of all series of an answer.
+const VALUES: usize = 1_000_000;
+
+fn described(series: &Series) -> Map<String, Value> {
+    let labels = series.labels.iter();
+    let labels: Map<String, Value> = labels
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    let kind = match series.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    };
+    Map::from_iter([
+        (String::from("name"), json!(series.name)),
+        (String::from("labels"), Value::Object(labels)),
+        (String::from("kind"), json!(kind)),
+    ])
+}
+
+/// `GET /v1/record/series`.
+pub async fn series(State(gateway): State<Arc<dyn Control>>) -> Response {
+    let record = match opened(&*gateway) {
+        Ok(record) => record,
+        Err(answer) => return *answer,
+    };
+    let all = record.get().map(Record::series).unwrap_or_default();
+    let all: Vec<_> = all.iter().map(|(series, _)| described(series)).collect();
+    Json(json!({ "series": all })).into_response()
+}
+
+/// A span of some series.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Span {
+    /// A name, and labels if not all: `tollgate_requests_total{route="shop"}`.
+    series: String,
+    /// Seconds since 1970, or before now: `-1h`.
+    from: String,
+    /// The same, or `now`.
+    #[serde(default = "super::now")]
+    to: String,
+    /// Most buckets.
+    #[serde(default = "usual")]
+    points: usize,
+    /// Sums of the series that agree in these labels.
+    by: Option<String>,
+    /// Of a histogram: seconds below which such shares of it are.
+    #[serde(default)]
+    quantiles: String,
+}
+
+fn usual() -> usize {
+    600
+}
+
+/// `GET /v1/record/range`.
+pub async fn range(
+    State(gateway): State<Arc<dyn Control>>,
+    span: Result<Query<Span>, QueryRejection>,
+) -> Response {
+    match asked(&*gateway, span) {
+        Ok((asked, question)) => {
+            read(&*gateway, move |record| answer(record, &asked, &question)).await
+        }
+        Err(answer) => *answer,
+    }
+}
+
+/// What is to be read, and how it is to be told.
+struct Question {
+    span: (u64, u64),
+    points: usize,
+    by: Option<Vec<String>>,
+    quantiles: Vec<(String, f64)>,
+}
+
+type Asked = Vec<(Series, u32)>;
+
+fn asked(
+    gateway: &dyn Control,
+    span: Result<Query<Span>, QueryRejection>,
+) -> Result<(Asked, Question), Wrong> {
+    let record = opened(gateway)?;
+    let Query(span) = span.map_err(|unclear| wrong(&unclear.body_text()))?;
+    let (name, labels) = selector(&span.series).ok_or_else(|| {
+        wrong("`series` is a name with labels, such as tollgate_requests_total{route=\"shop\"}")
+    })?;
+    let question = Question {
+        span: between(gateway, &span.from, &span.to)?,
+        points: span.points,
+        by: span.by.map(|by| {
+            let names = by.split(',').map(str::trim);
+            let names = names.filter(|name| !name.is_empty());
+            names.map(str::to_owned).collect()
+        }),
+        quantiles: quantiles(&span.quantiles)?,
+    };
+    if !(2..=POINTS).contains(&question.points) {
+        return Err(wrong(&format!("`points` is between 2 and {POINTS}")));
+    }
+    if !question.quantiles.is_empty() && !name.ends_with("_bucket") {
+        return Err(wrong(
+            "`quantiles` are of a histogram: a name that ends in _bucket",
+        ));
+    }
+    let mut asked = record.get().map(Record::series).unwrap_or_default();
+    asked.retain(|(series, _)| {
+        series.name == name && labels.iter().all(|label| series.labels.contains(label))
+    });
+    let values = asked.len() * question.points;
+    if values > VALUES {
+        return Err(wrong(&format!(
+            "{} series with {} points are {values} values, of {VALUES} at most: ask for fewer points, or name labels",
+            asked.len(),
+            question.points
+        )));
+    }
+    Ok((asked, question))
+}
+
+fn quantiles(text: &str) -> Result<Vec<(String, f64)>, Wrong> {
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    let each = parts.map(|part| {
+        let share = part.trim().parse().ok();
+        let share = share.filter(|share| (0.0..=1.0).contains(share));
+        share.map(|share| (part.trim().to_owned(), share))
+    });
+    let all: Option<Vec<_>> = each.collect();
+    all.filter(|all| all.len() <= QUANTILES)
+        .ok_or_else(|| wrong("`quantiles` are a few numbers between 0 and 1, such as 0.5,0.99"))
+}
+
+fn answer(record: &Record, asked: &Asked, question: &Question) -> std::io::Result<Value> {
+    let (from, to) = question.span;
+    let grid: Grid = record.grid(from, to, question.points)?;
+    let numbers: Vec<u32> = asked.iter().map(|(_, number)| *number).collect();
+    let found: Found = record.read(&grid, &numbers)?;
+    let series = if !question.quantiles.is_empty() {
+        with_quantiles(asked, &found, question)
+    } else if let Some(by) = &question.by {
+        summed(asked, &found, by)
+    } else {
+        plain(asked, &found)
+    };
+    Ok(json!({
+        "from": grid.from,
+        "step": grid.step,
+        "covered": found.covered,
+        "series": series,
+    }))
+}
+
+fn plain(asked: &Asked, found: &Found) -> Vec<Value> {
+    let each = asked.iter().filter_map(|(series, number)| {
+        let column: &Column = found.columns.get(number)?;
+        let mut value = described(series);
+        let lists = [
+            ("sum", &column.sums),
+            ("min", &column.least),
+            ("max", &column.most),
+        ];
+        for (name, list) in lists {
+            value.insert(name.into(), numbers_of(list, series.decimals));
+        }
+        Some(Value::Object(value))
+    });
+    each.collect()
+}
+
+/// Series by the labels that are kept.
+fn groups(asked: &Asked, kept: impl Fn(&str) -> bool) -> BTreeMap<Labels, Vec<&(Series, u32)>> {
+    let mut groups: BTreeMap<Labels, Vec<_>> = BTreeMap::new();
+    for one in asked {
+        let labels = one.0.labels.iter().filter(|(name, _)| kept(name));
+        groups
+            .entry(labels.cloned().collect())
+            .or_default()
+            .push(one);
+    }
+    groups
+}
+
+fn named(series: &Series, labels: Labels) -> Map<String, Value> {
+    described(&Series {
+        labels,
+        ..series.clone()
+    })
+}
+
+fn summed(asked: &Asked, found: &Found, by: &[String]) -> Vec<Value> {
+    let groups = groups(asked, |name| by.iter().any(|by| by == name));
+    let each = groups.into_iter().map(|(labels, members)| {
+        let mut sums = vec![0_u64; found.covered.len()];
+        for (_, number) in &members {
+            let column = found.columns.get(number);
+            for (sum, value) in sums
+                .iter_mut()
+                .zip(column.iter().flat_map(|column| &column.sums))
+            {
+                *sum = sum.saturating_add(*value);
+            }
+        }
+        let (series, _) = members[0];
+        let mut value = named(series, labels);
+        value.insert("sum".into(), numbers_of(&sums, series.decimals));
+        Value::Object(value)
+    });
+    each.collect()
+}
+
+fn with_quantiles(asked: &Asked, found: &Found, question: &Question) -> Vec<Value> {
+    let kept = |name: &str| match &question.by {
+        Some(by) => by.iter().any(|by| by == name) && name != "le",
+        None => name != "le",
+    };
+    let each = groups(asked, kept).into_iter().map(|(labels, members)| {
+        let buckets = members.iter().filter_map(|(series, number)| {
+            let (_, bound) = series.labels.iter().find(|(name, _)| name == "le")?;
+            let column = found.columns.get(number)?;
+            Some((bound.parse::<f64>().ok()?, &column.sums))
+        });
+        let buckets: Vec<_> = buckets.collect();
+        let mut lists = vec![Vec::new(); question.quantiles.len()];
+        for at in 0..found.covered.len() {
+            let mut counts: Vec<(f64, u64)> = buckets
+                .iter()
+                .map(|(bound, sums)| (*bound, sums.get(at).copied().unwrap_or(0)))
+                .collect();
+            for ((_, share), list) in question.quantiles.iter().zip(&mut lists) {
+                list.push(histogram::quantile(*share, &mut counts));
+            }
+        }
+        let mut value = named(&members[0].0, labels);
+        let names = question.quantiles.iter().map(|(name, _)| name.clone());
+        let quantiles: Map<String, Value> = names.zip(lists.into_iter().map(Value::from)).collect();
+        value.insert("quantiles".into(), Value::Object(quantiles));
+        Value::Object(value)
+    });
+    each.collect()
+}
+
+fn numbers_of(list: &[u64], decimals: u8) -> Value {
+    match decimals {
+        0 => json!(list),
+        decimals => {
+            let unit = 10_f64.powi(decimals.into());
+            let list = list.iter().map(|value| *value as f64 / unit);
+            Value::Array(list.map(Value::from).collect())
+        }
+    }
+}
+
+type Labels = Vec<(String, String)>;
+
+/// A name and labels, as `/metrics` writes them.
+fn selector(text: &str) -> Option<(String, Labels)> {
+    let word = |text: &str| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        (!text.is_empty() && text.chars().all(plain)).then(|| text.to_owned())
+    };
+    let Some((name, rest)) = text.trim().split_once('{') else {
+        return Some((word(text.trim())?, Vec::new()));
+    };
+    let mut rest = rest.strip_suffix('}')?.trim();
+    let mut labels = Vec::new();
+    while !rest.is_empty() {
+        let (label, after) = rest.split_once('=')?;
+        let mut letters = after.trim_start().strip_prefix('"')?.char_indices();
+        let inside = after.trim_start().get(1..)?;
+        let mut value = String::new();
+        let end = loop {
+            match letters.next()? {
+                (at, '"') => break at,
+                (_, '\\') => value.push(match letters.next()?.1 {
+                    'n' => '\n',
+                    letter => letter,
+                }),
+                (_, letter) => value.push(letter),
+            }
+        };
+        labels.push((word(label.trim())?, value));
+        rest = inside.get(end + 1..)?.trim_start();
+        rest = match rest.strip_prefix(',') {
+            Some(rest) => rest.trim_start(),
+            None if rest.is_empty() => rest,
+            None => return None,
+        };
+    }
+    Some((word(name.trim())?, labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors() {
+        let check = |text: &str, expected: Option<(&str, &[(&str, &str)])>| {
+            let expected = expected.map(|(name, labels)| {
+                let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+                (name.to_owned(), labels.iter().map(own).collect())
+            });
+            assert_eq!(selector(text), expected, "{text}");
+        };
+        check("a_total", Some(("a_total", &[])));
+        check("a{}", Some(("a", &[])));
+        check("a{b=\"c\"}", Some(("a", &[("b", "c")])));
+        check(
+            "a{ b = \"c,\\\"}\" , d=\"\",}",
+            Some(("a", &[("b", "c,\"}"), ("d", "")])),
+        );
+        check("a{b=c}", None);
+        check("a{b=\"c}", None);
+        check("a{b=\"c\"", None);
+        check("a{b=\"c\" d=\"e\"}", None);
+        check("{b=\"c\"}", None);
+        check("a b", None);
+        check("", None);
+    }
+}

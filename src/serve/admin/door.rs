@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::{Control, problem};
+use super::{Control, dashboard, problem};
 
 /// Lets a request through or answers it.
 pub async fn check(
@@ -18,7 +18,8 @@ pub async fn check(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let open = request.uri().path() == "/healthz";
+    let path = request.uri().path();
+    let open = path == "/healthz" || dashboard::has(path);
     match control.token() {
         Some(token) if !open && !proves(headers, token) => {
             return problem(
@@ -44,6 +45,11 @@ pub async fn check(
         );
     }
     next.run(request).await
+}
+
+/// Whether a request that was let through may see what is behind the token.
+pub fn lets_in(control: &dyn Control, headers: &HeaderMap) -> bool {
+    control.token().is_none_or(|token| proves(headers, token))
 }
 
 fn proves(headers: &HeaderMap, token: &str) -> bool {

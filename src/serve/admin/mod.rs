@@ -2,9 +2,9 @@
 //! everything but `/healthz` needs it.
 
 mod connections;
+mod dashboard;
 mod door;
 mod keys;
-mod page;
 mod record;
 
 pub use connections::serve;
@@ -67,8 +67,11 @@ type Gateway = State<Arc<dyn Control>>;
 
 /// The admin listener's routes.
 pub fn router(control: Arc<dyn Control>) -> Router {
-    Router::new()
-        .route("/", get(page::page))
+    let files = dashboard::paths().fold(Router::new(), |router, path| {
+        router.route(path, get(dashboard::file))
+    });
+    files
+        .route("/", get(dashboard::page))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))

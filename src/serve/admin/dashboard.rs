@@ -1,0 +1,189 @@
+//! The dashboard at `/`: files that are in the program, and the same numbers as plain HTML for browsers without scripts.
+//!
+//! The files say nothing of the gateway, so they are given without a token; what they show is asked for with one.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+use super::{Control, all_limits, all_upstreams, door, problem};
+
+/// Nothing of somebody else's, and nothing that is not in a file of its own.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// A file of the dashboard.
+struct File {
+    path: &'static str,
+    content: &'static str,
+    packed: OnceLock<Vec<u8>>,
+}
+
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        [$(File {
+            path: concat!("/", $path),
+            content: include_str!(concat!("dashboard/", $path)),
+            packed: OnceLock::new(),
+        }),*]
+    };
+}
+
+static FILES: [File; 15] = files![
+    "api.js",
+    "app.js",
+    "charts.js",
+    "screens/health.js",
+    "screens/keys.js",
+    "screens/now.js",
+    "screens/policies.js",
+    "screens/routes.js",
+    "screens/tail.js",
+    "screens/throttles.js",
+    "state.js",
+    "style.css",
+    "ui.js",
+    "uplot.LICENSE",
+    "uplot.js",
+];
+
+static PAGE: &str = include_str!("dashboard/index.html");
+
+/// Where the page has the numbers.
+const NUMBERS: &str = "<!-- numbers -->";
+
+/// Whether this is a file that everybody may have.
+pub(super) fn has(path: &str) -> bool {
+    path == "/" || FILES.iter().any(|file| file.path == path)
+}
+
+/// The paths of all files.
+pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|file| file.path)
+}
+
+/// `GET /`.
+pub async fn page(State(gateway): State<Arc<dyn Control>>, headers: HeaderMap) -> Response {
+    let known = door::lets_in(&*gateway, &headers);
+    let numbers = if known {
+        numbers(&*gateway)
+    } else {
+        String::new()
+    };
+    let page = PAGE.replacen(NUMBERS, &numbers, 1);
+    let packed = accepts_gzip(&headers).then(|| pack(&page));
+    answer("text/html; charset=utf-8", page.into_bytes(), packed)
+}
+
+/// `GET` of a file.
+pub async fn file(uri: Uri, headers: HeaderMap) -> Response {
+    let Some(file) = FILES.iter().find(|file| file.path == uri.path()) else {
+        return problem(StatusCode::NOT_FOUND, "there is nothing here");
+    };
+    let kind = match file.path.rsplit_once('.') {
+        Some((_, "js")) => "text/javascript; charset=utf-8",
+        Some((_, "css")) => "text/css; charset=utf-8",
+        _ => "text/plain; charset=utf-8",
+    };
+    let packed = accepts_gzip(&headers);
+    let packed = packed.then(|| file.packed.get_or_init(|| pack(file.content)).clone());
+    answer(kind, file.content.into(), packed)
+}
+
+fn answer(kind: &'static str, plain: Vec<u8>, packed: Option<Vec<u8>>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        // Another version may stand behind the same address tomorrow.
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::VARY, "accept-encoding"),
+    ];
+    match packed {
+        Some(packed) => (headers, [(header::CONTENT_ENCODING, "gzip")], packed).into_response(),
+        None => (headers, plain).into_response(),
+    }
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter();
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+    accepted.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
+}
+
+fn pack(text: &str) -> Vec<u8> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory cannot fail.
+    let _ = packer.write_all(text.as_bytes());
+    packer.finish().unwrap_or_default()
+}
+
+/// Limits, routes and servers.
+fn numbers(gateway: &dyn Control) -> String {
+    let mut html = String::from(
+        "<h1>tollgate</h1><h2>Limits</h2><table><thead><tr><th>Limit\
+         <th>Counts by<th>Promise<th>Written at<th>Within<th>Over<th>Refused<th>Shadow</thead><tbody>",
+    );
+    for limit in all_limits(gateway) {
+        let text = |name: &str| escape(limit[name].as_str().unwrap_or_default());
+        let by = limit["counts_by"].as_array().into_iter().flatten();
+        let by: Vec<&str> = by.filter_map(|part| part.as_str()).collect();
+        let _ = write!(
+            html,
+            "<tr><th scope=row>{}<td>{}<td>{}<td>{}",
+            text("limit"),
+            escape(&by.join(", ")),
+            text("guarantee"),
+            text("at")
+        );
+        for outcome in ["within", "over", "refused", "shadow_refused"] {
+            let _ = write!(html, "<td class=n>{}", limit["decisions"][outcome]);
+        }
+    }
+    html.push_str("</tbody></table><h2>Routes</h2><table><thead><tr><th>Route<th>Match<th>Limits</thead><tbody>");
+    for route in &gateway.running().ruleset.routes {
+        let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
+        let _ = write!(
+            html,
+            "<tr><th scope=row>{}<td>{}<td>{}",
+            escape(&route.name),
+            escape(&route.pattern.to_string()),
+            escape(&limits.join(", "))
+        );
+    }
+    html.push_str(
+        "</tbody></table><h2>Upstreams</h2><table><thead><tr><th>Upstream<th>Server<th>State\
+         <th>Open<th>Ejections<th>Failed checks</thead><tbody>",
+    );
+    for upstream in all_upstreams(gateway) {
+        for server in upstream["servers"].as_array().into_iter().flatten() {
+            let text = |value: &Value| escape(value.as_str().unwrap_or_default());
+            let _ = write!(
+                html,
+                "<tr><th scope=row>{}<td>{}<td>{}",
+                text(&upstream["upstream"]),
+                text(&server["server"]),
+                text(&server["state"])
+            );
+            for count in ["open", "ejections", "failed_checks"] {
+                let _ = write!(html, "<td class=n>{}", server[count]);
+            }
+        }
+    }
+    html + "</tbody></table><p><a href=metrics>metrics</a> · <a href=v1/limits>limits</a> · \
+            <a href=v1/upstreams>upstreams</a> · <a href=v1/policies>policies</a></p>"
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}

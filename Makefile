@@ -17,7 +17,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-sharing bench-steering bench-tools fuzz surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-sharing bench-steering bench-tools fuzz surge
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -90,6 +90,11 @@ bench-instructions: bench-tools
 bench-steering: bench-tools
 	@$(CARGO) build --locked --release
 	benches/steering.sh
+
+# CPU time that recording adds to a request.
+bench-recording: bench-tools
+	@$(CARGO) build --locked --release
+	benches/recording.sh
 
 # CPU time of a request whose limits are shared through Redis.
 bench-sharing: bench-tools

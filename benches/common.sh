@@ -47,7 +47,7 @@ EOF
 	/usr/sbin/nginx -p "$folder" -e error.log -c upstream.conf &
 }
 
-# Writes the files of a gateway with two limits: name, port, the upstream's port, rate, throttle, priority, store.
+# Writes the files of a gateway with two limits: name, port, the upstream's port, rate, throttle, priority, store, record.
 write_gateway() {
 	mkdir -p "$folder/$1/policies"
 	cat >"$folder/$1/tollgate.yaml" <<EOF
@@ -59,6 +59,7 @@ access_log: off
 upstreams: { bench: ["http://127.0.0.1:$3"] }
 identity: { token: { bearer: true } }
 store: ${7:-memory}
+record: ${8:-memory}
 EOF
 	cat >"$folder/$1/policies/bench.yaml" <<EOF
 match: GET /**

@@ -1,14 +1,17 @@
-//! `tollgate log`: what a record says, without the gateway.
+//! `tollgate log`: what a record says. All but `verify` ask the running gateway.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::admin::Admin;
 use super::{MISTAKE, output};
 use crate::policy;
 use crate::record;
+
+pub(super) mod asked;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -20,6 +23,58 @@ pub struct Arguments {
 enum Verb {
     /// Reads the whole record: every checksum, and every longer step against what it was made of.
     Verify(Verify),
+    /// Curves of series in a few words each: how many in all, a second, and in the busiest second.
+    Query(Query),
+    /// Who was refused most, or asked about most.
+    Top(Top),
+    /// Why requests were refused: by which limit, whom, and what had been changed before.
+    Explain(Span),
+    /// Series as lines of JSON, one for each step and series.
+    Export(Query),
+}
+
+#[derive(clap::Args)]
+struct Span {
+    /// Seconds since 1970, or before now, such as -90s, -1h, -7d.
+    #[arg(long, default_value = "-10m", allow_hyphen_values = true)]
+    from: String,
+    /// The same, or `now`.
+    #[arg(long, default_value = "now", allow_hyphen_values = true)]
+    to: String,
+    /// Prints the gateway's JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    admin: Admin,
+}
+
+#[derive(clap::Args)]
+struct Query {
+    /// A name, and labels if not all: `tollgate_requests_total{route="shop"}`.
+    series: String,
+    /// Adds up the series that agree in these labels; all of them for `--by ''`.
+    #[arg(long)]
+    by: Option<String>,
+    /// Most steps.
+    #[arg(long, default_value_t = 60)]
+    points: usize,
+    #[command(flatten)]
+    span: Span,
+}
+
+#[derive(clap::Args)]
+struct Top {
+    /// `refused` or `asked`.
+    #[arg(long, default_value = "refused")]
+    of: String,
+    /// Only of this limit.
+    #[arg(long)]
+    limit: Option<String>,
+    /// Most keys.
+    #[arg(long, default_value_t = 20)]
+    most: usize,
+    #[command(flatten)]
+    span: Span,
 }
 
 #[derive(clap::Args)]
@@ -35,6 +90,66 @@ struct Verify {
 pub fn run(arguments: &Arguments) -> ExitCode {
     match &arguments.verb {
         Verb::Verify(arguments) => verify(arguments),
+        Verb::Query(query) => show(&query.span, &query.path(), asked::curves),
+        Verb::Top(top) => show(&top.span, &top.path(), asked::top),
+        Verb::Explain(span) => show(span, &span.path("explain", &[]), asked::explanation),
+        Verb::Export(query) => {
+            let as_lines = |answer: &Value| asked::lines(answer, query.by.is_some());
+            show(&query.span, &query.path(), as_lines)
+        }
+    }
+}
+
+/// Asks, and prints what is answered.
+fn show(span: &Span, path: &str, text: impl FnOnce(&Value) -> String) -> ExitCode {
+    match span.admin.ask("GET", path, "") {
+        Ok(answer) if span.json => {
+            output::ended(output::line(format_args!("{answer:#}")), ExitCode::SUCCESS)
+        }
+        Ok(answer) => output::ended(output::print(text(&answer)), ExitCode::SUCCESS),
+        Err((code, why)) => {
+            output::tell(why);
+            ExitCode::from(code)
+        }
+    }
+}
+
+impl Span {
+    fn path(&self, what: &str, more: &[(&str, &str)]) -> String {
+        let span = [("from", self.from.as_str()), ("to", self.to.as_str())];
+        let mut path = format!("/v1/record/{what}?");
+        for (name, value) in span.iter().chain(more) {
+            path += name;
+            path.push('=');
+            for byte in value.bytes() {
+                if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+                    path.push(byte.into());
+                } else {
+                    path += &format!("%{byte:02X}");
+                }
+            }
+            path.push('&');
+        }
+        path.pop();
+        path
+    }
+}
+
+impl Query {
+    fn path(&self) -> String {
+        let points = self.points.to_string();
+        let mut more = vec![("series", self.series.as_str()), ("points", &points)];
+        more.extend(self.by.as_deref().map(|by| ("by", by)));
+        self.span.path("range", &more)
+    }
+}
+
+impl Top {
+    fn path(&self) -> String {
+        let most = self.most.to_string();
+        let mut more = vec![("of", self.of.as_str()), ("most", &most)];
+        more.extend(self.limit.as_deref().map(|limit| ("limit", limit)));
+        self.span.path("top", &more)
     }
 }
 

@@ -5,6 +5,7 @@
 // They panic when the reader is gone; see [`output`].
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod admin;
 mod check;
 mod demo;
 mod explain;
@@ -13,6 +14,7 @@ mod log;
 mod output;
 mod run;
 mod schema;
+mod top;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,8 @@ enum Verb {
     Demo(demo::Arguments),
     /// Reads the record of what happened.
     Log(log::Arguments),
+    /// Shows what a running gateway does now.
+    Top(top::Arguments),
     /// Prints the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -53,6 +57,7 @@ pub fn main() -> ExitCode {
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Log(arguments) => log::run(&arguments),
+        Verb::Top(arguments) => top::run(&arguments),
         Verb::Schema(arguments) => schema::run(&arguments),
     }
 }

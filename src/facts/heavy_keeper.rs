@@ -80,23 +80,24 @@ impl<N> HeavyKeeper<N> {
     /// Counts a key by its hash, which must look random. Asks for its name only if it becomes a candidate.
     pub fn count(&mut self, hash: u64, name: impl FnOnce() -> N) {
         let mut most = 0;
+        let mark = mark(hash);
         for place in self.at(hash) {
-            let odds = self.odds.get(self.cells[place].count as usize).copied();
-            let hit = odds.is_some_and(|odds| self.random() < odds);
-            let cell = &mut self.cells[place];
-            if cell.count == 0 {
-                cell.mark = mark(hash);
-            }
-            if cell.mark == mark(hash) {
-                cell.count = cell.count.saturating_add(1);
-                most = most.max(cell.count);
-            } else if hit {
-                cell.count -= 1;
-                if cell.count == 0 {
-                    (cell.mark, cell.count) = (mark(hash), 1);
-                    most = most.max(1);
+            let cell = self.cells[place];
+            if cell.mark != mark && cell.count > 0 {
+                let odds = self.odds.get(cell.count as usize).copied();
+                if odds.is_none_or(|odds| self.random() >= odds) {
+                    continue;
                 }
+                if cell.count > 1 {
+                    self.cells[place].count -= 1;
+                    continue;
+                }
+                self.cells[place].count = 0;
             }
+            let cell = &mut self.cells[place];
+            cell.mark = mark;
+            cell.count = cell.count.saturating_add(1);
+            most = most.max(cell.count);
         }
         let most = u64::from(most);
         if most > self.floor {

@@ -5,6 +5,8 @@
 
 mod damage;
 mod histories;
+mod peaks;
+mod peers;
 mod random;
 mod sizes;
 

@@ -1,0 +1,85 @@
+//! Asks a running gateway over its admin listener.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Longest wait for a running gateway.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An exit code and what to say.
+pub type Failure = (u8, String);
+
+/// Where a running gateway is.
+#[derive(clap::Args, Clone)]
+pub struct Admin {
+    /// Asks the running gateway, by the address of its admin listener, `127.0.0.1:9900`.
+    #[arg(long)]
+    pub admin: Option<String>,
+    /// The file of the admin listener's token.
+    #[arg(long, requires = "admin")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl Admin {
+    /// Where the listener is when nobody says.
+    const USUAL: &str = "127.0.0.1:9900";
+
+    /// What the gateway answers, which is JSON.
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> Result<Value, Failure> {
+        let admin = self.admin.as_deref().unwrap_or(Admin::USUAL);
+        let failed = |error: io::Error| match error.kind() {
+            // A read that timed out is told as one that would block.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let seconds = PATIENCE.as_secs();
+                let why = format!(
+                    "no answer from {admin} within {seconds} s: check that this is the address after \
+                     `admin` in the gateway file, and that the gateway is neither stopped nor overloaded"
+                );
+                (1, why)
+            }
+            _ => (1, format!("no answer from {admin}: {error}")),
+        };
+        let authority = admin.trim_start_matches("http://").trim_end_matches('/');
+        let token = match &self.token_file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file);
+                let text = text.map_err(|error| (1, format!("{}: {error}", file.display())))?;
+                format!("authorization: Bearer {}\r\n", text.trim())
+            }
+            None => String::new(),
+        };
+        let mut stream = connect(authority).map_err(failed)?;
+        let patience = Some(PATIENCE);
+        stream.set_read_timeout(patience).map_err(failed)?;
+        stream.set_write_timeout(patience).map_err(failed)?;
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.0\r\nhost: {authority}\r\n{token}content-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).map_err(failed)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(failed)?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        if head.split(' ').nth(1) != Some("200") {
+            let first = head.lines().next().unwrap_or_default();
+            return Err((1, format!("{first}\n{body}")));
+        }
+        serde_json::from_str(body).map_err(|error| (1, error.to_string()))
+    }
+}
+
+/// Connects to the first of a name's addresses that answers.
+fn connect(authority: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in authority.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,224 @@
+//! Answers about the record, for terminals.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+/// Heights of a curve in one line.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A series: its name and labels, as they are asked for.
+fn name(series: &Value) -> String {
+    let labels = series["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> = labels
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let name = printable(series["name"].as_str().unwrap_or_default());
+    match labels.is_empty() {
+        true => name,
+        false => format!("{name}{{{}}}", labels.join(",")),
+    }
+}
+
+/// Text that somebody else chose, without what a terminal would obey.
+pub(in crate::cli) fn printable(text: &str) -> String {
+    let plain = |letter: char| {
+        if letter.is_control() {
+            '\u{fffd}'
+        } else {
+            letter
+        }
+    };
+    text.chars().map(plain).collect()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    let list = value.as_array().into_iter().flatten();
+    list.map(|value| value.as_f64().unwrap_or(0.0)).collect()
+}
+
+/// A curve in one line; where nothing was recorded there is a gap.
+pub(in crate::cli) fn bars(rates: &[Option<f64>]) -> String {
+    let most = rates.iter().flatten().copied().fold(0.0, f64::max);
+    let bar = |rate: &Option<f64>| match rate {
+        None => ' ',
+        Some(_) if most == 0.0 => BARS[0],
+        Some(rate) => BARS[((rate / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
+    };
+    rates.iter().map(bar).collect()
+}
+
+/// Each step's value for a second of it.
+pub(in crate::cli) fn rates(series: &Value, covered: &[f64]) -> Vec<Option<f64>> {
+    let each = numbers(&series["sum"]).into_iter().zip(covered);
+    each.map(|(sum, covered)| (*covered > 0.0).then(|| sum / covered))
+        .collect()
+}
+
+pub(in crate::cli) fn short(number: f64) -> String {
+    match number {
+        number if number >= 100.0 || number.fract() == 0.0 => format!("{number:.0}"),
+        number if number >= 1.0 => format!("{number:.1}"),
+        number => format!("{number:.3}"),
+    }
+}
+
+/// `log query`.
+pub(super) fn curves(answer: &Value) -> String {
+    let covered = numbers(&answer["covered"]);
+    let seconds: f64 = covered.iter().sum();
+    let mut text = format!("{} s to a step, {seconds} s recorded\n", answer["step"]);
+    for series in answer["series"].as_array().into_iter().flatten() {
+        let total: f64 = numbers(&series["sum"]).iter().sum();
+        let most = numbers(&series["max"]).into_iter().reduce(f64::max);
+        let rate = short(total / seconds.max(1.0));
+        let _ = write!(
+            text,
+            "{}\n  {}\n  ",
+            name(series),
+            bars(&rates(series, &covered))
+        );
+        let _ = match series["kind"].as_str() {
+            Some("gauge") => write!(text, "mean {rate}"),
+            _ => write!(text, "{total} in all, {rate}/s"),
+        };
+        if let Some(most) = most {
+            let _ = write!(text, ", at most {} in a second", short(most));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// `log top`.
+pub(super) fn top(answer: &Value) -> String {
+    let total = answer["total"].as_u64().unwrap_or(0);
+    let mut text = format!("{total} {}", answer["of"].as_str().unwrap_or_default());
+    if let Some(distinct) = answer["distinct"].as_u64() {
+        let _ = write!(text, ", {distinct} different keys");
+    }
+    text.push('\n');
+    for listed in answer["keys"].as_array().into_iter().flatten() {
+        let part = |name: &str| printable(listed[name].as_str().unwrap_or_default());
+        let count = listed["count"].as_u64().unwrap_or(0);
+        let share = count as f64 / total.max(1) as f64 * 100.0;
+        let _ = writeln!(
+            text,
+            "{count:>12} {share:>5.1} %  {}  {}",
+            part("limit"),
+            part("key")
+        );
+    }
+    match answer["rest"].as_u64() {
+        Some(rest) if rest > 0 => text + &format!("{rest:>12}          others\n"),
+        _ => text,
+    }
+}
+
+/// `log explain`.
+pub(super) fn explanation(answer: &Value) -> String {
+    let part = |value: &Value| printable(value.as_str().unwrap_or_default());
+    let mut text = format!(
+        "{}\n\n{} of {} requests were refused; {} of {} in the span before.\n",
+        part(&answer["text"]),
+        answer["refused"],
+        answer["requests"],
+        answer["before"]["refused"],
+        answer["before"]["requests"],
+    );
+    let percent = |value: &Value| value.as_f64().unwrap_or(0.0) * 100.0;
+    for limit in answer["limits"].as_array().into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "  {:>5.1} %  {}  {}, {}",
+            percent(&limit["share"]),
+            part(&limit["limit"]),
+            part(&limit["guarantee"]),
+            part(&limit["at"])
+        );
+    }
+    let _ = writeln!(text, "who ({} different keys):", answer["distinct"]);
+    for key in answer["keys"].as_array().into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "  {:>5.1} %  {}  {}",
+            percent(&key["share"]),
+            part(&key["key"]),
+            part(&key["limit"])
+        );
+    }
+    for event in answer["events"].as_array().into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "at {}: {}, {}",
+            event["at"],
+            part(&event["event"]),
+            part(&event["detail"])
+        );
+        for change in event["changes"].as_array().into_iter().flatten() {
+            let side = |name: &str| match change[name].as_str() {
+                Some(text) => printable(text),
+                None => String::from("nothing"),
+            };
+            let _ = writeln!(
+                text,
+                "  {} was {}, is {}",
+                part(&change["limit"]),
+                side("before"),
+                side("after")
+            );
+        }
+    }
+    text
+}
+
+/// `log export`: lines of JSON.
+pub(super) fn lines(answer: &Value, summed: bool) -> String {
+    let mut text = String::new();
+    let (from, step) = (&answer["from"], &answer["step"]);
+    let (from, step) = (from.as_u64().unwrap_or(0), step.as_u64().unwrap_or(0));
+    let covered = answer["covered"].as_array().map_or(&[][..], Vec::as_slice);
+    for series in answer["series"].as_array().into_iter().flatten() {
+        for (place, seconds) in covered.iter().enumerate() {
+            // A step of which nothing is known is none of zero.
+            if seconds == 0 {
+                continue;
+            }
+            let mut line = json!({
+                "at": from + place as u64 * step,
+                "step": step,
+                "seconds": seconds,
+                "name": series["name"],
+                "labels": series["labels"],
+                "sum": series["sum"][place],
+            });
+            if !summed {
+                line["min"] = series["min"][place].clone();
+                line["max"] = series["max"][place].clone();
+            }
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_in_a_line() {
+        #[track_caller]
+        fn check(rates: &[Option<f64>], expected: &str) {
+            assert_eq!(bars(rates), expected);
+        }
+        check(&[], "");
+        check(&[Some(0.0), None, Some(0.0)], "▁ ▁");
+        check(&[Some(0.0), Some(1.0), Some(4.0), Some(8.0)], "▁▁▄█");
+    }
+
+    #[test]
+    fn terminals_are_told_nothing() {
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}

@@ -1,0 +1,133 @@
+// Keys: who was refused or asked most, one or a million, and how one of them stands.
+
+import { get } from '../api.js';
+import { Chart } from '../charts.js';
+import { go, link, param } from '../state.js';
+import { bar, between, count, empty, h, lasting, panel, put, share, short, table } from '../ui.js';
+import { sampleColumns, windowed } from './throttles.js';
+
+export const identity = ['key', 'focus'];
+
+function lookup() {
+  const input = h('input', { type: 'search', id: 'key-search', placeholder: 'ip=203.0.113.9, user=alice', autocomplete: 'off', spellcheck: 'false', 'aria-label': 'Key' });
+  input.value = param('key') || '';
+  const form = h('form', { class: 'asks', id: 'key-form' }, h('label', {}, 'Why was', input, 'refused?'), h('button', { type: 'submit' }, 'Look up'));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const text = input.value.trim();
+    // A bare address is what most people have at hand.
+    const key = /^[0-9a-f.:]+$/i.test(text) && /[.:]/.test(text) ? `ip=${text}` : text;
+    go('keys', { key, focus: null });
+  });
+  if (param('focus')) setTimeout(() => input.focus());
+  return form;
+}
+
+export function open() {
+  return param('key') ? one(param('key')) : list();
+}
+
+function list() {
+  const asked = panel('look-up', 'Look up');
+  asked.body.append(lookup());
+  const of = h('select', { id: 'keys-of', 'aria-label': 'Counted' }, h('option', { value: 'refused' }, 'refused'), h('option', { value: 'asked' }, 'asked'));
+  of.value = param('of') || 'refused';
+  const limit = h('select', { id: 'keys-limit', 'aria-label': 'Limit' }, h('option', { value: '' }, 'all limits'));
+  const all = panel('all-keys', 'Keys', h('span', { class: 'asks' }, h('label', {}, 'counted', of), h('label', {}, 'by', limit)));
+  const wide = panel('distinct', 'One key or many');
+  const chart = new Chart({ id: 'chart-distinct', label: 'Requests refused and different keys refused, by part of the span', unit: 'count', height: 150, sync: 'keys' });
+  wide.body.append(chart.root);
+  const rows = table('Keys', [
+    { name: 'key', title: 'Key', cell: (row) => h('span', { class: 'key' }, row.key || '(everyone together)') },
+    { name: 'count', title: 'Requests', n: true, cell: (row) => `${row.error ? '≤ ' : ''}${count(row.count)}` },
+    { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share, of.value === 'asked' ? 'admitted' : 'refused') },
+    { name: 'error', title: 'Off by', n: true, wide: true, hint: 'the count is at most this much too high', cell: (row) => (row.error ? count(row.error) : 'exact') },
+    { name: 'limit', title: 'Limit', cell: (row) => row.limit || '' },
+  ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => (row.rest ? null : link('keys', { key: row.key })) });
+  const none = empty('Nobody in this span. Look at a longer one, or at what was asked instead of what was refused.');
+  all.body.append(rows.root, none);
+  const turned = () => go('keys', { of: of.value === 'refused' ? null : of.value, limit: limit.value });
+  of.addEventListener('change', turned);
+  limit.addEventListener('change', turned);
+
+  async function load(span, signal) {
+    of.value = param('of') || 'refused';
+    const found = await get('record/top', { of: of.value, from: span.from, to: span.to, limit: param('limit'), most: 30 }, signal);
+    const shown = found.keys.map((one_) => ({ ...one_, share: found.total ? one_.count / found.total : 0 }));
+    if (found.rest > 0) shown.push({ key: 'the rest', rest: true, count: found.rest, share: found.rest / found.total, error: 0 });
+    rows.set(shown, none);
+    all.note(`${count(found.total)} ${of.value}${found.distinct === null ? '' : ` of about ${short(found.distinct)} keys`}, ${between(found.from, found.to)}`);
+  }
+
+  /** Lists are kept by the minute: some parts of the span are asked for one by one. */
+  async function spread(span, signal) {
+    const step = Math.max(60, Math.ceil(span.length / 20 / 60) * 60);
+    const from = span.from - (span.from % step);
+    const parts = [];
+    for (let at = from; at < span.to; at += step) parts.push(at);
+    const each = [];
+    for (const at of parts) {
+      each.push(await get('record/top', { of: param('of') || 'refused', from: at, to: Math.min(at + step, span.to), limit: param('limit'), most: 1 }, signal));
+    }
+    const range = { from, step, covered: parts.map(() => step) };
+    chart.draw(range, [
+      { key: 'refused', label: param('of') || 'refused', colour: 'refused', y: each.map((one_) => one_.total) },
+      { key: 'keys', label: 'different keys', colour: 'accent', dash: [7, 4], y: each.map((one_) => one_.distinct) },
+    ], { span: { ...span, live: false } });
+    wide.note(`by ${lasting(step)}: both lines together are a spray, the upper one alone is one key`);
+  }
+  const jobs = [
+    { every: 2, run: (span, signal) => all.fill(() => load(span, signal)) },
+    { every: 60, run: (span, signal) => wide.fill(() => spread(span, signal)) },
+    { every: 60, run: (_, signal) => all.fill(async () => {
+      const { limits } = await get('limits', {}, signal);
+      put(limit, h('option', { value: '' }, 'all limits'), [...new Set(limits.map((known) => known.limit))].map((name) => h('option', { value: name }, name)));
+      limit.value = param('limit') || '';
+    }) },
+  ];
+  return { title: 'Keys', parts: [asked.root, wide.root, all.root], charts: [chart], jobs };
+}
+
+function one(key) {
+  const asked = panel('look-up', 'Look up');
+  asked.body.append(lookup());
+  const stands = panel('key', 'How it stands now');
+  const chart = new Chart({ id: 'chart-key', label: 'Requests per second of this key', height: 180, run: () => chart.lines[1].y });
+  const curve = panel('key-curve', 'What it asked');
+  const tries = panel('key-samples', 'Samples');
+  curve.body.append(chart.root);
+  const used = (row) => (row.quota ? 1 - Math.max(0, row.remaining) / row.quota : 0);
+  const rows = table('Limits of the key', [
+    { name: 'limit', title: 'Limit', cell: (row) => row.limit },
+    { name: 'used', title: 'Used', cell: (row) => [h('span', { class: `meter ${row.remaining > 0 ? '' : 'full'}`, css: { '--part': share(used(row)).replace(/[<> ]/g, '') } }), `${count(row.quota - row.remaining)}/${count(row.quota)}`] },
+    { name: 'window', title: 'Window', n: true, cell: (row) => windowed(row.window) },
+    { name: 'reset', title: 'Resets in', n: true, cell: (row) => (row.remaining > 0 && !row.reset_seconds ? '–' : lasting(row.reset_seconds)) },
+    { name: 'promise', title: 'Promise', wide: true, cell: (row) => row.guarantee || '–' },
+    { name: 'at', title: 'Written at', wide: true, cell: (row) => h('a', { class: 'at', href: link('policies', { at: row.at, key: null }) }, row.at || '–') },
+  ], { key: (row) => `${row.limit} ${row.window}` });
+  const noLimits = empty('No limit counts by this key.');
+  stands.body.append(rows.root, noLimits);
+  const samples = table('Samples', sampleColumns);
+  const none = empty('No request of this key was kept as a sample in this span.');
+  tries.body.append(samples.root, none);
+
+  async function load(span, signal) {
+    const found = await get('record/key', { key, from: span.from, to: span.to }, signal);
+    rows.set(found.limits, noLimits);
+    samples.set(found.samples, none);
+    const range = { from: found.from, step: found.step, covered: found.asked.map((_, at) => Math.max(0, Math.min(found.step, span.to - found.from - at * found.step))) };
+    const per = (list_) => list_.map((value, at) => (range.covered[at] ? value / range.covered[at] : null));
+    chart.draw(range, [
+      { key: 'admitted', label: 'asked', colour: 'admitted', y: per(found.asked) },
+      { key: 'refused', label: 'refused', colour: 'refused', y: per(found.refused) },
+    ], { span });
+    const sum = (list_) => list_.reduce((a, b) => a + b, 0);
+    curve.note(`${count(sum(found.asked))} asked, ${count(sum(found.refused))} refused, by ${lasting(found.step)}`);
+    stands.note('');
+  }
+  const name = h('p', { class: 'verdict' }, h('span', { class: 'key', id: 'key-name' }, key));
+  stands.body.prepend(name);
+  const jobs = [{ every: 2, run: (span, signal) => stands.fill(() => load(span, signal)) }];
+  const back = h('a', { href: link('keys', { key: null }), class: 'back' }, '‹ all keys');
+  return { title: 'Key', parts: [back, asked.root, stands.root, curve.root, tries.root], charts: [chart], jobs };
+}

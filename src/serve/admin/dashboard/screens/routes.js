@@ -1,0 +1,189 @@
+// Routes: how each one does, and one of them in full.
+
+import { Range, get, line, pick, rates, recent, summed } from '../api.js';
+import { Chart } from '../charts.js';
+import { go, link, param } from '../state.js';
+import { bar, count, empty, h, panel, rate, say, share, short, spark, table, took } from '../ui.js';
+import { OUTCOMES } from './now.js';
+import { sampleColumns } from './throttles.js';
+
+export const identity = ['route'];
+const NAME = 'tollgate_request_duration_seconds_bucket';
+const quoted = (text) => `"${text.replace(/\\/g, '\\\\').replace(/"/g, '\\"').replace(/\n/g, '\\n')}"`;
+
+export function open() {
+  return param('route') ? one(param('route')) : list();
+}
+
+function list() {
+  const outcomes = new Range('tollgate_requests_total', { by: 'route,outcome' });
+  const answers = new Range('tollgate_responses_total', { by: 'route,status,origin' });
+  const latency = new Range(NAME, { by: 'route', quantiles: '0.5,0.95,0.99' });
+  const inflight = new Range('tollgate_requests_open', { by: 'route' });
+  let routes = new Map();
+  let codes = null;
+  let late = null;
+  let open_ = null;
+  let wanted = '';
+  let last = null;
+
+  const search = h('input', { type: 'search', id: 'route-filter', placeholder: 'name or path', autocomplete: 'off', spellcheck: 'false' });
+  search.addEventListener('input', () => {
+    wanted = search.value.toLowerCase();
+    if (last) show(...last);
+  });
+  const all = panel('all-routes', 'Routes', h('label', { class: 'asks' }, h('span', {}, 'filter'), search));
+  const share_ = (name) => (row) => (row[name] ? bar(row[name], name === 'admitted' ? 'admitted' : 'refused') : h('span', { class: 'nil' }, '0 %'));
+  const number = (name, title, cell, hint, wide) => ({ name, title, n: true, hint, wide, cell: (row) => cell(row[name]), sort: (row) => row[name] ?? -1 });
+  const rows = table('Routes', [
+    { name: 'route', title: 'Route', cell: (row) => [row.route, h('small', {}, row.match || '')], sort: (row) => row.route },
+    number('rate', 'Req/s', rate),
+    { name: 'trend', title: 'Trend', wide: true, cell: (row) => spark(row.trend) },
+    number('admitted', 'Admitted', share, 'of all requests', true),
+    { name: 'refused', title: 'Refused', n: true, cell: share_('refused'), sort: (row) => row.refused, hint: 'by a limit, of all requests' },
+    number('shed', 'Shed', share, 'because its upstream was full', true),
+    number('failed', 'Failed', share, 'the upstream gave no answer', true),
+    number('up', '429 up/s', rate, '429 that the upstream itself answered', true),
+    number('fives', '5xx/s', rate, '', true),
+    number('p50', 'p50', took, '', true),
+    number('p95', 'p95', took, '', true),
+    number('p99', 'p99', took),
+    number('open', 'Open', count, 'requests in flight', true),
+    { name: 'limits', title: 'Limits', wide: true, cell: (row) => h('span', { class: 'nil' }, row.limits.join(', ') || 'none') },
+  ], { key: (row) => row.route, href: (row) => link('routes', { route: row.route }), sort: param('sort') || 'rate', onSort: (sort) => go('routes', { sort }, true) });
+  const none = empty('No route is loaded. A policy file names one with `match` and `upstream`.');
+  all.body.append(rows.root, none);
+
+  function show(range, span) {
+    const names = new Set([...routes.keys(), ...range.series.map((series) => series.labels.route)]);
+    const each = [...names].map((route) => {
+      const total = summed(range, (labels) => labels.route === route);
+      const sum = recent(range, total, false).sum || 0;
+      const part = (outcome) => (recent(range, pick(range, { route, outcome }), false).sum || 0) / (sum || 1);
+      const of = (wanted_) => (codes ? recent(codes, summed(codes, (labels) => labels.route === route && wanted_(labels)), false).value : null);
+      const quantiles = late ? pick(late, { route })?.quantiles || {} : {};
+      const newest = (name) => (quantiles[name] || []).filter((value) => value !== null).pop() ?? null;
+      const known = routes.get(route) || { limits: [] };
+      const gauge = open_ && pick(open_, { route });
+      return {
+        route, match: known.match, limits: known.limits, trend: rates(range, total), rate: recent(range, total, span.live, 5).value || 0,
+        admitted: part('admitted'), refused: part('refused'), shed: part('shed'), failed: part('failed'),
+        up: of((labels) => labels.status === '429' && labels.origin === 'upstream'), fives: of((labels) => labels.status?.startsWith('5')),
+        p50: newest('0.5'), p95: newest('0.95'), p99: newest('0.99'), open: gauge ? recent(open_, gauge, true, 1).value : null,
+      };
+    });
+    const chosen = each.filter((row) => !wanted || `${row.route} ${row.match || ''}`.toLowerCase().includes(wanted));
+    say(none, wanted ? 'No route has this in its name or path.' : 'No route is loaded. A policy file names one with `match` and `upstream`.');
+    rows.set(chosen, none);
+    all.note(`${chosen.length}${chosen.length < each.length ? ` of ${each.length}` : ''}`);
+  }
+  const fill = (every, work) => ({ every, run: (span, signal) => all.fill(() => work(span, signal)) });
+  const jobs = [
+    fill(30, async (_, signal) => { routes = new Map((await get('policies', {}, signal)).routes.map((route) => [route.name, route])); }),
+    fill(5, async (span, signal) => { codes = await answers.read(span, 20, signal); }),
+    fill(5, async (span, signal) => { late = await latency.read(span, 20, signal); }),
+    fill(5, async (span, signal) => { open_ = await inflight.read(span, 20, signal); }),
+    fill(2, async (span, signal) => {
+      last = [await outcomes.read(span, 60, signal), span];
+      show(...last);
+    }),
+  ];
+  return { title: 'Routes', parts: [all.root], charts: [], jobs };
+}
+
+function one(route) {
+  const labels = `{route=${quoted(route)}}`;
+  const outcomes = new Range(`tollgate_requests_total${labels}`);
+  const answers = new Range(`tollgate_responses_total${labels}`, { by: 'status,origin' });
+  let stage = 'request';
+  const duration = { request: new Range(`${NAME}${labels}`, { by: '', quantiles: '0.5,0.95,0.99' }), upstream: new Range(`tollgate_upstream_duration_seconds_bucket${labels}`, { by: '', quantiles: '0.5,0.95,0.99' }) };
+  const own = {};
+  let events = [];
+  const admitted = new Chart({ id: 'chart-route', flags: true, label: `Requests per second of ${route}`, height: 190, run: () => own.refused });
+  const codes = new Chart({ id: 'chart-route-status', label: `Answers per second of ${route} by status and origin`, height: 190, run: () => own.refused });
+  const times = new Chart({ id: 'chart-route-latency', label: `Latency of ${route}`, unit: 'seconds', height: 190 });
+  const choice = h('select', { id: 'stage', 'aria-label': 'Stage' }, h('option', { value: 'request' }, 'arrival to end'), h('option', { value: 'upstream' }, 'upstream alone'));
+  const first = panel('route', route);
+  const second = panel('route-status', 'Answers by status');
+  const third = panel('route-latency', 'Latency', choice);
+  const fourth = panel('route-limits', 'Limits');
+  const fifth = panel('route-samples', 'Samples', h('a', { href: link('tail', { filter_route: route, route: null }) }, 'Tail'));
+  first.body.append(admitted.root);
+  second.body.append(codes.root);
+  third.body.append(times.root);
+  const limits = table('Limits of the route', [
+    { name: 'limit', title: 'Limit', cell: (row) => row.limit },
+    { name: 'promise', title: 'Promise', cell: (row) => row.guarantee || '–' },
+    { name: 'by', title: 'Counts by', wide: true, cell: (row) => (row.counts_by || []).join(', ') || 'everyone together' },
+    { name: 'at', title: 'Written at', wide: true, cell: (row) => h('a', { class: 'at', href: link('policies', { at: row.at, route: null }) }, row.at || '–') },
+  ], { key: (row) => row.limit });
+  const noLimits = empty('This route has no limit.');
+  fourth.body.append(limits.root, noLimits);
+  const who = panel('route-who', 'Who is refused here', h('a', { href: link('keys', { route: null }) }, 'all keys'));
+  const people = table('Refused keys', [
+    { name: 'key', title: 'Key', cell: (row) => h('span', { class: 'key' }, row.key || '(everyone together)') },
+    { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
+    { name: 'limit', title: 'Limit', cell: (row) => row.limit },
+  ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => link('keys', { key: row.key, route: null }) });
+  const nobody = empty('The limits of this route refused nobody in this span.');
+  who.body.append(people.root, nobody);
+  let names = [];
+  const tries = table('Samples', sampleColumns);
+  const none = empty('No request of this route was kept as a sample in this span.');
+  fifth.body.append(tries.root, none);
+
+  async function latencies(span, signal) {
+    const range = await duration[stage].read(span, times.wants(), signal);
+    const quantiles = range.series[0]?.quantiles || {};
+    times.draw(range, [['0.99', 'p99'], ['0.95', 'p95'], ['0.5', 'p50']].map(([of, name], at) => ({ key: name, label: name, colour: at ? 'quiet' : 'accent', y: quantiles[of] || range.covered.map(() => null) })), { span, events });
+  }
+  let latest = null;
+  choice.addEventListener('change', () => {
+    stage = choice.value;
+    if (latest) third.fill(() => latencies(latest));
+  });
+  const kinds = { '200/upstream': 'admitted', '429/gateway': 'refused', '429/upstream': 'shed', '503/gateway': 'failed' };
+  const jobs = [
+    { every: 10, run: (span, signal) => first.fill(async () => { events = (await get('record/events', { from: span.from, to: span.to }, signal)).events; }) },
+    { every: 1, run: (span, signal) => first.fill(async () => {
+      const range = await outcomes.read(span, admitted.wants(), signal);
+      const lines = OUTCOMES.filter((name) => name !== 'over').map((name) => line(range, pick(range, { outcome: name }), name, name));
+      own.refused = rates(range, summed(range, (of) => of.outcome !== 'admitted'));
+      admitted.draw(range, lines, { span, events });
+      const total = recent(range, summed(range), false).sum;
+      first.note(`${short(total)} requests, ${share(recent(range, pick(range, { outcome: 'refused' }), false).sum / (total || 1))} refused`);
+    }) },
+    { every: 3, run: (span, signal) => second.fill(async () => {
+      const range = await answers.read(span, codes.wants(), signal);
+      const spare = ['quiet', 'over', 'accent', 'before'];
+      const ranked = [...range.series].sort((a, b) => b.sum.reduce((x, y) => x + y, 0) - a.sum.reduce((x, y) => x + y, 0)).slice(0, 7).sort((a, b) => (a.labels.status < b.labels.status ? -1 : 1));
+      const lines = ranked.map((series, at) => {
+        const name = `${series.labels.status}/${series.labels.origin}`;
+        return line(range, series, `status-${name}`, `${series.labels.status} ${series.labels.origin}`, { colour: kinds[name] || spare[at % 4], dash: series.labels.origin === 'upstream' ? undefined : [5, 3] });
+      });
+      codes.draw(range, lines.length ? lines : [line(range, null, 'quiet', 'no answers')], { span, events });
+    }) },
+    { every: 3, run: (span, signal) => third.fill(() => {
+      latest = span;
+      return latencies(span, signal);
+    }) },
+    { every: 30, run: (_, signal) => fourth.fill(async () => {
+      const [found, written] = await Promise.all([get('policies', {}, signal), get('limits', {}, signal)]);
+      const mine = found.routes.find((known) => known.name === route);
+      names = mine?.limits || [];
+      limits.set(written.limits.filter((limit) => mine?.limits.includes(limit.limit)), noLimits);
+      fourth.note(mine ? `${mine.match} → ${mine.upstream}` : 'this route is not loaded now');
+    }) },
+    { every: 5, run: (span, signal) => who.fill(async () => {
+      if (!names.length) names = (await get('policies', {}, signal)).routes.find((known) => known.name === route)?.limits || [];
+      const tops = await Promise.all(names.slice(0, 4).map((limit) => get('record/top', { of: 'refused', from: span.from, to: span.to, limit, most: 6 }, signal)));
+      people.set(tops.flatMap((top) => top.keys).sort((a, b) => b.count - a.count).slice(0, 6), nobody);
+    }) },
+    { every: 3, run: (span, signal) => fifth.fill(async () => {
+      const { samples } = await get('record/samples', { from: span.from, to: span.to, route, most: 20 }, signal);
+      tries.set(samples, none);
+    }) },
+  ];
+  const back = h('a', { href: link('routes', { route: null }), class: 'back' }, '‹ all routes');
+  return { title: `Route ${route}`, parts: [back, first.root, h('div', { class: 'two' }, second.root, third.root), h('div', { class: 'two' }, who.root, fourth.root), fifth.root], charts: [admitted, codes, times], jobs };
+}

@@ -1,0 +1,283 @@
+// Elements, numbers in words, tables, panels. Text goes in as text: keys and paths are written by strangers.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (name === 'css') for (const [key, to] of Object.entries(value)) element.style.setProperty(key, to);
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  element.append(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** An element: `h('a', { href: '#now' }, 'Now')`. */
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+export const svg = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+
+export function put(element, ...children) {
+  element.replaceChildren(...children.flat(9).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Sets a text only when it is another one, so that readers are not told twice. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// Numbers.
+
+const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
+const hundredth = new Intl.NumberFormat('en', { maximumFractionDigits: 2 });
+const none = '–';
+const bad = (value) => value === null || value === undefined || !Number.isFinite(value);
+
+export const count = (value) => (bad(value) ? none : whole.format(value));
+export function rate(value) {
+  if (bad(value)) return none;
+  if (value >= 100) return whole.format(value);
+  return value >= 10 || value === 0 ? tenth.format(value) : hundredth.format(value);
+}
+export function short(value) {
+  if (bad(value)) return none;
+  for (const [unit, of] of [['G', 1e9], ['M', 1e6], ['k', 1e3]]) {
+    if (Math.abs(value) >= of) return `${tenth.format(value / of)}${unit}`;
+  }
+  return rate(value);
+}
+export function share(value) {
+  if (bad(value)) return none;
+  if (value > 0 && value < 0.001) return '< 0.1 %';
+  if (value < 1 && value > 0.999) return '> 99.9 %';
+  return `${value < 0.1 || value > 0.99 ? tenth.format(value * 100) : whole.format(value * 100)} %`;
+}
+export function took(value) {
+  if (bad(value)) return none;
+  if (value < 0.001) return `${whole.format(value * 1e6)} µs`;
+  if (value < 1) return `${value < 0.01 ? tenth.format(value * 1e3) : whole.format(value * 1e3)} ms`;
+  return `${hundredth.format(value)} s`;
+}
+export function size(value) {
+  if (bad(value)) return none;
+  for (const [unit, of] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 1024]]) {
+    if (value >= of) return `${tenth.format(value / of)} ${unit}`;
+  }
+  return `${whole.format(value)} B`;
+}
+export function lasting(value) {
+  if (bad(value)) return none;
+  const all = [['y', 365 * 86400], ['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
+  const first = all.findIndex(([, of]) => value >= of);
+  if (first < 0) return `${tenth.format(value)} s`;
+  const [unit, of] = all[first];
+  const main = Math.floor(value / of);
+  const next = all[first + 1];
+  const rest = next && main < 10 ? Math.floor((value % of) / next[1]) : 0;
+  return `${main} ${unit}${rest ? ` ${rest} ${next[0]}` : ''}`;
+}
+export const format = { rate, count, seconds: took, bytes: size, share };
+
+// Times.
+
+let utc = localStorage.getItem('tollgate-utc') === '1';
+export const inUtc = () => utc;
+export function setUtc(to) {
+  utc = to;
+  localStorage.setItem('tollgate-utc', to ? '1' : '0');
+}
+
+const two = (value) => String(value).padStart(2, '0');
+export function parts(at) {
+  const date = new Date(at * 1000);
+  const of = (name) => (utc ? date[`getUTC${name}`]() : date[`get${name}`]());
+  return {
+    day: `${of('FullYear')}-${two(of('Month') + 1)}-${two(of('Date'))}`,
+    clock: `${two(of('Hours'))}:${two(of('Minutes'))}:${two(of('Seconds'))}`,
+    millis: String(of('Milliseconds')).padStart(3, '0'),
+  };
+}
+export const clock = (at) => parts(at).clock;
+export const fine = (at) => `${parts(at).clock}.${parts(at).millis}`;
+export const full = (at) => `${parts(at).day} ${parts(at).clock}`;
+/** A span in the shortest words that say it. */
+export function between(from, to) {
+  const [a, b] = [parts(from), parts(to)];
+  const today = parts(Date.now() / 1000).day;
+  const first = a.day === today && b.day === today ? a.clock : full(from);
+  return `${first} – ${a.day === b.day ? b.clock : full(to)}`;
+}
+
+// Parts of screens.
+
+/** A part of a screen with a heading. What goes wrong in it is shown in it. */
+export function panel(id, title, ...tools) {
+  const trouble = h('p', { class: 'trouble', role: 'alert', hidden: true });
+  const body = h('div', { class: 'body' });
+  const note = h('span', { class: 'note' });
+  const root = h(
+    'section',
+    { class: 'panel', id, 'aria-labelledby': `${id}-title` },
+    h('header', {}, h('h2', { id: `${id}-title` }, title), note, h('span', { class: 'tools' }, tools)),
+    trouble,
+    body,
+  );
+  return {
+    root,
+    body,
+    note: (text) => say(note, text),
+    /** Runs what fills it. */
+    async fill(work) {
+      try {
+        await work();
+        trouble.hidden = true;
+      } catch (error) {
+        if (error.name === 'AbortError') return;
+        if (!('status' in error)) console.error(error);
+        trouble.hidden = false;
+        say(trouble, `This cannot be shown: ${error.message}`);
+      }
+    },
+  };
+}
+
+export const empty = (text) => h('p', { class: 'empty' }, text);
+
+/** The highest of each of at most `most` parts, so that no peak is lost. */
+function thinned(values, most) {
+  if (values.length <= most) return values;
+  return Array.from({ length: most }, (_, at) => {
+    const some = values.slice(Math.floor((at * values.length) / most), Math.floor(((at + 1) * values.length) / most)).filter((value) => !bad(value));
+    return some.length ? Math.max(...some) : null;
+  });
+}
+
+/** A small curve without axes. */
+export function spark(all, kind = 'admitted', points = 60) {
+  const values = thinned(all, points);
+  const most = Math.max(1e-9, ...values.map((value) => value || 0));
+  const width = 100 / Math.max(1, values.length - 1);
+  let pen = 'M';
+  let path = '';
+  values.forEach((value, at) => {
+    if (bad(value)) {
+      pen = 'M';
+      return;
+    }
+    path += `${pen}${(at * width).toFixed(1)} ${(19 - (value / most) * 18).toFixed(1)}`;
+    pen = 'L';
+  });
+  const options = { class: `spark ${kind}`, viewBox: '0 0 100 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' };
+  return svg('svg', options, svg('path', { d: path }));
+}
+
+/** A share as a bar behind its number. */
+export function bar(value, kind = 'refused') {
+  const inner = h('span', { class: `bar ${kind}`, css: { '--part': `${Math.min(100, Math.max(0, value * 100))}%` } });
+  return h('span', { class: 'barred' }, inner, h('span', {}, share(value)));
+}
+
+/** How it went, in a colour, a mark and a word. */
+export const MARKS = { admitted: '●', within: '●', over: '▲', refused: '■', shed: '◆', failed: '✕', gone: '○', rejected: '▬', shadow_refused: '□' };
+export function outcome(word) {
+  const mark = h('span', { class: 'mark', 'aria-hidden': 'true' }, MARKS[word] || '·');
+  return h('span', { class: `outcome ${word in MARKS ? word : ''}` }, mark, ` ${(word || none).replace('_', ' ')}`);
+}
+
+/** A table whose rows keep their elements. Columns: { name, title, cell(row), sort(row), n, wide }. */
+export function table(label, columns, { key, href, sort, down = true, onSort } = {}) {
+  let by = sort;
+  let falling = down;
+  let rows = [];
+  const kept = new Map();
+  const body = h('tbody');
+  const heads = columns.map((column) => {
+    const text = column.sort
+      ? h('button', { type: 'button', onclick: () => turn(column.name) }, column.title)
+      : h('span', {}, column.title);
+    return h('th', { scope: 'col', class: `${column.n ? 'n ' : ''}${column.wide ? 'wide' : ''}`, title: column.hint }, text);
+  });
+  const root = h(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
+    h('table', {}, h('thead', {}, h('tr', {}, heads)), body),
+  );
+
+  function turn(name) {
+    falling = by === name ? !falling : true;
+    by = name;
+    onSort?.(by, falling);
+    draw();
+  }
+  function draw() {
+    const column = columns.find((one) => one.name === by);
+    if (column) {
+      const less = (a, b) => (a === b ? 0 : a > b || b === null || b === undefined ? 1 : -1);
+      rows = [...rows].sort((a, b) => less(column.sort(a), column.sort(b)) * (falling ? -1 : 1));
+    }
+    heads.forEach((head, at) => {
+      if (columns[at].name === by) head.setAttribute('aria-sort', falling ? 'descending' : 'ascending');
+      else head.removeAttribute('aria-sort');
+    });
+    const order = rows.map((row, at) => line(row, key ? key(row) : at));
+    const alive = new Set(order);
+    for (const [name, known] of kept) if (!alive.has(known.element)) kept.delete(name);
+    order.forEach((element, at) => {
+      if (body.children[at] !== element) body.insertBefore(element, body.children[at] || null);
+    });
+    while (body.children.length > order.length) body.lastElementChild.remove();
+  }
+  function line(row, name) {
+    const known = kept.get(name);
+    if (known?.row === row) return known.element;
+    const element = known?.element || h('tr');
+    kept.set(name, { element, row });
+    const to = href?.(row);
+    const cells = columns.map((column, at) => {
+      let content = column.cell(row);
+      if (at === 0 && to) content = h('a', { href: to, class: 'row' }, content);
+      return h(at ? 'td' : 'th', { scope: at ? null : 'row', class: `${column.n ? 'n ' : ''}${column.wide ? 'wide' : ''}` }, content);
+    });
+    // A row that has the focus keeps the element that has it.
+    if (element.contains(document.activeElement)) {
+      const focused = [...element.children].findIndex((cell) => cell.contains(document.activeElement));
+      cells.forEach((cell, at) => {
+        if (at !== focused) element.children[at]?.replaceWith(cell);
+      });
+    } else element.replaceChildren(...cells);
+    return element;
+  }
+  return {
+    root,
+    set(to, otherwise) {
+      rows = to;
+      draw();
+      root.hidden = !to.length;
+      if (otherwise) {
+        otherwise.hidden = to.length > 0;
+      }
+    },
+    sorted: () => rows,
+  };
+}
+
+/** Keeps a text for pasting. Says on the button how it went. */
+export function copier(title, id, text) {
+  const button = h('button', { type: 'button', id }, title);
+  button.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      say(button, 'Copied');
+    } catch {
+      // Without leave to write to the clipboard the text is shown to be copied by hand.
+      const area = h('textarea', { readonly: true, rows: 8, 'aria-label': title, class: 'bytext' });
+      area.value = text();
+      button.closest('section').append(area);
+      area.select();
+    }
+    setTimeout(() => say(button, title), 2000);
+  });
+  return button;
+}

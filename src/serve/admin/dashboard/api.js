@@ -155,6 +155,14 @@ export function line(range, series, key, label, more = {}) {
   };
 }
 
+/** The lines of a range with quantiles. */
+export function quantiles(range) {
+  const known = range.series[0]?.quantiles || {};
+  return ['p99', 'p95', 'p50'].map((key, at) => ({
+    key, label: key, colour: at ? 'quiet' : 'accent', y: known[{ p99: '0.99', p95: '0.95', p50: '0.5' }[key]] || range.covered.map(() => null),
+  }));
+}
+
 /** The sum of some series of a range. */
 export function summed(range, wanted = () => true) {
   const chosen = range.series.filter((series) => wanted(series.labels));
@@ -164,7 +172,7 @@ export function summed(range, wanted = () => true) {
 }
 
 /** The mean of the last seconds of a range while it is live, of all of it otherwise. */
-export function recent(range, series, live, most = 5) {
+export function recent(range, series, live, most = 3) {
   let [sum, covered] = [0, 0];
   for (let at = range.covered.length - 1; at >= 0 && !(live && covered >= most); at -= 1) {
     sum += range.covered[at] && series ? series.sum[at] : 0;
@@ -217,6 +225,37 @@ export function runs(values) {
   }
   return found.sort((a, b) => b.peak - a.peak);
 }
+
+/** An answer that is asked for again only after some seconds, or when something else is asked. */
+export function kept(after, work) {
+  let [held, of, at] = [null, null, 0];
+  return async (sign, ...asked) => {
+    if (sign !== of || performance.now() - at > after * 1000) {
+      held = await work(...asked);
+      [of, at] = [sign, performance.now()];
+    }
+    return held;
+  };
+}
+
+const same = (span) => (span.live ? span.name || span.from : `${span.from}-${span.to}`);
+
+/** Reloads and starts within a span. */
+export function happened() {
+  const ask_ = kept(10, async (span, signal) => (await get('record/events', { from: span.from, to: span.to }, signal)).events);
+  return (span, signal) => ask_(same(span), span, signal);
+}
+
+/** A range as it was some seconds earlier; null without a comparison. */
+export function before(series) {
+  const range = new Range(series);
+  const ask_ = kept(10, (span, by, points, signal) => range.read({ from: span.from - by, to: span.to - by + 60, live: false }, points, signal));
+  return (span, by, points, signal) => (by ? ask_(`${same(span)} ${by} ${points}`, span, by, points, signal) : null);
+}
+
+/** Where each limit is written, what it promises. */
+export const written = kept(20, async () => (await get('limits')).limits);
+export const policies = kept(20, () => get('policies'));
 
 /** The stream of seconds, opened again when it breaks. */
 export class Live {

@@ -11,6 +11,8 @@ const announcer = document.getElementById('said');
 const probe = document.getElementById('shade');
 const all = new Set();
 let shades = {};
+/** The chart on which the mouse was pressed; the others only show the same. */
+let held = null;
 
 /** A colour of the style sheet, by its name there. */
 function shade(name) {
@@ -33,8 +35,8 @@ function faint(name, part) {
 
 export class Chart {
   /** `unit` as in `format`; `run(index)` gives the values whose run a click explains. */
-  constructor({ id, label, unit = 'rate', height = 180, sync = 'screen', run = null, points = null, flags = false, more = {} }) {
-    Object.assign(this, { id, label, unit, height, sync, run, flags, more });
+  constructor({ id, label, unit = 'rate', height = 180, sync = 'screen', run = null, flags = false }) {
+    Object.assign(this, { id, label, unit, height, sync, run, flags });
     this.alone = null;
     this.signature = '';
     this.legend = h('div', { class: 'legend', role: 'group', 'aria-label': `Lines of ${label}` });
@@ -52,7 +54,6 @@ export class Chart {
     this.toggle.addEventListener('click', () => this.showTable(this.figures.hidden));
     this.root = h('div', { class: 'chart', id }, this.legend, this.area, this.figures);
     this.area.addEventListener('keydown', (event) => this.key(event));
-    this.points = points;
     new ResizeObserver(() => this.resize()).observe(this.area);
     all.add(this);
   }
@@ -60,7 +61,7 @@ export class Chart {
   /** How many buckets are worth asking for. */
   wants() {
     const width = this.area.clientWidth || this.root.clientWidth || window.innerWidth - 60;
-    return this.points || Math.max(60, Math.round(width / 1.5 / 20) * 20 + 4);
+    return Math.max(60, Math.round(width / 1.5 / 20) * 20 + 4);
   }
 
   gone() {
@@ -70,8 +71,8 @@ export class Chart {
   }
 
   /** Shows lines: { key, label, colour, y, low, high, dash }, over `range`. */
-  draw(range, lines, { span, before = null, events = [], selected = null } = {}) {
-    Object.assign(this, { range, events, selected, span });
+  draw(range, lines, { span, before = null, events, selected = null } = {}) {
+    Object.assign(this, { range, events: events || [], selected, span });
     this.lines = before ? [...lines, { key: 'before', label: before.label, colour: 'before', y: before.y }] : lines;
     const count = range.covered.length;
     this.x = range.covered.map((_, at) => range.from + at * range.step);
@@ -147,7 +148,7 @@ export class Chart {
       series,
       bands,
       axes: [
-        { ...axis, size: 26, gap: 7, space: 70, values: (u, at) => at.map((value) => tick(value, u.scales.x)) },
+        { ...axis, size: 26, gap: 7, space: 70, values: (u, at) => at.map((value) => tick(value, u.scales.x)).map((text, index, list) => (text === list[index - 1] ? '' : text)) },
         { ...axis, size: 54, space: 34, ...(this.unit === 'bytes' && { incrs: Array.from({ length: 40 }, (_, at) => 2 ** at) }), values: (u, at) => at.map((value) => words(value)) },
       ],
       cursor: {
@@ -160,18 +161,16 @@ export class Chart {
     };
     this.plot = new uPlot(options, data, this.area);
     const over = this.plot.over;
-    let panned = null;
     over.addEventListener('mousedown', (event) => {
       this.pressed = event.clientX;
-      if (event.shiftKey) panned = event.clientX;
-    }, true);
-    over.addEventListener('mouseup', (event) => {
-      if (panned === null) return;
-      const by = (panned - event.clientX) / over.clientWidth;
-      panned = null;
-      this.plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-      event.stopPropagation();
-      if (Math.abs(by) > 0.02) pan(by);
+      held = this;
+      if (!event.shiftKey) return;
+      // Moves the span instead of choosing a part of it: uPlot is not told.
+      event.stopImmediatePropagation();
+      document.addEventListener('mouseup', (up) => {
+        const by = (this.pressed - up.clientX) / over.clientWidth;
+        if (Math.abs(by) > 0.02) pan(by);
+      }, { once: true });
     }, true);
     over.addEventListener('click', (event) => {
       if (Math.abs(event.clientX - (this.pressed ?? event.clientX)) > 5 || event.shiftKey) return;
@@ -201,14 +200,14 @@ export class Chart {
     if (width < 6) return;
     const [from, to] = [u.posToVal(left, 'x'), u.posToVal(left + width, 'x')];
     u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-    zoom(from, to);
+    if (held === this) zoom(from, to);
   }
 
   explain(at) {
     if (!this.run || at === null || at === undefined) return;
     const [first, last] = runAround(this.run(), at);
     const [from, to] = [this.x[first], this.x[last] + this.range.step];
-    location.hash = explains(from, to, this.more);
+    location.hash = explains(from, to);
   }
 
   key(event) {

@@ -1,5 +1,7 @@
 // Elements, numbers in words, tables, panels. Text goes in as text: keys and paths are written by strangers.
 
+import { link } from './state.js';
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 function fill(element, properties, children) {
@@ -140,6 +142,10 @@ export function panel(id, title, ...tools) {
         say(trouble, `This cannot be shown: ${error.message}`);
       }
     },
+    /** What fills it every so many seconds; 0 is once for each span. */
+    job(every, work) {
+      return { every, run: (span, signal) => this.fill(() => work(span, signal)) };
+    },
   };
 }
 
@@ -179,6 +185,20 @@ export function bar(value, kind = 'refused') {
   return h('span', { class: 'barred' }, inner, h('span', {}, share(value)));
 }
 
+/** A place in a policy file, and where its text is shown. */
+export const wrote = (at) => (at ? h('a', { class: 'at', href: link('policies', { at }) }, at) : none);
+/** A key as text, and perhaps where it is looked up. */
+export const keyed = (key, linked = false) => h(linked ? 'a' : 'span', { class: 'key', href: linked ? link('keys', { key }) : null }, key || '(everyone together)');
+
+/** Columns that many tables have. */
+export const column = {
+  limit: { name: 'limit', title: 'Limit', cell: (row) => row.limit || '', sort: (row) => row.limit },
+  key: { name: 'key', title: 'Key', cell: (row) => keyed(row.key) },
+  refused: { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
+  promise: { name: 'promise', title: 'Promise', wide: true, cell: (row) => `${row.guarantee || none}${row.shadow ? ' (shadow)' : ''}` },
+  at: { name: 'at', title: 'Written at', wide: true, cell: (row) => wrote(row.at) },
+};
+
 /** How it went, in a colour, a mark and a word. */
 export const MARKS = { admitted: '●', within: '●', over: '▲', refused: '■', shed: '◆', failed: '✕', gone: '○', rejected: '▬', shadow_refused: '□' };
 export function outcome(word) {
@@ -186,7 +206,8 @@ export function outcome(word) {
   return h('span', { class: `outcome ${word in MARKS ? word : ''}` }, mark, ` ${(word || none).replace('_', ' ')}`);
 }
 
-/** A table whose rows keep their elements. Columns: { name, title, cell(row), sort(row), n, wide }. */
+/** A table whose rows keep their elements. Columns: { name, title, cell(row), sort(row) }; n for numbers,
+ * wide for what narrow screens leave out, quiet for a title that is only read out. */
 export function table(label, columns, { key, href, sort, down = true, onSort } = {}) {
   let by = sort;
   let falling = down;
@@ -194,14 +215,14 @@ export function table(label, columns, { key, href, sort, down = true, onSort } =
   const kept = new Map();
   const body = h('tbody');
   const heads = columns.map((column) => {
-    const text = column.sort
+    const text = sort && column.sort
       ? h('button', { type: 'button', onclick: () => turn(column.name) }, column.title)
-      : h('span', {}, column.title);
+      : h('span', { class: column.quiet ? 'hidden' : null }, column.title);
     return h('th', { scope: 'col', class: `${column.n ? 'n ' : ''}${column.wide ? 'wide' : ''}`, title: column.hint }, text);
   });
   const root = h(
     'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `${label}, table` },
     h('table', {}, h('thead', {}, h('tr', {}, heads)), body),
   );
 
@@ -212,10 +233,10 @@ export function table(label, columns, { key, href, sort, down = true, onSort } =
     draw();
   }
   function draw() {
-    const column = columns.find((one) => one.name === by);
-    if (column) {
+    const sorter = columns.find((one) => one.name === by)?.sort;
+    if (sorter) {
       const less = (a, b) => (a === b ? 0 : a > b || b === null || b === undefined ? 1 : -1);
-      rows = [...rows].sort((a, b) => less(column.sort(a), column.sort(b)) * (falling ? -1 : 1));
+      rows = [...rows].sort((a, b) => less(sorter(a), sorter(b)) * (falling ? -1 : 1));
     }
     heads.forEach((head, at) => {
       if (columns[at].name === by) head.setAttribute('aria-sort', falling ? 'descending' : 'ascending');

@@ -90,15 +90,14 @@ export function open() {
     const lines = ranges.map((range, at) => line(range, range.series[0], key[at], label[at], { colour: colour[at], dash: at ? [7, 4] : undefined }));
     charts[name].draw(ranges[0], lines, { span });
   };
-  const part = (of, every, work) => ({ every, run: (span, signal) => of.fill(() => work(span, signal)) });
   const jobs = [
-    part(gateway, 5, status),
-    part(servers, 10, async (span, signal) => { failing = await errors.read(span, 60, signal); }),
-    part(servers, 10, async (span, signal) => { standing = await up.read(span, 60, signal); }),
-    part(servers, 2, behind),
-    part(panels.cpu, 2, curve('cpu', ['cpu'], ['cores'], ['cpu'], ['accent'])),
-    part(panels.memory, 3, curve('memory', ['memory'], ['resident'], ['memory'], ['accent'])),
-    part(panels.files, 3, curve('files', ['files', 'connections'], ['open files', 'connections'], ['files', 'connections'], ['accent', 'quiet'])),
+    gateway.job(5, status),
+    servers.job(10, async (span, signal) => { failing = await errors.read(span, 60, signal); }),
+    servers.job(10, async (span, signal) => { standing = await up.read(span, 60, signal); }),
+    servers.job(2, behind),
+    panels.cpu.job(2, curve('cpu', ['cpu'], ['cores'], ['cpu'], ['accent'])),
+    panels.memory.job(3, curve('memory', ['memory'], ['resident'], ['memory'], ['accent'])),
+    panels.files.job(3, curve('files', ['files', 'connections'], ['open files', 'connections'], ['files', 'connections'], ['accent', 'quiet'])),
   ];
   return {
     title: 'Health',

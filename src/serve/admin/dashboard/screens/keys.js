@@ -1,9 +1,9 @@
 // Keys: who was refused or asked most, one or a million, and how one of them stands.
 
-import { get } from '../api.js';
+import { get, written } from '../api.js';
 import { Chart } from '../charts.js';
 import { go, link, param } from '../state.js';
-import { bar, between, count, empty, h, lasting, panel, put, share, short, table } from '../ui.js';
+import { bar, between, column, count, empty, h, lasting, panel, put, share, short, table } from '../ui.js';
 import { sampleColumns, windowed } from './throttles.js';
 
 export const identity = ['key', 'focus'];
@@ -38,11 +38,11 @@ function list() {
   const chart = new Chart({ id: 'chart-distinct', label: 'Requests refused and different keys refused, by part of the span', unit: 'count', height: 150, sync: 'keys' });
   wide.body.append(chart.root);
   const rows = table('Keys', [
-    { name: 'key', title: 'Key', cell: (row) => h('span', { class: 'key' }, row.key || '(everyone together)') },
+    column.key,
     { name: 'count', title: 'Requests', n: true, cell: (row) => `${row.error ? '≤ ' : ''}${count(row.count)}` },
     { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share, of.value === 'asked' ? 'admitted' : 'refused') },
     { name: 'error', title: 'Off by', n: true, wide: true, hint: 'the count is at most this much too high', cell: (row) => (row.error ? count(row.error) : 'exact') },
-    { name: 'limit', title: 'Limit', cell: (row) => row.limit || '' },
+    column.limit,
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => (row.rest ? null : link('keys', { key: row.key })) });
   const none = empty('Nobody in this span. Look at a longer one, or at what was asked instead of what was refused.');
   all.body.append(rows.root, none);
@@ -77,13 +77,13 @@ function list() {
     wide.note(`by ${lasting(step)}: both lines together are a spray, the upper one alone is one key`);
   }
   const jobs = [
-    { every: 2, run: (span, signal) => all.fill(() => load(span, signal)) },
-    { every: 60, run: (span, signal) => wide.fill(() => spread(span, signal)) },
-    { every: 60, run: (_, signal) => all.fill(async () => {
-      const { limits } = await get('limits', {}, signal);
+    all.job(2, load),
+    wide.job(60, spread),
+    all.job(60, async () => {
+      const limits = await written('');
       put(limit, h('option', { value: '' }, 'all limits'), [...new Set(limits.map((known) => known.limit))].map((name) => h('option', { value: name }, name)));
       limit.value = param('limit') || '';
-    }) },
+    }),
   ];
   return { title: 'Keys', parts: [asked.root, wide.root, all.root], charts: [chart], jobs };
 }
@@ -98,12 +98,12 @@ function one(key) {
   curve.body.append(chart.root);
   const used = (row) => (row.quota ? 1 - Math.max(0, row.remaining) / row.quota : 0);
   const rows = table('Limits of the key', [
-    { name: 'limit', title: 'Limit', cell: (row) => row.limit },
+    column.limit,
     { name: 'used', title: 'Used', cell: (row) => [h('span', { class: `meter ${row.remaining > 0 ? '' : 'full'}`, css: { '--part': share(used(row)).replace(/[<> ]/g, '') } }), `${count(row.quota - row.remaining)}/${count(row.quota)}`] },
     { name: 'window', title: 'Window', n: true, cell: (row) => windowed(row.window) },
     { name: 'reset', title: 'Resets in', n: true, cell: (row) => (row.remaining > 0 && !row.reset_seconds ? '–' : lasting(row.reset_seconds)) },
-    { name: 'promise', title: 'Promise', wide: true, cell: (row) => row.guarantee || '–' },
-    { name: 'at', title: 'Written at', wide: true, cell: (row) => h('a', { class: 'at', href: link('policies', { at: row.at, key: null }) }, row.at || '–') },
+    column.promise,
+    column.at,
   ], { key: (row) => `${row.limit} ${row.window}` });
   const noLimits = empty('No limit counts by this key.');
   stands.body.append(rows.root, noLimits);
@@ -127,7 +127,7 @@ function one(key) {
   }
   const name = h('p', { class: 'verdict' }, h('span', { class: 'key', id: 'key-name' }, key));
   stands.body.prepend(name);
-  const jobs = [{ every: 2, run: (span, signal) => stands.fill(() => load(span, signal)) }];
+  const jobs = [stands.job(2, load)];
   const back = h('a', { href: link('keys', { key: null }), class: 'back' }, '‹ all keys');
   return { title: 'Key', parts: [back, asked.root, stands.root, curve.root, tries.root], charts: [chart], jobs };
 }

@@ -1,9 +1,9 @@
 // Now: is something refused, by what, to whom; and the curves that say whether that is usual.
 
-import { Range, get, line, part, pick, rates, recent, runAround, runs, summed } from '../api.js';
+import { Range, before, get, happened, kept, line, part, pick, quantiles, rates, recent, runAround, runs, summed, written } from '../api.js';
 import { Chart } from '../charts.js';
 import { explains, link, now, shift } from '../state.js';
-import { bar, between, count, empty, h, panel, put, rate, say, share, short, spark, table, took } from '../ui.js';
+import { bar, between, column, count, empty, h, keyed, lasting, panel, put, rate, say, share, short, spark, table, took } from '../ui.js';
 
 export const OUTCOMES = ['admitted', 'over', 'refused', 'shed', 'failed'];
 const WATCHED = 900;
@@ -52,7 +52,7 @@ function alarms(range) {
     if (!series) continue;
     const values = rates(range, series);
     const usual = part(values.slice(0, -6), 0.3);
-    const is = recent(range, series, true, 6).value;
+    const is = recent(range, series, true, 4).value;
     if (is === null || is < Math.max(1, usual * 4 + 1)) continue;
     let at = values.length - 1;
     while (at > 0 && values[at] === null) at -= 1;
@@ -65,7 +65,8 @@ function alarms(range) {
 export function open() {
   const outcomes = new Range('outcome:tollgate_requests_total');
   const over = new Range('outcome:tollgate_limit_decisions_total{outcome="over"}');
-  const past = new Range('outcome:tollgate_requests_total');
+  const past = before('outcome:tollgate_requests_total');
+  const events = happened();
   const watch = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
   const answers = new Range('status:tollgate_responses_total');
   const latency = new Range('tollgate_request_duration_seconds_bucket', { by: '', quantiles: '0.5,0.95,0.99' });
@@ -73,12 +74,12 @@ export function open() {
   const byLimit = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
   const byRoute = new Range('tollgate_requests_total', { by: 'route,outcome' });
   const slow = new Range('tollgate_request_duration_seconds_bucket', { by: 'route', quantiles: '0.99' });
-  let events = [];
-  let before = null;
-  let written = new Map();
+  const busiest = kept(3, (limit, to, signal) => get('record/top', { of: 'refused', from: to - 60, limit, most: 1 }, signal));
   const own = {};
 
-  const banner = h('div', { id: 'banner', class: 'calm', role: 'status' }, h('p', {}, 'Looking at the last 15 minutes …'));
+  const words = h('p', {}, 'Looking at the last 15 minutes …');
+  const why = h('a', { class: 'explain button', hidden: true }, 'Explain');
+  const banner = h('div', { id: 'banner', class: 'calm', role: 'status' }, words, why);
   const tiles = Object.fromEntries([
     ['requests', 'Requests/s'], ['refused', 'Refused/s'], ['upstream429', '429 from upstreams/s'], ['failed', 'Shed and failed/s'],
     ['p99', 'p99, arrival to end'], ['open', 'In flight'],
@@ -109,10 +110,10 @@ export function open() {
   limits.body.append(bars.root, noBars);
 
   const people = table('Refused keys', [
-    { name: 'key', title: 'Key', cell: (row) => h('span', { class: 'key' }, row.key || '(everyone together)') },
-    { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
+    column.key,
+    column.refused,
     { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share) },
-    { name: 'limit', title: 'Limit', wide: true, cell: (row) => row.limit },
+    { ...column.limit, wide: true },
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
   const nobody = empty('Nobody was refused in this span. Once a limit refuses, the keys it refused stand here.');
   who.body.append(people.root, nobody);
@@ -127,26 +128,25 @@ export function open() {
   const noRoutes = empty('No request came in this span. Send one to the gateway and it shows here within two seconds.');
   paths.body.append(lines.root, noRoutes);
 
-  const run = (part_, every, work) => ({ every, run: (span, signal) => part_.fill(() => work(span, signal)) });
-
   async function requests(span, signal) {
     const points = main.wants();
-    const [range, soft] = await Promise.all([outcomes.read(span, points, signal), over.read(span, points, signal)]);
+    const by = shift();
+    const [range, soft, then_, marks] = await Promise.all([outcomes.read(span, points, signal), over.read(span, points, signal), past(span, by, points, signal), events(span, signal)]);
     const total = summed(range);
     own.total = rates(range, total);
     const drawn = OUTCOMES.map((name) => line(range, name === 'over' ? (soft.step === range.step && soft.from === range.from ? soft.series[0] : null) : pick(range, { outcome: name }), name, name));
     own.refused = drawn[2].y.some((value) => value > 0) ? drawn[2].y : null;
-    const by = shift();
-    const dashed = by && before ? { label: compared(), y: earlier(range, before, by) } : null;
-    main.draw(range, [drawn[0], drawn[2]], { span, events, before: dashed });
-    lost.draw(range, drawn.slice(1), { span, events });
-    curves.note(`${range.step === 1 ? 'every second' : `${short(range.step)} s a point, band: least and most of one second`}`);
+    const dashed = then_ && { label: compared(), y: earlier(range, then_, by) };
+    own.events = marks;
+    main.draw(range, [drawn[0], drawn[2]], { span, events: marks, before: dashed });
+    lost.draw(range, drawn.slice(1), { span, events: marks });
+    curves.note(range.step === 1 ? 'every second' : `${lasting(range.step)} a point; band: least and most of one second`);
 
     const { value: all, covered } = recent(range, total, span.live);
     const { value: refused } = recent(range, pick(range, { outcome: 'refused' }), span.live);
     const losing = summed(range, (labels) => labels.outcome === 'shed' || labels.outcome === 'failed');
     const { value: failed } = recent(range, losing, span.live);
-    const mean = span.live ? `last ${covered} s` : 'mean of the span';
+    const mean = span.live ? `last ${lasting(covered)}` : 'mean of the span';
     const then = dashed ? part(dashed.y, 0.5) : null;
     tiles.requests.set({ text: rate(all), note: then ? `${all >= then ? '+' : '−'}${share(Math.abs(all - then) / then)} to ${compared()}` : mean, href: link('routes'), values: own.total });
     tiles.refused.set({ text: rate(refused), note: all ? `${share(refused / all)} of all` : mean, href: peak(range, drawn[2].y, link('throttles')), values: drawn[2].y, kind: 'refused', loud: all > 0 && refused / all > 0.05 });
@@ -159,44 +159,31 @@ export function open() {
     const to = now();
     const range = await watch.read({ from: to - WATCHED, to, live: true, length: WATCHED, name: '15m' }, WATCHED / 2 + 4, signal);
     const [worst, ...others] = alarms(range);
+    if (own.upstream > (worst?.is || 0)) return show('alarm', own.where, 'An upstream answers 429 by itself: ', h('b', { class: 'refused' }, `${rate(own.upstream)}/s`), '. The gateway admitted these.');
     if (!worst) return calm(range);
-    const keys = await get('record/top', { of: 'refused', from: to - 60, limit: worst.limit, most: 1 }, signal).catch(() => null);
+    const keys = await busiest(worst.limit, worst.limit, to, signal).catch(() => null);
     const top = keys?.keys[0];
     const part_ = top && keys.total ? top.count / keys.total : 0;
-    const shape = top ? (part_ > 0.3 ? [h('span', { class: 'key' }, top.key || 'everyone together'), `: ${share(part_)} of it`] : [`${short(keys.distinct)} keys, the busiest ${share(part_)}`]) : [];
-    show('alarm', `${worst.limit}/${others.length}/${rate(worst.is)}/${share(part_)}`, [
-      h('p', {}, h('b', {}, worst.limit), ' is refusing ', h('b', { class: 'refused' }, `${rate(worst.is)}/s`), worst.usual ? ` (usually ${rate(worst.usual)})` : ' (usually nothing)', shape.length ? ' · ' : '', shape, others.length ? ` · ${others.length} more ${others.length > 1 ? 'limits are' : 'limit is'}: ${others.map((one) => one.limit).join(', ')}` : ''),
-      h('a', { class: 'explain button', href: explains(worst.from, to) }, 'Explain'),
-    ]);
+    const shape = top ? (part_ > 0.3 ? [keyed(top.key), `: ${share(part_)} of it`] : [`${short(keys.distinct)} keys, the busiest ${share(part_)}`]) : [];
+    const more = others.length ? ` · also ${others.map((one) => one.limit).join(', ')}` : '';
+    return show('alarm', explains(worst.from, to), h('b', {}, worst.limit), ' is refusing ', h('b', { class: 'refused' }, `${rate(worst.is)}/s`), worst.usual ? ` (usually ${rate(worst.usual)})` : ' (usually nothing)', shape.length ? ' · ' : '', shape, more);
   }
 
   /** Nothing is above usual: that is said too, and where it last was. */
   function calm(range) {
-    if (own.gone?.length && own.upstream > 1) {
-      return show('alarm', `up/${rate(own.upstream)}`, [
-        h('p', {}, 'An upstream answers 429 by itself: ', h('b', { class: 'refused' }, `${rate(own.upstream)}/s`), '. No limit here refuses above usual.'),
-        h('a', { class: 'explain button', href: own.where }, 'Explain'),
-      ]);
-    }
     const refused = rates(range, summed(range, (labels) => labels.outcome === 'refused'));
     const [last] = runs(refused).sort((a, b) => b.last - a.last);
-    if (!last) return show('calm', 'calm', [h('p', {}, 'Nothing is refused above usual.')]);
+    if (!last) return show('calm', null, 'Nothing is refused above usual.');
     const [from, to] = [range.from + last.first * range.step, range.from + (last.last + 1) * range.step];
-    const text = `Nothing is refused above usual. Last burst ${between(from, to)}, up to ${rate(last.peak)}/s.`;
-    return show('calm', text, [h('p', {}, text), h('a', { class: 'explain button', href: explains(from, to) }, 'Explain')]);
+    return show('calm', explains(from, to), `Nothing is refused above usual. Last burst ${between(from, to)}, up to ${rate(last.peak)}/s.`);
   }
 
-  function show(kind, sign, parts) {
-    if (banner.sign === sign && banner.className === kind) {
-      banner.querySelector('a')?.setAttribute('href', parts[1]?.getAttribute('href'));
-      return;
-    }
-    banner.sign = sign;
+  /** The link stays the same element, for somebody may be about to press it. */
+  function show(kind, href, ...parts) {
     banner.className = kind;
-    // The one who is about to press Enter keeps the place.
-    const focused = banner.contains(document.activeElement);
-    put(banner, parts);
-    if (focused) banner.querySelector('a')?.focus();
+    if (h('p', {}, parts).textContent !== words.textContent) put(words, parts);
+    why.hidden = !href;
+    if (href) why.setAttribute('href', href);
   }
 
   async function codesOf(span, signal) {
@@ -211,11 +198,11 @@ export function open() {
       ['failed', '5xx', (labels) => own_(labels, '5')],
     ];
     const drawn = groups.map(([key, label, wanted]) => ({ label, sum: summed(range, wanted), key })).filter((one) => one.sum || one.key === 'admitted');
-    status.draw(range, drawn.map((one) => line(range, one.sum, one.key, one.label)), { span, events });
+    status.draw(range, drawn.map((one) => line(range, one.sum, one.key, one.label)), { span, events: own.events });
     own.gone = rates(range, summed(range, (labels) => labels.status === '429'));
     const values = rates(range, ups);
     const { value } = recent(range, ups, span.live);
-    own.upstream = span.live ? value : 0;
+    own.upstream = span.live && value > part(values, 0.3) * 4 + 1 ? value : 0;
     own.where = peak(range, values, link('throttles'));
     const sum = values.reduce((total, one, at) => total + (one || 0) * range.covered[at], 0);
     tiles.upstream429.set({ text: rate(value), note: sum ? `${short(sum)} in this span` : 'none in this span', href: own.where, values, kind: 'shed', loud: value > 1 });
@@ -223,33 +210,33 @@ export function open() {
 
   async function seconds(span, signal) {
     const range = await latency.read(span, times.wants(), signal);
-    const quantiles = range.series[0]?.quantiles || {};
-    const drawn = ['0.99', '0.95', '0.5'].map((of, at) => ({ key: ['p99', 'p95', 'p50'][at], label: ['p99', 'p95', 'p50'][at], colour: at ? 'quiet' : 'accent', y: quantiles[of] || range.covered.map(() => null) }));
-    times.draw(range, drawn, { span, events });
+    const drawn = quantiles(range);
+    times.draw(range, drawn, { span, events: own.events });
     const known = drawn[0].y.filter((value) => value !== null);
     const is = span.live ? known[known.length - 1] : part(known, 0.5);
     tiles.p99.set({ text: took(is), note: known.length ? `median of the span ${took(part(known, 0.5))}` : 'no answers in this span', href: link('routes', { sort: 'p99' }), values: drawn[0].y, kind: 'accent' });
   }
 
   const jobs = [
-    run(curves, 1, requests),
-    { every: 2, run: (span, signal) => alarm(span, signal).catch((error) => error.name === 'AbortError' || show('calm', error.message, [h('p', {}, `It is not known whether something is refused above usual: ${error.message}`)])) },
-    run(who, 2, async (span, signal) => {
+    curves.job(1, requests),
+    { every: 1, run: (span, signal) => alarm(span, signal).catch((error) => error.name === 'AbortError' || show('calm', null, `It is not known whether something is refused above usual: ${error.message}`)) },
+    who.job(3, async (span, signal) => {
       const from = span.live ? Math.max(span.from, span.to - 60) : span.from;
       const found = await get('record/top', { of: 'refused', from, to: span.to, most: 8 }, signal);
       who.note(`${span.live ? 'last minute' : 'in this span'}: ${count(found.total)} refused${found.distinct === null ? '' : `, about ${short(found.distinct)} keys`}`);
       people.set(found.keys.map((one) => ({ ...one, share: found.total ? one.count / found.total : 0 })), nobody);
     }),
-    run(codes, 4, codesOf),
-    run(limits, 3, async (span, signal) => {
-      const range = await byLimit.read(span, 240, signal);
+    codes.job(1, codesOf),
+    limits.job(5, async (span, signal) => {
+      const [range, known] = await Promise.all([byLimit.read(span, 240, signal), written('')]);
+      const places = new Map(known.map((one) => [one.limit, one.at]));
       const seconds_ = range.covered.reduce((sum, one) => sum + one, 0) || 1;
       const rows = range.series.filter((series) => series.labels.outcome === 'refused').map((series) => ({ limit: series.labels.limit, sum: series.sum.reduce((a, b) => a + b, 0), values: rates(range, series) })).filter((row) => row.sum);
       const sum = rows.reduce((total, row) => total + row.sum, 0);
-      bars.set(rows.sort((a, b) => b.sum - a.sum).slice(0, 5).map((row) => ({ ...row, rate: row.sum / seconds_, share: row.sum / sum, at: written.get(row.limit), href: peak(range, row.values, link('throttles')) })), noBars);
+      bars.set(rows.sort((a, b) => b.sum - a.sum).slice(0, 5).map((row) => ({ ...row, rate: row.sum / seconds_, share: row.sum / sum, at: places.get(row.limit), href: peak(range, row.values, link('throttles')) })), noBars);
       limits.note(`${count(sum)} in this span`);
     }),
-    run(paths, 3, async (span, signal) => {
+    paths.job(5, async (span, signal) => {
       const [range, late] = await Promise.all([byRoute.read(span, 60, signal), slow.read(span, 60, signal)]);
       const names = [...new Set(range.series.map((series) => series.labels.route))];
       const rows = names.map((route) => {
@@ -261,22 +248,12 @@ export function open() {
       });
       lines.set(rows.sort((a, b) => b.rate - a.rate).slice(0, 8), noRoutes);
     }),
-    run(lasts, 4, seconds),
-    run(curves, 5, async (span, signal) => {
+    lasts.job(4, seconds),
+    curves.job(5, async (span, signal) => {
       const range = await inflight.read(span, 120, signal);
       const values = rates(range, range.series[0]);
       const known = values.filter((value) => value !== null);
       tiles.open.set({ text: count(span.live ? known[known.length - 1] : part(known, 0.5)), note: known.length ? `most ${count(Math.max(...known))}` : '', href: link('health'), values, kind: 'quiet' });
-    }),
-    run(curves, 10, async (span, signal) => {
-      events = (await get('record/events', { from: span.from, to: span.to }, signal)).events;
-    }),
-    run(limits, 60, async (_, signal) => {
-      written = new Map((await get('limits', {}, signal)).limits.map((one) => [one.limit, one.at]));
-    }),
-    run(curves, 10, async (span, signal) => {
-      const by = shift();
-      before = by ? await past.read({ ...span, from: span.from - by, to: span.to - by, live: false }, main.wants(), signal) : null;
     }),
   ];
   const grid = h('div', { class: 'three' }, limits.root, lasts.root, codes.root);

@@ -76,11 +76,11 @@ export function open() {
     }
   }
   const jobs = [
-    { every: 5, run: (span, signal) => all.fill(() => load(span, signal)) },
-    { every: 2, run: (span, signal) => shown.fill(async () => {
+    all.job(5, load),
+    shown.job(2, async (span, signal) => {
       if (!margins.size && !files.length) await load(span, signal);
       await count(span, signal);
-    }) },
+    }),
   ];
   all.body.append(names);
   return { title: 'Policies', parts: [h('div', { class: 'files' }, all.root, shown.root)], charts: [], jobs };

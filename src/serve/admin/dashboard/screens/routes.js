@@ -1,9 +1,9 @@
 // Routes: how each one does, and one of them in full.
 
-import { Range, get, line, pick, rates, recent, summed } from '../api.js';
+import { Range, get, happened, line, pick, policies, quantiles, rates, recent, summed, written } from '../api.js';
 import { Chart } from '../charts.js';
 import { go, link, param } from '../state.js';
-import { bar, count, empty, h, panel, rate, say, share, short, spark, table, took } from '../ui.js';
+import { bar, column, count, empty, h, panel, rate, say, share, short, spark, table, took } from '../ui.js';
 import { OUTCOMES } from './now.js';
 import { sampleColumns } from './throttles.js';
 
@@ -77,14 +77,14 @@ function list() {
     rows.set(chosen, none);
     all.note(`${chosen.length}${chosen.length < each.length ? ` of ${each.length}` : ''}`);
   }
-  const fill = (every, work) => ({ every, run: (span, signal) => all.fill(() => work(span, signal)) });
   const jobs = [
-    fill(30, async (_, signal) => { routes = new Map((await get('policies', {}, signal)).routes.map((route) => [route.name, route])); }),
-    fill(5, async (span, signal) => { codes = await answers.read(span, 20, signal); }),
-    fill(5, async (span, signal) => { late = await latency.read(span, 20, signal); }),
-    fill(5, async (span, signal) => { open_ = await inflight.read(span, 20, signal); }),
-    fill(2, async (span, signal) => {
-      last = [await outcomes.read(span, 60, signal), span];
+    all.job(5, async (span, signal) => { codes = await answers.read(span, 20, signal); }),
+    all.job(5, async (span, signal) => { late = await latency.read(span, 20, signal); }),
+    all.job(5, async (span, signal) => { open_ = await inflight.read(span, 20, signal); }),
+    all.job(2, async (span, signal) => {
+      const [range, known] = await Promise.all([outcomes.read(span, 60, signal), policies('')]);
+      routes = new Map(known.routes.map((route) => [route.name, route]));
+      last = [range, span];
       show(...last);
     }),
   ];
@@ -98,7 +98,7 @@ function one(route) {
   let stage = 'request';
   const duration = { request: new Range(`${NAME}${labels}`, { by: '', quantiles: '0.5,0.95,0.99' }), upstream: new Range(`tollgate_upstream_duration_seconds_bucket${labels}`, { by: '', quantiles: '0.5,0.95,0.99' }) };
   const own = {};
-  let events = [];
+  const events = happened();
   const admitted = new Chart({ id: 'chart-route', flags: true, label: `Requests per second of ${route}`, height: 190, run: () => own.refused });
   const codes = new Chart({ id: 'chart-route-status', label: `Answers per second of ${route} by status and origin`, height: 190, run: () => own.refused });
   const times = new Chart({ id: 'chart-route-latency', label: `Latency of ${route}`, unit: 'seconds', height: 190 });
@@ -112,18 +112,18 @@ function one(route) {
   second.body.append(codes.root);
   third.body.append(times.root);
   const limits = table('Limits of the route', [
-    { name: 'limit', title: 'Limit', cell: (row) => row.limit },
-    { name: 'promise', title: 'Promise', cell: (row) => row.guarantee || '–' },
+    column.limit,
+    column.promise,
     { name: 'by', title: 'Counts by', wide: true, cell: (row) => (row.counts_by || []).join(', ') || 'everyone together' },
-    { name: 'at', title: 'Written at', wide: true, cell: (row) => h('a', { class: 'at', href: link('policies', { at: row.at, route: null }) }, row.at || '–') },
+    column.at,
   ], { key: (row) => row.limit });
   const noLimits = empty('This route has no limit.');
   fourth.body.append(limits.root, noLimits);
   const who = panel('route-who', 'Who is refused here', h('a', { href: link('keys', { route: null }) }, 'all keys'));
   const people = table('Refused keys', [
-    { name: 'key', title: 'Key', cell: (row) => h('span', { class: 'key' }, row.key || '(everyone together)') },
-    { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
-    { name: 'limit', title: 'Limit', cell: (row) => row.limit },
+    column.key,
+    column.refused,
+    column.limit,
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => link('keys', { key: row.key, route: null }) });
   const nobody = empty('The limits of this route refused nobody in this span.');
   who.body.append(people.root, nobody);
@@ -134,8 +134,7 @@ function one(route) {
 
   async function latencies(span, signal) {
     const range = await duration[stage].read(span, times.wants(), signal);
-    const quantiles = range.series[0]?.quantiles || {};
-    times.draw(range, [['0.99', 'p99'], ['0.95', 'p95'], ['0.5', 'p50']].map(([of, name], at) => ({ key: name, label: name, colour: at ? 'quiet' : 'accent', y: quantiles[of] || range.covered.map(() => null) })), { span, events });
+    times.draw(range, quantiles(range), { span, events: own.events });
   }
   let latest = null;
   choice.addEventListener('change', () => {
@@ -144,16 +143,16 @@ function one(route) {
   });
   const kinds = { '200/upstream': 'admitted', '429/gateway': 'refused', '429/upstream': 'shed', '503/gateway': 'failed' };
   const jobs = [
-    { every: 10, run: (span, signal) => first.fill(async () => { events = (await get('record/events', { from: span.from, to: span.to }, signal)).events; }) },
-    { every: 1, run: (span, signal) => first.fill(async () => {
-      const range = await outcomes.read(span, admitted.wants(), signal);
+    first.job(1, async (span, signal) => {
+      const [range, marks] = await Promise.all([outcomes.read(span, admitted.wants(), signal), events(span, signal)]);
+      own.events = marks;
       const lines = OUTCOMES.filter((name) => name !== 'over').map((name) => line(range, pick(range, { outcome: name }), name, name));
       own.refused = rates(range, summed(range, (of) => of.outcome !== 'admitted'));
-      admitted.draw(range, lines, { span, events });
+      admitted.draw(range, lines, { span, events: marks });
       const total = recent(range, summed(range), false).sum;
       first.note(`${short(total)} requests, ${share(recent(range, pick(range, { outcome: 'refused' }), false).sum / (total || 1))} refused`);
-    }) },
-    { every: 3, run: (span, signal) => second.fill(async () => {
+    }),
+    second.job(3, async (span, signal) => {
       const range = await answers.read(span, codes.wants(), signal);
       const spare = ['quiet', 'over', 'accent', 'before'];
       const ranked = [...range.series].sort((a, b) => b.sum.reduce((x, y) => x + y, 0) - a.sum.reduce((x, y) => x + y, 0)).slice(0, 7).sort((a, b) => (a.labels.status < b.labels.status ? -1 : 1));
@@ -161,28 +160,28 @@ function one(route) {
         const name = `${series.labels.status}/${series.labels.origin}`;
         return line(range, series, `status-${name}`, `${series.labels.status} ${series.labels.origin}`, { colour: kinds[name] || spare[at % 4], dash: series.labels.origin === 'upstream' ? undefined : [5, 3] });
       });
-      codes.draw(range, lines.length ? lines : [line(range, null, 'quiet', 'no answers')], { span, events });
-    }) },
-    { every: 3, run: (span, signal) => third.fill(() => {
+      codes.draw(range, lines.length ? lines : [line(range, null, 'quiet', 'no answers')], { span, events: own.events });
+    }),
+    third.job(3, (span, signal) => {
       latest = span;
       return latencies(span, signal);
-    }) },
-    { every: 30, run: (_, signal) => fourth.fill(async () => {
-      const [found, written] = await Promise.all([get('policies', {}, signal), get('limits', {}, signal)]);
+    }),
+    fourth.job(30, async () => {
+      const [found, all] = await Promise.all([policies(''), written('')]);
       const mine = found.routes.find((known) => known.name === route);
       names = mine?.limits || [];
-      limits.set(written.limits.filter((limit) => mine?.limits.includes(limit.limit)), noLimits);
+      limits.set(all.filter((limit) => mine?.limits.includes(limit.limit)), noLimits);
       fourth.note(mine ? `${mine.match} → ${mine.upstream}` : 'this route is not loaded now');
-    }) },
-    { every: 5, run: (span, signal) => who.fill(async () => {
-      if (!names.length) names = (await get('policies', {}, signal)).routes.find((known) => known.name === route)?.limits || [];
+    }),
+    who.job(5, async (span, signal) => {
+      if (!names.length) names = (await policies('')).routes.find((known) => known.name === route)?.limits || [];
       const tops = await Promise.all(names.slice(0, 4).map((limit) => get('record/top', { of: 'refused', from: span.from, to: span.to, limit, most: 6 }, signal)));
       people.set(tops.flatMap((top) => top.keys).sort((a, b) => b.count - a.count).slice(0, 6), nobody);
-    }) },
-    { every: 3, run: (span, signal) => fifth.fill(async () => {
+    }),
+    fifth.job(3, async (span, signal) => {
       const { samples } = await get('record/samples', { from: span.from, to: span.to, route, most: 20 }, signal);
       tries.set(samples, none);
-    }) },
+    }),
   ];
   const back = h('a', { href: link('routes', { route: null }), class: 'back' }, '‹ all routes');
   return { title: `Route ${route}`, parts: [back, first.root, h('div', { class: 'two' }, second.root, third.root), h('div', { class: 'two' }, who.root, fourth.root), fifth.root], charts: [admitted, codes, times], jobs };

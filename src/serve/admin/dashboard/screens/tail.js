@@ -1,6 +1,6 @@
 // Tail: the newest requests that were kept as samples, as they come.
 
-import { Range, get, recent, summed } from '../api.js';
+import { Range, get, policies, recent, summed, written } from '../api.js';
 import { go, link, param } from '../state.js';
 import { empty, h, panel, put, rate, say, table } from '../ui.js';
 import { sampleColumns } from './throttles.js';
@@ -35,7 +35,7 @@ export function open() {
   const rows = table('Samples', [
     ...sampleColumns,
     { name: 'from', title: 'From', wide: true, cell: (row) => h('span', { class: 'key' }, [row.ip, row.user].filter(Boolean).join(' ')) },
-    { name: 'why', title: '', cell: (row) => (['refused', 'shed', 'over'].includes(row.outcome) || row.status === 429 ? h('a', { href: link('throttles', { explain: `${Math.floor(row.at) - 30}-${Math.ceil(row.at) + 1}` }) }, 'explain') : '') },
+    { name: 'why', title: 'Explain', quiet: true, cell: (row) => (['refused', 'shed', 'over'].includes(row.outcome) || row.status === 429 ? h('a', { href: link('throttles', { explain: `${Math.floor(row.at) - 30}-${Math.ceil(row.at) + 1}` }) }, 'explain') : '') },
   ], { key: (row) => `${row.at} ${row.path} ${row.ip}` });
   const none = empty('No sample yet. Each second some of the requests are kept, refused ones first.');
   all.body.append(h('div', { class: 'asks' }, routeLabel, limitLabel, outcomeLabel, key), rows.root, none);
@@ -60,18 +60,18 @@ export function open() {
     const lately = held.filter((sample) => sample.at > span.to - 10).length / 10;
     all.note(`${rate(value)} requests/s in all${span.live ? `, ${rate(lately)}/s of them shown` : `, ${held.length} shown`}: a sample, not everything`);
   }
-  const names = async (_, signal) => {
-    const [policies, limits] = await Promise.all([get('policies', {}, signal), get('limits', {}, signal)]);
+  const names = async () => {
+    const [loaded, limits] = await Promise.all([policies(''), written('')]);
     const fill = (select, of, name) => {
       put(select, h('option', { value: '' }, 'all'), [...new Set(of)].map((text) => h('option', { value: text }, text)));
       select.value = param(name) || '';
     };
-    fill(route, policies.routes.map((one) => one.name), 'filter_route');
-    fill(limit, limits.limits.map((one) => one.limit), 'filter_limit');
+    fill(route, loaded.routes.map((one) => one.name), 'filter_route');
+    fill(limit, limits.map((one) => one.limit), 'filter_limit');
   };
   const jobs = [
-    { every: 1, run: (span, signal) => all.fill(() => load(span, signal)) },
-    { every: 60, run: (span, signal) => all.fill(() => names(span, signal)) },
+    all.job(1, load),
+    all.job(60, names),
   ];
   return { title: 'Tail', parts: [all.root], charts: [], jobs };
 }

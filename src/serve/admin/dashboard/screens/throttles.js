@@ -1,9 +1,9 @@
 // Throttles: what each limit refused, the bursts of it, and Explain: which limit, who, what, what changed.
 
-import { Range, get, line, pick, rates, recent, runs, summed } from '../api.js';
+import { Range, before, get, happened, line, pick, rates, recent, runs, summed, written } from '../api.js';
 import { Chart, told } from '../charts.js';
 import { explains, link, param, shift } from '../state.js';
-import { bar, between, copier, count, empty, fine, full, h, lasting, outcome, panel, put, rate, say, share, short, spark, table } from '../ui.js';
+import { bar, between, column, copier, count, empty, fine, full, h, keyed, lasting, outcome, panel, put, rate, share, short, spark, table, wrote } from '../ui.js';
 import { compared, earlier } from './now.js';
 
 export const identity = ['explain'];
@@ -40,8 +40,8 @@ export const sampleColumns = [
   { name: 'outcome', title: 'Outcome', cell: (row) => outcome(row.outcome) },
   { name: 'status', title: 'Status', n: true, cell: (row) => `${row.status}${row.origin === 'upstream' ? ' up' : ''}`, hint: 'up: the upstream answered so' },
   { name: 'route', title: 'Route', cell: (row) => row.route },
-  { name: 'limit', title: 'Limit', cell: (row) => row.limit || '–' },
-  { name: 'key', title: 'Key', cell: (row) => (row.key ? h('a', { class: 'key', href: link('keys', { key: row.key }) }, row.key) : h('span', { class: 'key' }, row.ip || '–')) },
+  column.limit,
+  { name: 'key', title: 'Key', cell: (row) => keyed(row.key || row.ip || '–', row.key) },
   { name: 'remaining', title: 'Left', n: true, cell: (row) => (row.quota ? `${row.remaining ?? '–'}/${row.quota} in ${windowed(row.window)}` : '–') },
   { name: 'retry', title: 'Retry', n: true, cell: (row) => (row.retry_after === null || row.retry_after === undefined ? '–' : `${row.retry_after} s`) },
   { name: 'asked', title: 'Request', wide: true, cell: (row) => h('span', { class: 'key' }, `${row.method} ${row.path}`) },
@@ -55,11 +55,9 @@ export function open() {
 
 function list() {
   const decisions = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
-  const past = new Range('outcome:tollgate_limit_decisions_total{outcome="refused"}');
+  const past = before('outcome:tollgate_limit_decisions_total{outcome="refused"}');
+  const events = happened();
   const own = {};
-  let written = [];
-  let events = [];
-  let before = null;
   const chart = new Chart({ id: 'chart-limits', flags: true, label: 'Refused per second by limit', height: 240, run: () => own.values });
   const curves = panel('refused', 'Refused by limit');
   const bursts = panel('bursts', 'Bursts in this span');
@@ -70,32 +68,32 @@ function list() {
     { name: 'lasted', title: 'Lasted', n: true, cell: (row) => lasting(row.to - row.from) },
     { name: 'peak', title: 'Peak/s', n: true, cell: (row) => rate(row.peak) },
     { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
-    { name: 'limit', title: 'Mostly by', cell: (row) => row.limit },
-    { name: 'go', title: '', cell: (row) => h('a', { class: 'explain', href: row.href }, 'Explain') },
+    { ...column.limit, title: 'Mostly by' },
+    { name: 'go', title: 'Explain', quiet: true, cell: (row) => h('a', { class: 'explain', href: row.href }, 'Explain') },
   ], { key: (row) => row.from, href: (row) => row.href });
   const none = empty('No burst: nothing was refused far above what is usual in this span. Look at a longer one.');
   bursts.body.append(found.root, none);
   const rows = table('Limits', [
-    { name: 'limit', title: 'Limit', cell: (row) => row.limit, sort: (row) => row.limit },
+    column.limit,
     { name: 'refused', title: 'Refused/s', n: true, cell: (row) => rate(row.refused), sort: (row) => row.refused },
     { name: 'share', title: 'of asked', n: true, cell: (row) => bar(row.share), sort: (row) => row.share },
     { name: 'asked', title: 'Asked/s', n: true, cell: (row) => rate(row.asked), sort: (row) => row.asked },
     { name: 'over', title: 'Over/s', n: true, cell: (row) => rate(row.over), sort: (row) => row.over, hint: 'admitted and marked as over a soft limit' },
-    { name: 'shadow', title: 'Shadow/s', n: true, cell: (row) => rate(row.shadow), sort: (row) => row.shadow, hint: 'would have been refused' },
+    { name: 'shadowed', title: 'Shadow/s', n: true, cell: (row) => rate(row.shadowed), sort: (row) => row.shadowed, hint: 'would have been refused' },
     { name: 'trend', title: 'Refused', cell: (row) => spark(row.trend, 'refused') },
-    { name: 'promise', title: 'Promise', wide: true, cell: (row) => `${row.guarantee || '–'}${row.is ? ' (shadow)' : ''}` },
-    { name: 'at', title: 'Written at', wide: true, cell: (row) => h('a', { class: 'at', href: link('policies', { at: row.at }) }, row.at || '–'), sort: (row) => row.at },
+    column.promise,
+    column.at,
   ], { key: (row) => row.limit, href: (row) => row.href, sort: 'refused' });
   const noLimits = empty('No limit is loaded. Write one in a policy file; it is read as soon as it is saved.');
   limits.body.append(rows.root, noLimits);
 
   async function draw(span, signal) {
-    const range = await decisions.read(span, Math.round(chart.wants() / 3), signal);
+    const [by, points] = [shift(), Math.round(chart.wants() / 3)];
+    const [range, then, marks, limits_] = await Promise.all([decisions.read(span, points, signal), past(span, by, points, signal), events(span, signal), written('')]);
     own.values = rates(range, summed(range, (labels) => labels.outcome === 'refused'));
-    const by = shift();
     const lines = byLimit(range);
-    const dashed = by && before ? { label: compared(), y: earlier(range, before, by) } : null;
-    chart.draw(range, lines.length ? lines : [line(range, null, 'refused', 'refused')], { span, events, before: dashed });
+    const dashed = then && { label: compared(), y: earlier(range, then, by) };
+    chart.draw(range, lines.length ? lines : [line(range, null, 'refused', 'refused')], { span, events: marks, before: dashed });
     const href = (from, to) => explains(from, to);
     found.set(runs(own.values).slice(0, 12).map((run) => {
       const [from, to] = [range.from + run.first * range.step, range.from + (run.last + 1) * range.step];
@@ -103,23 +101,20 @@ function list() {
       const each = range.series.filter((series) => series.labels.outcome === 'refused').map((series) => [series.labels.limit, sum(series)]).sort((a, b) => b[1] - a[1]);
       return { from, to, peak: run.peak, count: each.reduce((total, [, one]) => total + one, 0), limit: each[0]?.[0] || '–', href: href(from, to) };
     }).sort((a, b) => b.from - a.from), none);
-    const known = written.length ? written : [...new Set(range.series.map((series) => series.labels.limit))].map((limit) => ({ limit }));
+    const known = limits_.length ? limits_ : [...new Set(range.series.map((series) => series.labels.limit))].map((limit) => ({ limit }));
     rows.set(known.map((one) => {
       const of = (name) => recent(range, pick(range, { limit: one.limit, outcome: name }), false).value || 0;
-      const [refused, within, over, shadow] = ['refused', 'within', 'over', 'shadow_refused'].map(of);
+      const [refused, within, over, shadowed] = ['refused', 'within', 'over', 'shadow_refused'].map(of);
       const trend = rates(range, pick(range, { limit: one.limit, outcome: 'refused' }));
       const [worst] = runs(trend);
-      const asked = refused + within + over + shadow;
+      const asked = refused + within + over + shadowed;
       const where = worst ? href(range.from + worst.first * range.step, range.from + (worst.last + 1) * range.step) : href(span.from, span.to);
-      return { limit: one.limit, at: one.at, guarantee: one.guarantee, is: one.shadow, refused, over, shadow, asked, share: asked ? refused / asked : 0, trend, href: where };
+      return { ...one, refused, over, shadowed, asked, share: asked ? refused / asked : 0, trend, href: where };
     }), noLimits);
     limits.note(`mean of ${lasting(span.length)}`);
   }
   const jobs = [
-    { every: 30, run: (_, signal) => limits.fill(async () => { written = (await get('limits', {}, signal)).limits; }) },
-    { every: 10, run: (span, signal) => curves.fill(async () => { events = (await get('record/events', { from: span.from, to: span.to }, signal)).events; }) },
-    { every: 15, run: (span, signal) => curves.fill(async () => { before = shift() ? await past.read({ ...span, from: span.from - shift(), to: span.to - shift(), live: false }, Math.round(chart.wants() / 3), signal) : null; }) },
-    { every: 1, run: (span, signal) => curves.fill(() => draw(span, signal)) },
+    curves.job(1, draw),
   ];
   return { title: 'Throttles', parts: [curves.root, bursts.root, limits.root], charts: [chart], jobs };
 }
@@ -171,8 +166,8 @@ function explain(from, to) {
     curve.note(`${between(around.from, around.to)}, the explained span shaded`);
   }
   const jobs = [
-    { every: 0, run: (span, signal) => verdict.fill(() => ask(span, signal)) },
-    { every: 0, run: (span, signal) => curve.fill(() => draw(span, signal)) },
+    verdict.job(0, ask),
+    curve.job(0, draw),
   ];
   return { title: 'Explain', parts: [back, verdict.root, curve.root, tries.root], charts: [chart], jobs };
 }
@@ -183,21 +178,25 @@ function fact(id, name, ...content) {
 
 function parts(told_) {
   const { cause, limits, keys, events, samples, origin, before } = told_;
+  const main = limits.filter((limit, at) => !at || limit.share >= 0.005);
   const times = before.refused ? told_.refused / before.refused : 0;
   const than = before.refused ? (times >= 1.5 ? `, ${short(times)} times the ${count(before.refused)} of the same span just before` : `, as before (${count(before.refused)})`) : ', none in the same span just before';
   const routes = common(samples, (sample) => `${sample.method} ${sample.route}`);
   const changes = events.flatMap((event) => [
     h('p', {}, told({ ...event, changes: [] })),
-    ...(event.changes || []).map((change) => h('p', { class: 'change' }, h('b', {}, change.limit), ` ${change.before ?? 'new'} → ${change.after ?? 'gone'} `, h('a', { class: 'at', href: link('policies', { at: change.at, explain: null }) }, change.at))),
+    ...(event.changes || []).map((change) => h('p', { class: 'change' }, h('b', {}, change.limit), ` ${change.before ?? 'new'} → ${change.after ?? 'gone'} `, wrote(change.at))),
   ]);
   return [
     h('p', { class: 'sub' }, `${full(told_.from)} – ${between(told_.from, told_.to).split(' – ')[1]} (${lasting(told_.to - told_.from)}): `, h('b', {}, count(told_.refused)), ` refused, ${share(told_.share)} of all ${count(told_.requests)} requests${than}.`),
     h('p', { class: 'verdict', id: 'explain-text', 'data-cause': cause }, h('span', { class: `shape ${cause}`, id: 'explain-cause' }, SHAPES[cause] || cause), h('span', {}, told_.text)),
     h('dl', { class: 'facts' },
-      fact('explain-which', 'Which', limits.length ? limits.slice(0, 5).map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), h('a', { class: 'at', href: link('policies', { at: limit.at, explain: null }) }, limit.at || ''))) : 'No limit of this gateway refused anything.'),
+      fact('explain-which', 'Which', limits.length ? [
+        main.map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), wrote(limit.at))),
+        limits.length > main.length ? h('p', { class: 'sub' }, `${limits.length - main.length} more with less than 0.5 % each`) : null,
+      ] : 'No limit of this gateway refused anything.'),
       fact('explain-who', 'Who', keys.length ? [
         h('p', {}, `About ${short(told_.distinct)} ${told_.distinct === 1 ? 'key' : 'different keys'}.`),
-        keys.slice(0, 6).map((one) => h('div', { class: 'item' }, bar(one.share), h('a', { class: 'key', href: link('keys', { key: one.key, explain: null }) }, one.key || '(everyone together)'), h('span', {}, `${count(one.count)} · ${one.limit}`))),
+        keys.slice(0, 6).map((one) => h('div', { class: 'item' }, bar(one.share), keyed(one.key, true), h('span', {}, `${count(one.count)} · ${one.limit}`))),
       ] : 'No key was counted as refused.'),
       fact('explain-what', 'What', [
         h('p', {}, `429 by the gateway ${count(origin.gateway_429)}, by the upstream ${count(origin.upstream_429)}.`),

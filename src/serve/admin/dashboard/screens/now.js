@@ -3,7 +3,7 @@
 import { Range, before, get, happened, kept, line, part, pick, quantiles, rates, recent, runAround, runs, summed, written } from '../api.js';
 import { Chart } from '../charts.js';
 import { explains, link, now, shift } from '../state.js';
-import { bar, between, column, count, empty, h, keyed, lasting, panel, put, rate, say, share, short, spark, table, took } from '../ui.js';
+import { bar, between, brief, column, count, empty, h, keyed, lasting, panel, put, rate, say, share, short, spark, table, took } from '../ui.js';
 
 export const OUTCOMES = ['admitted', 'over', 'refused', 'shed', 'failed'];
 const WATCHED = 900;
@@ -79,7 +79,7 @@ export function open() {
 
   const words = h('p', {}, 'Looking at the last 15 minutes …');
   const why = h('a', { class: 'explain button', hidden: true }, 'Explain');
-  const banner = h('div', { id: 'banner', class: 'calm', role: 'status' }, words, why);
+  const banner = h('div', { id: 'banner', class: 'calm' }, words, why);
   const tiles = Object.fromEntries([
     ['requests', 'Requests/s'], ['refused', 'Refused/s'], ['upstream429', '429 from upstreams/s'], ['failed', 'Shed and failed/s'],
     ['p99', 'p99, arrival to end'], ['open', 'In flight'],
@@ -102,7 +102,7 @@ export function open() {
   codes.body.append(status.root);
 
   const bars = table('Refused by limit', [
-    { name: 'limit', title: 'Limit', cell: (row) => [row.limit, h('small', {}, row.at || '')] },
+    { name: 'limit', title: 'Limit', cell: (row) => [row.limit, h('small', { title: row.at }, brief(row.at))] },
     { name: 'rate', title: 'Refused/s', n: true, cell: (row) => rate(row.rate) },
     { name: 'share', title: 'of all', n: true, cell: (row) => bar(row.share) },
   ], { key: (row) => row.limit, href: (row) => row.href });
@@ -178,10 +178,14 @@ export function open() {
     return show('calm', explains(from, to), `Nothing is refused above usual. Last burst ${between(from, to)}, up to ${rate(last.peak)}/s.`);
   }
 
-  /** The link stays the same element, for somebody may be about to press it. */
+  /** The link stays the same element, for somebody may be about to press it. Only what is new is read out. */
   function show(kind, href, ...parts) {
+    const text = h('p', {}, parts).textContent;
+    if (text !== words.textContent) put(words, parts);
+    const about = `${kind} ${text.split(' ', 2)}`;
+    if (own.about && own.about !== about) say(document.getElementById('said'), text);
+    own.about = about;
     banner.className = kind;
-    if (h('p', {}, parts).textContent !== words.textContent) put(words, parts);
     why.hidden = !href;
     if (href) why.setAttribute('href', href);
   }

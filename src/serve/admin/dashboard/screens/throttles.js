@@ -187,7 +187,7 @@ function parts(told_) {
     ...(event.changes || []).map((change) => h('p', { class: 'change' }, h('b', {}, change.limit), ` ${change.before ?? 'new'} → ${change.after ?? 'gone'} `, wrote(change.at))),
   ]);
   return [
-    h('p', { class: 'sub' }, `${full(told_.from)} – ${between(told_.from, told_.to).split(' – ')[1]} (${lasting(told_.to - told_.from)}): `, h('b', {}, count(told_.refused)), ` refused, ${share(told_.share)} of all ${count(told_.requests)} requests${than}.`),
+    h('p', { class: 'sub' }, `${full(told_.from)} – ${between(told_.from, told_.to).split(' – ')[1]} (${lasting(told_.to - told_.from)}): `, h('b', {}, count(told_.refused)), ` refused, ${share(told_.share)} of all ${count(told_.requests)} requests${than}.`, origin.upstream_429 ? h('b', {}, ` ${count(origin.upstream_429)} answered 429 by the upstream.`) : null),
     h('p', { class: 'verdict', id: 'explain-text', 'data-cause': cause }, h('span', { class: `shape ${cause}`, id: 'explain-cause' }, SHAPES[cause] || cause), h('span', {}, told_.text)),
     h('dl', { class: 'facts' },
       fact('explain-which', 'Which', limits.length ? [

@@ -231,7 +231,7 @@ export function open() {
       people.set(found.keys.map((one) => ({ ...one, share: found.total ? one.count / found.total : 0 })), nobody);
     }),
     codes.job(1, codesOf),
-    limits.job(5, async (span, signal) => {
+    limits.job(6, async (span, signal) => {
       const [range, known] = await Promise.all([byLimit.read(span, 240, signal), written('')]);
       const places = new Map(known.map((one) => [one.limit, one.at]));
       const seconds_ = range.covered.reduce((sum, one) => sum + one, 0) || 1;
@@ -240,7 +240,7 @@ export function open() {
       bars.set(rows.sort((a, b) => b.sum - a.sum).slice(0, 5).map((row) => ({ ...row, rate: row.sum / seconds_, share: row.sum / sum, at: places.get(row.limit), href: peak(range, row.values, link('throttles')) })), noBars);
       limits.note(`${count(sum)} in this span`);
     }),
-    paths.job(5, async (span, signal) => {
+    paths.job(8, async (span, signal) => {
       const [range, late] = await Promise.all([byRoute.read(span, 60, signal), slow.read(span, 60, signal)]);
       const names = [...new Set(range.series.map((series) => series.labels.route))];
       const rows = names.map((route) => {
@@ -252,7 +252,7 @@ export function open() {
       });
       lines.set(rows.sort((a, b) => b.rate - a.rate).slice(0, 8), noRoutes);
     }),
-    lasts.job(4, seconds),
+    lasts.job(6, seconds),
     curves.job(5, async (span, signal) => {
       const range = await inflight.read(span, 120, signal);
       const values = rates(range, range.series[0]);

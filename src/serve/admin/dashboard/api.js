@@ -4,15 +4,6 @@
 const TOKEN = 'tollgate-token';
 let askForToken = () => {};
 
-/** An answer that was not what was asked for. */
-export class Problem extends Error {
-  constructor(status, title, detail) {
-    super(detail || title || 'no answer');
-    this.status = status;
-    this.title = title;
-  }
-}
-
 export function onToken(ask) {
   askForToken = ask;
 }
@@ -27,13 +18,16 @@ function headers() {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
+/** What is shown where the answer would be. */
+const problem = (text) => Object.assign(new Error(text), { status: true });
+
 async function ask(path, signal) {
   let answer;
   try {
     answer = await fetch(path, { headers: headers(), signal, cache: 'no-store' });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Problem(0, 'No answer', 'the gateway does not answer; is it running?');
+    throw problem('the gateway does not answer; is it running?');
   }
   if (answer.ok) return answer;
   if (answer.status === 401) askForToken();
@@ -43,7 +37,7 @@ async function ask(path, signal) {
   } catch {
     // Not JSON: the status alone has to do.
   }
-  throw new Problem(answer.status, said.title || answer.statusText, said.detail);
+  throw problem(said.detail || said.title || `status ${answer.status}`);
 }
 
 /** Asks for JSON. Parameters that are null or empty are left out, but for `by`. */
@@ -172,7 +166,7 @@ export function summed(range, wanted = () => true) {
 }
 
 /** The mean of the last seconds of a range while it is live, of all of it otherwise. */
-export function recent(range, series, live, most = 5) {
+export function recent(range, series, live, most = 3) {
   let [sum, covered] = [0, 0];
   for (let at = range.covered.length - 1; at >= 0 && !(live && covered >= most); at -= 1) {
     sum += range.covered[at] && series ? series.sum[at] : 0;

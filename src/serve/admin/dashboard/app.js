@@ -31,8 +31,10 @@ function show() {
     view = { identity, charts: [], jobs: [], ...screens[name].open() };
     put(main, h('h1', { class: 'hidden' }, view.title || name), view.parts);
     for (const link of byId('nav').children) {
-      if (link.dataset.screen === name) link.setAttribute('aria-current', 'page');
-      else link.removeAttribute('aria-current');
+      if (link.dataset.screen === name) {
+        link.setAttribute('aria-current', 'page');
+        link.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+      } else link.removeAttribute('aria-current');
     }
     document.body.dataset.screen = name;
     window.scrollTo(0, 0);
@@ -118,7 +120,9 @@ function build() {
   byId('zoom-back').onclick = state.back;
   byId('compare').onchange = (event) => state.go(state.screen(), { cmp: event.target.value });
   byId('keys-help').onclick = () => byId('help').showModal();
-  byId('help').onclick = (event) => event.target === byId('help') && byId('help').close();
+  byId('help').onclick = (event) => {
+    if (event.target === byId('help')) byId('help').close();
+  };
   theme();
   picker();
   token();
@@ -172,7 +176,9 @@ function picker() {
     view.identity = '';
     show();
   };
-  form.onkeydown = (event) => event.key === 'Escape' && open(false);
+  form.onkeydown = (event) => {
+    if (event.key === 'Escape') open(false);
+  };
   form.onsubmit = (event) => {
     event.preventDefault();
     const [from, to] = ['picker-from', 'picker-to'].map((id) => byId(id).value);

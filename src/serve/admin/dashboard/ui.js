@@ -186,7 +186,8 @@ export function bar(value, kind = 'refused') {
 }
 
 /** A place in a policy file, and where its text is shown. */
-export const wrote = (at) => (at ? h('a', { class: 'at', href: link('policies', { at }) }, at) : none);
+export const brief = (path) => (path || '').split('/').slice(-2).join('/');
+export const wrote = (at) => (at ? h('a', { class: 'at', title: at, href: link('policies', { at }) }, brief(at)) : none);
 /** A key as text, and perhaps where it is looked up. */
 export const keyed = (key, linked = false) => h(linked ? 'a' : 'span', { class: 'key', href: linked ? link('keys', { key }) : null }, key || '(everyone together)');
 

@@ -63,11 +63,12 @@ export function open() {
 
   async function status(_, signal) {
     const told = await get('status', {}, signal);
-    const { record: kept, store } = told;
+    const { record: kept } = told;
+    const store = told.store || { kind: 'memory' };
     put(gateway.body, h('dl', { class: 'numbers' },
       figure('Name', told.gateway), figure('Version', told.version),
       figure('Up for', lasting(told.now - told.started), `since ${full(told.started)}`),
-      figure('Store', state(store.kind, !/trouble|lost|down|fail/i.test(store.state || '')), store.state)));
+      figure('Store', state(store.kind, !/trouble|lost|down|fail|unreachable/i.test(store.state || '')), store.state)));
     const fraction = kept.most_bytes ? kept.bytes / kept.most_bytes : 0;
     put(recordFigures,
       figure('Kept in', kept.where), figure('Size', size(kept.bytes), kept.most_bytes ? `of ${size(kept.most_bytes)}, ${share(fraction)}` : ''),
@@ -75,7 +76,7 @@ export function open() {
     recordTrouble.hidden = !kept.trouble;
     recordTrouble.textContent = kept.trouble || '';
     tiers.set(kept.tiers.map((tier) => ({ ...tier, length: told.now - tier.oldest })));
-    pushes.set(told.push, noPush);
+    pushes.set(told.push || [], noPush);
   }
   async function behind(span, signal) {
     const found = await get('upstreams', {}, signal);

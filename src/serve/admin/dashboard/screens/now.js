@@ -1,9 +1,9 @@
 // Now: is something refused, by what, to whom; and the curves that say whether that is usual.
 
-import { Range, before, get, happened, line, part, pick, quantiles, rates, recent, runAround, runs, summed, written } from '../api.js';
+import { Range, before, get, happened, kept, line, part, pick, quantiles, rates, recent, runAround, runs, summed, written } from '../api.js';
 import { Chart } from '../charts.js';
 import { explains, link, now, shift } from '../state.js';
-import { bar, between, column, count, empty, h, keyed, lasting, panel, put, rate, say, share, short, spark, table, took } from '../ui.js';
+import { bar, between, brief, column, count, empty, h, keyed, lasting, panel, put, rate, say, share, short, spark, table, took } from '../ui.js';
 
 export const OUTCOMES = ['admitted', 'over', 'refused', 'shed', 'failed'];
 const WATCHED = 900;
@@ -52,7 +52,7 @@ function alarms(range) {
     if (!series) continue;
     const values = rates(range, series);
     const usual = part(values.slice(0, -6), 0.3);
-    const is = recent(range, series, true, 6).value;
+    const is = recent(range, series, true, 4).value;
     if (is === null || is < Math.max(1, usual * 4 + 1)) continue;
     let at = values.length - 1;
     while (at > 0 && values[at] === null) at -= 1;
@@ -74,11 +74,12 @@ export function open() {
   const byLimit = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
   const byRoute = new Range('tollgate_requests_total', { by: 'route,outcome' });
   const slow = new Range('tollgate_request_duration_seconds_bucket', { by: 'route', quantiles: '0.99' });
+  const busiest = kept(3, (limit, to, signal) => get('record/top', { of: 'refused', from: to - 60, limit, most: 1 }, signal));
   const own = {};
 
   const words = h('p', {}, 'Looking at the last 15 minutes …');
   const why = h('a', { class: 'explain button', hidden: true }, 'Explain');
-  const banner = h('div', { id: 'banner', class: 'calm', role: 'status' }, words, why);
+  const banner = h('div', { id: 'banner', class: 'calm' }, words, why);
   const tiles = Object.fromEntries([
     ['requests', 'Requests/s'], ['refused', 'Refused/s'], ['upstream429', '429 from upstreams/s'], ['failed', 'Shed and failed/s'],
     ['p99', 'p99, arrival to end'], ['open', 'In flight'],
@@ -101,7 +102,7 @@ export function open() {
   codes.body.append(status.root);
 
   const bars = table('Refused by limit', [
-    { name: 'limit', title: 'Limit', cell: (row) => [row.limit, h('small', {}, row.at || '')] },
+    { name: 'limit', title: 'Limit', cell: (row) => [row.limit, h('small', { title: row.at }, brief(row.at))] },
     { name: 'rate', title: 'Refused/s', n: true, cell: (row) => rate(row.rate) },
     { name: 'share', title: 'of all', n: true, cell: (row) => bar(row.share) },
   ], { key: (row) => row.limit, href: (row) => row.href });
@@ -160,7 +161,7 @@ export function open() {
     const [worst, ...others] = alarms(range);
     if (own.upstream > (worst?.is || 0)) return show('alarm', own.where, 'An upstream answers 429 by itself: ', h('b', { class: 'refused' }, `${rate(own.upstream)}/s`), '. The gateway admitted these.');
     if (!worst) return calm(range);
-    const keys = await get('record/top', { of: 'refused', from: to - 60, limit: worst.limit, most: 1 }, signal).catch(() => null);
+    const keys = await busiest(worst.limit, worst.limit, to, signal).catch(() => null);
     const top = keys?.keys[0];
     const part_ = top && keys.total ? top.count / keys.total : 0;
     const shape = top ? (part_ > 0.3 ? [keyed(top.key), `: ${share(part_)} of it`] : [`${short(keys.distinct)} keys, the busiest ${share(part_)}`]) : [];
@@ -177,10 +178,14 @@ export function open() {
     return show('calm', explains(from, to), `Nothing is refused above usual. Last burst ${between(from, to)}, up to ${rate(last.peak)}/s.`);
   }
 
-  /** The link stays the same element, for somebody may be about to press it. */
+  /** The link stays the same element, for somebody may be about to press it. Only what is new is read out. */
   function show(kind, href, ...parts) {
+    const text = h('p', {}, parts).textContent;
+    if (text !== words.textContent) put(words, parts);
+    const about = `${kind} ${text.split(' ', 2)}`;
+    if (own.about && own.about !== about) say(document.getElementById('said'), text);
+    own.about = about;
     banner.className = kind;
-    if (h('p', {}, parts).textContent !== words.textContent) put(words, parts);
     why.hidden = !href;
     if (href) why.setAttribute('href', href);
   }
@@ -218,15 +223,15 @@ export function open() {
 
   const jobs = [
     curves.job(1, requests),
-    { every: 2, run: (span, signal) => alarm(span, signal).catch((error) => error.name === 'AbortError' || show('calm', null, `It is not known whether something is refused above usual: ${error.message}`)) },
-    who.job(2, async (span, signal) => {
+    { every: 1, run: (span, signal) => alarm(span, signal).catch((error) => error.name === 'AbortError' || show('calm', null, `It is not known whether something is refused above usual: ${error.message}`)) },
+    who.job(3, async (span, signal) => {
       const from = span.live ? Math.max(span.from, span.to - 60) : span.from;
       const found = await get('record/top', { of: 'refused', from, to: span.to, most: 8 }, signal);
       who.note(`${span.live ? 'last minute' : 'in this span'}: ${count(found.total)} refused${found.distinct === null ? '' : `, about ${short(found.distinct)} keys`}`);
       people.set(found.keys.map((one) => ({ ...one, share: found.total ? one.count / found.total : 0 })), nobody);
     }),
-    codes.job(2, codesOf),
-    limits.job(4, async (span, signal) => {
+    codes.job(1, codesOf),
+    limits.job(6, async (span, signal) => {
       const [range, known] = await Promise.all([byLimit.read(span, 240, signal), written('')]);
       const places = new Map(known.map((one) => [one.limit, one.at]));
       const seconds_ = range.covered.reduce((sum, one) => sum + one, 0) || 1;
@@ -235,7 +240,7 @@ export function open() {
       bars.set(rows.sort((a, b) => b.sum - a.sum).slice(0, 5).map((row) => ({ ...row, rate: row.sum / seconds_, share: row.sum / sum, at: places.get(row.limit), href: peak(range, row.values, link('throttles')) })), noBars);
       limits.note(`${count(sum)} in this span`);
     }),
-    paths.job(4, async (span, signal) => {
+    paths.job(8, async (span, signal) => {
       const [range, late] = await Promise.all([byRoute.read(span, 60, signal), slow.read(span, 60, signal)]);
       const names = [...new Set(range.series.map((series) => series.labels.route))];
       const rows = names.map((route) => {
@@ -247,7 +252,7 @@ export function open() {
       });
       lines.set(rows.sort((a, b) => b.rate - a.rate).slice(0, 8), noRoutes);
     }),
-    lasts.job(4, seconds),
+    lasts.job(6, seconds),
     curves.job(5, async (span, signal) => {
       const range = await inflight.read(span, 120, signal);
       const values = rates(range, range.series[0]);

@@ -2,7 +2,7 @@
 
 import { Range, get, pick, rates, recent } from '../api.js';
 import { explains, link, param } from '../state.js';
-import { empty, h, panel, put, rate, spark } from '../ui.js';
+import { brief, empty, h, panel, put, rate, spark } from '../ui.js';
 
 export const identity = ['at'];
 
@@ -29,7 +29,7 @@ export function open() {
   function show() {
     if (!files.length) return put(names, empty('No file is loaded.'));
     const file = files.find((one) => one.path === chosen.path) || files.find((one) => limits.some((limit) => place(limit.at).path === one.path)) || files[0];
-    put(names, files.map((one) => h('a', { href: link('policies', { at: one.path }), 'aria-current': one === file ? 'true' : null, title: one.path }, one.path.split('/').slice(-2).join('/'))));
+    put(names, files.map((one) => h('a', { href: link('policies', { at: one.path }), 'aria-current': one === file ? 'true' : null, title: one.path }, brief(one.path))));
     all.note(`${files.length}`);
     shown.root.querySelector('h2').textContent = file.path;
     const here = new Map(limits.filter((limit) => place(limit.at).path === file.path).map((limit) => [place(limit.at).line, limit]));

@@ -178,6 +178,7 @@ function fact(id, name, ...content) {
 
 function parts(told_) {
   const { cause, limits, keys, events, samples, origin, before } = told_;
+  const main = limits.filter((limit, at) => !at || limit.share >= 0.005);
   const times = before.refused ? told_.refused / before.refused : 0;
   const than = before.refused ? (times >= 1.5 ? `, ${short(times)} times the ${count(before.refused)} of the same span just before` : `, as before (${count(before.refused)})`) : ', none in the same span just before';
   const routes = common(samples, (sample) => `${sample.method} ${sample.route}`);
@@ -186,10 +187,13 @@ function parts(told_) {
     ...(event.changes || []).map((change) => h('p', { class: 'change' }, h('b', {}, change.limit), ` ${change.before ?? 'new'} → ${change.after ?? 'gone'} `, wrote(change.at))),
   ]);
   return [
-    h('p', { class: 'sub' }, `${full(told_.from)} – ${between(told_.from, told_.to).split(' – ')[1]} (${lasting(told_.to - told_.from)}): `, h('b', {}, count(told_.refused)), ` refused, ${share(told_.share)} of all ${count(told_.requests)} requests${than}.`),
+    h('p', { class: 'sub' }, `${full(told_.from)} – ${between(told_.from, told_.to).split(' – ')[1]} (${lasting(told_.to - told_.from)}): `, h('b', {}, count(told_.refused)), ` refused, ${share(told_.share)} of all ${count(told_.requests)} requests${than}.`, origin.upstream_429 ? h('b', {}, ` ${count(origin.upstream_429)} answered 429 by the upstream.`) : null),
     h('p', { class: 'verdict', id: 'explain-text', 'data-cause': cause }, h('span', { class: `shape ${cause}`, id: 'explain-cause' }, SHAPES[cause] || cause), h('span', {}, told_.text)),
     h('dl', { class: 'facts' },
-      fact('explain-which', 'Which', limits.length ? limits.slice(0, 5).map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), wrote(limit.at))) : 'No limit of this gateway refused anything.'),
+      fact('explain-which', 'Which', limits.length ? [
+        main.map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), wrote(limit.at))),
+        limits.length > main.length ? h('p', { class: 'sub' }, `${limits.length - main.length} more with less than 0.5 % each`) : null,
+      ] : 'No limit of this gateway refused anything.'),
       fact('explain-who', 'Who', keys.length ? [
         h('p', {}, `About ${short(told_.distinct)} ${told_.distinct === 1 ? 'key' : 'different keys'}.`),
         keys.slice(0, 6).map((one) => h('div', { class: 'item' }, bar(one.share), keyed(one.key, true), h('span', {}, `${count(one.count)} · ${one.limit}`))),

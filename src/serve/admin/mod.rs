@@ -5,6 +5,7 @@ mod connections;
 mod door;
 mod keys;
 mod page;
+mod prometheus;
 mod record;
 
 pub use connections::serve;
@@ -81,6 +82,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .route("/v1/policies", get(policies))
         .route("/v1/record/series", get(record::series))
         .route("/v1/record/range", get(record::range))
+        .nest("/prometheus/api/v1", prometheus::router())
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing here") })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
         .layer(axum::middleware::from_fn_with_state(

@@ -18,8 +18,8 @@ const POINTS: usize = 11_000;
 /// Most buckets of all series of an answer.
 const VALUES: usize = 1_000_000;
 
-/// Questions that are answered at a time: each may take some tens of megabytes.
-static ANSWERING: Semaphore = Semaphore::const_new(2);
+/// Questions that are answered at a time, of all kinds: each may take some tens of megabytes.
+pub(super) static ANSWERING: Semaphore = Semaphore::const_new(2);
 
 type Opened = Arc<OnceLock<Record>>;
 

@@ -14,6 +14,7 @@
 //! | 1 | [`facts`] | who is refused most, and single requests as examples |
 //! | 1 | [`limit`] | what a limit promises and the pure arithmetic that keeps it |
 //! | 1 | [`pressure`] | how much an upstream bears, what is lent of the rest, who gives way first |
+//! | 1 | [`promql`] | questions in the language of Prometheus, about samples from anywhere |
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`acme`] | certificates from a directory that issues them |
 //! | 2 | [`identity`] | who asks: ip, user, token, email, plan |
@@ -41,6 +42,7 @@ pub mod limit;
 pub mod net;
 pub mod policy;
 pub mod pressure;
+pub mod promql;
 pub mod record;
 pub mod route;
 pub mod serve;

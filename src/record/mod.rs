@@ -22,7 +22,7 @@ mod series;
 mod tier;
 mod verify;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
@@ -429,6 +429,13 @@ impl Record {
                 })
         };
         Ok(Grid::new(from, to, most, kept))
+    }
+
+    /// The sums of all that series did before a second, the first of a [`Grid`] or a multiple of a step.
+    pub fn total(&self, until: u64, series: &[u32]) -> io::Result<BTreeMap<u32, u64>> {
+        let hours = self.memory.lock().hours.clone();
+        let folder = self.disk.as_ref().map(|disk| &disk.folder);
+        range::total(folder, &hours, until, series)
     }
 
     /// What series did on a grid.

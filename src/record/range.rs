@@ -63,6 +63,35 @@ impl Grid {
     }
 }
 
+/// All that series did before a second, which is a multiple of every step that it is no longer kept without.
+pub fn total(
+    folder: Option<&Folder>,
+    hours: &[Arc<Hour>],
+    until: u64,
+    series: &[u32],
+) -> io::Result<BTreeMap<u32, u64>> {
+    let (mut from, mut totals) = (0, BTreeMap::new());
+    // No bucket of a tier reaches over the end of what is read from it.
+    for tier in Tier::ALL.into_iter().rev() {
+        let to = until - until % tier.step();
+        if to <= from {
+            continue;
+        }
+        let whole = Grid {
+            from,
+            step: to - from,
+            buckets: 1,
+            tier,
+        };
+        for (number, column) in read(folder, hours, &whole, series)?.columns {
+            let total: &mut u64 = totals.entry(number).or_default();
+            *total = total.saturating_add(column.sums[0]);
+        }
+        from = to;
+    }
+    Ok(totals)
+}
+
 /// What was found on a grid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {

@@ -71,6 +71,12 @@ fn ask(
         assert!(grid.buckets <= most.max(2), "{grid:?}");
         let found = record.read(&grid, numbers).unwrap();
         model.check(&grid, &found, numbers, from, to);
+        let totals = record.total(grid.from, numbers).unwrap();
+        for (series, number) in numbers.iter().enumerate() {
+            let before = model.0.range(..grid.from);
+            let all: u64 = before.map(|(_, values)| values[series]).sum();
+            assert_eq!(totals.get(number).copied().unwrap_or(0), all, "{grid:?}");
+        }
     }
 }
 

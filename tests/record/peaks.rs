@@ -40,9 +40,16 @@ fn decade(seed: u64) {
         let found = record.read(&grid, &numbers).unwrap();
         let column = &found.columns[&numbers[0]];
         let highest = column.most.iter().max();
-        assert_eq!(highest, Some(&height), "{from} to {to}, {grid:?}, seed {seed}");
+        assert_eq!(
+            highest,
+            Some(&height),
+            "{from} to {to}, {grid:?}, seed {seed}"
+        );
         let bucket = (burst - grid.from) / grid.step;
-        assert_eq!(column.most[bucket as usize], height, "{grid:?}, seed {seed}");
+        assert_eq!(
+            column.most[bucket as usize], height,
+            "{grid:?}, seed {seed}"
+        );
         column.sums.iter().sum::<u64>()
     };
     for _ in 0..200 {

@@ -27,8 +27,8 @@ enum Kind {
 
 fn mix() -> Vec<Kind> {
     let counts = [
-        20_000.0, 2_000.0, 2_000.0, 500.0, 200.0, 50.0, 50.0, 50.0, 50.0, 50.0, 20.0, 5.0, 1.0, 1.0, 1.0, 1.0,
-        0.1, 0.01, 0.01, 0.01,
+        20_000.0, 2_000.0, 2_000.0, 500.0, 200.0, 50.0, 50.0, 50.0, 50.0, 50.0, 20.0, 5.0, 1.0,
+        1.0, 1.0, 1.0, 0.1, 0.01, 0.01, 0.01,
     ];
     let mut mix: Vec<Kind> = counts.map(Kind::Count).into();
     mix.extend([Kind::Storms, Kind::Storms, Kind::Storms]);
@@ -44,7 +44,9 @@ fn value(kind: &Kind, at: u64, random: &mut Random) -> u64 {
         Kind::Storms => 0,
         Kind::Time(mean) => {
             let count = random.poisson(mean * swing);
-            (0..count).map(|_| 3_000 + (-9_000.0 * random.share().max(1e-9).ln()) as u64).sum()
+            (0..count)
+                .map(|_| 3_000 + (-9_000.0 * random.share().max(1e-9).ln()) as u64)
+                .sum()
         }
     }
 }
@@ -177,7 +179,13 @@ fn victoria_metrics(samples: &[Vec<u64>]) -> u64 {
     ask(port, "GET", "/internal/force_flush", "").unwrap();
     let counted = || ask(port, "GET", "/api/v1/export?match[]={__name__!=\"\"}", "");
     let wanted = samples.len();
-    soon("it has all series", || counted()?.matches("__name__").count().ge(&wanted).then_some(()));
+    soon("it has all series", || {
+        counted()?
+            .matches("__name__")
+            .count()
+            .ge(&wanted)
+            .then_some(())
+    });
     ask(port, "GET", "/internal/force_merge", "").unwrap();
     drop(running);
     size(&folder.path().join("data"))
@@ -187,10 +195,12 @@ fn victoria_metrics(samples: &[Vec<u64>]) -> u64 {
 fn it_takes_less_than_others_take() {
     let samples = samples();
     let points = (samples.len() as u64 * SECONDS) as f64;
-    let each = [ours(&samples), victoria_metrics(&samples), prometheus(&samples)];
+    let each = [
+        ours(&samples),
+        victoria_metrics(&samples),
+        prometheus(&samples),
+    ];
     let [ours, victoria, prometheus] = each.map(|bytes| bytes as f64 / points);
-    println!(
-        "bytes a point: {ours:.3}, VictoriaMetrics {victoria:.3}, Prometheus {prometheus:.3}"
-    );
+    println!("bytes a point: {ours:.3}, VictoriaMetrics {victoria:.3}, Prometheus {prometheus:.3}");
     assert!(ours <= 0.8 && ours < victoria && ours < prometheus);
 }

@@ -5,6 +5,7 @@ mod connections;
 mod dashboard;
 mod door;
 mod keys;
+mod prometheus;
 mod record;
 
 pub use connections::serve;
@@ -93,6 +94,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .route("/v1/record/explain", get(record::explain))
         .route("/v1/record/live", get(record::live))
         .route("/v1/status", get(status))
+        .nest("/prometheus/api/v1", prometheus::router())
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing here") })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
         .layer(axum::middleware::from_fn_with_state(

@@ -1,0 +1,39 @@
+//! Whatever is asked ends without a panic, and an error about a place is about a place of the query.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::promql::labels::{Labels, Matcher, fits};
+use tollgate::promql::{Error, Found, Source, Times, instant, range, selector};
+
+/// Three series with a sample in each of 100 seconds.
+struct Three;
+
+impl Source for Three {
+    fn select(&self, matchers: &[Matcher], _: (i64, i64), _: usize) -> Result<Found, Error> {
+        let all = ["a", "b", "c"].map(|route| {
+            let labels = Labels::new([("__name__", "n"), ("route", route), ("le", "1")]);
+            let samples = (0..100).map(|at| (at * 1_000, at as f64)).collect();
+            (labels, samples)
+        });
+        let mut series = Vec::from(all);
+        series.retain(|(labels, _)| fits(matchers, labels));
+        Ok(Found { series, step: 1_000 })
+    }
+}
+
+fuzz_target!(|query: &str| {
+    let times = Times {
+        start: 0,
+        end: 90_000,
+        step: 30_000,
+    };
+    let _ = range(query, times, &Three);
+    let _ = selector(query);
+    if let Err(Error::Unclear(why)) = instant(query, 60_000, &Three) {
+        let place = why.split(": parse error").next().and_then(|place| place.split_once(':'));
+        let (line, column) = place.expect("a place");
+        let line: usize = line.parse().expect("a line");
+        let text = query.split('\n').nth(line - 1).expect("a line of the query");
+        assert!((1..=text.len() + 1).contains(&column.parse().expect("a column")));
+    }
+});

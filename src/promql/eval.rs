@@ -1,0 +1,415 @@
+//! What a tree gives at one moment.
+
+use std::collections::{HashMap, HashSet};
+
+use regex_lite::Regex;
+
+use super::functions::{Does, Function, Other, by_value};
+use super::labels::{Labels, NAME, Test, is_label_name, pattern};
+use super::syntax::{Expr, Selector};
+use super::window::{self, Window};
+use super::{
+    Error, LOOKBACK, SAMPLES, Sample, Series, Source, Times, aggregate, binary, histogram,
+};
+
+/// Most samples that are looked at, each as often as it is.
+const LOOKS: usize = 2_000_000_000;
+
+/// A series' number at a moment.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Whose it is.
+    pub labels: Labels,
+    /// The number.
+    pub value: f64,
+}
+
+/// What a part of a query gives at a moment.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// One number.
+    Scalar(f64),
+    /// A number for each of some series.
+    Vector(Vec<Point>),
+    /// A text.
+    Text(String),
+}
+
+/// All that a query reads.
+pub struct Evaluator {
+    /// By the selectors' places.
+    read: Vec<Read>,
+    /// Samples that may still be looked at.
+    left: usize,
+    /// Of functions that take some, by how they are written.
+    patterns: HashMap<String, Regex>,
+}
+
+/// The series of a selector.
+struct Read {
+    series: Vec<ReadSeries>,
+    /// For how long a sample counts as the newest.
+    lookback: i64,
+}
+
+struct ReadSeries {
+    labels: Labels,
+    nameless: Labels,
+    samples: Vec<Sample>,
+}
+
+impl Evaluator {
+    /// Reads all series that a query names, once for all its steps.
+    pub fn read(expr: &Expr, times: Times, source: &dyn Source) -> Result<Evaluator, Error> {
+        let mut selectors = Vec::new();
+        expr.selectors(&mut |selector| selectors.push(selector));
+        selectors.sort_by_key(|selector| selector.place);
+        let most = SAMPLES / selectors.len().max(1);
+        let mut read = Vec::with_capacity(selectors.len());
+        for selector in selectors {
+            let behind = selector.range.unwrap_or(LOOKBACK);
+            let from = times.start - selector.offset - behind;
+            let found = source.select(
+                &selector.matchers,
+                (from, times.end - selector.offset),
+                most,
+            )?;
+            let series = found
+                .series
+                .into_iter()
+                .map(|(labels, samples)| ReadSeries {
+                    nameless: labels.nameless(),
+                    labels,
+                    samples,
+                });
+            read.push(Read {
+                series: series.collect(),
+                // Steps of hours have one sample in each.
+                lookback: LOOKBACK.max(found.step),
+            });
+        }
+        Ok(Evaluator {
+            read,
+            left: LOOKS,
+            patterns: HashMap::new(),
+        })
+    }
+
+    fn look(&mut self, samples: usize) -> Result<(), Error> {
+        self.left = self.left.checked_sub(samples).ok_or_else(|| {
+            let why = "the query looks at too many samples: ask for fewer series, a shorter range or a longer step";
+            Error::execution(why)
+        })?;
+        Ok(())
+    }
+
+    /// What an expression gives at a moment.
+    pub fn value(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
+        Ok(match expr {
+            Expr::Number(value) => Value::Scalar(*value),
+            Expr::Text(text) => Value::Text(text.clone()),
+            Expr::Selector(selector) => Value::Vector(self.newest(selector, at)?),
+            Expr::Negative(inner) => match self.value(inner, at)? {
+                Value::Scalar(value) => Value::Scalar(-value),
+                Value::Vector(points) => Value::Vector(unique(each(points, |value| -value))?),
+                text @ Value::Text(_) => text,
+            },
+            Expr::Binary(both) => {
+                let left = self.value(&both.left, at)?;
+                let right = self.value(&both.right, at)?;
+                match binary::apply(both, left, right)? {
+                    Value::Vector(points) => Value::Vector(unique(points)?),
+                    other => other,
+                }
+            }
+            Expr::Aggregate(aggregate) => {
+                let parameter = match &aggregate.parameter {
+                    Some(parameter) => self.scalar(parameter, at)?,
+                    None => f64::NAN,
+                };
+                let points = self.vector(&aggregate.of, at)?;
+                Value::Vector(aggregate::apply(aggregate, parameter, points))
+            }
+            Expr::Call(function, arguments) => self.call(function, arguments, at)?,
+        })
+    }
+
+    fn scalar(&mut self, expr: &Expr, at: i64) -> Result<f64, Error> {
+        match self.value(expr, at)? {
+            Value::Scalar(value) => Ok(value),
+            _ => Ok(f64::NAN),
+        }
+    }
+
+    fn vector(&mut self, expr: &Expr, at: i64) -> Result<Vec<Point>, Error> {
+        match self.value(expr, at)? {
+            Value::Vector(points) => Ok(points),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The newest sample of each series.
+    fn newest(&mut self, selector: &Selector, at: i64) -> Result<Vec<Point>, Error> {
+        let at = at - selector.offset;
+        self.look(self.read[selector.place].series.len())?;
+        let read = &self.read[selector.place];
+        let newest = |series: &ReadSeries| {
+            let until = series.samples.partition_point(|(time, _)| *time <= at);
+            let (time, value) = *series.samples[..until].last()?;
+            (time >= at - read.lookback).then(|| Point {
+                labels: series.labels.clone(),
+                value,
+            })
+        };
+        Ok(read.series.iter().filter_map(newest).collect())
+    }
+
+    /// All samples of a selector's span.
+    pub fn matrix(&self, selector: &Selector, at: i64) -> Vec<Series> {
+        let windows = self.windows(selector, at);
+        windows
+            .map(|(series, window)| (series.labels.clone(), window.samples.to_vec()))
+            .collect()
+    }
+
+    fn windows(
+        &self,
+        selector: &Selector,
+        at: i64,
+    ) -> impl Iterator<Item = (&ReadSeries, Window<'_>)> {
+        let to = at - selector.offset;
+        let from = to - selector.range.unwrap_or(0);
+        self.read[selector.place]
+            .series
+            .iter()
+            .filter_map(move |series| {
+                let begin = series.samples.partition_point(|(time, _)| *time < from);
+                let behind = &series.samples[begin..];
+                let samples = &behind[..behind.partition_point(|(time, _)| *time <= to)];
+                let window = Window { samples, from, to };
+                (!samples.is_empty()).then_some((series, window))
+            })
+    }
+
+    /// Makes a number of each span that has samples.
+    fn over_time(
+        &mut self,
+        expr: &Expr,
+        at: i64,
+        named: bool,
+        does: impl Fn(&Window) -> Option<f64>,
+    ) -> Result<Vec<Point>, Error> {
+        let Expr::Selector(selector) = expr else {
+            return Ok(Vec::new());
+        };
+        let (mut points, mut looks) = (Vec::new(), 0);
+        for (series, window) in self.windows(selector, at) {
+            looks += window.samples.len();
+            let labels = if named {
+                &series.labels
+            } else {
+                &series.nameless
+            };
+            points.extend(does(&window).map(|value| Point {
+                labels: labels.clone(),
+                value,
+            }));
+        }
+        self.look(looks)?;
+        unique(points)
+    }
+
+    fn call(&mut self, function: &Function, arguments: &[Expr], at: i64) -> Result<Value, Error> {
+        let points = match (&function.does, arguments) {
+            (Does::Window(does), [of]) => {
+                self.over_time(of, at, function.name == "last_over_time", does)?
+            }
+            (Does::Each(does), [of]) => unique(each(self.vector(of, at)?, does))?,
+            (Does::Other(other), arguments) => return self.other(*other, arguments, at),
+            _ => Vec::new(),
+        };
+        Ok(Value::Vector(points))
+    }
+
+    fn other(&mut self, other: Other, arguments: &[Expr], at: i64) -> Result<Value, Error> {
+        let points = match (other, arguments) {
+            (Other::Time, _) => return Ok(Value::Scalar(at as f64 / 1_000.0)),
+            (Other::Scalar, [of]) => {
+                let points = self.vector(of, at)?;
+                let [Point { value, .. }] = points[..] else {
+                    return Ok(Value::Scalar(f64::NAN));
+                };
+                return Ok(Value::Scalar(value));
+            }
+            (Other::Vector, [of]) => vec![Point {
+                labels: Labels::default(),
+                value: self.scalar(of, at)?,
+            }],
+            (Other::Absent, [of]) => match self.vector(of, at)?.is_empty() {
+                true => vec![Point {
+                    labels: wanted(of),
+                    value: 1.0,
+                }],
+                false => Vec::new(),
+            },
+            (Other::QuantileOverTime, [share, of]) => {
+                let share = self.scalar(share, at)?;
+                self.over_time(of, at, false, |w| Some(window::quantile_of(share, w)))?
+            }
+            (Other::HistogramQuantile, [share, of]) => {
+                let share = self.scalar(share, at)?;
+                histogram::quantiles(share, &self.vector(of, at)?)
+            }
+            (Other::Sort | Other::SortDescending, [of]) => {
+                sorted(self.vector(of, at)?, other == Other::SortDescending)
+            }
+            (Other::LabelReplace, [of, texts @ ..]) => {
+                let points = self.vector(of, at)?;
+                unique(self.replaced(points, &texts_of(texts))?)?
+            }
+            (Other::LabelJoin, [of, texts @ ..]) => {
+                unique(joined(self.vector(of, at)?, &texts_of(texts))?)?
+            }
+            (_, [of, bounds @ ..]) => {
+                let mut numbers = [1.0; 2];
+                for (number, bound) in numbers.iter_mut().zip(bounds) {
+                    *number = self.scalar(bound, at)?;
+                }
+                unique(bounded(other, self.vector(of, at)?, numbers))?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Value::Vector(points))
+    }
+}
+
+/// The labels that `absent` gives: those that the selector compares with `=`, once each.
+fn wanted(expr: &Expr) -> Labels {
+    let Expr::Selector(selector) = expr else {
+        return Labels::default();
+    };
+    let all = &selector.matchers;
+    let once = |name: &str| all.iter().filter(|m| &*m.name == name).count() == 1;
+    let pairs = all.iter().filter_map(|matcher| match &matcher.test {
+        Test::Is(value) if &*matcher.name != NAME && once(&matcher.name) => {
+            Some((matcher.name.clone(), value.as_str()))
+        }
+        _ => None,
+    });
+    Labels::new(pairs)
+}
+
+fn each(points: Vec<Point>, does: impl Fn(f64) -> f64) -> Vec<Point> {
+    let points = points.into_iter().map(|point| Point {
+        labels: point.labels.nameless(),
+        value: does(point.value),
+    });
+    points.collect()
+}
+
+/// Greater and lesser of two, where one that is no number wins.
+fn extreme(a: f64, b: f64, greater: bool) -> f64 {
+    match a.is_nan() || b.is_nan() {
+        true => f64::NAN,
+        false if greater => a.max(b),
+        false => a.min(b),
+    }
+}
+
+fn bounded(other: Other, points: Vec<Point>, [first, second]: [f64; 2]) -> Vec<Point> {
+    match other {
+        Other::Clamp if second < first => Vec::new(),
+        Other::Clamp => each(points, |value| {
+            extreme(first, extreme(value, second, false), true)
+        }),
+        Other::ClampMost => each(points, |value| extreme(first, value, false)),
+        Other::ClampLeast => each(points, |value| extreme(first, value, true)),
+        _ => {
+            // By the inverse, as a tenth has none of its own.
+            let inverse = 1.0 / first;
+            each(points, |value| (value * inverse + 0.5).floor() / inverse)
+        }
+    }
+}
+
+fn sorted(mut points: Vec<Point>, descending: bool) -> Vec<Point> {
+    points.sort_by(|a, b| {
+        let order = match descending {
+            true => by_value(&b.value, &a.value),
+            false => by_value(&a.value, &b.value),
+        };
+        a.value.is_nan().cmp(&b.value.is_nan()).then(order)
+    });
+    points
+}
+
+fn texts_of<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
+    let text = |argument: &'a Expr| match argument {
+        Expr::Text(text) => text.as_str(),
+        _ => "",
+    };
+    arguments.iter().map(text).collect()
+}
+
+fn joined(points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
+    let [to, between, from @ ..] = texts else {
+        return Ok(points);
+    };
+    if !is_label_name(to) {
+        let why = format!("invalid destination label name in label_join(): {to}");
+        return Err(Error::execution(why));
+    }
+    let points = points.into_iter().map(|point| {
+        let values: Vec<_> = from.iter().map(|name| point.labels.get(name)).collect();
+        Point {
+            labels: point.labels.with(to, &values.join(between)),
+            value: point.value,
+        }
+    });
+    Ok(points.collect())
+}
+
+impl Evaluator {
+    fn replaced(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
+        let [to, replacement, from, pattern_text] = texts else {
+            return Ok(points);
+        };
+        if !is_label_name(to) {
+            let why = format!("invalid destination label name in label_replace(): {to}");
+            return Err(Error::execution(why));
+        }
+        if !self.patterns.contains_key(*pattern_text) {
+            let compiled = pattern(pattern_text).map_err(|_| {
+                let why = format!("invalid regular expression in label_replace(): {pattern_text}");
+                Error::execution(why)
+            })?;
+            self.patterns.insert((*pattern_text).to_owned(), compiled);
+        }
+        let pattern = &self.patterns[*pattern_text];
+        let points = points.into_iter().map(|point| {
+            let mut value = String::new();
+            let labels = match pattern.captures(point.labels.get(from)) {
+                Some(captures) => {
+                    captures.expand(replacement, &mut value);
+                    point.labels.with(to, &value)
+                }
+                None => point.labels,
+            };
+            Point {
+                labels,
+                value: point.value,
+            }
+        });
+        Ok(points.collect())
+    }
+}
+
+/// No two series may have the same labels.
+fn unique(points: Vec<Point>) -> Result<Vec<Point>, Error> {
+    let mut seen = HashSet::with_capacity(points.len());
+    if points.iter().all(|point| seen.insert(&point.labels)) {
+        return Ok(points);
+    }
+    let why = "vector cannot contain metrics with the same labelset";
+    Err(Error::execution(why))
+}

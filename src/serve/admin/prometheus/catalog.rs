@@ -1,0 +1,185 @@
+//! The record's series as Prometheus knows series.
+//!
+//! Most are what they are. A histogram is recorded as what fell into each bucket alone; here a bucket has all that is not
+//! above its bound, there is one without a bound, and `*_count` is the same number.
+
+use std::collections::BTreeMap;
+
+use crate::promql::labels::{Labels, NAME};
+use crate::promql::{BOUND, number};
+use crate::record::{Kind, Series};
+
+/// What the names of a histogram's buckets end in.
+const BUCKET: &str = "_bucket";
+/// The bound of a bucket that has none.
+const NONE: &str = "+Inf";
+
+/// A series that can be asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exposed {
+    /// With the metric's name among them.
+    pub labels: Labels,
+    /// What its values are.
+    pub kind: Kind,
+    /// The series whose sum it is: their numbers, and how many of the record's units are one.
+    pub parts: Vec<(u32, f64)>,
+}
+
+/// All series, sorted by their labels.
+pub fn exposed(recorded: &[(Series, u32)]) -> Vec<Exposed> {
+    let mut all: BTreeMap<Labels, Exposed> = BTreeMap::new();
+    let mut histograms: BTreeMap<Labels, Vec<Bucket>> = BTreeMap::new();
+    for (series, number) in recorded {
+        let part = (*number, 10_f64.powi(series.decimals.into()));
+        let labels = labels(series);
+        match bound(series) {
+            Some(bound) => {
+                let histogram = labels.filtered(|name| name != BOUND);
+                let bucket = (bound, labels, part);
+                histograms.entry(histogram).or_default().push(bucket);
+            }
+            None => add(&mut all, labels, series.kind, &[part]),
+        }
+    }
+    for (labels, buckets) in histograms {
+        cumulate(&labels, buckets, &mut all);
+    }
+    all.into_values().collect()
+}
+
+/// An upper bound, the bucket's labels, and its series.
+type Bucket = (f64, Labels, (u32, f64));
+
+/// A series that is there already, with another number of digits, goes on in the new one.
+fn add(all: &mut BTreeMap<Labels, Exposed>, labels: Labels, kind: Kind, parts: &[(u32, f64)]) {
+    let new = || Exposed {
+        labels: labels.clone(),
+        kind,
+        parts: Vec::new(),
+    };
+    let exposed = all.entry(labels.clone()).or_insert_with(new);
+    exposed.parts.extend(parts);
+}
+
+fn labels(series: &Series) -> Labels {
+    let own = series.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+    Labels::new(own.chain([(NAME, series.name.as_str())]))
+}
+
+/// The bound of a bucket, if a series is one.
+fn bound(series: &Series) -> Option<f64> {
+    let mut labels = series.labels.iter();
+    let (_, bound) = labels.find(|(name, _)| name == BOUND)?;
+    let counts = series.kind == Kind::Counter && series.name.ends_with(BUCKET);
+    number::float(bound).filter(|bound| counts && !bound.is_nan())
+}
+
+/// Buckets as they are asked for, and their count.
+fn cumulate(labels: &Labels, mut buckets: Vec<Bucket>, all: &mut BTreeMap<Labels, Exposed>) {
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut parts = Vec::with_capacity(buckets.len());
+    let mut bounded = true;
+    for (bound, labels, part) in buckets {
+        parts.push(part);
+        bounded = bound < f64::INFINITY;
+        add(all, labels, Kind::Counter, &parts);
+    }
+    if bounded {
+        add(all, labels.with(BOUND, NONE), Kind::Counter, &parts);
+    }
+    let name = labels.get(NAME);
+    let name = name.strip_suffix(BUCKET).unwrap_or(name);
+    let count = labels.with(NAME, &format!("{name}_count"));
+    if !all.contains_key(&count) {
+        add(all, count, Kind::Counter, &parts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &str, labels: &[(&str, &str)], kind: Kind) -> Series {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Series {
+            name: name.to_owned(),
+            labels: labels.iter().map(own).collect(),
+            kind,
+            decimals: 0,
+        }
+    }
+
+    fn check(recorded: &[Series], expected: &[(&str, &[u32])]) {
+        let numbered: Vec<_> = recorded.iter().cloned().zip(0..).collect();
+        let found: Vec<(String, Vec<u32>)> = exposed(&numbered)
+            .into_iter()
+            .map(|series| {
+                let parts = series.parts.iter().map(|(number, _)| *number);
+                (series.labels.to_string(), parts.collect())
+            })
+            .collect();
+        let expected = expected.iter();
+        let expected: Vec<_> = expected
+            .map(|(labels, parts)| ((*labels).to_owned(), parts.to_vec()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn series_as_they_are() {
+        check(
+            &[
+                series("b", &[("y", "1"), ("x", "2"), ("z", "")], Kind::Gauge),
+                series("a_total", &[], Kind::Counter),
+                // Only a counter has buckets.
+                series("c_bucket", &[("le", "1")], Kind::Gauge),
+                series("d_bucket", &[], Kind::Counter),
+            ],
+            &[
+                (r#"{__name__="a_total"}"#, &[1]),
+                (r#"{__name__="b", x="2", y="1"}"#, &[0]),
+                (r#"{__name__="c_bucket", le="1"}"#, &[2]),
+                (r#"{__name__="d_bucket"}"#, &[3]),
+            ],
+        );
+    }
+
+    #[test]
+    fn digits_that_changed() {
+        let new = Series {
+            decimals: 3,
+            ..series("a", &[], Kind::Gauge)
+        };
+        check(
+            &[series("a", &[], Kind::Gauge), new],
+            &[(r#"{__name__="a"}"#, &[0, 1])],
+        );
+    }
+
+    #[test]
+    fn histograms() {
+        let bucket = |bound| series("t_bucket", &[("le", bound), ("r", "x")], Kind::Counter);
+        check(
+            &[bucket("10"), bucket("0.5"), bucket("2")],
+            &[
+                (r#"{__name__="t_bucket", le="+Inf", r="x"}"#, &[1, 2, 0]),
+                (r#"{__name__="t_bucket", le="0.5", r="x"}"#, &[1]),
+                (r#"{__name__="t_bucket", le="10", r="x"}"#, &[1, 2, 0]),
+                (r#"{__name__="t_bucket", le="2", r="x"}"#, &[1, 2]),
+                (r#"{__name__="t_count", r="x"}"#, &[1, 2, 0]),
+            ],
+        );
+        check(
+            &[
+                bucket("+Inf"),
+                bucket("1"),
+                series("t_count", &[("r", "x")], Kind::Counter),
+            ],
+            &[
+                (r#"{__name__="t_bucket", le="+Inf", r="x"}"#, &[1, 0]),
+                (r#"{__name__="t_bucket", le="1", r="x"}"#, &[1]),
+                (r#"{__name__="t_count", r="x"}"#, &[2]),
+            ],
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! What metrics are: their kinds and sentences.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::catalog::Exposed;
+use super::samples::Recorded;
+use super::{Answer, Control, Opened, Parameters, success};
+use crate::promql::labels::NAME;
+use crate::record::Kind;
+
+/// `GET /api/v1/metadata`.
+pub async fn metadata(State(gateway): State<Arc<dyn Control>>, asked: Parameters) -> Answer {
+    let limit = asked.limit()?;
+    let metrics = gateway.metrics();
+    let answer = move |recorded: &Recorded| Ok(described(&metrics, recorded.exposed));
+    let mut all = Opened::of(&*gateway)?.answer(0, answer).await?;
+    let metric = asked.get("metric");
+    if !metric.is_empty() {
+        all.retain(|name, _| name == metric);
+    }
+    let described = all.into_iter().take(limit);
+    let data: serde_json::Map<String, Value> = described
+        .map(|(name, (kind, help))| {
+            let one = json!([{ "type": kind, "help": help, "unit": "" }]);
+            (name, one)
+        })
+        .collect();
+    Ok(success(&Value::Object(data).to_string(), false))
+}
+
+type Described = BTreeMap<String, (String, String)>;
+
+/// What `/metrics` says of itself, and the kinds of those that are in the record only.
+fn described(metrics: &str, exposed: &[Exposed]) -> Described {
+    let mut all = Described::new();
+    for line in metrics.lines() {
+        let mut words = line.splitn(4, ' ');
+        let ("#", word @ ("HELP" | "TYPE"), Some(name)) = (
+            words.next().unwrap_or_default(),
+            words.next().unwrap_or_default(),
+            words.next(),
+        ) else {
+            continue;
+        };
+        let said = words.next().unwrap_or_default();
+        let (kind, help) = all.entry(name.to_owned()).or_default();
+        match word {
+            "TYPE" => said.clone_into(kind),
+            _ => *help = said.replace("\\n", "\n").replace("\\\\", "\\"),
+        }
+    }
+    for one in exposed {
+        let name = one.labels.get(NAME);
+        let part = |end: &str| {
+            let whole = name.strip_suffix(end)?;
+            all.get(whole).filter(|(kind, _)| kind == "histogram")
+        };
+        // Of a histogram only the whole is described.
+        if ["_bucket", "_count", "_sum"]
+            .into_iter()
+            .any(|end| part(end).is_some())
+        {
+            continue;
+        }
+        let kind = match one.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        all.entry(name.to_owned())
+            .or_insert_with(|| (kind.to_owned(), String::new()));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::promql::labels::Labels;
+
+    #[test]
+    fn kinds_and_sentences() {
+        let metrics = "# HELP a_total As \\\\ many.\n# TYPE a_total counter\na_total 5\n\
+                       # HELP t Long.\n# TYPE t histogram\nt_bucket{le=\"1\"} 3\n";
+        let exposed = [("t_bucket", Kind::Counter), ("gone", Kind::Gauge)];
+        let exposed = exposed.map(|(name, kind)| Exposed {
+            labels: Labels::new([(NAME, name)]),
+            kind,
+            parts: Vec::new(),
+        });
+        let found: Vec<_> = described(metrics, &exposed).into_iter().collect();
+        let expected = [
+            ("a_total", "counter", "As \\ many."),
+            ("gone", "gauge", ""),
+            ("t", "histogram", "Long."),
+        ];
+        let owned = |(name, kind, help): (&str, &str, &str)| {
+            (name.to_owned(), (kind.to_owned(), help.to_owned()))
+        };
+        assert_eq!(found, expected.map(owned));
+    }
+}

@@ -1,0 +1,117 @@
+//! Samples of a record in memory.
+
+use super::super::catalog::exposed;
+use super::*;
+use crate::promql::selector;
+use crate::record::{Second, Settings};
+
+const START: u64 = 1_700_000_000;
+
+/// Seconds from [`START`]: a counter grows by its place, a gauge in tenths is its place; two seconds are missing.
+fn record(seconds: u64) -> Record {
+    let settings = Settings {
+        folder: None,
+        most_bytes: 0,
+    };
+    let record = Record::open(&settings).unwrap();
+    let number = |name: &str, labels: &[(&str, &str)], kind, decimals| {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let series = crate::record::Series {
+            name: name.to_owned(),
+            labels: labels.iter().map(own).collect(),
+            kind,
+            decimals,
+        };
+        record.number(&series).unwrap()
+    };
+    let counter = number("a_total", &[], Kind::Counter, 0);
+    let gauge = number("open", &[], Kind::Gauge, 1);
+    let low = number("t_bucket", &[("le", "1")], Kind::Counter, 0);
+    let high = number("t_bucket", &[("le", "+Inf")], Kind::Counter, 0);
+    for place in (0..seconds).filter(|place| !(4..6).contains(place)) {
+        let values = vec![(counter, place), (gauge, place), (low, 1), (high, 2)];
+        let at = START + place;
+        record.add(Second { at, values });
+    }
+    record
+}
+
+fn check(record: &Record, query: &str, span: (i64, i64), most: usize, expected: &[Sample]) {
+    let exposed = exposed(&record.series());
+    let recorded = Recorded {
+        record,
+        exposed: &exposed,
+        now: START + 100_000,
+    };
+    let base = START as i64 * 1_000;
+    let span = (base + span.0, base + span.1);
+    let found = recorded
+        .select(&selector(query).unwrap(), span, most)
+        .unwrap();
+    let samples = found.series.iter().flat_map(|(_, samples)| samples);
+    let samples: Vec<_> = samples.map(|(at, value)| (at - base, *value)).collect();
+    assert_eq!(samples, expected, "{query} {span:?}");
+}
+
+#[test]
+fn one_for_each_second() {
+    let record = record(10);
+    let check = |query, span, expected: &[Sample]| check(&record, query, span, 4_000, expected);
+    check(
+        "a_total",
+        (0, 3_000),
+        &[(1_000, 0.0), (2_000, 1.0), (3_000, 3.0)],
+    );
+    // What came before counts, and nothing was recorded in two seconds.
+    check("a_total", (3_500, 7_000), &[(4_000, 6.0), (7_000, 12.0)]);
+    check("open", (2_001, 3_999), &[(3_000, 0.2)]);
+    check("t_bucket{le='1'}", (10_000, 99_000), &[(10_000, 8.0)]);
+    check("t_bucket{le='+Inf'}", (10_000, 10_000), &[(10_000, 24.0)]);
+    check("t_count", (10_000, 10_000), &[(10_000, 24.0)]);
+    check("a_total", (-9_000, 0), &[]);
+    check("a_total", (5_000, 4_000), &[]);
+    check("nothing", (0, 9_000), &[]);
+}
+
+#[test]
+fn one_for_each_longer_step() {
+    let record = record(1_000);
+    // 500 buckets of two seconds: the first begins at a multiple of two.
+    let last = (1_000_000, 499_500.0 - 9.0);
+    let before = (998_000, 499_500.0 - 9.0 - 999.0 - 998.0);
+    let whole = |query, expected: &[Sample]| {
+        let exposed = exposed(&record.series());
+        let recorded = Recorded {
+            record: &record,
+            exposed: &exposed,
+            now: START + 100_000,
+        };
+        let base = START as i64 * 1_000;
+        let span = (base + 1, base + 1_000_000);
+        let found = recorded
+            .select(&selector(query).unwrap(), span, 500)
+            .unwrap();
+        assert_eq!(found.step, 2_000);
+        let samples = &found.series[0].1;
+        let end = samples[samples.len() - 2..].iter();
+        let end: Vec<_> = end.map(|(at, value)| (at - base, *value)).collect();
+        assert_eq!(end, expected, "{query}");
+    };
+    whole("a_total", &[before, last]);
+    whole("open", &[(998_000, 99.65), (1_000_000, 99.85)]);
+}
+
+#[test]
+fn too_many_series() {
+    let record = record(10);
+    let exposed = exposed(&record.series());
+    let recorded = Recorded {
+        record: &record,
+        exposed: &exposed,
+        now: START + 10,
+    };
+    let all = selector("{__name__=~'.+'}").unwrap();
+    let error = recorded.select(&all, (0, 1), 1_000).unwrap_err();
+    let expected = "a selector has 5 series, of 4 at most: name more labels";
+    assert_eq!(error.to_string(), expected);
+}

@@ -123,6 +123,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // It has been asked to write all; what it does at its end is its own concern.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -130,6 +131,8 @@ impl Drop for Running {
 
 fn ask(port: u16, method: &str, path: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let patience = Some(Duration::from_secs(20));
+    stream.set_read_timeout(patience).ok()?;
     let length = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
@@ -153,8 +156,9 @@ fn soon<T>(what: &str, mut happens: impl FnMut() -> Option<T>) -> T {
 
 fn victoria_metrics(samples: &[Vec<u64>]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = port.local_addr().unwrap().port();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
     let child = Command::new("victoria-metrics")
         .arg(format!("-storageDataPath={}", folder.path().display()))
         .arg(format!("-httpListenAddr=127.0.0.1:{port}"))

@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
+use crate::push::{self, Push};
 use crate::record::{self, Record};
 use crate::serve::access::{Writer, Written};
 use crate::serve::admin::{Control, Reload};
@@ -36,6 +37,7 @@ use crate::upstream::Servers;
 mod counts;
 mod entrances;
 mod figures;
+mod pushing;
 mod recording;
 
 use counts::Before;
@@ -108,6 +110,8 @@ pub struct App {
     figures: Arc<Figures>,
     /// What records them in each second.
     recorder: Mutex<Option<Recorder>>,
+    /// What sends them to other engines.
+    push: Mutex<Option<Push>>,
     /// One reload at a time.
     reloading: Mutex<()>,
     workers: Mutex<Vec<Handle>>,
@@ -181,6 +185,7 @@ impl App {
             Some(settings) => Some(Recorder::start(settings, figures.clone())?),
             None => None,
         };
+        let push = pushing::start(&process, recorder.as_ref(), &figures, keyer.seed())?;
         let mut app = App {
             config: config.to_owned(),
             fingerprint,
@@ -196,6 +201,7 @@ impl App {
             running,
             figures,
             recorder: Mutex::new(recorder),
+            push: Mutex::new(push),
             reloading: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
             written: Mutex::new(None),
@@ -354,6 +360,9 @@ impl App {
         if let Some(recorder) = recorder {
             recorder.finish();
         }
+        if let Some(push) = self.push.lock().take() {
+            push.finish();
+        }
         let written = self.written.lock().take();
         if written.is_some_and(|written| !written.wait()) {
             tracing::warn!("the access log is slow; its last lines are lost");
@@ -383,6 +392,14 @@ impl App {
     /// `/metrics`, as of now.
     pub fn metrics(&self) -> String {
         self.figures.read(Registry::render)
+    }
+
+    /// How each engine does to which figures are pushed.
+    pub fn pushed(&self) -> Vec<push::Status> {
+        self.push
+            .lock()
+            .as_ref()
+            .map_or_else(Vec::new, Push::status)
     }
 
     /// What runs now.

@@ -2,7 +2,7 @@
 //!
 //! Bounds: [`MOST`] series, and [`WAITING`] seconds while another process still writes the record.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -102,6 +102,31 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     thread.spawn(run).map_err(Error::Thread)
 }
 
+/// What the record calls a series.
+fn series(metric: Metric, labels: &[(Label, String)]) -> Series {
+    let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
+    Series {
+        name: metric.name().to_owned(),
+        labels: labels.iter().map(label).collect(),
+        kind: match metric.kind() {
+            names::Kind::Counter => Kind::Counter,
+            names::Kind::Gauge => Kind::Gauge,
+        },
+        decimals: metric.decimals(),
+    }
+}
+
+/// The series that there are now.
+pub fn living(figures: &Figures) -> BTreeSet<Series> {
+    let mut living = BTreeSet::new();
+    figures.read(|registry| {
+        registry.visit(|metric, labels, _| {
+            living.insert(series(metric, labels));
+        });
+    });
+    living
+}
+
 /// All series that were seen.
 #[derive(Default)]
 struct Seen {
@@ -135,19 +160,8 @@ impl Seen {
             self.full = true;
             return None;
         }
-        let labels_of = labels.iter();
-        let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
-        let series = Series {
-            name: metric.name().to_owned(),
-            labels: labels_of.map(label).collect(),
-            kind: match metric.kind() {
-                names::Kind::Counter => Kind::Counter,
-                names::Kind::Gauge => Kind::Gauge,
-            },
-            decimals: metric.decimals(),
-        };
         self.series.push(Known {
-            series,
+            series: series(metric, labels),
             number: None,
             last: 0,
         });

@@ -116,6 +116,10 @@ struct Memory {
     now: u64,
     /// Every earlier second is in a file, or was not recorded.
     floor: u64,
+    /// What was recorded of earlier seconds outlives the machine; without a folder there is no such thing.
+    durable: u64,
+    /// Additions to seconds that were not the last.
+    late: u64,
     /// Whether it was said that seconds before the floor are not recorded.
     told: bool,
     /// Seconds that are in no journal yet.
@@ -138,6 +142,8 @@ struct Writing {
     journal: Option<Journal>,
     /// Seconds that may not be on the disk.
     unsynced: u32,
+    /// The second behind the last one that was written.
+    reached: u64,
     /// Whether longer steps are to be made of shorter ones.
     due: bool,
     /// Calls until an hour is written again, after it could not be.
@@ -169,8 +175,10 @@ impl Record {
             dictionary.begin_at(number.saturating_add(1));
         }
         record.dictionary = Mutex::new(dictionary);
+        let floor = folder.end(Tier::Second).map_err(unusable)?.unwrap_or(0);
         record.memory = Mutex::new(Memory {
-            floor: folder.end(Tier::Second).map_err(unusable)?.unwrap_or(0),
+            floor,
+            durable: hours.last().map_or(floor, |hour| hour.end()),
             hours,
             ..Memory::default()
         });
@@ -181,6 +189,7 @@ impl Record {
                 names,
                 journal: None,
                 unsynced: 0,
+                reached: 0,
                 due: true,
                 pause: 0,
             }),
@@ -219,6 +228,14 @@ impl Record {
             return;
         }
         memory.told = false;
+        if memory
+            .hours
+            .last()
+            .is_some_and(|hour| second.at < hour.end())
+        {
+            memory.late += 1;
+            memory.durable = memory.durable.min(second.at);
+        }
         let place = memory.hours.partition_point(|hour| hour.start() < start);
         if memory
             .hours
@@ -288,7 +305,12 @@ impl Record {
             let hour = second.at - second.at % Tier::Second.span();
             let journal = match writing.journal.take() {
                 Some(journal) if journal.hour() == hour => journal,
-                _ => disk.folder.journal(hour, |_| ())?,
+                before => {
+                    if let Some(before) = before {
+                        before.sync()?;
+                    }
+                    disk.folder.journal(hour, |_| ())?
+                }
             };
             let journal = writing.journal.insert(journal);
             journal.add(&second)?;
@@ -297,12 +319,27 @@ impl Record {
                 memory.waiting.pop_front();
             }
             writing.unsynced += 1;
+            writing.reached = writing.reached.max(second.at + 1);
         }
-        if let Some(journal) = &writing.journal
-            && writing.unsynced >= SYNC
-        {
+        if writing.unsynced >= SYNC {
+            self.sync(writing)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, writing: &mut Writing) -> io::Result<()> {
+        if let Some(journal) = &writing.journal {
             journal.sync()?;
-            writing.unsynced = 0;
+        }
+        writing.unsynced = 0;
+        let mut memory = self.memory.lock();
+        // What came meanwhile is not written yet.
+        if memory
+            .waiting
+            .iter()
+            .all(|second| second.at >= writing.reached)
+        {
+            memory.durable = memory.durable.max(writing.reached);
         }
         Ok(())
     }
@@ -322,6 +359,7 @@ impl Record {
             writing.due = true;
             let mut memory = self.memory.lock();
             memory.floor = floor.max(hour.over());
+            memory.durable = memory.durable.max(memory.floor);
             // One that has got more meanwhile is written again.
             memory.hours.retain(|other| !Arc::ptr_eq(other, &hour));
             memory.waiting.retain(|second| second.at >= hour.over());
@@ -347,10 +385,7 @@ impl Record {
         let Some(disk) = &self.disk else {
             return kept;
         };
-        let synced = match &disk.writing.lock().journal {
-            Some(journal) => journal.sync(),
-            None => Ok(()),
-        };
+        let synced = self.sync(&mut disk.writing.lock());
         disk.lock.unlock()?;
         kept.and(synced)
     }
@@ -361,8 +396,70 @@ impl Record {
         memory.hours.last().map_or(0, |hour| hour.end())
     }
 
+    /// The second behind the last one that no crash takes back any more: of the machine where there is a folder, else of
+    /// nothing that this process outlives.
+    pub fn durable(&self) -> u64 {
+        match self.disk {
+            Some(_) => self.memory.lock().durable,
+            None => self.end(),
+        }
+    }
+
+    /// Nothing is added any more to seconds before this one, where it has a folder. In memory it is nothing but the last
+    /// two hours that may change.
+    pub fn settled(&self) -> u64 {
+        let memory = self.memory.lock();
+        let before = memory.hours.len().checked_sub(2);
+        match (&self.disk, before) {
+            (None, Some(before)) => memory.hours[before].start(),
+            _ => memory.floor,
+        }
+    }
+
+    /// Where it is in memory, the second before which it is forgotten next; nothing while that is not near.
+    pub fn leaving(&self) -> Option<u64> {
+        let memory = self.memory.lock();
+        let near = self.disk.is_none() && memory.hours.len() == HOURS;
+        near.then(|| memory.hours[0].over())
+    }
+
+    /// Whether it outlives the process.
+    pub fn in_folder(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// How often something was added to a second that was not the last. While this stays the same, so does what was read
+    /// of seconds that were over.
+    pub fn late(&self) -> u64 {
+        self.memory.lock().late
+    }
+
+    /// The finest step that is kept as far back as a second, or as there is anything.
+    pub fn finest(&self, from: u64) -> io::Result<Tier> {
+        let memory = self.memory.lock().hours.first().map(|hour| hour.start());
+        if memory.is_some_and(|start| start <= from) {
+            return Ok(Tier::Second);
+        }
+        let kept = self.kept(from)?;
+        Ok(Tier::ALL
+            .into_iter()
+            .find(|tier| kept(*tier))
+            .unwrap_or(Tier::Second))
+    }
+
+    /// The first second of which anything is known.
+    pub fn oldest(&self) -> io::Result<Option<u64>> {
+        let oldest = self.oldest_of_each()?;
+        Ok(oldest.into_iter().flatten().min())
+    }
+
     /// The finest grid with at most `most` buckets between two seconds, as far back as there is anything.
     pub fn grid(&self, from: u64, to: u64, most: usize) -> io::Result<Grid> {
+        Ok(Grid::new(from, to, most, self.kept(from)?))
+    }
+
+    /// Since when each tier knows anything.
+    fn oldest_of_each(&self) -> io::Result<[Option<u64>; Tier::ALL.len()]> {
         let mut oldest = [None; Tier::ALL.len()];
         if let Some(disk) = &self.disk {
             for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
@@ -371,7 +468,13 @@ impl Record {
         }
         let seconds = self.memory.lock().hours.first().map(|hour| hour.start());
         oldest[0] = oldest[0].or(seconds);
-        let kept = |tier: Tier| {
+        Ok(oldest)
+    }
+
+    /// Whether a tier is kept as far back as a second, or as there is anything.
+    fn kept(&self, from: u64) -> io::Result<impl Fn(Tier) -> bool + use<>> {
+        let oldest = self.oldest_of_each()?;
+        Ok(move |tier: Tier| {
             let own = oldest[tier as usize];
             let mut coarser = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);
             own.is_some_and(|own| from >= own)
@@ -379,8 +482,7 @@ impl Record {
                     (Some(own), Some(oldest)) => oldest + coarser.step() <= own,
                     (own, oldest) => own.is_none() && oldest.is_some(),
                 })
-        };
-        Ok(Grid::new(from, to, most, kept))
+        })
     }
 
     /// What series did on a grid.

@@ -75,6 +75,10 @@ pub enum Metric {
     SharedDecisions,
     /// Access-log lines lost: the output was slower than the traffic, or could not be written.
     LogDropped,
+    /// Samples pushed to another engine, by result.
+    PushSamples,
+    /// Seconds that another engine does not have yet.
+    PushBehind,
 }
 
 /// How a metric behaves.
@@ -126,6 +130,8 @@ impl Metric {
             Metric::SharedCalls => "tollgate_shared_store_calls_total",
             Metric::SharedDecisions => "tollgate_shared_store_decisions_total",
             Metric::LogDropped => "tollgate_log_dropped_total",
+            Metric::PushSamples => "tollgate_push_samples_total",
+            Metric::PushBehind => "tollgate_push_behind_seconds",
         }
     }
 
@@ -192,6 +198,8 @@ impl Metric {
             Metric::LogDropped => {
                 "Access-log lines lost because the output was too slow or could not be written."
             }
+            Metric::PushSamples => "Samples pushed to the destination: sent, refused.",
+            Metric::PushBehind => "Seconds of the record that the destination does not have yet.",
         }
     }
 
@@ -212,7 +220,8 @@ impl Metric {
             | Metric::SharedUp
             | Metric::SharedGateways
             | Metric::SharedKeys
-            | Metric::PermitsOpen => Kind::Gauge,
+            | Metric::PermitsOpen
+            | Metric::PushBehind => Kind::Gauge,
             _ => Kind::Counter,
         }
     }
@@ -250,6 +259,10 @@ pub enum Label {
     Reason,
     /// What is shed last.
     Priority,
+    /// Where figures are pushed.
+    To,
+    /// What became of what was pushed.
+    Result,
 }
 
 impl Label {
@@ -264,6 +277,8 @@ impl Label {
             Label::Certificate => "certificate",
             Label::Reason => "reason",
             Label::Priority => "priority",
+            Label::To => "to",
+            Label::Result => "result",
         }
     }
 }

@@ -6,11 +6,15 @@ TEST_TOOLS += redis-server=redis-server redis-sentinel=redis-sentinel memcached=
 # Tests start one of their own; the service that Debian starts is not theirs.
 TEST_TOOLS += /usr/bin/prometheus=prometheus
 TEST_TOOLS += /usr/bin/pip3=python3-pip
+TEST_TOOLS += prometheus=prometheus victoria-metrics=victoria-metrics carbon-cache=graphite-carbon
 TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
-	hypercorn=python3-hypercorn websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
+	hypercorn=python3-hypercorn google/protobuf=python3-protobuf whisper.py=python3-whisper websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
 # The same for the comparison in benches/compare.
 BENCH_TOOLS := $(TEST_TOOLS) valgrind=valgrind openssl=openssl
+
+# Seconds for which tests/push has engines down.
+PUSH_OUTAGE ?= 120
 
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 300
@@ -19,7 +23,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-sharing bench-steering bench-tools fuzz surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-sharing bench-steering bench-tools fuzz push surge
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -112,6 +116,10 @@ fuzz: tools
 		$(CARGO) fuzz run "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=2048
 	done
+
+# Real engines, away for two minutes: everything they missed arrives, once.
+push: tools
+	@PUSH_OUTAGE=$(PUSH_OUTAGE) $(CARGO) test --locked --test push outages -- --nocapture
 
 # An upstream of fixed capacity while critical traffic triples: without limits, with static ones, with tollgate.
 surge: tools

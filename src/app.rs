@@ -1,16 +1,13 @@
 //! The composition root: builds everything in order, changes what runs, and stops it.
 
-use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use serde_json::json;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
@@ -21,9 +18,9 @@ use crate::facts::Change;
 use crate::identity::Keyer;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
-use crate::record::{self, Record};
+use crate::push::{self, Push};
+use crate::record;
 use crate::serve::access::{Writer, Written};
-use crate::serve::admin::{Control, Reload};
 use crate::serve::generation::Running;
 use crate::serve::listen::{self, Inherited, Share};
 use crate::serve::occupancy::Occupancy;
@@ -34,10 +31,12 @@ use crate::store::{self, Memory};
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Servers;
 
+mod control;
 mod counts;
 mod entrances;
 mod events;
 mod figures;
+mod pushing;
 mod recording;
 mod witness;
 
@@ -113,6 +112,8 @@ pub struct App {
     figures: Arc<Figures>,
     /// What records them in each second.
     recorder: Mutex<Option<Recorder>>,
+    /// What sends them to other engines.
+    push: Mutex<Option<Push>>,
     /// One reload at a time.
     reloading: Mutex<()>,
     workers: Mutex<Vec<Handle>>,
@@ -187,6 +188,7 @@ impl App {
             Some(settings) => Some(Recorder::start(settings, figures.clone())?),
             None => None,
         };
+        let push = pushing::start(&process, recorder.as_ref(), &figures, keyer.seed())?;
         let mut app = App {
             config: config.to_owned(),
             fingerprint,
@@ -203,6 +205,7 @@ impl App {
             running,
             figures,
             recorder: Mutex::new(recorder),
+            push: Mutex::new(push),
             reloading: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
             written: Mutex::new(None),
@@ -379,6 +382,9 @@ impl App {
         if let Some(recorder) = recorder {
             recorder.finish();
         }
+        if let Some(push) = self.push.lock().take() {
+            push.finish();
+        }
         let written = self.written.lock().take();
         if written.is_some_and(|written| !written.wait()) {
             tracing::warn!("the access log is slow; its last lines are lost");
@@ -408,6 +414,14 @@ impl App {
     /// `/metrics`, as of now.
     pub fn metrics(&self) -> String {
         self.figures.read(Registry::render)
+    }
+
+    /// How each engine does to which figures are pushed.
+    pub fn pushed(&self) -> Vec<push::Status> {
+        self.push
+            .lock()
+            .as_ref()
+            .map_or_else(Vec::new, Push::status)
     }
 
     /// What runs now.
@@ -440,53 +454,6 @@ fn upstreams(ruleset: &Ruleset, before: &[Arc<Servers>], clock: &Clock) -> Vec<A
         Servers::new(settings.clone(), before, clock.now())
     });
     servers.collect()
-}
-
-impl Control for App {
-    fn running(&self) -> Running {
-        self.running.read().clone()
-    }
-
-    fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>> {
-        Box::pin(async {
-            match App::reload(self).await {
-                Ok(Reloaded { notes, restart }) => {
-                    let notes: Vec<_> = notes.iter().map(Diagnostic::to_json).collect();
-                    Reload::Done(json!({ "notes": notes, "needs_restart": restart }))
-                }
-                Err(Error::Policy(report)) => Reload::Mistakes(report),
-                Err(error) => Reload::Failed(error.to_string()),
-            }
-        })
-    }
-
-    fn metrics(&self) -> String {
-        App::metrics(self)
-    }
-
-    fn record(&self) -> Option<Arc<OnceLock<Record>>> {
-        self.recorder.lock().as_ref().map(Recorder::record)
-    }
-
-    fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
-        self.registry.total(metric, labels)
-    }
-
-    fn started(&self) -> u64 {
-        self.started
-    }
-
-    fn ready(&self) -> bool {
-        !self.workers.lock().is_empty()
-    }
-
-    fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    fn token(&self) -> Option<&str> {
-        self.process.admin_token.as_deref()
-    }
 }
 
 impl Drop for App {

@@ -27,10 +27,10 @@ use tokio::task::AbortHandle;
 
 pub use order::Error;
 
+use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::net::{Issued, Roots};
 use crate::telemetry::Registry;
-use renewal::Chance;
 
 /// One certificate that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! When a certificate is renewed: at two thirds of its life. What fails is tried again, ever more rarely.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Error, Tokens, Wanted, order, storage};
+use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::net::Certificate;
 use crate::telemetry::{Label, Metric, Registry};
@@ -122,33 +122,6 @@ fn pause(failures: u32, refused: bool) -> Duration {
     Duration::from_secs(seconds.min(most))
 }
 
-/// Spreads over time what would come at once.
-#[derive(Debug)]
-pub struct Chance(Cell<u64>);
-
-impl Chance {
-    /// The same seed draws the same.
-    pub fn new(seed: u64) -> Chance {
-        Chance(Cell::new(seed))
-    }
-
-    /// From nothing up to `most`.
-    fn up_to(&self, most: Duration) -> Duration {
-        // splitmix64
-        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0.set(state);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let part = u32::try_from((mixed ^ (mixed >> 31)) >> 44).unwrap_or(0);
-        most / (1 << 20) * part
-    }
-
-    /// A quarter less, up to a quarter more.
-    fn around(&self, span: Duration) -> Duration {
-        span * 3 / 4 + self.up_to(span / 2)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,15 +131,5 @@ mod tests {
         let seconds = |refused| [0, 1, 2, 3, 9, 64, u32::MAX].map(|n| pause(n, refused).as_secs());
         assert_eq!(seconds(false), [1, 2, 4, 8, 512, 600, 600]);
         assert_eq!(seconds(true), [60, 180, 540, 1620, 21600, 21600, 21600]);
-    }
-
-    #[test]
-    fn chance_keeps_within_its_bounds() {
-        let chance = Chance::new(7);
-        let span = Duration::from_secs(1000);
-        let drawn: Vec<_> = (0..1000).map(|_| chance.around(span).as_secs()).collect();
-        assert!(drawn.iter().all(|drawn| (750..=1250).contains(drawn)));
-        assert!(drawn.iter().any(|drawn| *drawn < 800) && drawn.iter().any(|drawn| *drawn > 1200));
-        assert_eq!(chance.up_to(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Bounds: [`MOST`] series, and [`WAITING`] seconds while another process still writes the record.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -142,6 +142,31 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     thread.spawn(run).map_err(Error::Thread)
 }
 
+/// What the record calls a series.
+fn series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
+    let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
+    Series {
+        name: name.to_owned(),
+        labels: labels.iter().map(label).collect(),
+        kind: match metric.kind() {
+            names::Kind::Counter | names::Kind::Histogram | names::Kind::Sum => Kind::Counter,
+            names::Kind::Gauge => Kind::Gauge,
+        },
+        decimals: metric.decimals(),
+    }
+}
+
+/// The series that there are now.
+pub fn living(figures: &Figures) -> BTreeSet<Series> {
+    let mut living = BTreeSet::new();
+    figures.read(|registry| {
+        registry.visit(|metric, labels, _| {
+            living.insert(series(metric, metric.name(), labels));
+        });
+    });
+    living
+}
+
 /// All series that were seen.
 #[derive(Default)]
 struct Seen {
@@ -199,18 +224,8 @@ impl Seen {
             self.full = true;
             return None;
         }
-        let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
-        let series = Series {
-            name: name.to_owned(),
-            labels: labels.iter().map(label).collect(),
-            kind: match metric.kind() {
-                names::Kind::Counter | names::Kind::Histogram | names::Kind::Sum => Kind::Counter,
-                names::Kind::Gauge => Kind::Gauge,
-            },
-            decimals: metric.decimals(),
-        };
         self.series.push(Known {
-            series,
+            series: series(metric, name, &labels),
             number: None,
             last: 0,
             totals,

@@ -16,6 +16,7 @@ use crate::store::snapshot;
 use crate::{record, upstream};
 
 mod identity;
+mod push;
 mod store;
 mod tls;
 mod upstreams;
@@ -157,9 +158,10 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
                 .and_then(|log| log.file.as_ref())
                 .map(|file| base.join(file)),
         },
+        push: push::compile(cx, files, base, gateway),
         record: match gateway.record.clone() {
             Some(Record::Off) => None,
-            Some(Record::Kept(settings)) => Some(record::Settings {
+            Some(Record::Kept(settings, _)) => Some(record::Settings {
                 folder: settings.folder.map(|folder| base.join(folder)),
                 ..settings
             }),

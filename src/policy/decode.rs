@@ -8,6 +8,7 @@ mod leaf;
 mod limit;
 mod listen;
 mod plan;
+mod push;
 mod record;
 mod route;
 mod snapshots;

@@ -97,6 +97,13 @@ pub fn describe(loaded: &Loaded) -> String {
             bytes(usize::try_from(*most_bytes).unwrap_or(usize::MAX))
         ),
     };
+    for push in &loaded.process.push {
+        let (name, engine, url, every) = (&push.name, push.engine, &push.url, push.every);
+        let _ = writeln!(
+            out,
+            "  It is pushed to {name} ({engine}) at {url}, a sample for every {every} s."
+        );
+    }
     for note in &loaded.notes {
         let _ = write!(out, "\n{note}");
     }
@@ -184,6 +191,12 @@ pub fn describe_json(loaded: &Loaded) -> Value {
             "folder": settings.folder.as_ref().map(|folder| folder.display().to_string()),
             "size": settings.most_bytes,
         })),
+        "push": loaded.process.push.iter().map(|push| json!({
+            "name": push.name,
+            "to": push.engine.as_str(),
+            "url": push.url.to_string(),
+            "every": push.every,
+        })).collect::<Vec<_>>(),
         "store": loaded.process.shared.as_ref().map(|shared| shared.place.to_string()),
         "diagnostics": notes,
     })

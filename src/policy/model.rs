@@ -20,7 +20,7 @@ use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
 use crate::upstream::{Balance, Bounds};
 
-pub use record::{AccessLog, Record};
+pub use record::{AccessLog, Push, Record};
 pub use store::{Store, StoreAddress};
 
 /// Something and where it is written.

@@ -11,7 +11,7 @@ use crate::limit::Rule;
 use crate::net::{Certificate, Roots};
 use crate::route::{Route, RouteTable};
 use crate::store::{shared, snapshot};
-use crate::{acme, identity, record, upstream};
+use crate::{acme, identity, push, record, upstream};
 
 /// Everything that a reload may change, swapped as a whole.
 #[derive(Debug)]
@@ -57,6 +57,8 @@ pub struct Process {
     pub access_log: AccessLog,
     /// Where what happens is recorded, if it is.
     pub record: Option<record::Settings>,
+    /// Where what is recorded is pushed.
+    pub push: Vec<push::Settings>,
 }
 
 impl Process {
@@ -76,7 +78,10 @@ impl Process {
                     || self.shared != other.shared,
             ),
             ("access_log", self.access_log != other.access_log),
-            ("record", self.record != other.record),
+            (
+                "record",
+                self.record != other.record || self.push != other.push,
+            ),
         ];
         checks
             .into_iter()

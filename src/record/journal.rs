@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::frames::Frames;
 use super::segment::Damage;
+use crate::varint::{put, take};
 
 const MARK: [u8; 16] = *b"tollgate second\n";
 
@@ -74,25 +75,4 @@ fn parse(hour: u64, mut content: &[u8]) -> Option<Second> {
         next = series + 1;
     }
     Some(Second { at, values })
-}
-
-fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 128 {
-        out.push(value as u8 | 128);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 127) << shift;
-        if byte & 128 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }

@@ -8,6 +8,7 @@
 //! Bounds: [`Settings::most_bytes`] of the disk beside the journals of the hours in memory; in memory at most four hours, each
 //! with some 5 KB for a series that did something in every second of it, and while the disk is full 15 minutes of seconds.
 
+mod asking;
 mod bits;
 mod block;
 mod column;
@@ -22,7 +23,7 @@ mod series;
 mod tier;
 mod verify;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
@@ -124,6 +125,10 @@ struct Memory {
     now: u64,
     /// Every earlier second is in a file, or was not recorded.
     floor: u64,
+    /// What was recorded of earlier seconds outlives the machine; without a folder there is no such thing.
+    durable: u64,
+    /// Additions to seconds that were not the last.
+    late: u64,
     /// Whether it was said that seconds before the floor are not recorded.
     told: bool,
     /// Seconds that are in no journal yet.
@@ -147,6 +152,8 @@ struct Writing {
     notes: notes::Open,
     /// Seconds that may not be on the disk.
     unsynced: u32,
+    /// The second behind the last one that was written.
+    reached: u64,
     /// Whether longer steps are to be made of shorter ones.
     due: bool,
     /// Calls until an hour is written again, after it could not be.
@@ -179,8 +186,10 @@ impl Record {
             dictionary.begin_at(number.saturating_add(1));
         }
         record.dictionary = Mutex::new(dictionary);
+        let floor = folder.end(Tier::Second).map_err(unusable)?.unwrap_or(0);
         record.memory = Mutex::new(Memory {
-            floor: folder.end(Tier::Second).map_err(unusable)?.unwrap_or(0),
+            floor,
+            durable: hours.last().map_or(floor, |hour| hour.end()),
             hours,
             ..Memory::default()
         });
@@ -192,6 +201,7 @@ impl Record {
                 journal: None,
                 notes: notes::Open::default(),
                 unsynced: 0,
+                reached: 0,
                 due: true,
                 pause: 0,
             }),
@@ -230,6 +240,14 @@ impl Record {
             return;
         }
         memory.told = false;
+        if memory
+            .hours
+            .last()
+            .is_some_and(|hour| second.at < hour.end())
+        {
+            memory.late += 1;
+            memory.durable = memory.durable.min(second.at);
+        }
         let place = memory.hours.partition_point(|hour| hour.start() < start);
         if memory
             .hours
@@ -311,19 +329,6 @@ impl Record {
             .transpose()
     }
 
-    /// The first second of each tier in which anything was recorded.
-    pub fn oldest(&self) -> io::Result<[Option<u64>; Tier::ALL.len()]> {
-        let mut oldest = [None; Tier::ALL.len()];
-        if let Some(disk) = &self.disk {
-            for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
-                *oldest = disk.folder.oldest(tier)?;
-            }
-        }
-        let seconds = self.memory.lock().hours.first().map(|hour| hour.start());
-        oldest[0] = oldest[0].or(seconds);
-        Ok(oldest)
-    }
-
     fn write_names(&self, names: &mut Names) -> io::Result<()> {
         loop {
             let Some((number, series)) = self.dictionary.lock().unsaved() else {
@@ -343,7 +348,12 @@ impl Record {
             let hour = second.at - second.at % Tier::Second.span();
             let journal = match writing.journal.take() {
                 Some(journal) if journal.hour() == hour => journal,
-                _ => disk.folder.journal(hour, |_| ())?,
+                before => {
+                    if let Some(before) = before {
+                        before.sync()?;
+                    }
+                    disk.folder.journal(hour, |_| ())?
+                }
             };
             let journal = writing.journal.insert(journal);
             journal.add(&second)?;
@@ -352,12 +362,27 @@ impl Record {
                 memory.waiting.pop_front();
             }
             writing.unsynced += 1;
+            writing.reached = writing.reached.max(second.at + 1);
         }
-        if let Some(journal) = &writing.journal
-            && writing.unsynced >= SYNC
-        {
+        if writing.unsynced >= SYNC {
+            self.sync(writing)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, writing: &mut Writing) -> io::Result<()> {
+        if let Some(journal) = &writing.journal {
             journal.sync()?;
-            writing.unsynced = 0;
+        }
+        writing.unsynced = 0;
+        let mut memory = self.memory.lock();
+        // What came meanwhile is not written yet.
+        if memory
+            .waiting
+            .iter()
+            .all(|second| second.at >= writing.reached)
+        {
+            memory.durable = memory.durable.max(writing.reached);
         }
         Ok(())
     }
@@ -377,6 +402,7 @@ impl Record {
             writing.due = true;
             let mut memory = self.memory.lock();
             memory.floor = floor.max(hour.over());
+            memory.durable = memory.durable.max(memory.floor);
             // One that has got more meanwhile is written again.
             memory.hours.retain(|other| !Arc::ptr_eq(other, &hour));
             memory.waiting.retain(|second| second.at >= hour.over());
@@ -401,47 +427,8 @@ impl Record {
         let Some(disk) = &self.disk else {
             return kept;
         };
-        let writing = disk.writing.lock();
-        let synced = match &writing.journal {
-            Some(journal) => journal.sync(),
-            None => Ok(()),
-        };
+        let synced = self.sync(&mut disk.writing.lock());
         disk.lock.unlock()?;
         kept.and(synced)
-    }
-
-    /// The second behind the last one that is recorded.
-    pub fn end(&self) -> u64 {
-        let memory = self.memory.lock();
-        memory.hours.last().map_or(0, |hour| hour.end())
-    }
-
-    /// The finest grid with at most `most` buckets between two seconds, as far back as there is anything.
-    pub fn grid(&self, from: u64, to: u64, most: usize) -> io::Result<Grid> {
-        let oldest = self.oldest()?;
-        let kept = |tier: Tier| {
-            let own = oldest[tier as usize];
-            let mut coarser = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);
-            own.is_some_and(|own| from >= own)
-                || !coarser.any(|(coarser, oldest)| match (own, oldest) {
-                    (Some(own), Some(oldest)) => oldest + coarser.step() <= own,
-                    (own, oldest) => own.is_none() && oldest.is_some(),
-                })
-        };
-        Ok(Grid::new(from, to, most, kept))
-    }
-
-    /// The sums of all that series did before a second, the first of a [`Grid`] or a multiple of a step.
-    pub fn total(&self, until: u64, series: &[u32]) -> io::Result<BTreeMap<u32, u64>> {
-        let hours = self.memory.lock().hours.clone();
-        let folder = self.disk.as_ref().map(|disk| &disk.folder);
-        range::total(folder, &hours, until, series)
-    }
-
-    /// What series did on a grid.
-    pub fn read(&self, grid: &Grid, series: &[u32]) -> io::Result<Found> {
-        let hours = self.memory.lock().hours.clone();
-        let folder = self.disk.as_ref().map(|disk| &disk.folder);
-        range::read(folder, &hours, grid, series)
     }
 }

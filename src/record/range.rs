@@ -57,6 +57,17 @@ impl Grid {
         }
     }
 
+    /// This one, whatever is kept: where a step is shorter than those of `tier`, all of a bucket of those is in the step in
+    /// which that begins.
+    pub fn of(from: u64, step: u64, buckets: usize, tier: Tier) -> Grid {
+        Grid {
+            from,
+            step: step.max(1),
+            buckets,
+            tier,
+        }
+    }
+
     /// The second behind the last bucket.
     pub fn to(&self) -> u64 {
         self.from + self.buckets as u64 * self.step

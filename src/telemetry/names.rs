@@ -95,6 +95,10 @@ pub enum Metric {
     ProcessCpu,
     /// Memory of the process.
     ProcessMemory,
+    /// Samples pushed to another engine, by result.
+    PushSamples,
+    /// Seconds that another engine does not have yet.
+    PushBehind,
 }
 
 /// How a metric behaves.
@@ -160,6 +164,8 @@ impl Metric {
             Metric::RecordSeries => "tollgate_record_series",
             Metric::ProcessCpu => "process_cpu_seconds_total",
             Metric::ProcessMemory => "process_resident_memory_bytes",
+            Metric::PushSamples => "tollgate_push_samples_total",
+            Metric::PushBehind => "tollgate_push_behind_seconds",
         }
     }
 
@@ -238,6 +244,8 @@ impl Metric {
             Metric::RecordSeries => "Series that the record keeps.",
             Metric::ProcessCpu => "Processor time of the process, in seconds.",
             Metric::ProcessMemory => "Memory of the process that is in use, in bytes.",
+            Metric::PushSamples => "Samples pushed to the destination: sent, refused.",
+            Metric::PushBehind => "Seconds of the record that the destination does not have yet.",
         }
     }
 
@@ -263,7 +271,8 @@ impl Metric {
             | Metric::SharedUp
             | Metric::SharedGateways
             | Metric::SharedKeys
-            | Metric::PermitsOpen => Kind::Gauge,
+            | Metric::PermitsOpen
+            | Metric::PushBehind => Kind::Gauge,
             _ => Kind::Counter,
         }
     }
@@ -317,6 +326,10 @@ pub enum Label {
     Origin,
     /// The upper bound of a histogram's bucket.
     Le,
+    /// Where figures are pushed.
+    To,
+    /// What became of what was pushed.
+    Result,
 }
 
 impl Label {
@@ -334,6 +347,8 @@ impl Label {
             Label::Status => "status",
             Label::Origin => "origin",
             Label::Le => "le",
+            Label::To => "to",
+            Label::Result => "result",
         }
     }
 }

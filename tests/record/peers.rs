@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::random::Random;
 use super::{MIDNIGHT, numbers, open, second};
 
@@ -123,8 +125,8 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has been asked to write all; what it does at its end is its own concern.
-        let _ = self.0.kill();
+        // At its end it writes what it has in memory.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }
 }

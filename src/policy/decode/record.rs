@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::super::collect::Cx;
 use super::super::model::Record;
-use super::super::table::{Shape, Table, may, must};
+use super::super::table::{Shape, Table, may};
 use super::super::tree::{Node, Value};
 use super::gateway::mistyped;
 use super::leaf::{PATH, SIZE};
+use super::push::{PUSH, push};
 use crate::record::Settings;
 
 /// `record` with more than a folder.
@@ -15,12 +16,23 @@ pub static RECORD: Table = Table {
     name: "`record`",
     doc: "What happened in every second, for years.",
     fields: &[
-        must("dir", Shape::Form(&PATH), "Its folder.", "data/record"),
+        may(
+            "dir",
+            Shape::Form(&PATH),
+            "Its folder. Default: none, the last two or three hours are kept in memory.",
+            "data/record",
+        ),
         may(
             "size",
             Shape::Form(&SIZE),
             "Most it takes of the disk; the oldest seconds go first, then the oldest minutes. Default: 1GiB.",
             "1GiB",
+        ),
+        may(
+            "push",
+            Shape::Many(&Shape::Table(&PUSH)),
+            "The engines to which it is sent.",
+            "{ to: prometheus, url: http://prom:9090/api/v1/write }",
         ),
     ],
 };
@@ -36,10 +48,22 @@ pub fn record(cx: &mut Cx, node: &Node) -> Option<Record> {
         let size = fields
             .get("size")
             .and_then(|node| cx.size(node, Settings::LEAST, Settings::MOST));
-        return Some(Record::Kept(Settings {
-            folder: Some(PathBuf::from(folder?.value)),
+        let to = fields.get("push");
+        let to = to.map_or_else(Vec::new, |node| push(cx, node));
+        if !fields.has("dir") && fields.has("size") {
+            let help = "write `dir: data/record` beside it, or remove it";
+            let message = "`size` is for a record that has a folder";
+            cx.error(fields.place_of("size"), message, Some(help.into()));
+        } else if !fields.has("dir") && !fields.has("push") {
+            let help = "for instance `dir: data/record`";
+            let message = "`record` needs the field `dir`";
+            cx.error(fields.place, message, Some(help.into()));
+        }
+        let settings = Settings {
+            folder: folder.map(|folder| PathBuf::from(folder.value)),
             most_bytes: size.map_or(most_bytes, |size| size.value as u64),
-        }));
+        };
+        return Some(Record::Kept(settings, to));
     }
     let path = cx.text(node, "`off`, `memory` or a folder")?;
     let folder = match path.value.as_str() {
@@ -50,5 +74,5 @@ pub fn record(cx: &mut Cx, node: &Node) -> Option<Record> {
             Some(PathBuf::from(path.value))
         }
     };
-    Some(Record::Kept(Settings { folder, most_bytes }))
+    Some(Record::Kept(Settings { folder, most_bytes }, Vec::new()))
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use super::super::settings::Logged;
+use super::At;
+use crate::push;
 use crate::record::Settings;
 
 /// Where what happens is kept.
@@ -10,8 +12,19 @@ use crate::record::Settings;
 pub enum Record {
     /// Nowhere.
     Off,
-    /// There, as it is written.
-    Kept(Settings),
+    /// There, as it is written, and pushed to these.
+    Kept(Settings, Vec<Push>),
+}
+
+/// Where it is pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// All that needs no file.
+    pub settings: push::Settings,
+    /// The file with its token.
+    pub token_file: Option<At<String>>,
+    /// The file of who vouches for it.
+    pub roots: Option<At<String>>,
 }
 
 /// Where requests are logged.

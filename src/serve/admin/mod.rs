@@ -25,6 +25,7 @@ use super::explain::{self, Question};
 use super::generation::Running;
 use crate::clock::Clock;
 use crate::policy::Report;
+use crate::push;
 use crate::record::Record;
 use crate::telemetry::{Label, Metric};
 use crate::upstream::Servers;
@@ -44,6 +45,8 @@ pub trait Control: Send + Sync + 'static {
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;
     /// The sum of one counter.
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
+    /// How each engine does to which figures are pushed.
+    fn pushed(&self) -> Vec<push::Status>;
     /// When it was started, in seconds since 1970.
     fn started(&self) -> u64;
     /// Whether new requests are taken.
@@ -213,11 +216,23 @@ async fn status(State(gateway): Gateway) -> Response {
         let (standing, gateways, trouble) = shared.status();
         json!({ "state": standing.as_str(), "gateways": gateways, "trouble": trouble })
     });
+    let pushed = gateway.pushed().into_iter().map(|status| {
+        json!({
+            "to": status.engine.as_str(),
+            "name": status.name,
+            "url": status.url,
+            "behind_seconds": status.behind_seconds,
+            "sent": status.sent,
+            "refused": status.refused,
+            "trouble": status.trouble,
+        })
+    });
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "started": gateway.started(),
         "now": gateway.clock().wall().as_secs(),
         "record": record::status(&*gateway).await,
+        "push": pushed.collect::<Vec<_>>(),
         "store": store,
     }))
     .into_response()

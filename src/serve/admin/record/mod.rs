@@ -85,7 +85,7 @@ pub async fn status(gateway: &dyn Control) -> Value {
 }
 
 fn described(record: &Record) -> io::Result<Value> {
-    let oldest = Tier::ALL.into_iter().zip(record.oldest()?);
+    let oldest = Tier::ALL.into_iter().zip(record.oldest_of_each()?);
     let tiers = oldest.map(|(tier, oldest)| json!({ "step": tier.step(), "oldest": oldest }));
     let bytes = record.bytes()?;
     Ok(json!({

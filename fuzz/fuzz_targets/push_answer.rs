@@ -1,0 +1,11 @@
+//! Whatever a collector answers, what it rejected is a number above zero, or nothing.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tollgate::push::otlp::rejected;
+
+fuzz_target!(|data: &[u8]| {
+    if let Some((count, why)) = rejected(data) {
+        assert!(count > 0 && why.len() <= 3 * data.len());
+    }
+});

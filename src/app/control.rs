@@ -1,0 +1,68 @@
+//! What operators may do with a running gateway.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::json;
+
+use super::recording::Recorder;
+use super::{App, Error, Reloaded};
+use crate::clock::Clock;
+use crate::policy::Diagnostic;
+use crate::push;
+use crate::record::Record;
+use crate::serve::admin::{Control, Reload};
+use crate::serve::generation::Running;
+use crate::telemetry::{Label, Metric};
+
+impl Control for App {
+    fn running(&self) -> Running {
+        self.running.read().clone()
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>> {
+        Box::pin(async {
+            match App::reload(self).await {
+                Ok(Reloaded { notes, restart }) => {
+                    let notes: Vec<_> = notes.iter().map(Diagnostic::to_json).collect();
+                    Reload::Done(json!({ "notes": notes, "needs_restart": restart }))
+                }
+                Err(Error::Policy(report)) => Reload::Mistakes(report),
+                Err(error) => Reload::Failed(error.to_string()),
+            }
+        })
+    }
+
+    fn metrics(&self) -> String {
+        App::metrics(self)
+    }
+
+    fn record(&self) -> Option<Arc<OnceLock<Record>>> {
+        self.recorder.lock().as_ref().map(Recorder::record)
+    }
+
+    fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
+        self.registry.total(metric, labels)
+    }
+
+    fn started(&self) -> u64 {
+        self.started
+    }
+
+    fn pushed(&self) -> Vec<push::Status> {
+        App::pushed(self)
+    }
+
+    fn ready(&self) -> bool {
+        !self.workers.lock().is_empty()
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn token(&self) -> Option<&str> {
+        self.process.admin_token.as_deref()
+    }
+}

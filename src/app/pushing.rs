@@ -1,0 +1,35 @@
+//! What is pushed to other engines: the record, and the series that there are.
+
+use std::sync::Arc;
+
+use super::Error;
+use super::figures::Figures;
+use super::recording::{Recorder, living};
+use crate::policy::Process;
+use crate::push::{self, Push};
+
+/// Pushes what is recorded, if anybody wants it.
+pub fn start(
+    process: &Process,
+    recorder: Option<&Recorder>,
+    figures: &Arc<Figures>,
+    seed: u64,
+) -> Result<Option<Push>, Error> {
+    let (Some(recorder), Some(settings)) = (recorder, &process.record) else {
+        return Ok(None);
+    };
+    if process.push.is_empty() {
+        return Ok(None);
+    }
+    let known = figures.clone();
+    let start = push::Start {
+        settings: process.push.clone(),
+        record: recorder.record(),
+        folder: settings.folder.clone(),
+        living: Arc::new(move || living(&known)),
+        clock: figures.clock.clone(),
+        registry: figures.registry.clone(),
+        seed,
+    };
+    Push::start(start).map(Some).map_err(Error::Thread)
+}

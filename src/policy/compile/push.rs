@@ -1,0 +1,51 @@
+//! Where what is recorded is pushed.
+
+use std::path::Path;
+
+use super::super::collect::Cx;
+use super::super::model::{At, Gateway, Record};
+use super::super::source::Files;
+use super::named_file;
+use super::tls::named_pem;
+use crate::push::Settings;
+
+/// Fewest and most characters of a token.
+const TOKEN: std::ops::RangeInclusive<usize> = 1..=4096;
+
+/// The destinations, with what is in their files.
+pub(super) fn compile(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &Gateway,
+) -> Vec<Settings> {
+    let Some(Record::Kept(_, push)) = &gateway.record else {
+        return Vec::new();
+    };
+    let destinations = push.iter().map(|push| {
+        let token_file = push.token_file.as_ref();
+        let roots = push.roots.as_ref();
+        let roots = roots.and_then(|name| named_pem(cx, files, base, name));
+        Settings {
+            token: token_file.and_then(|name| token(cx, files, base, name)),
+            roots: roots.map(|(roots, _)| roots),
+            ..push.settings.clone()
+        }
+    });
+    destinations.collect()
+}
+
+fn token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
+    let bytes = named_file(cx, files, base, name, "the token")?;
+    let token = String::from_utf8(bytes).unwrap_or_default();
+    let token = token.trim();
+    if TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Some(token.to_owned());
+    }
+    let message = format!(
+        "`{}` holds no token of 1 to 4096 printable characters",
+        name.value
+    );
+    cx.error(name.place, message, None);
+    None
+}

@@ -1,0 +1,70 @@
+//! What a destination has, on the disk.
+
+use std::fs;
+
+use tollgate::push::cursor::{Count, Cursor};
+
+fn cursor() -> Cursor {
+    let count = |base, sent, trying: Option<u64>| Count {
+        base,
+        sent,
+        told: sent > 0,
+        trying,
+    };
+    Cursor {
+        at: 1_700_000_015,
+        trying: 1_700_000_030,
+        begun: 1_600_000_000,
+        base_at: 1_699_999_200,
+        counts: [
+            (0, count(1, 2, None)),
+            (7, count(0, 0, Some(300))),
+            (u32::MAX, count(u64::MAX, 3, Some(0))),
+        ]
+        .into(),
+    }
+}
+
+#[test]
+fn what_is_kept_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(Cursor::load(folder.path(), "a").unwrap(), None);
+    for at in [1, 1_700_000_015] {
+        let cursor = Cursor { at, ..cursor() };
+        cursor.save(folder.path(), "a").unwrap();
+        assert_eq!(Cursor::load(folder.path(), "a").unwrap(), Some(cursor));
+    }
+    assert_eq!(Cursor::load(folder.path(), "b").unwrap(), None);
+}
+
+/// A crash in the middle of writing leaves the one before.
+#[test]
+fn what_is_not_whole_is_in_no_place() {
+    let folder = tempfile::tempdir().unwrap();
+    cursor().save(folder.path(), "a").unwrap();
+    let bytes = fs::read(folder.path().join("a")).unwrap();
+    for length in 0..bytes.len() {
+        fs::write(folder.path().join(".a"), &bytes[..length]).unwrap();
+        assert_eq!(Cursor::load(folder.path(), "a").unwrap(), Some(cursor()));
+        cursor().save(folder.path(), "a").unwrap();
+    }
+}
+
+#[test]
+fn what_is_damaged_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    cursor().save(folder.path(), "a").unwrap();
+    let bytes = fs::read(&path).unwrap();
+    for place in 0..bytes.len() {
+        fs::write(&path, &bytes[..place]).unwrap();
+        assert!(Cursor::load(folder.path(), "a").is_err(), "cut at {place}");
+        let mut other = bytes.clone();
+        other[place] ^= 1 << (place % 8);
+        fs::write(&path, &other).unwrap();
+        assert!(
+            Cursor::load(folder.path(), "a").is_err(),
+            "changed at {place}"
+        );
+    }
+}

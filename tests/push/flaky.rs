@@ -1,0 +1,308 @@
+//! A receiver that takes and refuses as Prometheus does, by a model of it, and fails in every way on the way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tollgate::clock::{Clock, Nanos};
+use tollgate::telemetry::{Label, Metric};
+
+use crate::common::certificate::Certificate;
+use crate::common::tls::put;
+use crate::common::{Gateway, Message, Upstream, soon, status, write};
+use crate::wire::{Labels, Written, write_request};
+
+/// What the receiver does with the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Takes,
+    /// Takes it and says nothing.
+    Dies,
+    /// Says nothing and takes nothing.
+    Hangs,
+    Answers(&'static str),
+}
+
+/// The model: series with their samples, as remote write leaves them.
+#[derive(Default)]
+struct Model {
+    series: BTreeMap<Labels, Vec<(u64, f64)>>,
+    moods: Vec<Mood>,
+    /// Requests of which nothing was taken, for what was there before.
+    refused: usize,
+    requests: usize,
+}
+
+impl Model {
+    /// All of a request or nothing.
+    fn take(&mut self, request: &[Written]) -> Result<(), &'static str> {
+        let mut after = self.series.clone();
+        for (labels, samples) in request {
+            let known = after.entry(labels.clone()).or_default();
+            for (at, value) in samples {
+                match known.last() {
+                    Some((last, _)) if at < last => return Err("out of order sample"),
+                    Some((last, known)) if at == last && value != known => {
+                        return Err("duplicate sample for timestamp");
+                    }
+                    Some((last, _)) if at == last => {}
+                    _ => known.push((*at, *value)),
+                }
+            }
+        }
+        self.series = after;
+        Ok(())
+    }
+
+    fn of(&self, name: &str, outcome: &str) -> Vec<(u64, f64)> {
+        let has = |labels: &[(String, String)], label: &str, value: &str| {
+            labels
+                .iter()
+                .any(|(own, text)| own == label && text == value)
+        };
+        let mut found = self.series.iter().filter(|(labels, _)| {
+            let of_route = has(labels, "route", "all") && has(labels, "outcome", outcome);
+            has(labels, "__name__", name) && (outcome.is_empty() || of_route)
+        });
+        let samples = found.next().map(|(_, samples)| samples.clone());
+        assert!(found.next().is_none(), "one series");
+        samples.unwrap_or_default()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Receiver(Arc<Mutex<Model>>);
+
+impl Receiver {
+    fn start(&self) -> Upstream {
+        let model = self.0.clone();
+        Upstream::scripted(move |mut served, report| {
+            while let Ok(request) = served.request() {
+                let mut model = model.lock().unwrap();
+                model.requests += 1;
+                let mood = model.moods.pop().unwrap_or(Mood::Takes);
+                let body = write_request(&request.body);
+                report(request);
+                let answer = match mood {
+                    Mood::Hangs => return,
+                    Mood::Answers(text) => text.to_owned(),
+                    Mood::Takes | Mood::Dies => match model.take(&body) {
+                        Ok(()) => status(204),
+                        Err(why) => {
+                            model.refused += 1;
+                            let length = why.len();
+                            format!("HTTP/1.1 400 Bad\r\ncontent-length: {length}\r\n\r\n{why}")
+                        }
+                    },
+                };
+                if mood == Mood::Dies {
+                    return;
+                }
+                served.send(answer);
+            }
+        })
+    }
+}
+
+const LATER: &str = "HTTP/1.1 503 No\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
+const BUSY: &str = "HTTP/1.1 429 No\r\ncontent-length: 5\r\n\r\nlater";
+const NEVER: &str = "HTTP/1.1 422 No\r\ncontent-length: 9\r\n\r\nnot this\n";
+
+fn folder(upstream: &Upstream, receiver: &Upstream, record: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("push.token"), "secret-of-push\n").unwrap();
+    let url = format!("http://{}/api/v1/write", receiver.address);
+    let push = format!(
+        "{{ to: prometheus, name: model, url: \"{url}\", every: 1s, token_file: push.token, labels: {{ instance: a }} }}"
+    );
+    let gateway = format!("admin: off\nrecord: {{ {record} push: {push} }}\n");
+    let policy = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 1000000/s } }\n";
+    write(&folder, upstream.address, &gateway, &[("all", policy)]);
+    folder
+}
+
+fn ask_for(gateway: &Gateway, clock: &Clock, span: Nanos) -> u64 {
+    let begun = clock.now();
+    let mut client = gateway.connect();
+    let mut asked = 0;
+    while clock.now().since(begun) < span {
+        assert_eq!(client.get("/").status(), 200);
+        asked += 1;
+        thread::park_timeout(Duration::from_millis(20));
+    }
+    asked
+}
+
+fn is_right(request: &Message) {
+    assert_eq!(request.start, "POST /api/v1/write HTTP/1.1");
+    let field = |name| request.field(name).unwrap_or_default();
+    assert_eq!(field("authorization"), "Bearer secret-of-push");
+    assert_eq!(field("content-encoding"), "snappy");
+    assert_eq!(field("content-type"), "application/x-protobuf");
+    assert_eq!(field("x-prometheus-remote-write-version"), "0.1.0");
+}
+
+#[test]
+fn a_receiver_that_fails_in_every_way() {
+    let receiver = Receiver::default();
+    // The last one first.
+    receiver.0.lock().unwrap().moods = vec![
+        Mood::Takes,
+        Mood::Answers(NEVER),
+        Mood::Takes,
+        Mood::Hangs,
+        Mood::Takes,
+        Mood::Answers(BUSY),
+        Mood::Takes,
+        Mood::Dies,
+        Mood::Takes,
+        Mood::Answers(LATER),
+        Mood::Dies,
+        Mood::Takes,
+    ];
+    let (upstream, at) = (Upstream::plain(), receiver.start());
+    let clock = Clock::system();
+    let gateway = Gateway::start_in(folder(&upstream, &at, ""), clock.clone());
+    let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(3));
+    soon("all moods have passed", || {
+        asked += ask_for(&gateway, &clock, Nanos::from_millis(200));
+        receiver.0.lock().unwrap().moods.is_empty()
+    });
+    asked += ask_for(&gateway, &clock, Nanos::from_millis(1500));
+    let of = |result| {
+        let labels = [(Label::To, "model"), (Label::Result, result)];
+        use tollgate::serve::admin::Control;
+        gateway.app.count(Metric::PushSamples, &labels)
+    };
+    // One batch was refused, and what died twice was there after all.
+    let before = gateway.app.pushed().remove(0);
+    assert!(
+        of("refused") > 0 && of("sent") > 10 * of("refused"),
+        "{before:?}"
+    );
+    assert!(
+        before.refused == of("refused") && before.behind_seconds <= 5,
+        "{before:?}"
+    );
+    assert_eq!(before.trouble, "");
+    gateway.app.shut_down();
+    at.drain().iter().for_each(is_right);
+    let model = receiver.0.lock().unwrap();
+    let samples = model.of("tollgate_requests_total", "admitted");
+    assert_eq!(samples.last().unwrap().1, asked as f64, "{samples:?}");
+    assert!(
+        samples.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1),
+        "{samples:?}"
+    );
+    assert!(model.refused >= 2, "what died was sent again");
+}
+
+/// A process that died after sending, before it could note it: what is known already is told from what is not.
+#[test]
+fn a_cursor_that_is_behind() {
+    let receiver = Receiver::default();
+    let (upstream, at) = (Upstream::plain(), receiver.start());
+    let clock = Clock::system();
+    let gateway = Gateway::start_in(folder(&upstream, &at, "dir: data/record,"), clock.clone());
+    let cursor = gateway.folder.path().join("data/record/push/model");
+    soon("there is a cursor", || cursor.exists());
+    let old = fs::read(&cursor).unwrap();
+    let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(6));
+    soon("something was sent", || {
+        receiver.0.lock().unwrap().requests > 0
+    });
+    receiver.0.lock().unwrap().moods = vec![Mood::Answers(LATER); 100];
+    // What happens now is not there when the process ends.
+    asked += ask_for(&gateway, &clock, Nanos::from_secs(3));
+    gateway.app.shut_down();
+    let Gateway { folder, app, .. } = gateway;
+    drop(app);
+    fs::write(&cursor, old).unwrap();
+    receiver.0.lock().unwrap().moods.clear();
+    let gateway = Gateway::start_in(folder, clock.clone());
+    asked += ask_for(&gateway, &clock, Nanos::from_secs(1));
+    soon("all is there", || {
+        let model = receiver.0.lock().unwrap();
+        let samples = model.of("tollgate_requests_total", "admitted");
+        samples.last().is_some_and(|last| last.1 == asked as f64)
+    });
+    let model = receiver.0.lock().unwrap();
+    let times: Vec<u64> = model
+        .of("tollgate_store_keys", "")
+        .iter()
+        .map(|(at, _)| at / 1000)
+        .collect();
+    // Every second that a process served in has its sample.
+    let gaps = times
+        .windows(2)
+        .filter(|pair| pair[0] + 1 != pair[1])
+        .count();
+    assert!(gaps <= 1 && times.len() >= 10, "{times:?}");
+    assert!(model.refused > 0);
+    assert_eq!(gateway.app.pushed()[0].refused, 0);
+}
+
+/// What a process in memory has counted reaches the receiver before its end.
+#[test]
+fn the_last_seconds_are_sent() {
+    let receiver = Receiver::default();
+    let (upstream, at) = (Upstream::plain(), receiver.start());
+    let clock = Clock::system();
+    let folder = folder(&upstream, &at, "");
+    let file = folder.path().join("tollgate.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("every: 1s", "every: 1h")).unwrap();
+    let gateway = Gateway::start_in(folder, clock.clone());
+    let asked = ask_for(&gateway, &clock, Nanos::from_millis(1200));
+    let begun = clock.now();
+    gateway.app.shut_down();
+    assert!(clock.now().since(begun) < Nanos::from_secs(4));
+    let model = receiver.0.lock().unwrap();
+    let samples = model.of("tollgate_requests_total", "admitted");
+    assert_eq!(samples.last().unwrap().1, asked as f64, "{samples:?}");
+}
+
+/// A receiver under https:// proves who it is, or gets nothing.
+#[test]
+fn a_receiver_under_tls() {
+    let receiver = Receiver::default();
+    let (upstream, at) = (Upstream::plain(), receiver.start());
+    let clock = Clock::system();
+    let certificate = Certificate::of(&["localhost"]);
+    // A gateway in front of the receiver ends TLS.
+    let front = tempfile::tempdir().unwrap();
+    put(&front, 0, &certificate);
+    let policy = "match: /**\nupstream: up\n";
+    write(&front, at.address, "admin: off\n", &[("all", policy)]);
+    let file = front.path().join("tollgate.yaml");
+    let listen = "listen:\n  - address: 127.0.0.1:0\n    tls: { cert: 0.pem, key: 0.key }\n";
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("listen: 127.0.0.1:0\n", listen)).unwrap();
+    let front = Gateway::start_in(front, clock.clone());
+    let start = |ca: &Certificate| {
+        let folder = folder(&upstream, &at, "");
+        fs::write(folder.path().join("ca.pem"), &ca.pem).unwrap();
+        let file = folder.path().join("tollgate.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let plain = format!("http://{}", at.address);
+        let secure = format!("https://localhost:{}", front.address.port());
+        let text = text
+            .replace(&plain, &secure)
+            .replace("name: model", "name: model, ca: ca.pem");
+        fs::write(&file, text).unwrap();
+        Gateway::start_in(folder, clock.clone())
+    };
+    let gateway = start(&Certificate::of(&["localhost"]));
+    soon("it is not believed", || {
+        gateway.app.pushed()[0].trouble.contains("certificate")
+    });
+    assert_eq!(receiver.0.lock().unwrap().requests, 0);
+    drop(gateway);
+    let gateway = start(&certificate);
+    soon("it is", || receiver.0.lock().unwrap().requests > 0);
+    assert_eq!(gateway.app.pushed()[0].trouble, "");
+    at.drain().iter().for_each(is_right);
+}

@@ -1,0 +1,16 @@
+"""Says all that whisper files hold, as JSON lines. Argument: their folder."""
+
+import json
+import os
+import sys
+
+import whisper
+
+for folder, _, files in os.walk(sys.argv[1]):
+    for file in files:
+        if file.endswith(".wsp"):
+            path = os.path.join(folder, file)
+            (start, _, step), values = whisper.fetch(path, 0)
+            samples = [(start + at * step, v) for at, v in enumerate(values) if v is not None]
+            name, *tags = file[: -len(".wsp")].replace("_DOT_", ".").split(";")
+            print(json.dumps({"name": name, "labels": dict(tag.split("=", 1) for tag in tags), "samples": samples}))

@@ -3,10 +3,9 @@
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE or FILE=DEBIAN-PACKAGE. Missing ones are installed.
 TEST_TOOLS := cc=build-essential curl=curl pebble=pebble h2load=nghttp2-client /usr/sbin/nginx=nginx-light
 TEST_TOOLS += redis-server=redis-server redis-sentinel=redis-sentinel memcached=memcached
-# Tests start one of their own; the service that Debian starts is not theirs.
-TEST_TOOLS += /usr/bin/prometheus=prometheus
 TEST_TOOLS += /usr/bin/pip3=python3-pip
 TEST_TOOLS += prometheus=prometheus victoria-metrics=victoria-metrics carbon-cache=graphite-carbon
+TEST_TOOLS += /usr/bin/chromium=chromium chromedriver=chromium-driver
 TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
 	hypercorn=python3-hypercorn google/protobuf=python3-protobuf whisper.py=python3-whisper websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))

@@ -54,7 +54,16 @@ pub(super) fn count(
         },
         key: identifier.key_name(who, &rule.key),
         quota: reading.quota.into(),
-        window: window.and_then(|rate| Some(rate.to_string().split_once('/')?.1.to_owned())),
+        window: window.and_then(|rate| {
+            let text = rate.to_string();
+            let (_, window) = text.split_once('/')?;
+            let one = if window.starts_with(char::is_alphabetic) {
+                "1"
+            } else {
+                ""
+            };
+            Some(format!("{one}{window}"))
+        }),
         remaining: reading.remaining.into(),
         retry_after: (!verdict.admitted)
             .then(|| verdict.retry_after(rules))
@@ -69,9 +78,12 @@ pub(super) fn tell(note: &Note, now: Nanos) {
         return;
     };
     let limit = note.decision.take();
-    let class = (note.outcome() as u8, None);
-    if limit.is_none() && !generation.sampler.takes(class, now) {
-        return;
+    if limit.is_none() {
+        // Of refusals those are examples that say by which limit.
+        let class = (note.outcome() as u8, None);
+        if note.outcome() == Outcome::Refused || !generation.sampler.takes(class, now) {
+            return;
+        }
     }
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());

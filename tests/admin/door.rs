@@ -48,7 +48,9 @@ fn a_token_lets_in() {
         "anyone may ask for life"
     );
     let doors = [
-        ("GET", "/"),
+        ("GET", "/v1/status"),
+        ("GET", "/v1/record/series"),
+        ("GET", "/prometheus/api/v1/labels"),
         ("GET", "/readyz"),
         ("GET", "/metrics"),
         ("GET", "/v1/policies"),
@@ -75,6 +77,12 @@ fn a_token_lets_in() {
     let answer = with("GET", "/v1/limits", &named);
     assert_eq!(answer.status(), 200, "with a token any name will do");
     problem(&with("GET", "/nowhere", ""), 401, "Authorization: Bearer");
+    // The dashboard asks for the token itself, and shows nothing before it has it.
+    let page = with("GET", "/", "");
+    assert_eq!(page.status(), 200);
+    assert!(!page.text().contains("per-ip"), "{}", page.text());
+    assert!(with("GET", "/", &right).text().contains("per-ip"));
+    assert_eq!(with("GET", "/app.js", "").status(), 200);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct Browser {
 
 impl Browser {
     /// Opens one of this size.
-    pub fn open(width: u32, height: u32, dark: bool) -> Browser {
+    pub fn open(width: u32, height: u32) -> Browser {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -42,7 +42,7 @@ impl Browser {
             address: SocketAddr::from(([127, 0, 0, 1], port.unwrap())),
             session: String::new(),
         };
-        let mut arguments = vec![
+        let arguments = [
             String::from("--headless=new"),
             String::from("--no-sandbox"),
             String::from("--disable-gpu"),
@@ -50,9 +50,6 @@ impl Browser {
             String::from("--hide-scrollbars"),
             format!("--window-size={width},{height}"),
         ];
-        if dark {
-            arguments.push(String::from("--force-dark-mode"));
-        }
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
             "goog:chromeOptions": { "args": arguments },
@@ -92,12 +89,20 @@ impl Browser {
 
     /// What a script returns.
     pub fn script(&self, script: &str) -> Value {
-        self.of_session("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
+        self.of_session(
+            "POST",
+            "/execute/sync",
+            &json!({ "script": script, "args": [] }),
+        )
     }
 
     /// What a script gives to its last argument.
     pub fn script_later(&self, script: &str) -> Value {
-        self.of_session("POST", "/execute/async", &json!({ "script": script, "args": [] }))
+        self.of_session(
+            "POST",
+            "/execute/async",
+            &json!({ "script": script, "args": [] }),
+        )
     }
 
     /// All text that can be seen of an element.
@@ -134,7 +139,8 @@ impl Browser {
     pub fn complaints(&self) -> Vec<String> {
         let log = self.of_session("POST", "/se/log", &json!({ "type": "browser" }));
         let entries = log.as_array().unwrap().iter();
-        let bad = entries.filter(|entry| matches!(entry["level"].as_str(), Some("SEVERE" | "WARNING")));
+        let bad =
+            entries.filter(|entry| matches!(entry["level"].as_str(), Some("SEVERE" | "WARNING")));
         bad.map(|entry| entry["message"].to_string()).collect()
     }
 

@@ -3,8 +3,10 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod browser;
 #[path = "../common/mod.rs"]
 mod common;
+mod dashboard;
 mod storm;
 
 use std::thread;
@@ -97,6 +99,7 @@ fn one_key_everywhere(site: &Site, from: u64) {
             (&429.into(), &"/login".into())
         );
         assert_eq!(sample["user"], HOSTILE);
+        assert_eq!(sample["window"], "1m");
         assert!(sample["retry_after"].as_u64().unwrap() <= 60);
     }
     let found = site.json(&format!(

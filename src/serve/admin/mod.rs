@@ -19,6 +19,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use rustix::system::uname;
 use serde_json::{Value, json};
 
 use super::explain::{self, Question};
@@ -214,7 +215,11 @@ async fn status(State(gateway): Gateway) -> Response {
     let running = gateway.running();
     let store = running.admission.shared_store().map(|shared| {
         let (standing, gateways, trouble) = shared.status();
-        json!({ "state": standing.as_str(), "gateways": gateways, "trouble": trouble })
+        let state = match trouble.is_empty() {
+            true => standing.as_str().to_owned(),
+            false => format!("{}: {trouble}", standing.as_str()),
+        };
+        json!({ "kind": "shared", "state": state, "gateways": gateways })
     });
     let pushed = gateway.pushed().into_iter().map(|status| {
         json!({
@@ -228,6 +233,7 @@ async fn status(State(gateway): Gateway) -> Response {
         })
     });
     Json(json!({
+        "gateway": uname().nodename().to_string_lossy(),
         "version": env!("CARGO_PKG_VERSION"),
         "started": gateway.started(),
         "now": gateway.clock().wall().as_secs(),

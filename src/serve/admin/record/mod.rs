@@ -86,10 +86,14 @@ pub async fn status(gateway: &dyn Control) -> Value {
 
 fn described(record: &Record) -> io::Result<Value> {
     let oldest = Tier::ALL.into_iter().zip(record.oldest_of_each()?);
-    let tiers = oldest.map(|(tier, oldest)| json!({ "step": tier.step(), "oldest": oldest }));
+    let tiers = oldest.filter_map(|(tier, oldest)| {
+        let oldest = oldest?;
+        Some(json!({ "step": tier.name(), "oldest": oldest }))
+    });
     let bytes = record.bytes()?;
+    let memory = || String::from("memory");
     Ok(json!({
-        "folder": record.folder(),
+        "where": record.folder().map_or_else(memory, |folder| folder.display().to_string()),
         "bytes": bytes.map(|(bytes, _)| bytes),
         "most_bytes": bytes.map(|(_, most)| most),
         "series": record.series().len(),

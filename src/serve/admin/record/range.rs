@@ -276,7 +276,7 @@ type Labels = Vec<(String, String)>;
 /// A name and labels, as `/metrics` writes them.
 fn selector(text: &str) -> Option<(String, Labels)> {
     let word = |text: &str| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "_:".contains(letter);
         (!text.is_empty() && text.chars().all(plain)).then(|| text.to_owned())
     };
     let Some((name, rest)) = text.trim().split_once('{') else {
@@ -330,6 +330,7 @@ mod tests {
             "a{ b = \"c,\\\"}\" , d=\"\",}",
             Some(("a", &[("b", "c,\"}"), ("d", "")])),
         );
+        check("all:a_total", Some(("all:a_total", &[])));
         check("a{b=c}", None);
         check("a{b=\"c}", None);
         check("a{b=\"c\"", None);

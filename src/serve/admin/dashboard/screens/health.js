@@ -11,7 +11,6 @@ export function open() {
   const process = {
     cpu: new Range('process_cpu_seconds_total'),
     memory: new Range('process_resident_memory_bytes'),
-    files: new Range('process_open_fds'),
     connections: new Range('tollgate_connections_open'),
   };
   const up = new Range('tollgate_upstream_server_up');
@@ -19,13 +18,13 @@ export function open() {
   const charts = {
     cpu: new Chart({ id: 'chart-cpu', label: 'Processor, cores in use', unit: 'rate', height: 140 }),
     memory: new Chart({ id: 'chart-memory', label: 'Memory in use', unit: 'bytes', height: 140 }),
-    files: new Chart({ id: 'chart-files', label: 'Open files and connections', unit: 'count', height: 140 }),
+    connections: new Chart({ id: 'chart-connections', label: 'Connections of clients', unit: 'count', height: 140 }),
   };
   const gateway = panel('gateway-health', 'Gateway');
   const record = panel('record', 'Record');
   const push = panel('push', 'Push');
   const servers = panel('servers', 'Upstream servers');
-  const panels = { cpu: panel('cpu', 'Processor'), memory: panel('memory', 'Memory'), files: panel('open-files', 'Files and connections') };
+  const panels = { cpu: panel('cpu', 'Processor'), memory: panel('memory', 'Memory'), connections: panel('connections', 'Connections') };
   for (const name of Object.keys(panels)) panels[name].body.append(charts[name].root);
 
   const tiers = table('Tiers', [
@@ -69,14 +68,15 @@ export function open() {
       figure('Name', told.gateway), figure('Version', told.version),
       figure('Up for', lasting(told.now - told.started), `since ${full(told.started)}`),
       figure('Store', state(store.kind, !/trouble|lost|down|fail|unreachable/i.test(store.state || '')), store.state)));
+    recordTrouble.hidden = !!kept && !kept.trouble;
+    recordTrouble.textContent = kept ? kept.trouble || '' : 'Nothing is recorded now: the gateway file says so, or another process still writes the record.';
+    pushes.set(told.push || [], noPush);
+    if (!kept) return;
     const fraction = kept.most_bytes ? kept.bytes / kept.most_bytes : 0;
     put(recordFigures,
       figure('Kept in', kept.where), figure('Size', size(kept.bytes), kept.most_bytes ? `of ${size(kept.most_bytes)}, ${share(fraction)}` : ''),
-      figure('Series', count(kept.series), `of ${count(kept.most_series)}`));
-    recordTrouble.hidden = !kept.trouble;
-    recordTrouble.textContent = kept.trouble || '';
+      figure('Series', count(kept.series)));
     tiers.set(kept.tiers.map((tier) => ({ ...tier, length: told.now - tier.oldest })));
-    pushes.set(told.push || [], noPush);
   }
   async function behind(span, signal) {
     const found = await get('upstreams', {}, signal);
@@ -98,7 +98,7 @@ export function open() {
     servers.job(2, behind),
     panels.cpu.job(2, curve('cpu', ['cpu'], ['cores'], ['cpu'], ['accent'])),
     panels.memory.job(3, curve('memory', ['memory'], ['resident'], ['memory'], ['accent'])),
-    panels.files.job(3, curve('files', ['files', 'connections'], ['open files', 'connections'], ['files', 'connections'], ['accent', 'quiet'])),
+    panels.connections.job(3, curve('connections', ['connections'], ['open'], ['connections'], ['accent'])),
   ];
   return {
     title: 'Health',

@@ -39,9 +39,8 @@ function list() {
   wide.body.append(chart.root);
   const rows = table('Keys', [
     column.key,
-    { name: 'count', title: 'Requests', n: true, cell: (row) => `${row.error ? '≤ ' : ''}${count(row.count)}` },
+    { name: 'count', title: 'Requests', n: true, cell: (row) => count(row.count) },
     { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share, of.value === 'asked' ? 'admitted' : 'refused') },
-    { name: 'error', title: 'Off by', n: true, wide: true, hint: 'the count is at most this much too high', cell: (row) => (row.error ? count(row.error) : 'exact') },
     column.limit,
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => (row.rest ? null : link('keys', { key: row.key })) });
   const none = empty('Nobody in this span. Look at a longer one, or at what was asked instead of what was refused.');
@@ -54,7 +53,7 @@ function list() {
     of.value = param('of') || 'refused';
     const found = await get('record/top', { of: of.value, from: span.from, to: span.to, limit: param('limit'), most: 30 }, signal);
     const shown = found.keys.map((one_) => ({ ...one_, share: found.total ? one_.count / found.total : 0 }));
-    if (found.rest > 0) shown.push({ key: 'the rest', rest: true, count: found.rest, share: found.rest / found.total, error: 0 });
+    if (found.rest > 0) shown.push({ key: 'the rest', rest: true, count: found.rest, share: found.rest / found.total });
     rows.set(shown, none);
     all.note(`${count(found.total)} ${of.value}${found.distinct === null ? '' : ` of about ${short(found.distinct)} keys`}, ${between(found.from, found.to)}`);
   }

@@ -184,7 +184,7 @@ pub const PANELS: &[&str] = &[
     "avg by (limit) (tollgate_permits_open)",
     "min(tollgate_permits_open)",
     "max by (upstream) (tollgate_upstream_load)",
-    "count by (__name__) ({__name__=~\"tollgate_.*_open\"})",
+    "count by (__name__) ({__name__=~\"tollgate_[cp].*_open\"})",
     "group by (route) (tollgate_requests_total)",
     "stddev(tollgate_permits_open)",
     "stdvar by (route) (tollgate_requests_total)",

@@ -80,6 +80,8 @@ impl Figures {
     }
 
     fn count_open(&self, running: &Running) {
+        // A route may be gone.
+        self.registry.forget(Metric::RequestsOpen);
         for route in &running.ruleset.routes {
             let label = (Label::Route, &*route.name);
             let ended = |outcome: Outcome| {

@@ -64,7 +64,7 @@ fn look(admin: &Admin) -> Result<String, Failure> {
         let _ = writeln!(text, "{outcome:>10} {:>9}  {}", short(now), bars(&rates));
     }
     let limits = get(
-        "/v1/record/range?series=tollgate_limit_decisions_total%7Boutcome=%22refused%22%7D&from=-60s&points=2&by=limit",
+        "/v1/record/range?series=tollgate_limit_decisions_total%7Boutcome=%22refused%22%7D&from=-61s&points=61&by=limit",
     )?;
     let mut refused: Vec<(u64, &str)> = list(&limits["series"])
         .map(|series| {
@@ -79,7 +79,11 @@ fn look(admin: &Admin) -> Result<String, Failure> {
         let _ = writeln!(text, "{sum:>20}  {limit}");
     }
     let top = get("/v1/record/top?from=-60s&most=10")?;
-    let _ = writeln!(text, "\nby key ({} different ones)", top["distinct"]);
+    let _ = writeln!(
+        text,
+        "\nby key, in this minute and the one before ({} different ones)",
+        top["distinct"]
+    );
     for listed in list(&top["keys"]) {
         let part = |name: &str| printable(listed[name].as_str().unwrap_or_default());
         let _ = writeln!(

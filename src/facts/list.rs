@@ -54,16 +54,16 @@ impl List {
             self.distinct = Some(all);
         }
         self.total += other.total;
-        let mut places: HashMap<u64, usize> = HashMap::new();
-        for (place, listed) in self.keys.iter().enumerate() {
-            places.insert(listed.hash, place);
+        // Not by hash: another process may hash under another secret.
+        let mut all: HashMap<Key, Listed> = HashMap::new();
+        for listed in self.keys.drain(..).chain(other.keys.iter().cloned()) {
+            let known = all.entry(listed.key.clone()).or_insert(Listed {
+                count: 0,
+                ..listed.clone()
+            });
+            known.count += listed.count;
         }
-        for listed in &other.keys {
-            match places.get(&listed.hash) {
-                Some(place) => self.keys[*place].count += listed.count,
-                None => self.keys.push(listed.clone()),
-            }
-        }
+        self.keys = all.into_values().collect();
         self.sort();
     }
 

@@ -46,7 +46,7 @@ pub struct Count {
 
 /// Where the file is, and where it is while it is not whole.
 fn paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
-    (folder.join(name), folder.join(format!(".{name}")))
+    (folder.join(name), folder.join(format!(".{name}.new")))
 }
 
 impl Cursor {

@@ -109,6 +109,11 @@ impl Frames {
         Ok(file)
     }
 
+    /// Bytes of it that are sound.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Has on the disk what was added: now the machine may die too.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), File::sync_data)

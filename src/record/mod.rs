@@ -413,7 +413,7 @@ impl Record {
                 (memory.now, memory.floor)
             };
             let rolled = disk.folder.roll_up();
-            let most = disk.most_bytes.saturating_sub(notes::size(&disk.folder)?);
+            let most = disk.most_bytes - notes::size(&disk.folder)?.min(disk.most_bytes / NOTES);
             let trimmed = disk.folder.trim(now.min(floor), Settings::kept, most);
             rolled.and(trimmed)?;
             writing.due = false;

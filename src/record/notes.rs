@@ -4,7 +4,7 @@
 //! Bounds: [`Topic::recent`] notes of each kind in memory, and as many that wait for the disk; on the disk an eighth of what the record may take, the oldest of those
 //! that are many going first.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
@@ -53,6 +53,15 @@ impl Topic {
             Topic::Minute => 180,
             Topic::Hour => 48,
             Topic::Event => 1_000,
+        }
+    }
+
+    /// Which part of what notes may take a day of these may.
+    const fn part(self) -> u64 {
+        match self {
+            Topic::Sample => 4,
+            Topic::Minute => 2,
+            Topic::Hour | Topic::Event => 1,
         }
     }
 
@@ -123,7 +132,10 @@ impl Notes {
                         open.files[topic as usize].insert((day, file))
                     }
                 };
-                file.add(&[&note.0.to_le_bytes(), &note.1[..]].concat())?;
+                // Of what is many there is no more in a day than all of it may take.
+                if file.length() < most / topic.part() {
+                    file.add(&[&note.0.to_le_bytes(), &note.1[..]].concat())?;
+                }
                 last = last.max(note.0);
                 let waiting = &mut shelf.lock().waiting;
                 if waiting.front() == Some(&note) {
@@ -151,6 +163,7 @@ impl Notes {
         let shelf = self.shelves[topic as usize].lock();
         let recent: Vec<Note> = shelf.recent.iter().cloned().collect();
         drop(shelf);
+        let known: HashSet<&Note> = recent.iter().collect();
         for note in recent.iter().rev().filter(within) {
             if see(note).is_break() {
                 return Ok(());
@@ -176,10 +189,8 @@ impl Notes {
                 // It is put aside when it is written to, and found when the record is verified.
                 Err(_) => continue,
             }
-            // The others are in memory.
-            let oldest = recent.first().map_or(u64::MAX, |(at, _)| *at);
-            let unseen =
-                |note: &&Note| note.0 < oldest || note.0 == oldest && !recent.contains(note);
+            // Some of them are in memory too.
+            let unseen = |note: &&Note| !known.contains(*note);
             for note in notes.iter().rev().filter(within).filter(unseen) {
                 if see(note).is_break() {
                     return Ok(());

@@ -10,6 +10,9 @@ use crate::facts::{Decision, Facts, Key, LONGEST_PATH, Sample};
 use crate::identity::Who;
 use crate::limit::{Rule, Standing};
 
+/// Most bytes of a method, which a client may choose too.
+const LONGEST_METHOD: usize = 32;
+
 /// How many ways there are for a request to end; classes of what limits said come behind.
 const ENDS: u8 = Outcome::ALL.len() as u8;
 
@@ -92,8 +95,11 @@ pub(super) fn tell(note: &Note, now: Nanos) {
     facts.tell(Sample {
         at: began.as_millis() as f64 / 1e3,
         route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
-        method: note.method.to_string(),
-        path: note.uri.as_ref().map(|uri| shortened(uri.path())),
+        method: shortened(note.method.as_str(), LONGEST_METHOD),
+        path: note
+            .uri
+            .as_ref()
+            .map(|uri| shortened(uri.path(), LONGEST_PATH)),
         status: note.status(),
         outcome: note.outcome().as_str().to_owned(),
         origin: if admitted { "upstream" } else { "gateway" }.to_owned(),
@@ -104,10 +110,10 @@ pub(super) fn tell(note: &Note, now: Nanos) {
     });
 }
 
-fn shortened(path: &str) -> String {
-    let mut end = path.len().min(LONGEST_PATH);
-    while !path.is_char_boundary(end) {
+fn shortened(text: &str, most: usize) -> String {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
-    path[..end].to_owned()
+    text[..end].to_owned()
 }

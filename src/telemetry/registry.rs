@@ -121,12 +121,17 @@ impl Registry {
             ]
         };
         let of_route = |((metric, labels), _): &(&(Metric, Labels), &Vec<Arc<Cell>>)| {
-            *metric == Metric::Responses && labels.iter().any(|(_, value)| value == route)
+            let named = |(label, value): &(Label, String)| *label == Label::Route && value == route;
+            *metric == Metric::Responses && labels.iter().any(named)
         };
         let series = self.series.lock();
         let owned = labels(&status).map(|(label, value)| (label, value.to_owned()));
         let known = series.contains_key(&(Metric::Responses, owned.to_vec()));
-        let room = known || series.iter().filter(of_route).count() < STATUSES;
+        // Those that matter most are always told.
+        let room = known
+            || status == "429"
+            || origin == "gateway"
+            || series.iter().filter(of_route).count() < STATUSES;
         drop(series);
         let status = if room { &status } else { "other" };
         self.worker_counter(worker, Metric::Responses, &labels(status))

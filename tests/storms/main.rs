@@ -108,4 +108,11 @@ fn one_key_everywhere(site: &Site, from: u64) {
     assert_eq!(found["samples"].as_array().unwrap().len(), 2);
     let events = site.json("/v1/record/events?from=-1h");
     assert_eq!(events["events"][0]["event"], "started");
+    // What is done about it is not what it came from.
+    site.set_rate("500/m");
+    soon("the change is recorded", || {
+        site.json("/v1/record/events?from=-1h")["events"][0]["event"] == "reloaded"
+    });
+    let later = site.json(&format!("/v1/record/explain?from={from}"));
+    assert_eq!(later["cause"], "one_key", "{later:#}");
 }

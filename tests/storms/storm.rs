@@ -135,15 +135,20 @@ impl Site {
                 }
             }
             Kind::Config => {
-                let file = self.folder.path().join("policies/shop.yaml");
-                std::fs::write(file, policy("2/m")).unwrap();
-                assert_eq!(self.server.ask("POST", "/v1/reload", "").status(), 200);
+                self.set_rate("2/m");
                 for address in 0..USUAL {
                     self.ask_often(&mut client, usual(address), "/", 10);
                 }
             }
             Kind::Upstream => self.ask_often(&mut client, usual(1), "/busy", 10),
         }
+    }
+
+    /// Changes the limit on addresses.
+    pub fn set_rate(&self, rate: &str) {
+        let file = self.folder.path().join("policies/shop.yaml");
+        std::fs::write(file, policy(rate)).unwrap();
+        assert_eq!(self.server.ask("POST", "/v1/reload", "").status(), 200);
     }
 
     pub fn json(&self, path: &str) -> Value {

@@ -11,6 +11,7 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{FromRequest, Path, Query, Request, State};
@@ -18,13 +19,21 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use self::samples::Recorded;
 use super::Control;
-use super::record::ANSWERING;
 use crate::promql::labels::{Labels, Matcher, fits, is_label_name};
 use crate::promql::{self, Error, Times};
 use crate::record::Record;
+
+/// One query at a time, beside what the dashboard asks: neither may keep the other waiting for long.
+static ANSWERING: Semaphore = Semaphore::const_new(1);
+/// Longest wait for others' queries.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Most selectors of a question.
+const SELECTORS: usize = 32;
 
 type Gateway = State<Arc<dyn Control>>;
 
@@ -141,6 +150,10 @@ impl Parameters {
     /// Selectors of series.
     fn selectors(&self) -> Result<Vec<Vec<Matcher>>, Error> {
         let given = self.0.iter().filter(|(name, _)| name == "match[]");
+        if given.clone().count() > SELECTORS {
+            let why = format!("there are more than {SELECTORS} match[]");
+            return Err(Error::Unclear(why));
+        }
         given.map(|(_, text)| promql::selector(text)).collect()
     }
 
@@ -202,7 +215,12 @@ impl Opened {
         now: i64,
         answer: impl FnOnce(&Recorded) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = ANSWERING.acquire().await;
+        let turn = timeout(PATIENCE, ANSWERING.acquire()).await;
+        let turn = turn.map_err(|_| {
+            Refusal::Unavailable(
+                "other queries take too long: ask for a shorter span, or for fewer series",
+            )
+        })?;
         let run = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let record = self.0.get()?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::notes::{describe, find, happened, lists};
 use super::{between, read, wrong};
-use crate::facts::{Event, Facts, Lists};
+use crate::facts::{Change, Event, Facts, Lists};
 use crate::policy::Ruleset;
 use crate::record::{Record, Series};
 use crate::serve::admin::Control;
@@ -56,8 +56,8 @@ struct Known {
 struct Counts {
     requests: u64,
     refused: u64,
-    /// Refusals of each limit; several may refuse one request.
-    limits: BTreeMap<String, u64>,
+    /// Refusals of each limit, several of which may refuse one request, and the end of the first step in which there were any.
+    limits: BTreeMap<String, (u64, u64)>,
     by_gateway: u64,
     by_upstream: u64,
 }
@@ -72,6 +72,7 @@ enum Cause {
     FewKeys,
     Spray,
     Everyone,
+    Unknown,
 }
 
 impl Cause {
@@ -84,6 +85,7 @@ impl Cause {
             Cause::FewKeys => "few_keys",
             Cause::Spray => "spray",
             Cause::Everyone => "everyone",
+            Cause::Unknown => "unknown",
         }
     }
 }
@@ -146,7 +148,14 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
         } else if label("outcome") == "refused" && label("limit").is_empty() {
             counts.refused = sum;
         } else if label("outcome") == "refused" {
-            *counts.limits.entry(label("limit").to_owned()).or_default() += sum;
+            let sums = found.columns.get(number).into_iter();
+            let first = sums
+                .flat_map(|column| &column.sums)
+                .position(|sum| *sum > 0);
+            let first = first.map_or(u64::MAX, |at| grid.from + (at as u64 + 1) * grid.step);
+            let limit = counts.limits.entry(label("limit").to_owned());
+            let known = limit.or_insert((0, u64::MAX));
+            *known = (known.0 + sum, known.1.min(first));
         } else if label("status") == "429" {
             match label("origin") {
                 "upstream" => counts.by_upstream += sum,
@@ -154,7 +163,7 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
             }
         }
     }
-    counts.limits.retain(|_, refused| *refused > 0);
+    counts.limits.retain(|_, (refused, _)| *refused > 0);
     Ok(counts)
 }
 
@@ -177,19 +186,39 @@ impl Known {
         })
     }
 
-    /// Who was refused most, and by how much.
-    fn shares(&self) -> Vec<f64> {
-        let list = &self.lists.refused;
-        let total = list.total.max(1) as f64;
-        let keys = list.keys.iter();
-        keys.map(|listed| listed.count as f64 / total).collect()
+    /// Whom the limit refused most that refused most, and by how much: of several limits each would count the same client.
+    fn shares(&self) -> Vec<(&str, f64)> {
+        let Some((limit, refused)) = self.first() else {
+            return Vec::new();
+        };
+        let keys = self.lists.refused.keys.iter();
+        let keys: Vec<_> = keys.filter(|listed| listed.key.limit == limit).collect();
+        // Lists are of whole minutes, so there may be more in them.
+        let listed: u64 = keys.iter().map(|listed| listed.count).sum();
+        let total = refused.max(listed) as f64;
+        let share = |count: u64| count as f64 / total;
+        keys.iter()
+            .map(|listed| (listed.key.key.as_str(), share(listed.count)))
+            .collect()
+    }
+
+    /// What was done to that limit just before it began to refuse.
+    fn change(&self) -> Option<&Change> {
+        let (limit, _) = self.first()?;
+        let (_, began) = self.now.limits.get(limit)?;
+        let before = self
+            .events
+            .iter()
+            .filter(|event| event.at <= *began && event.at + BEFORE >= *began);
+        let mut changes = before.flat_map(|event| &event.changes);
+        changes.find(|change| change.limit == limit && change.after.is_some())
     }
 
     /// The limit that refused most.
     fn first(&self) -> Option<(&str, u64)> {
         let refused = self.now.limits.iter();
-        let first = refused.max_by_key(|(_, refused)| **refused);
-        first.map(|(limit, refused)| (limit.as_str(), *refused))
+        let first = refused.max_by_key(|(_, (refused, _))| *refused);
+        first.map(|(limit, (refused, _))| (limit.as_str(), *refused))
     }
 
     fn cause(&self) -> Cause {
@@ -200,18 +229,24 @@ impl Known {
         if self.now.by_upstream > refused {
             return Cause::Upstream;
         }
-        let first = self.first().map(|(limit, _)| limit);
-        let changed = self.events.iter().flat_map(|event| &event.changes);
-        let mut changed = changed.filter(|change| change.after.is_some());
-        if changed.any(|change| first == Some(change.limit.as_str())) {
+        if self.change().is_some() {
             return Cause::Config;
         }
         let shares = self.shares();
-        if shares.first().is_some_and(|share| *share >= ALONE) {
+        if shares.first().is_some_and(|(_, share)| *share >= ALONE) {
             return Cause::OneKey;
         }
-        if shares.iter().take(KEYS).sum::<f64>() >= MOST_OF_ALL {
+        if shares
+            .iter()
+            .take(KEYS)
+            .map(|(_, share)| share)
+            .sum::<f64>()
+            >= MOST_OF_ALL
+        {
             return Cause::FewKeys;
+        }
+        if self.lists.refused.total == 0 {
+            return Cause::Unknown;
         }
         let (now, usual) = (self.lists.asked.distinct(), self.usual.asked.distinct());
         if now >= FEWEST && now > SPRAYED * usual {
@@ -225,8 +260,8 @@ impl Known {
         let refused = self.now.refused;
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let mut limits: Vec<_> = self.now.limits.iter().collect();
-        limits.sort_by_key(|(_, refused)| std::cmp::Reverse(**refused));
-        let limits = limits.into_iter().map(|(limit, count)| {
+        limits.sort_by_key(|(_, (refused, _))| std::cmp::Reverse(*refused));
+        let limits = limits.into_iter().map(|(limit, (count, _))| {
             json!({
                 "limit": limit,
                 "at": rule(limit).map(|rule| &rule.origin),
@@ -237,13 +272,8 @@ impl Known {
         });
         let list = &self.lists.refused;
         let mut keys = describe(list, None, KEYS);
-        for (key, share) in keys["keys"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-            .zip(self.shares())
-        {
-            key["share"] = json!(share);
+        for key in keys["keys"].as_array_mut().into_iter().flatten() {
+            key["share"] = json!(share(key["count"].as_u64().unwrap_or(0), list.total));
         }
         let (from, to) = self.span;
         json!({
@@ -284,45 +314,38 @@ impl Known {
         let share = percent(count as f64 / refused.max(1) as f64);
         let which = format!("{limit}{at} refused {count} requests, {share} of all refusals");
         let shares = self.shares();
-        let keys = &self.lists.refused.keys;
         let who = match cause {
             Cause::Upstream => format!(
                 "but the upstream itself answered 429 to {} requests",
                 self.now.by_upstream
             ),
             Cause::Config => {
-                let mut changes = self.events.iter().flat_map(|event| &event.changes);
-                let change = changes.find(|change| change.limit == limit);
                 let text = |side: Option<&String>| side.map_or("nothing", |text| text).to_owned();
-                let of = |change: &crate::facts::Change| {
+                let of = |change: &Change| {
                     let (was, is) = (text(change.before.as_ref()), text(change.after.as_ref()));
                     format!("it had just been changed, from {was} to {is}")
                 };
-                change.map_or(String::new(), of)
+                self.change().map_or(String::new(), of)
             }
-            Cause::OneKey => format!(
-                "one key, {}, made {} of them",
-                keys.first().map_or("", |listed| &listed.key.key),
-                percent(shares.first().copied().unwrap_or(0.0))
-            ),
+            Cause::OneKey => {
+                let (key, share) = shares.first().copied().unwrap_or_default();
+                format!("one key, {key}, made {} of them", percent(share))
+            }
             Cause::FewKeys => {
                 let mut sum = 0.0;
-                let few = shares.iter().take_while(|share| {
+                let few = shares.iter().take_while(|(_, share)| {
                     let more = sum < MOST_OF_ALL;
-                    sum += **share;
+                    sum += if more { share } else { &0.0 };
                     more
                 });
-                let few = few.count();
-                format!(
-                    "{few} keys made {} of them",
-                    percent(shares[..few].iter().sum())
-                )
+                format!("{} keys made {} of them", few.count(), percent(sum))
             }
             Cause::Spray => format!(
                 "a spray: {} different keys asked, {} the minutes before",
                 self.lists.asked.distinct(),
                 self.usual.asked.distinct()
             ),
+            Cause::Unknown => String::from("whom is not known any more"),
             Cause::Everyone | Cause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
                 self.lists.refused.distinct(),

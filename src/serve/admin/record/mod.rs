@@ -23,7 +23,7 @@ use super::{Control, problem};
 use crate::record::{Record, Tier};
 
 /// Questions that are answered at a time: each may take some tens of megabytes.
-pub(super) static ANSWERING: Semaphore = Semaphore::const_new(2);
+static ANSWERING: Semaphore = Semaphore::const_new(2);
 
 type Opened = Arc<OnceLock<Record>>;
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Wrong, between, read, wrong};
-use crate::facts::{Event, Facts, List, Lists, Sample};
+use crate::facts::{Event, Facts, LONGEST, List, Lists, Sample};
 use crate::record::{Record, Topic};
 use crate::serve::admin::{Control, keys};
 
@@ -22,7 +22,7 @@ const BY_MINUTES: u64 = 6 * 3_600;
 /// Most notes of an answer.
 const MOST: usize = 1_000;
 /// Longest span of a key's curve.
-const LONGEST: u64 = 7 * 86_400;
+const LONGEST_CURVE: u64 = 7 * 86_400;
 
 /// A span and what to show of it.
 #[derive(Deserialize)]
@@ -91,8 +91,11 @@ pub(super) fn describe(list: &List, limit: Option<&str>, most: usize) -> Value {
     let mut keys: Vec<_> = list.keys.iter().collect();
     keys.retain(|listed| limit.is_none_or(|limit| listed.key.limit == limit));
     let listed: u64 = keys.iter().map(|listed| listed.count).sum();
-    // Of one limit only those that are listed are known.
-    let total = limit.map_or(list.total, |_| listed);
+    // Of one limit only those that are listed are known, which need not be all.
+    let total = match limit {
+        None => Some(list.total),
+        Some(_) => list.distinct.is_none().then_some(listed),
+    };
     keys.truncate(most);
     let shown: u64 = keys.iter().map(|listed| listed.count).sum();
     let keys: Vec<Value> = keys
@@ -105,7 +108,7 @@ pub(super) fn describe(list: &List, limit: Option<&str>, most: usize) -> Value {
         "total": total,
         "distinct": limit.is_none().then(|| list.distinct()),
         "keys": keys,
-        "rest": total.saturating_sub(shown),
+        "rest": total.map(|total| total.saturating_sub(shown)),
     })
 }
 
@@ -119,21 +122,25 @@ pub(super) fn lists(
     let mut all = Lists::default();
     let mut add = |note: Lists| {
         all.add(&note);
+        all.shorten(10 * LONGEST);
         ControlFlow::Continue(())
     };
     let live = end - end % 60;
-    let step = if to - from <= BY_MINUTES { 60 } else { 3_600 };
+    let forgotten = end.saturating_sub(Topic::Minute.kept());
+    let by_minutes = to - from <= BY_MINUTES && from >= forgotten;
+    let step = if by_minutes { 60 } else { 3_600 };
     let (from, until) = (from - from % step, to.next_multiple_of(step));
     if step == 60 {
         notes(record, Topic::Minute, (from, until), &mut add)?;
     } else {
-        notes(record, Topic::Hour, (from, until), &mut add)?;
-        // The hour that goes on has no list yet.
+        // The hour that goes on has at most a part of its list.
         let hour = end - end % step;
+        notes(record, Topic::Hour, (from, until.min(hour)), &mut add)?;
         notes(record, Topic::Minute, (from.max(hour), until), &mut add)?;
     }
     if let Some(facts) = facts.filter(|_| until > live) {
         all.add(&facts.lists(false));
+        all.shorten(10 * LONGEST);
     }
     Ok((all, (from, until)))
 }
@@ -234,7 +241,7 @@ pub async fn key(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Re
     let Some(key) = asked.key else {
         return *wrong("`key` is missing: write it as /v1/record/top does, such as ip=203.0.113.9");
     };
-    if to - from > LONGEST {
+    if to - from > LONGEST_CURVE {
         return *wrong("a key is remembered by the minute for 7 days: ask for less");
     }
     let (key, limits) = keys::all(&*gateway, &key).await;

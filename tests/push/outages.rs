@@ -15,7 +15,7 @@ use tollgate::clock::{Clock, Nanos};
 
 use crate::common::child::{Server, command};
 use crate::common::redis::free_port;
-use crate::common::{Client, SOON, Upstream, write};
+use crate::common::{Client, SOON, Upstream, read_body, write};
 use crate::peers::{Kind, Peer, Series, shown};
 
 /// How long something is down.
@@ -97,14 +97,17 @@ impl Site {
         let mut client = Client::connect(address);
         while self.clock.now().since(begun) < span {
             client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
-            match client.head().map(|head| head.status()) {
+            let answer = client.head().and_then(|mut answer| {
+                read_body(&mut client.reader, &mut answer)?;
+                Ok(answer.status())
+            });
+            match answer {
                 Ok(200) => self.admitted += 1,
                 Ok(429) => self.refused += 1,
                 Ok(other) => panic!("{other}"),
                 // A process that gives way ends connections that wait for a request.
-                Err(_) => {}
+                Err(_) => client = Client::connect(address),
             }
-            client = Client::connect(address);
             thread::park_timeout(Duration::from_millis(100));
         }
     }

@@ -149,8 +149,8 @@ impl Site {
         let mut names: Vec<String> = Vec::new();
         for series in json("/v1/record/series")["series"].as_array().unwrap() {
             let name = series["name"].as_str().unwrap();
-            // Nor those that are sums of others, which are not pushed.
-            let own = !name.starts_with("tollgate_push_") && !name.contains(':');
+            // Nor those that never stand still, nor sums of others, which are not pushed.
+            let own = name.starts_with("tollgate_") && !name.starts_with("tollgate_push_");
             let counts = name.ends_with("_total") && own;
             if counts && !names.iter().any(|known| known == name) {
                 names.push(name.to_owned());

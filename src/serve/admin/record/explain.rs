@@ -56,7 +56,7 @@ struct Known {
 struct Counts {
     requests: u64,
     refused: u64,
-    /// Refusals of each limit, several of which may refuse one request, and the end of the first step in which there were any.
+    /// Refusals of each limit, several of which may refuse one request, and the last second of the first step in which there were any.
     limits: BTreeMap<String, (u64, u64)>,
     by_gateway: u64,
     by_upstream: u64,
@@ -152,7 +152,7 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
             let first = sums
                 .flat_map(|column| &column.sums)
                 .position(|sum| *sum > 0);
-            let first = first.map_or(u64::MAX, |at| grid.from + (at as u64 + 1) * grid.step);
+            let first = first.map_or(u64::MAX, |at| grid.from + (at as u64 + 1) * grid.step - 1);
             let limit = counts.limits.entry(label("limit").to_owned());
             let known = limit.or_insert((0, u64::MAX));
             *known = (known.0 + sum, known.1.min(first));

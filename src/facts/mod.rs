@@ -1,7 +1,7 @@
 //! Who and why: who is counted and refused most often, and single requests as examples. Numbers alone do not tell one client
 //! from a million.
 //!
-//! Bounds: those of two [`Top`]s, and [`WAITING`] samples until they are collected.
+//! Bounds: those of two [`Top`]s, and 1,024 samples until they are collected.
 
 pub mod distinct;
 mod event;

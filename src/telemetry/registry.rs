@@ -2,7 +2,7 @@
 //! for another worker; a scrape adds them up.
 //!
 //! Bounds: one cell of 8 bytes for each worker, metric and label set; label sets come from the
-//! configuration and from closed lists, and of statuses there are [`STATUSES`] to a route.
+//! configuration and from closed lists, and of statuses there are 32 to a route.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

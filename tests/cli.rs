@@ -198,8 +198,9 @@ fn explain_names_every_limit() {
             "200 admitted\n",
             "route api (GET /api/**) to up\n",
             "from ip 1.2.3.4\n",
-            "  per-ip (policies/api.yaml:4): within for ip 1.2.3.4; 10 of 10 left in 60 s",
-            "* per-key (policies/api.yaml:5): within for token (hashed); 5 of 5 left in 60 s",
+            "  per-ip (policies/api.yaml:4): within for ip=1.2.3.4; 10 of 10 left in 60 s",
+            "* per-key (policies/api.yaml:5): within for token=#",
+            "; 5 of 5 left in 60 s",
             "* decides\n",
             "nothing has been counted",
         ],
@@ -249,7 +250,7 @@ fn explain_asks_a_running_gateway() {
     let ended = run(&folder, &["explain", "GET", "/api/x", "--admin", &admin], 0);
     says(
         &ended.out,
-        &["* per-ip (policies/api.yaml:4): within for ip 127.0.0.1; 7 of 10 left"],
+        &["* per-ip (policies/api.yaml:4): within for ip=127.0.0.1; 7 of 10 left"],
     );
     drop(server);
     let ended = run(&folder, &["explain", "GET", "/api/x", "--admin", &admin], 1);

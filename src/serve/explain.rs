@@ -16,7 +16,7 @@ use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::{Fields, Head};
 use crate::identity::{Connection, Identifier, Who};
-use crate::limit::{Bound, Identity, Rule};
+use crate::limit::{Bound, Rule};
 use crate::net::Subject;
 use crate::pressure::{Class, Pressure};
 use crate::route::{Found, Route, normalise};
@@ -251,7 +251,7 @@ fn limit(
         value.insert("reason".into(), json!(why));
         return Value::Object(value);
     };
-    value.insert("key".into(), json!(key_text(rule, who, identifier)));
+    value.insert("key".into(), json!(identifier.key_name(who, &rule.key)));
     value.extend(reading(finding, rule));
     value.insert("decides".into(), json!(decides));
     Value::Object(value)
@@ -300,35 +300,6 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         }
     }
     value
-}
-
-fn key_text(rule: &Rule, who: &Who, identifier: &Identifier) -> String {
-    let part = |identity: &Identity| match identity {
-        Identity::Ip => {
-            let network = identifier.settings().ip.group(who.ip);
-            let single = network.prefix_len() == network.max_prefix_len();
-            let text = if single {
-                who.ip.to_string()
-            } else {
-                network.to_string()
-            };
-            Some(format!("ip {text}"))
-        }
-        Identity::User => who.user.as_deref().map(|user| format!("user {user}")),
-        Identity::Token => who.token.map(|_| "token (hashed)".into()),
-        Identity::Email => who.email.map(|_| "email (hashed)".into()),
-        Identity::Plan => {
-            let plan = who
-                .plan
-                .and_then(|plan| identifier.settings().plan.plans.get(plan));
-            plan.map(|plan| format!("plan {}", plan.name))
-        }
-    };
-    rule.key
-        .iter()
-        .filter_map(part)
-        .collect::<Vec<_>>()
-        .join(" and ")
 }
 
 /// The text form of an explanation.

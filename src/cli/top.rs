@@ -17,16 +17,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Looks once.
-    #[arg(long)]
-    once: bool,
     #[command(flatten)]
     admin: Admin,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     // Where nobody watches, one look is all there is to see.
-    let once = arguments.once || !io::stdout().is_terminal();
+    let once = !io::stdout().is_terminal();
     loop {
         let text = match look(&arguments.admin) {
             Ok(text) => text,

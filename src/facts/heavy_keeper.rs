@@ -9,12 +9,19 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::LazyLock;
 
-const ROWS: usize = 2;
+/// Rows of cells.
+pub const ROWS: usize = 2;
 /// With which a cell is worn down, to the power of its count.
 const DECAY: f64 = 0.925;
 /// Counts above are never worn down: the odds are less than one in ten million.
 const SAFE: usize = 208;
+
+/// Odds out of 2^32 that a cell with this count is worn down.
+static ODDS: LazyLock<[u32; SAFE]> = LazyLock::new(|| {
+    std::array::from_fn(|count| (DECAY.powi(count as i32) * f64::from(u32::MAX)) as u32)
+});
 
 #[derive(Clone, Copy, Default)]
 struct Cell {
@@ -57,22 +64,18 @@ pub struct HeavyKeeper<N> {
     places: HashMap<u64, usize, BuildHasherDefault<Same>>,
     /// The least count of a candidate, when there is no room for more.
     floor: u64,
-    /// Odds out of 2^32 that a cell with this count is worn down.
-    odds: Box<[u32]>,
     random: u64,
 }
 
 impl<N> HeavyKeeper<N> {
     /// With rows of `width` cells, a power of two, and as many candidates. `seed` is of its random choices.
     pub fn new(width: usize, most: usize, seed: u64) -> HeavyKeeper<N> {
-        let odds = (0..SAFE).map(|count| (DECAY.powi(count as i32) * f64::from(u32::MAX)) as u32);
         HeavyKeeper {
             cells: vec![Cell::default(); width * ROWS].into(),
             candidates: Vec::with_capacity(most),
             most,
             places: HashMap::default(),
             floor: 0,
-            odds: odds.collect(),
             random: seed | 1,
         }
     }
@@ -84,7 +87,7 @@ impl<N> HeavyKeeper<N> {
         for place in self.at(hash) {
             let cell = self.cells[place];
             if cell.mark != mark && cell.count > 0 {
-                let odds = self.odds.get(cell.count as usize).copied();
+                let odds = ODDS.get(cell.count as usize).copied();
                 if odds.is_none_or(|odds| self.random() >= odds) {
                     continue;
                 }
@@ -143,11 +146,6 @@ impl<N> HeavyKeeper<N> {
     /// Those that may have come most often, in no order.
     pub fn candidates(&self) -> &[Candidate<N>] {
         &self.candidates
-    }
-
-    /// Cells in all rows.
-    pub fn cells(&self) -> usize {
-        self.cells.len()
     }
 
     /// Begins anew.

@@ -79,7 +79,7 @@ impl Progress {
     /// Of a destination that has got nothing yet: it begins now, with all that was counted before.
     pub fn begin(record: &Record, now: u64, every: u64) -> io::Result<Progress> {
         let oldest = record.oldest()?.unwrap_or(now);
-        let first = match record.in_folder() {
+        let first = match record.folder().is_some() {
             // Of a record that has just begun nothing is left out.
             true if oldest + FRESH >= now => oldest.min(now),
             true => now,
@@ -95,7 +95,7 @@ impl Progress {
         let mut progress = Progress {
             cursor,
             totals: None,
-            begin: record.in_folder(),
+            begin: record.folder().is_some(),
         };
         progress.settle(record)?;
         Ok(progress)

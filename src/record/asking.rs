@@ -40,11 +40,6 @@ impl Record {
         near.then(|| memory.hours[0].over())
     }
 
-    /// Whether it outlives the process.
-    pub fn in_folder(&self) -> bool {
-        self.disk.is_some()
-    }
-
     /// How often something was added to a second that was not the last. While this stays the same, so does what was read
     /// of seconds that were over.
     pub fn late(&self) -> u64 {

@@ -123,6 +123,11 @@ impl Outcome {
     }
 }
 
+/// Who gave an answer.
+pub fn origin(by_upstream: bool) -> &'static str {
+    if by_upstream { "upstream" } else { "gateway" }
+}
+
 /// Counters of one route.
 pub struct RouteCounters {
     /// By [`Outcome`].
@@ -257,10 +262,10 @@ impl RouteCounters {
         if let Some((_, counter)) = answers.iter().find(|(known, _)| *known == key) {
             return counter.increment(1);
         }
-        let origin = if by_upstream { "upstream" } else { "gateway" };
+        let answer = (status, origin(by_upstream));
         let counter = self
             .registry
-            .response_counter(self.worker, &self.route, (status, origin));
+            .response_counter(self.worker, &self.route, answer);
         counter.increment(1);
         // There are no more than a thousand statuses.
         answers.push((key, counter));

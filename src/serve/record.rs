@@ -73,6 +73,7 @@ pub struct Note {
     /// Why it was not served.
     pub reason: Cell<Option<&'static str>>,
     status: Cell<u16>,
+    by_upstream: Cell<bool>,
     outcome: Cell<Outcome>,
     sent: Cell<u64>,
     generation: Rc<Generation>,
@@ -110,6 +111,11 @@ impl Note {
     /// Status of the answer; 0 when the client left before there was one.
     pub fn status(&self) -> u16 {
         self.status.get()
+    }
+
+    /// Whether the upstream gave the answer, whole or not.
+    pub fn by_upstream(&self) -> bool {
+        self.by_upstream.get()
     }
 
     /// How it ended.
@@ -220,6 +226,7 @@ where
             server: RefCell::new(None),
             reason: Cell::new(None),
             status: Cell::new(0),
+            by_upstream: Cell::new(false),
             outcome: Cell::new(Outcome::Gone),
             sent: Cell::new(0),
             generation: generation.clone(),
@@ -263,6 +270,7 @@ where
             Ok(answer) => {
                 if let Some(note) = note {
                     note.outcome.set(Outcome::Admitted);
+                    note.by_upstream.set(true);
                 }
                 answer.map(ReplyBody::Relayed)
             }
@@ -278,7 +286,7 @@ where
             let status = answer.head.status.as_u16();
             note.status.set(status);
             let counters = note.generation.route_counters(note.route.get());
-            counters.answered(status, note.outcome.get() == Outcome::Admitted);
+            counters.answered(status, note.by_upstream());
         }
         Poll::Ready(Ok(answer.map(|inner| Recorded { inner, recording })))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::generation::{Generation, Outcome};
+use super::generation::{Generation, Outcome, origin};
 use super::record::Note;
 use crate::admission::Verdict;
 use crate::clock::Nanos;
@@ -91,7 +91,6 @@ pub(super) fn tell(note: &Note, now: Nanos) {
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());
     let route = note.route.get();
-    let admitted = note.outcome() == Outcome::Admitted;
     facts.tell(Sample {
         at: began.as_millis() as f64 / 1e3,
         route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
@@ -102,7 +101,7 @@ pub(super) fn tell(note: &Note, now: Nanos) {
             .map(|uri| shortened(uri.path(), LONGEST_PATH)),
         status: note.status(),
         outcome: note.outcome().as_str().to_owned(),
-        origin: if admitted { "upstream" } else { "gateway" }.to_owned(),
+        origin: origin(note.by_upstream()).to_owned(),
         ip: note.ip.get().to_string(),
         user: note.user.borrow().as_deref().map(str::to_owned),
         limit,

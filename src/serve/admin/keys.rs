@@ -19,7 +19,7 @@ use crate::serve::generation::Running;
 /// The rules called by a name, and the key that an operator wrote.
 struct Asked {
     running: Running,
-    identifier: Identifier,
+    identifier: Arc<Identifier>,
     rules: Vec<Arc<Rule>>,
     who: Who,
 }
@@ -41,8 +41,9 @@ pub async fn read(
 pub async fn all(gateway: &dyn Control, key: &str) -> (String, Vec<Value>) {
     let (mut found, mut name) = (Vec::new(), key.to_owned());
     let running = gateway.running();
+    let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
+    let identifier = Arc::new(identifier);
     for rule in &running.ruleset.rules {
-        let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
         // The hash of something that is not known has no count to be looked up by.
         let Ok(who) = parse(key, &rule.key, &identifier) else {
             continue;
@@ -50,7 +51,7 @@ pub async fn all(gateway: &dyn Control, key: &str) -> (String, Vec<Value>) {
         name = identifier.key_name(&who, &rule.key);
         let asked = Asked {
             running: running.clone(),
-            identifier,
+            identifier: identifier.clone(),
             rules: vec![rule.clone()],
             who,
         };
@@ -137,7 +138,7 @@ impl Asked {
         let who = parsed.map_err(|detail| Box::new(problem(StatusCode::BAD_REQUEST, &detail)))?;
         Ok(Asked {
             running,
-            identifier,
+            identifier: Arc::new(identifier),
             rules,
             who,
         })

@@ -15,6 +15,9 @@ BENCH_TOOLS := $(TEST_TOOLS) valgrind=valgrind openssl=openssl
 # Seconds for which tests/push has engines down.
 PUSH_OUTAGE ?= 120
 
+# How often tests/recording.rs kills a gateway.
+KILLS ?= 200
+
 # Seconds that each fuzz target runs.
 FUZZ_SECONDS ?= 300
 
@@ -22,7 +25,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-sharing bench-steering bench-tools fuzz push surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-sharing bench-steering bench-tools fuzz kills push surge
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -115,6 +118,10 @@ fuzz: tools
 		$(CARGO) fuzz run "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=2048
 	done
+
+# A gateway that is killed under load, again and again: what it said two seconds before it says after.
+kills: tools
+	@KILLS=$(KILLS) $(CARGO) test --locked --test recording killed_again_and_again -- --nocapture
 
 # Real engines, away for two minutes: everything they missed arrives, once.
 push: tools

@@ -123,7 +123,7 @@ fn ask_until_gone(address: SocketAddr) -> JoinHandle<Vec<Duration>> {
 /// However often it is killed: what was answered two seconds before is recorded, and nothing that was not asked.
 #[test]
 fn killed_again_and_again() {
-    const TIMES: u64 = 12;
+    let times = std::env::var("KILLS").map_or(12, |times| times.parse().unwrap());
     const LOST: Duration = Duration::from_secs(2);
     let upstream = Upstream::plain();
     let folder = folder(&upstream, "record: data/record\n");
@@ -134,7 +134,7 @@ fn killed_again_and_again() {
     .unwrap();
     let clock = Clock::system();
     let (mut least, mut most, mut starts) = (0, 0, Vec::new());
-    for time in 0..TIMES {
+    for time in 0..times {
         let begun = clock.now();
         let mut server = Server::start(folder.path(), true);
         starts.push(Duration::from(clock.now().since(begun)));
@@ -161,8 +161,9 @@ fn killed_again_and_again() {
     }
     starts.sort_unstable();
     println!(
-        "{most} asked, at least {least} recorded; ready after {:?}",
-        starts[starts.len() / 2]
+        "{most} asked, at least {least} recorded; ready after {:?}, at most {:?}",
+        starts[starts.len() / 2],
+        starts[starts.len() - 1]
     );
     assert!(
         starts[starts.len() / 2] < Duration::from_millis(300),

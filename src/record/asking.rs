@@ -13,6 +13,11 @@ impl Record {
         memory.hours.last().map_or(0, |hour| hour.end())
     }
 
+    /// The second behind the one that was added last: before [`Record::end`] when the clock has gone back.
+    pub fn reached(&self) -> u64 {
+        self.memory.lock().now + 1
+    }
+
     /// The second behind the last one that no crash takes back any more: of the machine where there is a folder, else of
     /// nothing that this process outlives.
     pub fn durable(&self) -> u64 {

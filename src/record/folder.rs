@@ -77,8 +77,7 @@ impl Folder {
         });
         let (names, mut dictionary, lost) = opened.map_err(Damage::into_io)?;
         if lost {
-            let aside = self.0.join(DAMAGED).join(SERIES);
-            fs::copy(&path, &aside)?;
+            let aside = self.copy_aside(&path)?;
             let (path, aside) = (path.display(), aside.display());
             tracing::error!(%path, %aside, "names of series are lost: what the record knows of them is nobody's");
         }
@@ -197,12 +196,25 @@ impl Folder {
         if let Damage::Read(_) | Damage::Format(_) = damage {
             return Err(damage);
         }
-        let name = path.file_name().unwrap_or_default();
-        let to = self.0.join(DAMAGED).join(name);
+        let to = self.aside(path);
         fs::rename(path, &to)?;
         let (path, aside) = (path.display(), to.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside, and what it alone knew is not known any more");
         Ok(())
+    }
+
+    /// Keeps a file as it is, before what is damaged is cut away.
+    pub fn copy_aside(&self, path: &Path) -> io::Result<PathBuf> {
+        let to = self.aside(path);
+        fs::copy(path, &to)?;
+        Ok(to)
+    }
+
+    /// Where a file goes that is damaged: `damaged/1m-1728950400`.
+    fn aside(&self, path: &Path) -> PathBuf {
+        let inside = path.strip_prefix(&self.0).unwrap_or(path);
+        let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
+        self.0.join(DAMAGED).join(parts.join("-"))
     }
 
     /// Bytes of all that is in it.
@@ -254,8 +266,8 @@ impl Folder {
     }
 
     fn put_aside(&self, tier: Tier, start: u64, damage: &Damage) -> io::Result<()> {
-        let (from, name) = (self.file(tier, start), format!("{}-{start}", tier.name()));
-        let to = self.0.join(DAMAGED).join(name);
+        let from = self.file(tier, start);
+        let to = self.aside(&from);
         // Somebody else may have found it too.
         absent(fs::rename(&from, &to))?;
         let (path, aside) = (from.display(), to.display());

@@ -25,8 +25,12 @@ pub(super) struct Frames {
     length: u64,
     /// Open for writing, at the end of what is sound; not before the first frame, for who only reads must need no room.
     file: Option<File>,
+    /// Whether something was added that may not be on the disk.
+    unsynced: bool,
     /// Bytes behind what is sound that were there when it was opened.
     pub(super) lost: u64,
+    /// Whether those are more than a frame that was being written.
+    pub(super) damaged: bool,
 }
 
 fn checksum(seed: u64, place: u64, content: &[u8]) -> u32 {
@@ -74,7 +78,9 @@ impl Frames {
             seed,
             length: length as u64,
             file: None,
+            unsynced: false,
             lost: (bytes.len() - length) as u64,
+            damaged: length > 0 && !unfinished(&bytes[length..]),
         })
     }
 
@@ -92,6 +98,7 @@ impl Frames {
         file.write_all(&frame)?;
         self.length += frame.len() as u64;
         self.file = Some(file);
+        self.unsynced = true;
         Ok(())
     }
 
@@ -115,9 +122,21 @@ impl Frames {
     }
 
     /// Has on the disk what was added: now the machine may die too.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), File::sync_data)
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if let Some(file) = self.file.as_ref().filter(|_| self.unsynced) {
+            file.sync_data()?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
+}
+
+/// Whether this is nothing, or a frame that was not whole when its process or its machine died.
+fn unfinished(rest: &[u8]) -> bool {
+    let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length));
+    let whole = length.map(|length| 8 + length as usize);
+    whole.is_none_or(|whole| rest.len() < whole && whole <= 8 + MOST)
+        || rest.iter().all(|byte| *byte == 0)
 }
 
 /// The next frame's content, if it is whole.

@@ -61,7 +61,7 @@ impl Journal {
     }
 
     /// Has on the disk what was added: now the machine may die too.
-    pub fn sync(&self) -> io::Result<()> {
+    pub fn sync(&mut self) -> io::Result<()> {
         self.frames.sync()
     }
 }

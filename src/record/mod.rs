@@ -349,7 +349,7 @@ impl Record {
             let journal = match writing.journal.take() {
                 Some(journal) if journal.hour() == hour => journal,
                 before => {
-                    if let Some(before) = before {
+                    if let Some(mut before) = before {
                         before.sync()?;
                     }
                     disk.folder.journal(hour, |_| ())?
@@ -371,9 +371,10 @@ impl Record {
     }
 
     fn sync(&self, writing: &mut Writing) -> io::Result<()> {
-        if let Some(journal) = &writing.journal {
+        if let Some(journal) = &mut writing.journal {
             journal.sync()?;
         }
+        writing.notes.sync()?;
         writing.unsynced = 0;
         let mut memory = self.memory.lock();
         // What came meanwhile is not written yet.
@@ -413,8 +414,11 @@ impl Record {
                 (memory.now, memory.floor)
             };
             let rolled = disk.folder.roll_up();
+            // A clock that went ahead makes nothing older.
+            let now = now.min(floor);
+            notes::trim(&disk.folder, now, disk.most_bytes / NOTES)?;
             let most = disk.most_bytes - notes::size(&disk.folder)?.min(disk.most_bytes / NOTES);
-            let trimmed = disk.folder.trim(now.min(floor), Settings::kept, most);
+            let trimmed = disk.folder.trim(now, Settings::kept, most);
             rolled.and(trimmed)?;
             writing.due = false;
         }

@@ -91,12 +91,18 @@ struct Shelf {
     waiting: VecDeque<Note>,
 }
 
-/// The files that are being written.
+/// The files that are being written, and their days.
 #[derive(Debug, Default)]
-pub(super) struct Open {
-    files: [Option<(u64, Frames)>; Topic::ALL.len()],
-    /// The day when it was last looked what may go.
-    trimmed: u64,
+pub(super) struct Open([Option<(u64, Frames)>; Topic::ALL.len()]);
+
+impl Open {
+    /// Has on the disk what was written.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.0
+            .iter_mut()
+            .flatten()
+            .try_for_each(|(_, file)| file.sync())
+    }
 }
 
 impl Notes {
@@ -117,7 +123,6 @@ impl Notes {
 
     /// Writes what is not written yet.
     pub(super) fn write(&self, folder: &Folder, open: &mut Open, most: u64) -> io::Result<()> {
-        let mut last = 0;
         for topic in Topic::ALL {
             let shelf = &self.shelves[topic as usize];
             loop {
@@ -125,28 +130,25 @@ impl Notes {
                     break;
                 };
                 let day = note.0 - note.0 % DAY;
-                let (_, file) = match open.files[topic as usize].take() {
-                    Some((of, file)) if of == day => open.files[topic as usize].insert((of, file)),
-                    _ => {
-                        let file = begin(folder, topic, day)?;
-                        open.files[topic as usize].insert((day, file))
+                let file = match open.0[topic as usize].take() {
+                    Some((of, file)) if of == day => file,
+                    before => {
+                        if let Some((_, mut before)) = before {
+                            before.sync()?;
+                        }
+                        begin(folder, topic, day)?
                     }
                 };
+                let (_, file) = open.0[topic as usize].insert((day, file));
                 // Of what is many there is no more in a day than all of it may take.
                 if file.length() < most / topic.part() {
                     file.add(&[&note.0.to_le_bytes(), &note.1[..]].concat())?;
                 }
-                last = last.max(note.0);
                 let waiting = &mut shelf.lock().waiting;
                 if waiting.front() == Some(&note) {
                     waiting.pop_front();
                 }
             }
-        }
-        let hour = last - last % 3_600;
-        if hour > open.trimmed {
-            open.trimmed = hour;
-            trim(folder, last, most)?;
         }
         Ok(())
     }
@@ -186,7 +188,7 @@ impl Notes {
                 Ok(_) => {}
                 Err(Damage::Read(error)) if error.kind() == ErrorKind::NotFound => continue,
                 Err(Damage::Read(error)) => return Err(error),
-                // It is put aside when it is written to, and found when the record is verified.
+                // It is put aside when it is written to, and found when the record is verified, as what is behind damage is.
                 Err(_) => continue,
             }
             // Some of them are in memory too.
@@ -208,7 +210,13 @@ fn begin(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> {
         folder.put_away(&path, damage)?;
         open()
     });
-    opened.map_err(Damage::into_io)
+    let frames = opened.map_err(Damage::into_io)?;
+    if frames.damaged {
+        let aside = folder.copy_aside(&path)?;
+        let (bytes, path, aside) = (frames.lost, path.display(), aside.display());
+        tracing::error!(bytes, %path, %aside, "notes of the record are damaged: those behind the damage are lost");
+    }
+    Ok(frames)
 }
 
 /// The days of which there are notes, in order.
@@ -225,15 +233,16 @@ pub(super) fn days(folder: &Folder, topic: Topic) -> io::Result<Vec<(u64, PathBu
     Ok(days)
 }
 
-/// Whether a day's file is sound.
+/// Bytes of a day's file that damage has taken. What was being written when its process died is not.
 pub(super) fn check(path: &Path, day: u64) -> Result<u64, Damage> {
-    Frames::open(path, MARK, day, |content| {
+    let frames = Frames::open(path, MARK, day, |content| {
         content.first_chunk::<8>().map(|_| ())
-    })
-    .map(|frames| frames.lost)
+    })?;
+    Ok(if frames.damaged { frames.lost } else { 0 })
 }
 
-fn trim(folder: &Folder, now: u64, most: u64) -> io::Result<()> {
+/// Deletes what is older than it is kept, and then, until there are no more than `most` bytes, the oldest.
+pub(super) fn trim(folder: &Folder, now: u64, most: u64) -> io::Result<()> {
     let mut total = 0;
     let mut files = Vec::new();
     for topic in Topic::ALL {
@@ -269,4 +278,79 @@ pub(super) fn size(folder: &Folder) -> io::Result<u64> {
         }
     }
     Ok(total)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::{Record, Second, Settings, verify};
+    use super::*;
+
+    const TODAY: u64 = 20_000 * DAY;
+
+    fn open(folder: &Path) -> Record {
+        Record::open(&Settings {
+            folder: Some(folder.to_owned()),
+            most_bytes: Settings::LEAST,
+        })
+        .unwrap()
+    }
+
+    fn note(record: &Record, at: u64) {
+        record.add(Second {
+            at,
+            values: Vec::new(),
+        });
+        record.note(Topic::Minute, (at, b"text".to_vec()), true);
+        record.keep().unwrap();
+    }
+
+    fn noted(folder: &Path) -> Vec<u64> {
+        let mut noted = Vec::new();
+        let see = |(at, _): &Note| {
+            noted.push(*at - TODAY);
+            ControlFlow::Continue(())
+        };
+        let record = open(folder);
+        record.notes(Topic::Minute, (0, u64::MAX), see).unwrap();
+        noted
+    }
+
+    #[test]
+    fn damage_is_told_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = open(folder.path());
+        (0..3).for_each(|at| note(&record, TODAY + at * 60));
+        drop(record);
+        let file = folder.path().join("minutes").join(TODAY.to_string());
+        let sound = fs::read(&file).unwrap();
+        let faults = || verify(folder.path()).unwrap().faults;
+        // One that was being written.
+        fs::write(&file, &sound[..sound.len() - 3]).unwrap();
+        assert_eq!(faults().len(), 0);
+        let mut damaged = sound.clone();
+        damaged[24 + 20 + 12] ^= 1;
+        fs::write(&file, &damaged).unwrap();
+        let found = faults();
+        assert_eq!((found.len(), &found[0].path), (1, &file));
+        assert!(found[0].what.contains("last 40 bytes"), "{}", found[0].what);
+        assert_eq!(noted(folder.path()), [0]);
+        note(&open(folder.path()), TODAY + 300);
+        let aside = format!("damaged/minutes-{TODAY}");
+        assert_eq!(fs::read(folder.path().join(aside)).unwrap(), damaged);
+        assert_eq!((noted(folder.path()), faults().len()), (vec![300, 0], 0));
+    }
+
+    #[test]
+    fn a_clock_that_goes_ahead_for_a_while_deletes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = open(folder.path());
+        note(&record, TODAY);
+        note(&record, TODAY + 30 * DAY);
+        // The answers to those who watch go on where it came back.
+        note(&record, TODAY + 7_200);
+        assert_eq!(record.reached(), TODAY + 7_201);
+        drop(record);
+        assert_eq!(noted(folder.path()), [30 * DAY, 7_200, 0]);
+    }
 }

@@ -89,7 +89,6 @@ impl Dictionary {
 #[derive(Debug)]
 pub(super) struct Names {
     frames: Frames,
-    synced: bool,
 }
 
 impl Names {
@@ -103,27 +102,18 @@ impl Names {
             Some(())
         })?;
         let lost = frames.lost > 0;
-        let names = Names {
-            frames,
-            synced: true,
-        };
-        Ok((names, dictionary, lost))
+        Ok((Names { frames }, dictionary, lost))
     }
 
     /// Adds one.
     pub(super) fn add(&mut self, number: u32, series: &Series) -> io::Result<()> {
-        self.synced = false;
         self.frames.add(&content(number, series))
     }
 
     /// Has on the disk what was added, before anything is said of it: a machine that dies must not give its
     /// number to another.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        if !self.synced {
-            self.frames.sync()?;
-            self.synced = true;
-        }
-        Ok(())
+        self.frames.sync()
     }
 }
 

@@ -67,8 +67,11 @@ pub fn verify(path: &Path) -> io::Result<Verified> {
             verified.files += 1;
             verified.bytes += fs::metadata(&path).map_or(0, |file| file.len());
             let what = match notes::check(&path, day) {
-                // The last day's end may be being written.
-                Ok(_) => continue,
+                Ok(0) => continue,
+                Ok(lost) => format!(
+                    "its last {lost} bytes are damaged, and the notes in them are lost; the gateway keeps a copy in \
+                     `damaged` when it writes to it again, else it may stay until its time is over"
+                ),
                 Err(damage) => damage.to_string(),
             };
             verified.faults.push(Fault { path, what });

@@ -5,71 +5,151 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::facts::{Change, Event};
-use crate::limit::{Bound, Rule, Throttle};
+use crate::limit::{Bound, Count, Rule, Throttle};
 use crate::policy::Ruleset;
+use crate::route::Route;
 
 /// Most changes that an event names.
 const NAMED: usize = 100;
 
+/// Most members of a list that are named.
+const FEW: usize = 8;
+
 /// Something that happens now.
-pub(super) fn event(clock: &Clock, event: &str, detail: &str, changes: Vec<Change>) -> Event {
+pub(super) fn event(clock: &Clock, event: &str, detail: &str, mut changes: Vec<Change>) -> Event {
+    let detail = match changes.len().saturating_sub(NAMED) {
+        0 => detail.to_owned(),
+        more => format!("{detail}; {more} more limits were changed"),
+    };
+    changes.truncate(NAMED);
     Event {
         at: clock.wall().as_secs(),
         event: event.to_owned(),
-        detail: detail.to_owned(),
+        detail,
         changes,
     }
 }
 
 /// Limits that are not what they were.
 pub(super) fn changes(before: &Ruleset, after: &Ruleset) -> Vec<Change> {
-    let old: BTreeMap<&str, &Arc<Rule>> = by_scope(before);
-    let new: BTreeMap<&str, &Arc<Rule>> = by_scope(after);
+    let (old, new) = (by_scope(before), by_scope(after));
     let mut changes = Vec::new();
-    for (scope, rule) in &new {
-        let (was, is) = (old.get(scope).map(|rule| written(rule)), written(rule));
-        if was.as_ref() != Some(&is) {
+    for (scope, (rule, is)) in &new {
+        let was = old.get(scope).map(|(_, was)| was);
+        if was != Some(is) {
             changes.push(change(rule, was, Some(is)));
         }
     }
-    for (scope, rule) in &old {
+    for (scope, (rule, was)) in &old {
         if !new.contains_key(scope) {
-            changes.push(change(rule, Some(written(rule)), None));
+            changes.push(change(rule, Some(was), None));
         }
     }
-    changes.truncate(NAMED);
     changes
 }
 
-fn change(rule: &Rule, before: Option<String>, after: Option<String>) -> Change {
+fn change(rule: &Rule, before: Option<&Written>, after: Option<&Written>) -> Change {
     Change {
         limit: rule.name.as_str().to_owned(),
         at: rule.origin.clone(),
-        before,
-        after,
+        before: before.map(|before| before.beside(after)),
+        after: after.map(|after| after.beside(before)),
     }
 }
 
-fn by_scope(ruleset: &Ruleset) -> BTreeMap<&str, &Arc<Rule>> {
+fn by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, Written)> {
     let rules = ruleset.rules.iter();
-    rules.map(|rule| (rule.scope.as_str(), rule)).collect()
+    rules
+        .map(|rule| (rule.scope.as_str(), (&**rule, Written::new(rule, ruleset))))
+        .collect()
 }
 
-/// A limit in few words: `5/m per ip`.
-fn written(rule: &Rule) -> String {
-    let what = match &rule.limit {
-        Bound::Rate(limit) => {
-            let rates = limit.windows.iter().map(ToString::to_string);
-            rates.collect::<Vec<_>>().join(", ")
+/// A limit in few words.
+#[derive(PartialEq)]
+struct Written {
+    /// `5/m per ip, hard`
+    short: String,
+    /// What is told only where it was changed.
+    rest: [String; 6],
+}
+
+impl Written {
+    fn new(rule: &Rule, ruleset: &Ruleset) -> Written {
+        let (what, algorithm) = match &rule.limit {
+            Bound::Rate(limit) => {
+                let rates = limit.windows.iter().map(ToString::to_string);
+                (
+                    rates.collect::<Vec<_>>().join(", "),
+                    limit.algorithm.as_str(),
+                )
+            }
+            Bound::Open(limit) => (format!("{} at once", limit.most), ""),
+        };
+        let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
+        let throttle = match rule.limit.throttle() {
+            Throttle::Hard => String::from("hard"),
+            Throttle::Soft { percent } => format!("soft {percent}%"),
+            Throttle::Elastic { most, of } => {
+                format!("elastic x{}", f64::from(most) / f64::from(of))
+            }
+        };
+        let condition = rule.condition.as_ref();
+        let condition = condition.map_or(String::new(), |held| format!(" while {}", held.as_str()));
+        let count = match &rule.count {
+            Count::All => String::new(),
+            Count::Status { from, to } => format!(", status {from}-{to}"),
+            Count::CostHeader(name) => format!(", cost header {name}"),
+            Count::CostJson(path) => format!(", cost json {}", path.join(".")),
+        };
+        let shadow = if rule.shadow { ", shadow" } else { "" };
+        let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
+        let using = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
+        let routes = ruleset.routes.iter().filter(using);
+        Written {
+            short: format!(
+                "{what} per {}, {throttle}{condition}{count}{shadow}",
+                key.join(" and ")
+            ),
+            rest: [
+                algorithm.to_owned(),
+                few(
+                    "plans",
+                    plans.map(|plan| format!("{} x{}", plan.name, plan.multiply)),
+                ),
+                few("not for", rule.exempt.iter().map(ToString::to_string)),
+                few("on", routes.map(|route| route.name.to_string())),
+                format!("shared {}", rule.sharing.as_str()),
+                format!("without the store {}", rule.on_store_error.as_str()),
+            ],
         }
-        Bound::Open(limit) => format!("{} at once", limit.most),
+    }
+
+    /// In words, beside what it was or is.
+    fn beside(&self, other: Option<&Written>) -> String {
+        let mut text = self.short.clone();
+        let rest = other.map_or(&self.rest, |other| &other.rest);
+        for (own, _) in self
+            .rest
+            .iter()
+            .zip(rest)
+            .filter(|(own, other)| own != other)
+        {
+            text = text + ", " + if own.is_empty() { "nothing more" } else { own };
+        }
+        text
+    }
+}
+
+/// A list that may be long; nothing if there is nothing in it.
+fn few(what: &str, all: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = all.collect();
+    let more = match all.len().saturating_sub(FEW) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
-    let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
-    let throttle = match rule.limit.throttle() {
-        Throttle::Hard => String::from("hard"),
-        Throttle::Soft { percent } => format!("soft {percent}%"),
-        Throttle::Elastic { most, of } => format!("elastic x{}", f64::from(most) / f64::from(of)),
-    };
-    let shadow = if rule.shadow { ", shadow" } else { "" };
-    format!("{what} per {}, {throttle}{shadow}", key.join(" and "))
+    let named = &all[..all.len().min(FEW)];
+    if all.is_empty() {
+        return String::new();
+    }
+    format!("{what} {}{more}", named.join(", "))
 }

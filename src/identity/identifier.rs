@@ -329,7 +329,6 @@ impl Identifier {
     pub fn key_name(&self, who: &Who, parts: &[Identity]) -> String {
         let mut name = String::new();
         for identity in parts {
-            let hash = |key: Fingerprint| format!("#{:012x}", key.0 >> 80);
             let part = match identity {
                 Identity::Ip => {
                     let network = self.settings.ip.group(who.ip);
@@ -340,7 +339,7 @@ impl Identifier {
                         network.to_string()
                     })
                 }
-                Identity::User => who.user.as_deref().map(str::to_owned),
+                Identity::User => who.user.as_deref().map(|user| self.user_name(user)),
                 Identity::Token => who.token.map(hash),
                 Identity::Email => who.email.map(hash),
                 Identity::Plan => {
@@ -354,6 +353,11 @@ impl Identifier {
             }
         }
         name
+    }
+
+    /// How a user is called where it is kept: one that is an address of email as such are.
+    pub fn user_name(&self, user: &str) -> String {
+        self.email_key(user).map_or_else(|| user.to_owned(), hash)
     }
 
     /// What chooses a server by `parts`: as [`Identifier::key`], but not secret, so that ip, user and plan
@@ -455,6 +459,11 @@ fn by_header(given: Found<'_>, believed: bool) -> Proof {
         user,
         ..Proof::default()
     }
+}
+
+/// The beginning of a hash, for people.
+fn hash(key: Fingerprint) -> String {
+    format!("#{:012x}", key.0 >> 80)
 }
 
 /// What tells the parts of a key apart. Part of what gateways share, so it may not change.

@@ -103,7 +103,11 @@ pub(super) fn tell(note: &Note, now: Nanos) {
         outcome: note.outcome().as_str().to_owned(),
         origin: origin(note.by_upstream()).to_owned(),
         ip: note.ip.get().to_string(),
-        user: note.user.borrow().as_deref().map(str::to_owned),
+        user: {
+            let user = note.user.borrow();
+            let user = user.as_deref();
+            user.map(|user| generation.identifier.user_name(user))
+        },
         limit,
         seconds: took.0 as f64 / 1e9,
     });

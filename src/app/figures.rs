@@ -40,6 +40,11 @@ impl Figures {
         read(&self.registry)
     }
 
+    /// Tells under which secret keys are hashed now.
+    pub fn seed(&self) -> u64 {
+        self.running.read().keyer().seed()
+    }
+
     fn refresh(&self) {
         let running = self.running.read().clone();
         let mut open: BTreeMap<&str, u64> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! The threads of the record: one that reads all figures at the end of each second, and one that waits for the disk.
 //!
-//! Bounds: [`MOST`] series, and [`WAITING`] seconds while another process still writes the record.
+//! Bounds: [`MOST`] series and their sums, and [`WAITING`] seconds while another process still writes the record.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 
 use super::Error;
 use super::figures::Figures;
-use super::witness::Witness;
-use crate::clock::Nanos;
+use super::witness::{Hours, Witness, minute};
+use crate::clock::{Clock, Nanos};
 use crate::facts::Event;
 use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
-use crate::telemetry::{Label, Metric, names};
+use crate::telemetry::{Label, Metric, Registry, names};
 
 /// Series that are sums of others, by the labels that are left: the most in one second of a sum is not to be had from the most of
 /// its parts. Named as Prometheus' recording rules are.
@@ -41,7 +41,7 @@ const TOTALS: [(Metric, &str, &[Label]); 5] = [
     (Metric::RequestsOpen, "all:tollgate_requests_open", &[]),
 ];
 
-/// Most series of a process.
+/// Most series of a process, without sums of others.
 const MOST: usize = 8_192;
 /// Most seconds that wait.
 const WAITING: usize = 300;
@@ -85,14 +85,17 @@ impl Recorder {
         let (wake, woken) = sync_channel(1);
         let keeping = Keeping {
             settings: settings.clone(),
+            clock: figures.clock.clone(),
             record: record.clone(),
+            hours: Hours::default(),
             trouble: String::new(),
         };
         let keeping = spawn("record", move || keeping.run(&woken))?;
         let events = Arc::new(Mutex::new(Vec::new()));
         let facts = figures.running.read().facts.clone().unwrap_or_default();
+        let minute = minute(figures.clock.wall().as_secs(), figures.seed());
         let ticking = Ticking {
-            witness: Witness::new(facts, events.clone(), figures.clock.wall().as_secs()),
+            witness: Witness::new(facts, events.clone(), minute),
             figures,
             record: record.clone(),
             seen: Seen::default(),
@@ -172,6 +175,8 @@ pub fn living(figures: &Figures) -> BTreeSet<Series> {
 struct Seen {
     places: HashMap<&'static str, HashMap<Labels, usize>>,
     series: Vec<Known>,
+    /// Of those, how many are sums.
+    sums: usize,
     full: bool,
 }
 
@@ -181,25 +186,38 @@ struct Known {
     series: Series,
     /// In the record.
     number: Option<u32>,
-    /// What a counter said the last time.
+    /// What a counter said the last time; of a sum, what those of its parts said that have no place.
     last: u64,
     /// Places of the sums that it is a part of.
-    totals: SmallVec<[usize; 2]>,
+    totals: Totals,
 }
 
+type Totals = SmallVec<[usize; 2]>;
+
 impl Seen {
-    fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Option<usize> {
+    /// The place of a series; if there is none for it, those of the sums that it is a part of.
+    fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Result<usize, Totals> {
         let known = self.places.get(metric.name());
         if let Some(place) = known.and_then(|places| places.get(labels)) {
-            return Some(*place);
+            return Ok(*place);
         }
-        let totals = TOTALS.iter().filter(|(of, ..)| *of == metric);
-        let totals = totals.filter_map(|(_, name, by)| {
+        let mut totals = Totals::new();
+        for (_, name, by) in TOTALS.iter().filter(|(of, ..)| *of == metric) {
             let kept = labels.iter().filter(|(label, _)| by.contains(label));
-            self.named(metric, name, kept.cloned().collect(), SmallVec::new())
-        });
-        let totals = totals.collect();
-        self.named(metric, metric.name(), labels.to_vec(), totals)
+            let count = self.series.len();
+            totals.push(self.named(metric, name, kept.cloned().collect(), Totals::new()));
+            self.sums += self.series.len() - count;
+        }
+        if self.series.len() - self.sums < MOST {
+            return Ok(self.named(metric, metric.name(), labels.to_vec(), totals));
+        }
+        if !std::mem::replace(&mut self.full, true) {
+            tracing::error!(
+                most = MOST,
+                "there are more series than are recorded; those that came last are only in sums"
+            );
+        }
+        Err(totals)
     }
 
     fn named(
@@ -207,23 +225,13 @@ impl Seen {
         metric: Metric,
         name: &'static str,
         labels: Labels,
-        totals: SmallVec<[usize; 2]>,
-    ) -> Option<usize> {
+        totals: Totals,
+    ) -> usize {
         let places = self.places.entry(name).or_default();
         if let Some(place) = places.get(&labels) {
-            return Some(*place);
+            return *place;
         }
         let place = self.series.len();
-        if place >= MOST {
-            if !self.full {
-                tracing::error!(
-                    most = MOST,
-                    "there are more series than are recorded; those that came last are not"
-                );
-            }
-            self.full = true;
-            return None;
-        }
         self.series.push(Known {
             series: series(metric, name, &labels),
             number: None,
@@ -231,38 +239,46 @@ impl Seen {
             totals,
         });
         places.insert(labels, place);
-        Some(place)
+        place
     }
 
     /// What happened since the last time.
-    fn look(&mut self, figures: &Figures) -> Vec<(usize, u64)> {
+    fn look(&mut self, registry: &Registry) -> Vec<(usize, u64)> {
         let mut values = Vec::new();
-        let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
-        figures.read(|registry| {
-            registry.visit(|metric, labels, value| {
-                let Some(place) = self.place(metric, labels) else {
-                    return;
-                };
+        let (mut sums, mut others) = (BTreeMap::new(), BTreeMap::new());
+        let add = |sums: &mut BTreeMap<usize, u64>, totals: &Totals, value| {
+            for total in totals {
+                *sums.entry(*total).or_default() += value;
+            }
+        };
+        registry.visit(|metric, labels, value| match self.place(metric, labels) {
+            Ok(place) => {
                 let known = &mut self.series[place];
-                let value = match known.series.kind {
-                    Kind::Gauge => value,
-                    Kind::Counter => {
-                        let before = std::mem::replace(&mut known.last, value);
-                        value.saturating_sub(before)
-                    }
-                };
-                for total in &known.totals {
-                    *sums.entry(*total).or_default() += value;
-                }
+                let value = known.moved(value);
+                add(&mut sums, &known.totals, value);
                 // A series that has never moved has a name too.
                 if value > 0 || known.number.is_none() {
                     values.push((place, value));
                 }
-            });
+            }
+            Err(totals) => add(&mut others, &totals, value),
         });
+        for (total, value) in others {
+            *sums.entry(total).or_default() += self.series[total].moved(value);
+        }
         let moved = |(place, sum): &(usize, u64)| *sum > 0 || self.series[*place].number.is_none();
         values.extend(sums.into_iter().filter(moved));
         values
+    }
+}
+
+impl Known {
+    /// What there is of it, or of a counter how much more than the last time.
+    fn moved(&mut self, value: u64) -> u64 {
+        match self.series.kind {
+            Kind::Gauge => value,
+            Kind::Counter => value.saturating_sub(std::mem::replace(&mut self.last, value)),
+        }
     }
 }
 
@@ -300,14 +316,12 @@ impl Ticking {
             }
         }
         self.tick(clock.wall().as_secs());
-        if let Some(record) = self.record.get() {
-            self.witness.end(record);
-        }
+        self.witness.end(self.record.get());
         let _ = self.wake.try_send(());
     }
 
     fn tick(&mut self, at: u64) {
-        let values = self.seen.look(&self.figures);
+        let values = self.figures.read(|registry| self.seen.look(registry));
         let series = self.figures.registry.gauge(Metric::RecordSeries, &[]);
         series.set(self.seen.series.len() as f64);
         self.pending.push_back((at, values));
@@ -328,8 +342,9 @@ impl Ticking {
             for (at, values) in self.pending.drain(..) {
                 record.add(second(record, &mut self.seen, at, values, before));
             }
-            self.witness.tick(record, at);
         }
+        self.witness
+            .tick(self.record.get(), at, self.figures.seed());
         // It looks by itself when it is done.
         let _ = self.wake.try_send(());
     }
@@ -361,7 +376,9 @@ fn second(
 /// The thread that waits for the disk.
 struct Keeping {
     settings: Settings,
+    clock: Clock,
     record: Arc<OnceLock<Record>>,
+    hours: Hours,
     /// What was said last.
     trouble: String,
 }
@@ -370,7 +387,11 @@ impl Keeping {
     fn run(mut self, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             let kept = match self.record.get() {
-                Some(record) => record.keep().map_err(|error| error.to_string()),
+                Some(record) => self
+                    .hours
+                    .keep(record, self.clock.wall().as_secs())
+                    .and(record.keep())
+                    .map_err(|error| error.to_string()),
                 None => self.take_over(),
             };
             let trouble = kept.err().unwrap_or_default();
@@ -400,5 +421,41 @@ impl Keeping {
             Err(Unusable::Taken(_)) => Ok(()),
             Err(unusable) => Err(unusable.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_have_what_has_no_series_of_its_own() {
+        let registry = Registry::default();
+        let routes: Vec<String> = (0..MOST + 100)
+            .map(|route| format!("r{route:05}"))
+            .collect();
+        let counter = |route: &String| {
+            let labels = [(Label::Route, &**route), (Label::Outcome, "refused")];
+            registry.worker_counter(0, Metric::Requests, &labels)
+        };
+        let counters: Vec<_> = routes.iter().map(counter).collect();
+        let mut seen = Seen::default();
+        let mut asked = |each: u64| {
+            counters.iter().for_each(|counter| counter.increment(each));
+            let values = seen.look(&registry);
+            let named = |name: &str| {
+                let mut of = values
+                    .iter()
+                    .map(|(place, value)| (&seen.series[*place], value));
+                of.find(|(known, _)| known.series.name == name)
+                    .map(|(_, value)| *value)
+            };
+            let sums =
+                ["all", "outcome"].map(|sum| named(&format!("{sum}:tollgate_requests_total")));
+            (seen.series.len(), sums)
+        };
+        let all = |each: u64| [Some(each * (MOST as u64 + 100)); 2];
+        assert_eq!(asked(1), (MOST + 2, all(1)));
+        assert_eq!(asked(3), (MOST + 2, all(3)));
     }
 }

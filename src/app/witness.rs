@@ -1,13 +1,22 @@
 //! Writes who was counted, single requests and events into the record.
+//!
+//! Bounds: [`WAITING`] minutes while another process still writes the record.
 
+use std::collections::VecDeque;
+use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::facts::{Event, Facts, LONGEST, Lists, Sample};
+use crate::facts::{Event, Facts, LONGEST, Lists, Minute, Sample};
 use crate::record::{Record, Topic};
 
+/// Most minutes that wait for the record.
+const WAITING: usize = 5;
+/// Seconds after which no list of an hour's minutes comes any more, from this process or one that gives way to it.
+const LATE: u64 = 120;
 /// Seconds in which one sample of a kind is kept for days.
 const KEPT_EACH: u64 = 10;
 /// Kinds of samples that are told apart for that.
@@ -17,69 +26,69 @@ const KINDS: usize = 32;
 pub(super) struct Witness {
     facts: Arc<Facts>,
     events: Arc<Mutex<Vec<Event>>>,
-    /// First second of the minute and of the hour that are counted now.
+    /// First second of the minute that is counted now.
     minute: u64,
-    hour: u64,
-    /// What was counted in this hour's minutes that are over.
-    lists: Lists,
+    /// Minutes that are not in the record yet.
+    waiting: VecDeque<(u64, Lists)>,
     /// Kinds of samples of which one is kept, and until when that is enough.
     kept: Vec<(String, u64)>,
 }
 
 impl Witness {
-    pub(super) fn new(facts: Arc<Facts>, events: Arc<Mutex<Vec<Event>>>, now: u64) -> Witness {
+    pub(super) fn new(
+        facts: Arc<Facts>,
+        events: Arc<Mutex<Vec<Event>>>,
+        minute: Minute,
+    ) -> Witness {
+        facts.turn(minute, |_, _| ());
         Witness {
             facts,
             events,
-            minute: now - now % 60,
-            hour: now - now % 3_600,
-            lists: Lists::default(),
+            minute: minute.at,
+            waiting: VecDeque::new(),
             kept: Vec::new(),
         }
     }
 
-    /// At the end of each second.
-    pub(super) fn tick(&mut self, record: &Record, at: u64) {
+    /// At the end of each second. Events and samples wait where they are while there is no record.
+    pub(super) fn tick(&mut self, record: Option<&Record>, at: u64, seed: u64) {
+        let next = minute(at + 1, seed);
+        if next.at != self.minute {
+            self.turn(record, next);
+        }
+        let Some(record) = record else {
+            return;
+        };
+        for (at, lists) in self.waiting.drain(..) {
+            note(record, Topic::Minute, at, &lists, true);
+        }
         for event in self.events.lock().drain(..) {
             note(record, Topic::Event, event.at, &event, true);
         }
         for sample in self.facts.samples() {
             let kept = self.keeps(&sample, at);
-            note(record, Topic::Sample, sample.at as u64, &sample, kept);
-        }
-        let next = at + 1;
-        if next - next % 60 != self.minute {
-            self.end_minute(record);
-            self.minute = next - next % 60;
-        }
-        if next - next % 3_600 != self.hour {
-            self.end_hour(record);
-            self.hour = next - next % 3_600;
+            // By its end, as it is counted: by its beginning, it could be of a day whose file is closed.
+            let over = (sample.at + sample.seconds) as u64;
+            note(record, Topic::Sample, over, &sample, kept);
         }
     }
 
     /// At the end of the process.
-    pub(super) fn end(&mut self, record: &Record) {
-        self.end_minute(record);
-        self.end_hour(record);
+    pub(super) fn end(&mut self, record: Option<&Record>) {
+        self.turn(record, Minute::default());
     }
 
-    fn end_minute(&mut self, record: &Record) {
-        let lists = self.facts.lists(true);
-        if lists.asked.total > 0 {
-            note(record, Topic::Minute, self.minute, &lists, true);
-            self.lists.add(&lists);
-            // What is below in many minutes may be above in the hour.
-            self.lists.shorten(10 * LONGEST);
-        }
-    }
-
-    fn end_hour(&mut self, record: &Record) {
-        let mut lists = std::mem::take(&mut self.lists);
-        if lists.asked.total > 0 {
-            lists.shorten(LONGEST);
-            note(record, Topic::Hour, self.hour, &lists, true);
-        }
+    fn turn(&mut self, record: Option<&Record>, next: Minute) {
+        self.minute = next.at;
+        let waiting = &mut self.waiting;
+        self.facts.turn(next, |at, lists| match record {
+            _ if lists.asked.total == 0 => {}
+            Some(record) => note(record, Topic::Minute, at, &lists, true),
+            None => {
+                waiting.truncate(WAITING - 1);
+                waiting.push_front((at, lists));
+            }
+        });
     }
 
     fn keeps(&mut self, sample: &Sample, at: u64) -> bool {
@@ -96,9 +105,140 @@ impl Witness {
     }
 }
 
+/// The minute that a second is of.
+pub(super) fn minute(second: u64, seed: u64) -> Minute {
+    let at = second - second % 60;
+    Minute { at, seed }
+}
+
+/// Makes a list of an hour of those of its minutes once it is over, whichever processes have counted in it.
+#[derive(Default)]
+pub(super) struct Hours {
+    /// Until when it was looked for hours.
+    until: u64,
+}
+
+impl Hours {
+    /// To be called each second; may wait for the disk.
+    pub(super) fn keep(&mut self, record: &Record, now: u64) -> io::Result<()> {
+        const HOUR: u64 = 3_600;
+        let until = now.saturating_sub(LATE) / HOUR * HOUR;
+        if until == self.until {
+            return Ok(());
+        }
+        let mut from = until.saturating_sub(Topic::Minute.kept());
+        record.notes(Topic::Hour, (from, until), |(at, _)| {
+            from = from.max(at + HOUR);
+            ControlFlow::Continue(())
+        })?;
+        for hour in (from..until).step_by(HOUR as usize) {
+            let mut all = Lists::default();
+            record.notes(Topic::Minute, (hour, hour + HOUR), |(_, text)| {
+                if let Ok(lists) = serde_json::from_slice(text) {
+                    all.add(&lists);
+                    // What is below in many minutes may be above in the hour.
+                    all.shorten(10 * LONGEST);
+                }
+                ControlFlow::Continue(())
+            })?;
+            if all.asked.total > 0 {
+                all.shorten(LONGEST);
+                note(record, Topic::Hour, hour, &all, true);
+            }
+        }
+        self.until = until;
+        Ok(())
+    }
+}
+
 fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: bool) {
     // Nothing in them can fail to be written as JSON.
     if let Ok(text) = serde_json::to_vec(content) {
         record.note(topic, (at, text), kept);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::Key;
+    use crate::record::Settings;
+
+    const HOUR: u64 = 500_000 * 3_600;
+
+    fn open(folder: &std::path::Path) -> Record {
+        Record::open(&Settings {
+            folder: Some(folder.to_owned()),
+            most_bytes: Settings::LEAST,
+        })
+        .unwrap()
+    }
+
+    fn witness(at: u64) -> Witness {
+        Witness::new(Arc::default(), Arc::default(), minute(at, 1))
+    }
+
+    fn count(witness: &Witness, key: u64, times: u64) {
+        let name = || Key {
+            limit: "per-ip".into(),
+            key: format!("ip={key}"),
+        };
+        for _ in 0..times {
+            witness.facts.asked.count(key, name);
+        }
+    }
+
+    /// When lists were noted, and of whom, the latest first.
+    fn noted(record: &Record, topic: Topic) -> Vec<(u64, Vec<u64>)> {
+        let mut noted = Vec::new();
+        let see = |(at, text): &crate::record::Note| {
+            let lists: Lists = serde_json::from_slice(text).unwrap();
+            let counts = lists.asked.keys.iter().map(|listed| listed.count);
+            noted.push((*at, counts.collect()));
+            ControlFlow::Continue(())
+        };
+        record.notes(topic, (0, 2 * HOUR), see).unwrap();
+        noted
+    }
+
+    #[test]
+    fn an_hour_has_the_minutes_that_a_crash_has_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = open(folder.path());
+        let mut before = witness(HOUR);
+        count(&before, 1, 5);
+        before.tick(Some(&record), HOUR + 59, 1);
+        record.keep().unwrap();
+        // What it has counted since is lost with it.
+        count(&before, 2, 9);
+        drop((before, record));
+        let record = open(folder.path());
+        let mut after = witness(HOUR + 1_800);
+        count(&after, 1, 3);
+        count(&after, 3, 1);
+        after.tick(Some(&record), HOUR + 1_859, 1);
+        let mut hours = Hours::default();
+        hours.keep(&record, HOUR + 3_600 + LATE - 1).unwrap();
+        assert_eq!(noted(&record, Topic::Hour), []);
+        hours.keep(&record, HOUR + 3_600 + LATE).unwrap();
+        Hours::default().keep(&record, HOUR + 3 * 3_600).unwrap();
+        assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
+    }
+
+    #[test]
+    fn minutes_that_wait_for_the_record_stay_what_they_are() {
+        let mut witness = witness(HOUR);
+        for number in 0..WAITING as u64 + 2 {
+            count(&witness, 1, 1 + number);
+            witness.tick(None, HOUR + number * 60 + 59, 1);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let record = open(folder.path());
+        witness.tick(Some(&record), HOUR + 7 * 60, 1);
+        let mut noted = noted(&record, Topic::Minute);
+        noted.sort_unstable();
+        let expected = (2..7).map(|number| (HOUR + number * 60, vec![1 + number]));
+        assert_eq!(noted, expected.collect::<Vec<_>>());
     }
 }

@@ -20,6 +20,12 @@ pub struct List {
     /// What tells how many different ones there were, where that is more than are listed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hex")]
     pub distinct: Option<Distinct>,
+    /// Tells under which secret `distinct` was counted.
+    #[serde(default)]
+    pub seed: u64,
+    /// There may have been more different ones: some were hashed under another secret, and those are not counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
 }
 
 /// A key and how often it came.
@@ -36,11 +42,13 @@ pub struct Listed {
 
 impl List {
     /// Of what was counted, the most frequent.
-    pub fn new(total: u64, keys: Vec<Listed>, distinct: Option<Distinct>) -> List {
+    pub fn new(total: u64, keys: Vec<Listed>, distinct: Option<Distinct>, seed: u64) -> List {
         let mut list = List {
             total,
             keys,
             distinct,
+            seed,
+            at_least: false,
         };
         list.shorten(LONGEST);
         list
@@ -48,9 +56,20 @@ impl List {
 
     /// Adds what another list says.
     pub fn add(&mut self, other: &List) {
+        self.at_least |= other.at_least;
+        if self.total == 0 {
+            self.seed = other.seed;
+        }
         if self.distinct.is_some() || other.distinct.is_some() {
-            let mut all = self.registers();
-            all.merge(&other.registers());
+            let (mut all, others) = (self.registers(), other.registers());
+            if self.seed == other.seed {
+                all.merge(&others);
+            } else {
+                self.at_least = true;
+                if others.estimate() > all.estimate() {
+                    (all, self.seed) = (others, other.seed);
+                }
+            }
             self.distinct = Some(all);
         }
         self.total += other.total;

@@ -27,7 +27,17 @@ pub struct Facts {
     pub asked: Top,
     /// Whom they refused.
     pub refused: Top,
+    minute: Mutex<Minute>,
     samples: Mutex<Vec<Sample>>,
+}
+
+/// What lists are of that still grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Minute {
+    /// Its first second.
+    pub at: u64,
+    /// Tells under which secret keys are hashed.
+    pub seed: u64,
 }
 
 impl Facts {
@@ -39,11 +49,34 @@ impl Facts {
         }
     }
 
-    /// Who was counted most. In the `end` it begins anew.
-    pub fn lists(&self, end: bool) -> Lists {
+    /// Begins another minute. `keep` is given the lists of the one that is over before anybody sees the next one's.
+    pub fn turn(&self, next: Minute, keep: impl FnOnce(u64, Lists)) {
+        let mut minute = self.minute.lock();
+        let over = std::mem::replace(&mut *minute, next);
+        keep(over.at, self.lists(over, true));
+    }
+
+    /// The first second of the minute that goes on, its lists, and what `read` finds of those that are over: of the two
+    /// none has a minute that the other has, and none is in neither.
+    pub fn with<T, E>(&self, read: impl Fn() -> Result<T, E>) -> Result<(u64, Lists, T), E> {
+        let look = || {
+            let minute = self.minute.lock();
+            (*minute, self.lists(*minute, false))
+        };
+        let (mut minute, mut lists) = look();
+        let mut kept = read()?;
+        if *self.minute.lock() != minute {
+            // It ended meanwhile, and the next will not end so soon.
+            (minute, lists) = look();
+            kept = read()?;
+        }
+        Ok((minute.at, lists, kept))
+    }
+
+    fn lists(&self, minute: Minute, end: bool) -> Lists {
         Lists {
-            asked: self.asked.list(end),
-            refused: self.refused.list(end),
+            asked: self.asked.list(minute.seed, end),
+            refused: self.refused.list(minute.seed, end),
         }
     }
 

@@ -55,7 +55,7 @@ fn check(spray: u64, seed: u64) {
         *truth.entry(number).or_default() += 1;
         top.count(hash(number), || key(number));
     }
-    let list = top.list(true);
+    let list = top.list(0, true);
     let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
     heavy.sort_unstable_by(|one, other| other.cmp(one));
     let near = |(count, number): &&(u64, u64)| {
@@ -70,7 +70,7 @@ fn check(spray: u64, seed: u64) {
     let (distinct, true_distinct) = (list.distinct(), truth.len() as u64);
     let off = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
     assert!(off < 0.1, "{distinct} of {true_distinct} keys");
-    assert_eq!(top.list(false), List::default());
+    assert_eq!(top.list(0, false), List::default());
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn lists_add_up() {
                 facts.asked.count(hash(*number), || key(*number));
             }
         }
-        facts.asked.list(true)
+        facts.asked.list(0, true)
     };
     let mut one = list(&[(1, 5), (2, 3)]);
     one.add(&list(&[(2, 4), (3, 1)]));
@@ -138,4 +138,40 @@ fn samples_are_few_and_of_every_class() {
         .count();
     assert_eq!(many, 24);
     assert!(!sampler.has_room(at(7_999)) && sampler.has_room(at(8_000)));
+}
+
+#[test]
+fn keys_under_another_secret_are_not_counted_twice() {
+    let list = |seed: u64| {
+        let top = Top::new(7);
+        for number in 0..500 {
+            top.count(hash(number * 2 + seed), || key(number));
+        }
+        top.list(seed, true)
+    };
+    let mut all = List::default();
+    all.add(&list(0));
+    assert!(!all.at_least && all.distinct().abs_diff(500) < 50);
+    all.add(&list(1));
+    assert!(all.at_least && all.distinct().abs_diff(500) < 50);
+    assert_eq!(all.total, 1_000);
+}
+
+#[test]
+fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
+    let facts = Facts::default();
+    facts.asked.count(hash(1), || key(1));
+    let kept = Mutex::new(Lists::default());
+    let next = Minute { at: 60, seed: 0 };
+    let ends = std::cell::Cell::new(true);
+    let read = || -> Result<_, ()> {
+        let read = kept.lock().clone();
+        // It ends just after what is over was read.
+        if ends.replace(false) {
+            facts.turn(next, |_, lists| kept.lock().add(&lists));
+        }
+        Ok(read)
+    };
+    let (minute, live, over) = facts.with(read).unwrap();
+    assert_eq!((minute, live.asked.total, over.asked.total), (60, 0, 1));
 }

@@ -80,8 +80,8 @@ impl Top {
         stripe.keeper.count(hash, name);
     }
 
-    /// What was counted. In the `end` it begins anew.
-    pub fn list(&self, end: bool) -> List {
+    /// What was counted, of hashes under the secret that `seed` tells. In the `end` it begins anew.
+    pub fn list(&self, seed: u64, end: bool) -> List {
         let (mut total, mut keys, mut registers) = (0, Vec::new(), Vec::new());
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
@@ -98,6 +98,6 @@ impl Top {
                 stripe.total = 0;
             }
         }
-        List::new(total, keys, Distinct::from_registers(&registers))
+        List::new(total, keys, Distinct::from_registers(&registers), seed)
     }
 }

@@ -95,7 +95,7 @@ pub(super) fn top(answer: &Value) -> String {
     let total = answer["total"].as_u64().unwrap_or(0);
     let mut text = format!("{total} {}", answer["of"].as_str().unwrap_or_default());
     if let Some(distinct) = answer["distinct"].as_u64() {
-        let _ = write!(text, ", {distinct} different keys");
+        let _ = write!(text, ", {}{distinct} different keys", at_least(answer));
     }
     text.push('\n');
     for listed in answer["keys"].as_array().into_iter().flatten() {
@@ -115,29 +115,41 @@ pub(super) fn top(answer: &Value) -> String {
     }
 }
 
+/// Before a number of keys some of which may be unknown.
+fn at_least(answer: &Value) -> &'static str {
+    let unsure = answer["at_least"].as_bool() == Some(true);
+    if unsure { "at least " } else { "" }
+}
+
 /// `log explain`.
 pub(super) fn explanation(answer: &Value) -> String {
     let part = |value: &Value| printable(value.as_str().unwrap_or_default());
     let mut text = format!(
-        "{}\n\n{} of {} requests were refused; {} of {} in the span before.\n",
+        "{}\n\n{} of {} requests were refused in {} s; {} of {} in {} s before.\n",
         part(&answer["text"]),
         answer["refused"],
         answer["requests"],
+        answer["seconds"],
         answer["before"]["refused"],
         answer["before"]["requests"],
+        answer["before"]["seconds"],
     );
     let percent = |value: &Value| value.as_f64().unwrap_or(0.0) * 100.0;
     for limit in answer["limits"].as_array().into_iter().flatten() {
+        let places = limit["places"].as_array().into_iter().flatten();
+        let place =
+            |place: &Value| format!("{}, {}", part(&place["guarantee"]), part(&place["at"]));
+        let places: Vec<String> = places.map(place).collect();
         let _ = writeln!(
             text,
-            "  {:>5.1} %  {}  {}, {}",
+            "  {:>5.1} %  {}  {}",
             percent(&limit["share"]),
             part(&limit["limit"]),
-            part(&limit["guarantee"]),
-            part(&limit["at"])
+            places.join("; ")
         );
     }
-    let _ = writeln!(text, "who ({} different keys):", answer["distinct"]);
+    let distinct = &answer["distinct"];
+    let _ = writeln!(text, "who ({}{distinct} different keys):", at_least(answer));
     for key in answer["keys"].as_array().into_iter().flatten() {
         let _ = writeln!(
             text,

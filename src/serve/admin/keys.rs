@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Control, problem};
 use crate::admission::Ask;
+use crate::facts::Key;
 use crate::identity::{Identifier, Who};
 use crate::limit::{Identity, Rule};
 use crate::serve::explain;
@@ -37,9 +38,9 @@ pub async fn read(
     Json(json!({ "key": key, "limits": found })).into_response()
 }
 
-/// Every limit that counts by a key, and what it says of it; the key as it is named elsewhere.
-pub async fn all(gateway: &dyn Control, key: &str) -> (String, Vec<Value>) {
-    let (mut found, mut name) = (Vec::new(), key.to_owned());
+/// Every limit that counts by a key, and what it says of it; the key as each of them names it elsewhere.
+pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
+    let (mut found, mut names) = (Vec::new(), Vec::new());
     let running = gateway.running();
     let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
     let identifier = Arc::new(identifier);
@@ -48,7 +49,10 @@ pub async fn all(gateway: &dyn Control, key: &str) -> (String, Vec<Value>) {
         let Ok(who) = parse(key, &rule.key, &identifier) else {
             continue;
         };
-        name = identifier.key_name(&who, &rule.key);
+        names.push(Key {
+            limit: rule.name.as_str().to_owned(),
+            key: identifier.key_name(&who, &rule.key),
+        });
         let asked = Asked {
             running: running.clone(),
             identifier: identifier.clone(),
@@ -57,7 +61,7 @@ pub async fn all(gateway: &dyn Control, key: &str) -> (String, Vec<Value>) {
         };
         found.extend(asked.look(gateway).await);
     }
-    (name, found)
+    (names, found)
 }
 
 /// `DELETE /v1/limits/{limit}/keys/{key}`. What the overflow sketch counted and what the networks around

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::notes::{describe, find, happened, lists};
@@ -15,6 +15,7 @@ use super::{between, read, wrong};
 use crate::facts::{Change, Event, Facts, Lists};
 use crate::policy::Ruleset;
 use crate::record::{Record, Series};
+use crate::route::Route;
 use crate::serve::admin::Control;
 
 /// Seconds before a span in which a change may have been what began it.
@@ -46,18 +47,24 @@ struct Known {
     span: (u64, u64),
     now: Counts,
     before: Counts,
-    lists: Lists,
-    usual: Lists,
+    /// Of whole minutes or hours, and which.
+    lists: (Lists, (u64, u64)),
+    /// Of those before.
+    usual: (Lists, (u64, u64)),
     events: Vec<Event>,
 }
 
 /// Counts of a span.
 #[derive(Default)]
 struct Counts {
+    /// That were recorded.
+    seconds: u64,
     requests: u64,
     refused: u64,
     /// Refusals of each limit, several of which may refuse one request, and the last second of the first step in which there were any.
     limits: BTreeMap<String, (u64, u64)>,
+    /// Refused requests of each route.
+    routes: BTreeMap<String, u64>,
     by_gateway: u64,
     by_upstream: u64,
 }
@@ -103,9 +110,9 @@ pub async fn explain(
         Ok(span) => span,
         Err(answer) => return *answer,
     };
-    let running = gateway.running();
+    let (running, now) = (gateway.running(), gateway.clock().wall().as_secs());
     read(&*gateway, move |record| {
-        let known = Known::read(record, running.facts.as_deref(), span)?;
+        let known = Known::read(record, running.facts.as_deref(), span, now)?;
         let samples = find(record, span, KEYS, |sample| {
             let refused = sample
                 .limit
@@ -127,6 +134,7 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
         "outcome:tollgate_requests_total",
         "status:tollgate_responses_total",
         "tollgate_limit_decisions_total",
+        "tollgate_requests_total",
     ];
     let wanted: Vec<_> = all
         .iter()
@@ -134,7 +142,14 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
         .collect();
     let numbers: Vec<u32> = wanted.iter().map(|(_, number)| *number).collect();
     let found = record.read(&grid, &numbers)?;
-    let mut counts = Counts::default();
+    let mut counts = Counts {
+        seconds: found
+            .covered
+            .iter()
+            .map(|seconds| u64::from(*seconds))
+            .sum(),
+        ..Counts::default()
+    };
     for (series, number) in wanted {
         let sums = found.columns.get(number).into_iter();
         let sum: u64 = sums.flat_map(|column| &column.sums).sum();
@@ -145,6 +160,8 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
         };
         if series.labels.is_empty() {
             counts.requests = sum;
+        } else if label("outcome") == "refused" && !label("route").is_empty() {
+            counts.routes.insert(label("route").to_owned(), sum);
         } else if label("outcome") == "refused" && label("limit").is_empty() {
             counts.refused = sum;
         } else if label("outcome") == "refused" {
@@ -168,20 +185,25 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
 }
 
 impl Known {
-    fn read(record: &Record, facts: Option<&Facts>, span: (u64, u64)) -> io::Result<Known> {
+    fn read(
+        record: &Record,
+        facts: Option<&Facts>,
+        span: (u64, u64),
+        now: u64,
+    ) -> io::Result<Known> {
         let (from, to) = span;
         let earlier = (from.saturating_sub((to - from).max(60)), from);
         let all = record.series();
-        let (lists_of, _) = lists(record, facts, span)?;
-        // Whole minutes that the span does not touch.
-        let minutes = (earlier.0.saturating_sub(240), from - from % 60);
-        let (usual, _) = lists(record, None, minutes)?;
+        let counted = lists(record, facts, span, now)?;
+        // Whole minutes or hours that those of the span are not among.
+        let (begun, over) = counted.1;
+        let usual = (begun.saturating_sub((over - begun).max(240)), begun);
         Ok(Known {
             span,
             now: counts(record, &all, span)?,
             before: counts(record, &all, earlier)?,
-            lists: lists_of,
-            usual,
+            lists: counted,
+            usual: lists(record, None, usual, now)?,
             events: happened(record, (from.saturating_sub(BEFORE), to))?,
         })
     }
@@ -191,7 +213,7 @@ impl Known {
         let Some((limit, refused)) = self.first() else {
             return Vec::new();
         };
-        let keys = self.lists.refused.keys.iter();
+        let keys = self.lists.0.refused.keys.iter();
         let keys: Vec<_> = keys.filter(|listed| listed.key.limit == limit).collect();
         // Lists are of whole minutes, so there may be more in them.
         let listed: u64 = keys.iter().map(|listed| listed.count).sum();
@@ -245,10 +267,10 @@ impl Known {
         {
             return Cause::FewKeys;
         }
-        if self.lists.refused.total == 0 {
+        if self.lists.0.refused.total == 0 {
             return Cause::Unknown;
         }
-        let (now, usual) = (self.lists.asked.distinct(), self.usual.asked.distinct());
+        let (now, usual) = (self.lists.0.asked.distinct(), self.usual.0.asked.distinct());
         if now >= FEWEST && now > SPRAYED * usual {
             return Cause::Spray;
         }
@@ -256,35 +278,48 @@ impl Known {
     }
 
     fn describe(&self, ruleset: &Ruleset) -> Value {
-        let rule = |name: &str| ruleset.rules.iter().find(|rule| rule.name.as_str() == name);
         let refused = self.now.refused;
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let mut limits: Vec<_> = self.now.limits.iter().collect();
         limits.sort_by_key(|(_, (refused, _))| std::cmp::Reverse(*refused));
         let limits = limits.into_iter().map(|(limit, (count, _))| {
+            let places = self.places(ruleset, limit);
             json!({
                 "limit": limit,
-                "at": rule(limit).map(|rule| &rule.origin),
-                "guarantee": rule(limit).map(|rule| rule.limit.guarantee()),
+                "at": places.first().map(|place| place.at),
+                "guarantee": places.first().map(|place| &place.guarantee),
+                "places": places,
                 "refused": count,
                 "share": share(*count, refused),
             })
         });
-        let list = &self.lists.refused;
-        let mut keys = describe(list, None, KEYS);
+        let (lists, counted) = &self.lists;
+        let mut keys = describe(&lists.refused, None, KEYS);
         for key in keys["keys"].as_array_mut().into_iter().flatten() {
-            key["share"] = json!(share(key["count"].as_u64().unwrap_or(0), list.total));
+            key["share"] = json!(share(
+                key["count"].as_u64().unwrap_or(0),
+                lists.refused.total
+            ));
         }
+        let asked = |lists: &Lists, (from, to): (u64, u64)| {
+            let asked = &lists.asked;
+            json!({ "from": from, "to": to, "distinct": asked.distinct(), "at_least": asked.at_least })
+        };
         let (from, to) = self.span;
         json!({
             "from": from,
             "to": to,
+            "seconds": self.now.seconds,
             "requests": self.now.requests,
             "refused": refused,
             "share": share(refused, self.now.requests),
-            "before": { "requests": self.before.requests, "refused": self.before.refused },
+            "before": {
+                "seconds": self.before.seconds,
+                "requests": self.before.requests,
+                "refused": self.before.refused,
+            },
             "cause": self.cause().as_str(),
-            "text": self.text(&|limit| rule(limit).map(|rule| rule.origin.clone())),
+            "text": self.text(ruleset),
             "origin": {
                 "gateway_429": self.now.by_gateway,
                 "upstream_429": self.now.by_upstream,
@@ -292,12 +327,46 @@ impl Known {
             "limits": limits.collect::<Vec<_>>(),
             "keys": keys["keys"],
             "distinct": keys["distinct"],
+            "at_least": keys["at_least"],
+            "asked": asked(lists, *counted),
+            "usual": asked(&self.usual.0, self.usual.1),
             "events": self.events,
         })
     }
 
+    /// Where limits of this name are written, first where most was refused; without those of whose routes nothing was,
+    /// unless that is so of all.
+    fn places<'a>(&self, ruleset: &'a Ruleset, limit: &str) -> Vec<Place<'a>> {
+        let mut places: Vec<Place> = Vec::new();
+        let named = ruleset
+            .rules
+            .iter()
+            .filter(|rule| rule.name.as_str() == limit);
+        for rule in named {
+            let using = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
+            let routes = ruleset.routes.iter().filter(using).map(|route| {
+                let refused = self.now.routes.get(&*route.name).copied().unwrap_or(0);
+                (&*route.name, refused)
+            });
+            match places.iter_mut().find(|place| place.at == rule.origin) {
+                // The gateway's own, which counts each route for itself.
+                Some(place) => place.routes.extend(routes),
+                None => places.push(Place {
+                    at: &rule.origin,
+                    guarantee: rule.limit.guarantee(),
+                    routes: routes.collect(),
+                }),
+            }
+        }
+        places.sort_by_key(|place| std::cmp::Reverse(place.refused()));
+        if places.first().is_some_and(|place| place.refused() > 0) {
+            places.retain(|place| place.refused() > 0);
+        }
+        places
+    }
+
     /// In plain words.
-    fn text(&self, place: &dyn Fn(&str) -> Option<String>) -> String {
+    fn text(&self, ruleset: &Ruleset) -> String {
         let cause = self.cause();
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let Some((limit, count)) = self.first() else {
@@ -310,15 +379,30 @@ impl Known {
             };
         };
         let refused = self.now.refused;
-        let at = place(limit).map_or(String::new(), |at| format!(" ({at})"));
+        let at = match &self.places(ruleset, limit)[..] {
+            [] => String::new(),
+            [place] => format!(" ({})", place.at),
+            places => {
+                let each = places.iter().map(Place::with_routes);
+                format!(" ({})", each.collect::<Vec<_>>().join(", "))
+            }
+        };
         let share = percent(count as f64 / refused.max(1) as f64);
         let which = format!("{limit}{at} refused {count} requests, {share} of all refusals");
-        let shares = self.shares();
         let who = match cause {
             Cause::Upstream => format!(
                 "but the upstream itself answered 429 to {} requests",
                 self.now.by_upstream
             ),
+            _ => self.who(cause),
+        };
+        format!("{which}; {who}.")
+    }
+
+    fn who(&self, cause: Cause) -> String {
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let shares = self.shares();
+        match cause {
             Cause::Config => {
                 let text = |side: Option<&String>| side.map_or("nothing", |text| text).to_owned();
                 let of = |change: &Change| {
@@ -340,18 +424,40 @@ impl Known {
                 });
                 format!("{} keys made {} of them", few.count(), percent(sum))
             }
-            Cause::Spray => format!(
-                "a spray: {} different keys asked, {} the minutes before",
-                self.lists.asked.distinct(),
-                self.usual.asked.distinct()
-            ),
+            Cause::Spray => {
+                let asked =
+                    |(lists, (from, to)): &(Lists, (u64, u64))| (lists.asked.distinct(), to - from);
+                let ((now, seconds), (usual, before)) = (asked(&self.lists), asked(&self.usual));
+                format!(
+                    "a spray: {now} different keys asked in {seconds} s, {usual} in the {before} s before"
+                )
+            }
             Cause::Unknown => String::from("whom is not known any more"),
-            Cause::Everyone | Cause::Nothing => format!(
+            Cause::Upstream | Cause::Everyone | Cause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
-                self.lists.refused.distinct(),
-                self.lists.asked.distinct()
+                self.lists.0.refused.distinct(),
+                self.lists.0.asked.distinct()
             ),
-        };
-        format!("{which}; {who}.")
+        }
+    }
+}
+
+/// Where a limit is written.
+#[derive(Serialize)]
+struct Place<'a> {
+    at: &'a str,
+    guarantee: String,
+    /// Routes that use it, and how many of their requests were refused, by whatever limit.
+    routes: Vec<(&'a str, u64)>,
+}
+
+impl Place<'_> {
+    fn refused(&self) -> u64 {
+        self.routes.iter().map(|(_, refused)| refused).sum()
+    }
+
+    fn with_routes(&self) -> String {
+        let routes: Vec<&str> = self.routes.iter().map(|(route, _)| *route).collect();
+        format!("{} on {}", self.at, routes.join(", "))
     }
 }

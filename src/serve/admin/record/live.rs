@@ -39,15 +39,15 @@ pub async fn live(State(gateway): State<Arc<dyn Control>>) -> Response {
         return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
     };
     let end = gateway.clock().now().after(LIFE);
-    let seconds = stream::unfold((0, place), move |(last, place)| {
+    let seconds = stream::unfold((1, place), move |(last, place)| {
         let (gateway, record) = (gateway.clone(), record.clone());
         async move {
             loop {
-                let next = record.get().map_or(0, Record::end);
+                let next = record.get().map_or(last, Record::reached);
                 if gateway.clock().now() >= end {
                     return None;
                 }
-                if next > last {
+                if next != last {
                     let text = format!("event: second\ndata: {{\"at\":{}}}\n\n", next - 1);
                     let piece: Result<_, Infallible> = Ok(Bytes::from(text));
                     return Some((piece, (next, place)));

@@ -1,6 +1,5 @@
 //! Who was counted most, single requests, and what was done to the gateway.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Wrong, between, read, wrong};
-use crate::facts::{Event, Facts, LONGEST, List, Lists, Sample};
+use crate::facts::{Event, Facts, Key, LONGEST, List, Lists, Sample};
 use crate::record::{Record, Topic};
 use crate::serve::admin::{Control, keys};
 
@@ -70,9 +69,9 @@ pub async fn top(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Re
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
-    let facts = gateway.running().facts;
+    let (facts, now) = (gateway.running().facts, gateway.clock().wall().as_secs());
     read(&*gateway, move |record| {
-        let (lists, (from, to)) = lists(record, facts.as_deref(), span)?;
+        let (lists, (from, to)) = lists(record, facts.as_deref(), span, now)?;
         let (list, of) = match asked.of {
             Of::Refused => (lists.refused, "refused"),
             Of::Asked => (lists.asked, "asked"),
@@ -107,6 +106,7 @@ pub(super) fn describe(list: &List, limit: Option<&str>, most: usize) -> Value {
     json!({
         "total": total,
         "distinct": limit.is_none().then(|| list.distinct()),
+        "at_least": list.at_least,
         "keys": keys,
         "rest": total.map(|total| total.saturating_sub(shown)),
     })
@@ -117,32 +117,55 @@ pub(super) fn lists(
     record: &Record,
     facts: Option<&Facts>,
     (from, to): (u64, u64),
+    now: u64,
 ) -> io::Result<(Lists, (u64, u64))> {
-    let end = record.end();
-    let mut all = Lists::default();
-    let mut add = |note: Lists| {
-        all.add(&note);
-        all.shorten(10 * LONGEST);
-        ControlFlow::Continue(())
-    };
-    let live = end - end % 60;
-    let forgotten = end.saturating_sub(Topic::Minute.kept());
-    let by_minutes = to - from <= BY_MINUTES && from >= forgotten;
+    let by_minutes = to - from <= BY_MINUTES && from >= now.saturating_sub(Topic::Minute.kept());
     let step = if by_minutes { 60 } else { 3_600 };
     let (from, until) = (from - from % step, to.next_multiple_of(step));
-    if step == 60 {
-        notes(record, Topic::Minute, (from, until), &mut add)?;
-    } else {
-        // The hour that goes on has at most a part of its list.
-        let hour = end - end % step;
-        notes(record, Topic::Hour, (from, until.min(hour)), &mut add)?;
-        notes(record, Topic::Minute, (from.max(hour), until), &mut add)?;
-    }
-    if let Some(facts) = facts.filter(|_| until > live) {
-        all.add(&facts.lists(false));
-        all.shorten(10 * LONGEST);
-    }
+    let kept = || -> io::Result<_> {
+        let (mut all, mut from) = (Lists::default(), from);
+        let mut add = |lists: &Lists| {
+            all.add(lists);
+            all.shorten(10 * LONGEST);
+        };
+        if !by_minutes {
+            each(record, Topic::Hour, (from, until), |at, lists| {
+                add(lists);
+                from = from.max(at + step);
+            })?;
+        }
+        // By minutes too what no hour tells of yet.
+        each(record, Topic::Minute, (from, until), |_, lists| add(lists))?;
+        Ok(all)
+    };
+    let all = match facts {
+        None => kept()?,
+        Some(facts) => {
+            let (minute, live, mut all) = facts.with(kept)?;
+            if (from..until).contains(&minute) {
+                all.add(&live);
+                all.shorten(10 * LONGEST);
+            }
+            all
+        }
+    };
     Ok((all, (from, until)))
+}
+
+/// Shows all lists of a span.
+fn each(
+    record: &Record,
+    topic: Topic,
+    span: (u64, u64),
+    mut see: impl FnMut(u64, &Lists),
+) -> io::Result<()> {
+    record.notes(topic, span, |(at, text)| {
+        // What an older or newer version wrote may read otherwise.
+        if let Ok(lists) = serde_json::from_slice(text) {
+            see(*at, &lists);
+        }
+        ControlFlow::Continue(())
+    })
 }
 
 /// Notes of a span, the latest first.
@@ -153,7 +176,7 @@ pub(super) fn notes<T: DeserializeOwned>(
     mut see: impl FnMut(T) -> ControlFlow<()>,
 ) -> io::Result<()> {
     record.notes(topic, span, |(_, text)| {
-        // What an older or newer version wrote may read otherwise.
+        // As in `each`.
         match serde_json::from_slice(text) {
             Ok(note) => see(note),
             Err(_) => ControlFlow::Continue(()),
@@ -234,58 +257,72 @@ pub(super) fn happened(record: &Record, span: (u64, u64)) -> io::Result<Vec<Even
 
 /// `GET /v1/record/key`: one key, what its limits say of it now and where it was listed.
 pub async fn key(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
-    let (asked, (from, to)) = match Asked::parse(&*gateway, asked) {
+    let (asked, span) = match Asked::parse(&*gateway, asked) {
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
     let Some(key) = asked.key else {
         return *wrong("`key` is missing: write it as /v1/record/top does, such as ip=203.0.113.9");
     };
-    if to - from > LONGEST_CURVE {
+    if span.1 - span.0 > LONGEST_CURVE {
         return *wrong("a key is remembered by the minute for 7 days: ask for less");
     }
-    let (key, limits) = keys::all(&*gateway, &key).await;
-    let facts = gateway.running().facts;
+    let (names, limits) = keys::all(&*gateway, &key).await;
+    let facts = gateway.running().facts.unwrap_or_default();
     read(&*gateway, move |record| {
-        let live = record.end() - record.end() % 60;
-        let step = ((to - from) / 200).next_multiple_of(60).max(60);
-        let (from, to) = (from - from % step, to.next_multiple_of(step));
-        let mut curves: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-        let mut count = |name, at: u64, list: &List| {
-            let buckets = ((to - from) / step) as usize;
-            let curve = curves.entry(name).or_insert_with(|| vec![0; buckets]);
-            let same = list.keys.iter().filter(|listed| listed.key.key == key);
-            if let Some(bucket) = curve.get_mut(((at - from) / step) as usize) {
-                // Several limits may count the same key.
-                *bucket += same.map(|listed| listed.count).max().unwrap_or(0);
-            }
-        };
-        let mut see = |at: u64, lists: &Lists| {
-            count("asked", at, &lists.asked);
-            count("refused", at, &lists.refused);
-        };
-        record.notes(Topic::Minute, (from, to), |(at, text)| {
-            if let Ok(lists) = serde_json::from_slice(text) {
-                see(*at, &lists);
-            }
-            ControlFlow::Continue(())
+        let is = |listed: &Key| listed.key == key || names.contains(listed);
+        let mut answer = curve(record, &facts, span, is)?;
+        let samples = find(record, span, 20, |sample| {
+            let limit = sample.limit.as_deref();
+            limit.is_some_and(|said| {
+                is(&Key {
+                    limit: said.limit.clone(),
+                    key: said.key.clone(),
+                })
+            })
         })?;
-        see(
-            live.clamp(from, to),
-            &facts.map(|facts| facts.lists(false)).unwrap_or_default(),
-        );
-        let samples = find(record, (from, to), 20, |sample| {
-            sample.limit.as_ref().is_some_and(|limit| limit.key == key)
-        })?;
-        Ok(json!({
-            "key": key,
-            "limits": limits,
-            "from": from,
-            "step": step,
-            "asked": curves.get("asked"),
-            "refused": curves.get("refused"),
-            "samples": samples,
-        }))
+        answer["key"] = json!(names.first().map_or(&key, |name| &name.key));
+        answer["limits"] = json!(limits);
+        answer["samples"] = json!(samples);
+        Ok(answer)
     })
     .await
+}
+
+/// What lists say of a key, in time.
+fn curve(
+    record: &Record,
+    facts: &Facts,
+    (from, to): (u64, u64),
+    is: impl Fn(&Key) -> bool,
+) -> io::Result<Value> {
+    let step = ((to - from) / 200).next_multiple_of(60).max(60);
+    let (from, to) = (from - from % step, to.next_multiple_of(step));
+    // Several limits may count the same request, and no list tells which.
+    let count = |list: &List| {
+        let same = list.keys.iter().filter(|listed| is(&listed.key));
+        same.map(|listed| listed.count).max().unwrap_or(0)
+    };
+    let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &Lists| {
+        for (curve, list) in curves.iter_mut().zip([&lists.asked, &lists.refused]) {
+            curve[((at - from) / step) as usize] += count(list);
+        }
+    };
+    let (minute, live, mut curves) = facts.with(|| -> io::Result<_> {
+        let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
+        let see = |at, lists: &Lists| add(&mut curves, at, lists);
+        each(record, Topic::Minute, (from, to), see)?;
+        Ok(curves)
+    })?;
+    if (from..to).contains(&minute) {
+        add(&mut curves, minute, &live);
+    }
+    let [asked, refused] = curves;
+    Ok(json!({
+        "from": from,
+        "step": step,
+        "asked": asked,
+        "refused": refused,
+        "counts": "at least: of each minute in which it was listed, what the one of its limits counted that counted most",
+    }))
 }

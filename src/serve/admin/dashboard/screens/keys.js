@@ -121,7 +121,7 @@ function one(key) {
       { key: 'refused', label: 'refused', colour: 'refused', y: per(found.refused) },
     ], { span });
     const sum = (list_) => list_.reduce((a, b) => a + b, 0);
-    curve.note(`${count(sum(found.asked))} asked, ${count(sum(found.refused))} refused, by ${lasting(found.step)}`);
+    curve.note(`at least ${count(sum(found.asked))} asked, ${count(sum(found.refused))} refused, by ${lasting(found.step)}`);
     stands.note('');
   }
   const name = h('p', { class: 'verdict' }, h('span', { class: 'key', id: 'key-name' }, key));

@@ -179,8 +179,9 @@ function fact(id, name, ...content) {
 function parts(told_) {
   const { cause, limits, keys, events, samples, origin, before } = told_;
   const main = limits.filter((limit, at) => !at || limit.share >= 0.005);
-  const times = before.refused ? told_.refused / before.refused : 0;
-  const than = before.refused ? (times >= 1.5 ? `, ${short(times)} times the ${count(before.refused)} of the same span just before` : `, as before (${count(before.refused)})`) : ', none in the same span just before';
+  const times = before.refused ? (told_.refused / told_.seconds) / (before.refused / before.seconds) : 0;
+  const earlier = before.seconds ? `the ${lasting(before.seconds)} just before` : 'a time that is not recorded';
+  const than = before.refused ? `, ${short(times)} times the rate of ${earlier} (${count(before.refused)})` : `, none in ${earlier}`;
   const routes = common(samples, (sample) => `${sample.method} ${sample.route}`);
   const changes = events.flatMap((event) => [
     h('p', {}, told({ ...event, changes: [] })),
@@ -191,11 +192,11 @@ function parts(told_) {
     h('p', { class: 'verdict', id: 'explain-text', 'data-cause': cause }, h('span', { class: `shape ${cause}`, id: 'explain-cause' }, SHAPES[cause] || cause), h('span', {}, told_.text)),
     h('dl', { class: 'facts' },
       fact('explain-which', 'Which', limits.length ? [
-        main.map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), wrote(limit.at))),
+        main.map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), limit.places.map((place) => wrote(place.at)))),
         limits.length > main.length ? h('p', { class: 'sub' }, `${limits.length - main.length} more with less than 0.5 % each`) : null,
       ] : 'No limit of this gateway refused anything.'),
       fact('explain-who', 'Who', keys.length ? [
-        h('p', {}, `About ${short(told_.distinct)} ${told_.distinct === 1 ? 'key' : 'different keys'}.`),
+        h('p', {}, `${told_.at_least ? 'At least' : 'About'} ${short(told_.distinct)} ${told_.distinct === 1 ? 'key' : 'different keys'}.`),
         keys.slice(0, 6).map((one) => h('div', { class: 'item' }, bar(one.share), keyed(one.key, true), h('span', {}, `${count(one.count)} · ${one.limit}`))),
       ] : 'No key was counted as refused.'),
       fact('explain-what', 'What', [
@@ -211,7 +212,7 @@ function parts(told_) {
 
 function asText(told_) {
   const lines = [
-    `${full(told_.from)} – ${full(told_.to)}: ${count(told_.refused)} refused, ${share(told_.share)} of ${count(told_.requests)} requests (just before: ${count(told_.before.refused)})`,
+    `${full(told_.from)} – ${full(told_.to)}: ${count(told_.refused)} refused, ${share(told_.share)} of ${count(told_.requests)} requests (in ${lasting(told_.before.seconds)} before: ${count(told_.before.refused)})`,
     `WHY      ${SHAPES[told_.cause] || told_.cause}. ${told_.text}`,
     ...told_.limits.slice(0, 5).map((limit) => `WHICH    ${limit.limit} ${count(limit.refused)} (${share(limit.share)}) ${limit.guarantee || ''} ${limit.at || ''}`),
     `WHO      about ${count(told_.distinct)} keys`,

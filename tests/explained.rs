@@ -1,0 +1,135 @@
+//! What the gateway says of who was refused and why, where names alone would not tell.
+
+// A test that cannot be set up has failed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::child::Server;
+use common::{Upstream, says, soon, write};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const GATEWAY: &str = "\
+admin: 127.0.0.1:0
+identity:
+  user: { header: x-user, from: [127.0.0.0/8] }
+  plan: { header: x-plan, from: [127.0.0.0/8], default: free }
+plans: { free: { multiply: 1 }, gold: { multiply: 5 } }
+";
+
+fn policy(route: &str, limits: &str) -> String {
+    format!("match: /{route}/**\nupstream: up\nlimits:\n{limits}")
+}
+
+fn json(server: &Server, path: &str) -> Value {
+    let answer = server.ask("GET", path, "");
+    assert_eq!(answer.status(), 200, "{path}: {}", answer.text());
+    serde_json::from_str(&answer.text()).unwrap()
+}
+
+fn start(gateway: &str, policies: &[(&str, &str)]) -> (Server, TempDir, Upstream) {
+    let upstream = Upstream::plain();
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, upstream.address, gateway, policies);
+    (Server::start(folder.path(), true), folder, upstream)
+}
+
+fn ask(server: &Server, path: &str, user: &str, times: usize) {
+    let mut client = server.connect();
+    for _ in 0..times {
+        client.send(format!(
+            "GET {path} HTTP/1.1\r\nhost: t\r\nx-user: {user}\r\n\r\n"
+        ));
+        client.answer();
+    }
+}
+
+/// Explains the last minute once so many refusals are recorded.
+fn explained(server: &Server, refused: u64) -> Value {
+    let explain = || json(server, "/v1/record/explain?from=-1m");
+    soon("all is recorded", || explain()["refused"] == refused);
+    explain()
+}
+
+#[test]
+fn limits_of_one_name_are_told_with_their_routes() {
+    let limit = |rate: &str| format!("  few: {{ key: ip, rate: {rate} }}\n");
+    let (one, other) = (
+        policy("a", &limit("900/h")),
+        policy("b", "  x: { key: ip, rate: 9/s }\n"),
+    );
+    let other = other + &limit("3/h");
+    let (server, ..) = start(GATEWAY, &[("a", &one), ("b", &other)]);
+    ask(&server, "/b/", "alice", 10);
+    let answer = explained(&server, 7);
+    let limit = &answer["limits"][0];
+    says(limit["at"].as_str().unwrap(), &["b.yaml:5"]);
+    says(limit["guarantee"].as_str().unwrap(), &["3 "]);
+    assert_eq!(limit["places"].as_array().unwrap().len(), 1, "{limit:#}");
+    assert_eq!(limit["places"][0]["routes"][0][0], "b");
+    let seconds = answer["seconds"].as_u64().unwrap();
+    assert!((1..=61).contains(&seconds), "{answer:#}");
+    // Nothing was there before.
+    assert_eq!(answer["before"]["seconds"], 0);
+    let (usual, asked) = (&answer["usual"], &answer["asked"]);
+    assert_eq!(usual["to"], asked["from"], "{answer:#}");
+}
+
+#[test]
+fn what_a_reload_changes_beside_rates_is_told() {
+    let limits = "  dear: { key: user, rate: 9/m, count: cost header x-cost, plans: true }\n";
+    let (server, folder, upstream) = start(GATEWAY, &[("a", &policy("a", limits))]);
+    let limits = limits.replace("x-cost", "x-price");
+    let gateway = GATEWAY.replace("multiply: 5", "multiply: 2");
+    write(
+        &folder,
+        upstream.address,
+        &gateway,
+        &[("a", &policy("a", &limits))],
+    );
+    assert_eq!(server.ask("POST", "/v1/reload", "").status(), 200);
+    // The gateway may have seen the files change before it was told.
+    let changed = || {
+        let events = json(&server, "/v1/record/events?from=-1h");
+        let mut events = events["events"].as_array().unwrap().iter();
+        let change = events.find_map(|event| event["changes"].get(0).cloned());
+        change.unwrap_or_default()
+    };
+    soon("the reload is recorded", || changed()["limit"] == "dear");
+    let change = changed();
+    assert_eq!(
+        change["before"], "9/m per user, hard, cost header x-cost, plans free x1, gold x5",
+        "{change:#}"
+    );
+    assert_eq!(
+        change["after"],
+        "9/m per user, hard, cost header x-price, plans free x1, gold x2"
+    );
+}
+
+#[test]
+fn users_that_are_addresses_of_email_are_not_kept_in_clear() {
+    let limits = "  few: { key: [user, ip], rate: 3/h }\n  more: { key: user, rate: 5/h }\n";
+    let (server, ..) = start(GATEWAY, &[("a", &policy("a", limits))]);
+    ask(&server, "/a/", "ann@example.org", 10);
+    let answer = explained(&server, 7);
+    let samples = json(&server, "/v1/record/samples?from=-1m").to_string();
+    let top = json(&server, "/v1/record/top?from=-1m&of=asked").to_string();
+    for text in [&answer.to_string(), &samples, &top] {
+        assert!(!text.contains("ann@"), "{text}");
+        says(text, &["#"]);
+    }
+    // Who knows the address finds it; a key is the one of the limit whose list it stands in.
+    let key = json(
+        &server,
+        "/v1/record/key?from=-1m&key=user%3Dann@example.org",
+    );
+    let asked = key["asked"].as_array().unwrap().iter();
+    let asked: u64 = asked.map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(asked, 10, "{key:#}");
+    assert!(
+        key["key"].as_str().unwrap().starts_with("user=#"),
+        "{key:#}"
+    );
+}

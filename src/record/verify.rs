@@ -69,8 +69,8 @@ pub fn verify(path: &Path) -> io::Result<Verified> {
             let what = match notes::check(&path, day) {
                 Ok(0) => continue,
                 Ok(lost) => format!(
-                    "its last {lost} bytes are damaged, and the notes in them are lost; the gateway keeps a copy in \
-                     `damaged` when it writes to it again, else it may stay until its time is over"
+                    "its last {lost} bytes are damaged, and the notes in them are lost; those before are still read. \
+                     Of today's file the gateway keeps a copy in `damaged` when it starts; an older one may be deleted"
                 ),
                 Err(damage) => damage.to_string(),
             };

@@ -163,7 +163,7 @@ fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: 
 mod tests {
     use super::*;
     use crate::facts::Key;
-    use crate::record::Settings;
+    use crate::record::{Note, Settings};
 
     const HOUR: u64 = 500_000 * 3_600;
 
@@ -192,7 +192,7 @@ mod tests {
     /// When lists were noted, and of whom, the latest first.
     fn noted(record: &Record, topic: Topic) -> Vec<(u64, Vec<u64>)> {
         let mut noted = Vec::new();
-        let see = |(at, text): &crate::record::Note| {
+        let see = |(at, text): &Note| {
             let lists: Lists = serde_json::from_slice(text).unwrap();
             let counts = lists.asked.keys.iter().map(|listed| listed.count);
             noted.push((*at, counts.collect()));
@@ -240,5 +240,21 @@ mod tests {
         noted.sort_unstable();
         let expected = (2..7).map(|number| (HOUR + number * 60, vec![1 + number]));
         assert_eq!(noted, expected.collect::<Vec<_>>());
+    }
+    #[test]
+    fn samples_are_noted_by_their_end() {
+        let sample = serde_json::json!({
+            "at": HOUR as f64 - 5.0, "seconds": 7.5, "method": "GET", "status": 200,
+            "outcome": "admitted", "origin": "upstream", "ip": "192.0.2.1",
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let (record, mut witness) = (open(folder.path()), witness(HOUR));
+        witness.facts.tell(serde_json::from_value(sample).unwrap());
+        witness.tick(Some(&record), HOUR + 2, 1);
+        let mut found = None;
+        let span = (HOUR, HOUR + 9);
+        let see = |note: &Note| ControlFlow::Break(found = Some(note.0));
+        record.notes(Topic::Sample, span, see).unwrap();
+        assert_eq!(found, Some(HOUR + 2));
     }
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::Error;
 use super::figures::Figures;
-use super::witness::{Hours, Witness, minute};
+use super::witness::{Longer, Witness, minute};
 use crate::clock::{Clock, Nanos};
 use crate::facts::Event;
 use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
@@ -87,7 +87,7 @@ impl Recorder {
             settings: settings.clone(),
             clock: figures.clock.clone(),
             record: record.clone(),
-            hours: Hours::default(),
+            longer: Longer::default(),
             trouble: String::new(),
         };
         let keeping = spawn("record", move || keeping.run(&woken))?;
@@ -378,7 +378,7 @@ struct Keeping {
     settings: Settings,
     clock: Clock,
     record: Arc<OnceLock<Record>>,
-    hours: Hours,
+    longer: Longer,
     /// What was said last.
     trouble: String,
 }
@@ -388,7 +388,7 @@ impl Keeping {
         while woken.recv().is_ok() {
             let kept = match self.record.get() {
                 Some(record) => self
-                    .hours
+                    .longer
                     .keep(record, self.clock.wall().as_secs())
                     .and(record.keep())
                     .map_err(|error| error.to_string()),

@@ -111,44 +111,55 @@ pub(super) fn minute(second: u64, seed: u64) -> Minute {
     Minute { at, seed }
 }
 
-/// Makes a list of an hour of those of its minutes once it is over, whichever processes have counted in it.
+/// Makes lists of hours of those of their minutes, and of days of those of their hours, once they are over, whichever processes
+/// have counted in them.
 #[derive(Default)]
-pub(super) struct Hours {
-    /// Until when it was looked for hours.
-    until: u64,
+pub(super) struct Longer {
+    /// Until when it was looked for hours, and for days.
+    looked: [u64; 2],
 }
 
-impl Hours {
+impl Longer {
     /// To be called each second; may wait for the disk.
     pub(super) fn keep(&mut self, record: &Record, now: u64) -> io::Result<()> {
-        const HOUR: u64 = 3_600;
-        let until = now.saturating_sub(LATE) / HOUR * HOUR;
-        if until == self.until {
-            return Ok(());
-        }
-        let mut from = until.saturating_sub(Topic::Minute.kept());
-        record.notes(Topic::Hour, (from, until), |(at, _)| {
-            from = from.max(at + HOUR);
-            ControlFlow::Continue(())
-        })?;
-        for hour in (from..until).step_by(HOUR as usize) {
-            let mut all = Lists::default();
-            record.notes(Topic::Minute, (hour, hour + HOUR), |(_, text)| {
-                if let Ok(lists) = serde_json::from_slice(text) {
-                    all.add(&lists);
-                    // What is below in many minutes may be above in the hour.
-                    all.shorten(10 * LONGEST);
-                }
-                ControlFlow::Continue(())
-            })?;
-            if all.asked.total > 0 {
-                all.shorten(LONGEST);
-                note(record, Topic::Hour, hour, &all, true);
+        let steps = [
+            (Topic::Minute, Topic::Hour, 3_600),
+            (Topic::Hour, Topic::Day, 86_400),
+        ];
+        for ((shorter, longer, step), looked) in steps.into_iter().zip(&mut self.looked) {
+            let until = now.saturating_sub(LATE) / step * step;
+            if until == *looked {
+                continue;
             }
+            let mut from = until.saturating_sub(shorter.kept()).next_multiple_of(step);
+            record.notes(longer, (from, until), |(at, _)| {
+                from = from.max(at + step);
+                ControlFlow::Break(())
+            })?;
+            for at in (from..until).step_by(step as usize) {
+                sum_up(record, shorter, longer, (at, at + step))?;
+            }
+            *looked = until;
         }
-        self.until = until;
         Ok(())
     }
+}
+
+fn sum_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
+    let mut all = Lists::default();
+    record.notes(shorter, span, |(_, text)| {
+        if let Ok(lists) = serde_json::from_slice(text) {
+            all.add(&lists);
+            // What is below in many of them may be above in all.
+            all.shorten(10 * LONGEST);
+        }
+        ControlFlow::Continue(())
+    })?;
+    if all.asked.total > 0 {
+        all.shorten(LONGEST);
+        note(record, longer, span.0, &all, true);
+    }
+    Ok(())
 }
 
 fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: bool) {
@@ -218,12 +229,15 @@ mod tests {
         count(&after, 1, 3);
         count(&after, 3, 1);
         after.tick(Some(&record), HOUR + 1_859, 1);
-        let mut hours = Hours::default();
-        hours.keep(&record, HOUR + 3_600 + LATE - 1).unwrap();
+        let mut longer = Longer::default();
+        longer.keep(&record, HOUR + 3_600 + LATE - 1).unwrap();
         assert_eq!(noted(&record, Topic::Hour), []);
-        hours.keep(&record, HOUR + 3_600 + LATE).unwrap();
-        Hours::default().keep(&record, HOUR + 3 * 3_600).unwrap();
+        longer.keep(&record, HOUR + 3_600 + LATE).unwrap();
+        Longer::default().keep(&record, HOUR + 3 * 3_600).unwrap();
         assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
+        let midnight = HOUR - HOUR % 86_400;
+        longer.keep(&record, midnight + 86_400 + LATE).unwrap();
+        assert_eq!(noted(&record, Topic::Day), [(midnight, vec![8, 1])]);
     }
 
     #[test]
@@ -241,6 +255,7 @@ mod tests {
         let expected = (2..7).map(|number| (HOUR + number * 60, vec![1 + number]));
         assert_eq!(noted, expected.collect::<Vec<_>>());
     }
+
     #[test]
     fn samples_are_noted_by_their_end() {
         let sample = serde_json::json!({
@@ -253,7 +268,10 @@ mod tests {
         witness.tick(Some(&record), HOUR + 2, 1);
         let mut found = None;
         let span = (HOUR, HOUR + 9);
-        let see = |note: &Note| ControlFlow::Break(found = Some(note.0));
+        let see = |(at, _): &Note| {
+            found = Some(*at);
+            ControlFlow::Continue(())
+        };
         record.notes(Topic::Sample, span, see).unwrap();
         assert_eq!(found, Some(HOUR + 2));
     }

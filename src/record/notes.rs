@@ -28,13 +28,21 @@ pub enum Topic {
     Minute,
     /// The same of an hour.
     Hour,
+    /// The same of a day.
+    Day,
     /// What was done to the gateway.
     Event,
 }
 
 impl Topic {
     /// All, those that are many first.
-    pub const ALL: [Topic; 4] = [Topic::Sample, Topic::Minute, Topic::Hour, Topic::Event];
+    pub const ALL: [Topic; 5] = [
+        Topic::Sample,
+        Topic::Minute,
+        Topic::Hour,
+        Topic::Day,
+        Topic::Event,
+    ];
 
     /// The name of its folder.
     pub(super) fn name(self) -> &'static str {
@@ -42,6 +50,7 @@ impl Topic {
             Topic::Sample => "samples",
             Topic::Minute => "minutes",
             Topic::Hour => "hours",
+            Topic::Day => "days",
             Topic::Event => "events",
         }
     }
@@ -52,6 +61,7 @@ impl Topic {
             Topic::Sample => 10_000,
             Topic::Minute => 180,
             Topic::Hour => 48,
+            Topic::Day => 8,
             Topic::Event => 1_000,
         }
     }
@@ -61,7 +71,7 @@ impl Topic {
         match self {
             Topic::Sample => 4,
             Topic::Minute => 2,
-            Topic::Hour | Topic::Event => 1,
+            Topic::Hour | Topic::Day | Topic::Event => 1,
         }
     }
 
@@ -69,7 +79,9 @@ impl Topic {
     pub const fn kept(self) -> u64 {
         match self {
             Topic::Sample | Topic::Minute => 7 * DAY,
-            Topic::Hour | Topic::Event => 400 * DAY,
+            Topic::Hour => 90 * DAY,
+            Topic::Event => 400 * DAY,
+            Topic::Day => 5 * 366 * DAY,
         }
     }
 }
@@ -171,7 +183,9 @@ impl Notes {
                 return Ok(());
             }
         }
-        let Some(folder) = folder else {
+        // They come in the order of time: those that came later than one from before the span are all there.
+        let reaches = recent.first().is_some_and(|(at, _)| *at < from);
+        let Some(folder) = folder.filter(|_| !reaches) else {
             return Ok(());
         };
         for (day, path) in days(folder, topic)?.into_iter().rev() {

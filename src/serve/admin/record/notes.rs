@@ -16,12 +16,15 @@ use crate::facts::{Event, Facts, Key, LONGEST, List, Lists, Sample};
 use crate::record::{Record, Topic};
 use crate::serve::admin::{Control, keys};
 
-/// Longest span that is answered from minutes; longer ones from hours.
+/// Longest span that is answered from minutes alone.
 const BY_MINUTES: u64 = 6 * 3_600;
+/// Lists, the longest first, and their seconds.
+const LEVELS: [(Topic, u64); 3] = [(Topic::Day, DAY), (Topic::Hour, 3_600), (Topic::Minute, 60)];
+const DAY: u64 = 86_400;
 /// Most notes of an answer.
 const MOST: usize = 1_000;
 /// Longest span of a key's curve.
-const LONGEST_CURVE: u64 = 7 * 86_400;
+const LONGEST_CURVE: u64 = 7 * DAY;
 
 /// A span and what to show of it.
 #[derive(Deserialize)]
@@ -119,23 +122,37 @@ pub(super) fn lists(
     (from, to): (u64, u64),
     now: u64,
 ) -> io::Result<(Lists, (u64, u64))> {
-    let by_minutes = to - from <= BY_MINUTES && from >= now.saturating_sub(Topic::Minute.kept());
-    let step = if by_minutes { 60 } else { 3_600 };
+    let kept = |topic: Topic| from >= now.saturating_sub(topic.kept());
+    let (levels, step) = match to - from <= BY_MINUTES && kept(Topic::Minute) {
+        true => (&LEVELS[2..], 60),
+        false if kept(Topic::Hour) => (&LEVELS[..], 3_600),
+        false => (&LEVELS[..], DAY),
+    };
     let (from, until) = (from - from % step, to.next_multiple_of(step));
     let kept = || -> io::Result<_> {
-        let (mut all, mut from) = (Lists::default(), from);
+        let mut all = Lists::default();
         let mut add = |lists: &Lists| {
             all.add(lists);
             all.shorten(10 * LONGEST);
         };
-        if !by_minutes {
-            each(record, Topic::Hour, (from, until), |at, lists| {
-                add(lists);
-                from = from.max(at + step);
-            })?;
+        // Of each length what has no list of a longer one.
+        let mut gaps = vec![(from, until)];
+        for (topic, step) in levels {
+            for (from, until) in std::mem::take(&mut gaps) {
+                let begun = from.next_multiple_of(*step).min(until);
+                let mut reached = begun;
+                each(
+                    record,
+                    *topic,
+                    (begun, until - until % step),
+                    |at, lists| {
+                        add(lists);
+                        reached = reached.max(at + step);
+                    },
+                )?;
+                gaps.extend([(from, begun), (reached, until)]);
+            }
         }
-        // By minutes too what no hour tells of yet.
-        each(record, Topic::Minute, (from, until), |_, lists| add(lists))?;
         Ok(all)
     };
     let all = match facts {

@@ -1,19 +1,18 @@
 //! What a tree gives at one moment.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use regex_lite::Regex;
 
+use super::effort::{Effort, POINT};
 use super::functions::{Does, Function, Other, by_value};
 use super::labels::{Labels, NAME, Test, is_label_name, pattern};
 use super::syntax::{Expr, Selector};
 use super::window::{self, Window};
 use super::{
-    Error, LOOKBACK, SAMPLES, Sample, Series, Source, Times, aggregate, binary, histogram,
+    Error, LOOKBACK, POINTS, SAMPLES, Sample, Series, Source, Times, aggregate, binary, histogram,
 };
-
-/// Most samples that are looked at, each as often as it is.
-const LOOKS: usize = 2_000_000_000;
 
 /// A series' number at a moment.
 #[derive(Clone, Debug)]
@@ -35,14 +34,22 @@ pub enum Value {
     Text(String),
 }
 
+impl Value {
+    fn points(&self) -> usize {
+        match self {
+            Value::Vector(points) => points.len(),
+            Value::Scalar(_) | Value::Text(_) => 1,
+        }
+    }
+}
+
 /// All that a query reads.
-pub struct Evaluator {
+pub struct Evaluator<'a> {
     /// By the selectors' places.
     read: Vec<Read>,
-    /// Samples that may still be looked at.
-    left: usize,
+    effort: Effort<'a>,
     /// Of functions that take some, by how they are written.
-    patterns: HashMap<String, Regex>,
+    patterns: HashMap<String, Rc<Regex>>,
 }
 
 /// The series of a selector.
@@ -58,9 +65,9 @@ struct ReadSeries {
     samples: Vec<Sample>,
 }
 
-impl Evaluator {
+impl<'a> Evaluator<'a> {
     /// Reads all series that a query names, once for all its steps.
-    pub fn read(expr: &Expr, times: Times, source: &dyn Source) -> Result<Evaluator, Error> {
+    pub fn read(expr: &Expr, times: Times, source: &'a dyn Source) -> Result<Evaluator<'a>, Error> {
         let mut selectors = Vec::new();
         expr.selectors(&mut |selector| selectors.push(selector));
         selectors.sort_by_key(|selector| selector.place);
@@ -90,21 +97,25 @@ impl Evaluator {
         }
         Ok(Evaluator {
             read,
-            left: LOOKS,
+            effort: Effort::new(source),
             patterns: HashMap::new(),
         })
     }
 
-    fn look(&mut self, samples: usize) -> Result<(), Error> {
-        self.left = self.left.checked_sub(samples).ok_or_else(|| {
-            let why = "the query looks at too many samples: ask for fewer series, a shorter range or a longer step";
-            Error::execution(why)
-        })?;
-        Ok(())
+    /// What a query gives at a moment.
+    pub fn step(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
+        self.effort.step()?;
+        self.value(expr, at)
     }
 
-    /// What an expression gives at a moment.
-    pub fn value(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
+    /// What an expression gives at a moment. Its numbers are what whoever takes them looks at.
+    fn value(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
+        let value = self.made(expr, at)?;
+        self.effort.work(POINT * value.points())?;
+        Ok(value)
+    }
+
+    fn made(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
         Ok(match expr {
             Expr::Number(value) => Value::Scalar(*value),
             Expr::Text(text) => Value::Text(text.clone()),
@@ -117,6 +128,8 @@ impl Evaluator {
             Expr::Binary(both) => {
                 let left = self.value(&both.left, at)?;
                 let right = self.value(&both.right, at)?;
+                let names = both.matching.labels.len() + both.matching.include.len();
+                self.effort.work((left.points() + right.points()) * names)?;
                 match binary::apply(both, left, right)? {
                     Value::Vector(points) => Value::Vector(unique(points)?),
                     other => other,
@@ -128,6 +141,7 @@ impl Evaluator {
                     None => f64::NAN,
                 };
                 let points = self.vector(&aggregate.of, at)?;
+                self.effort.work(points.len() * aggregate.labels.len())?;
                 Value::Vector(aggregate::apply(aggregate, parameter, points))
             }
             Expr::Call(function, arguments) => self.call(function, arguments, at)?,
@@ -151,8 +165,8 @@ impl Evaluator {
     /// The newest sample of each series.
     fn newest(&mut self, selector: &Selector, at: i64) -> Result<Vec<Point>, Error> {
         let at = at - selector.offset;
-        self.look(self.read[selector.place].series.len())?;
         let read = &self.read[selector.place];
+        self.effort.work(POINT * read.series.len())?;
         let newest = |series: &ReadSeries| {
             let until = series.samples.partition_point(|(time, _)| *time <= at);
             let (time, value) = *series.samples[..until].last()?;
@@ -165,11 +179,14 @@ impl Evaluator {
     }
 
     /// All samples of a selector's span.
-    pub fn matrix(&self, selector: &Selector, at: i64) -> Vec<Series> {
-        let windows = self.windows(selector, at);
-        windows
-            .map(|(series, window)| (series.labels.clone(), window.samples.to_vec()))
-            .collect()
+    pub fn matrix(&self, selector: &Selector, at: i64) -> Result<Vec<Series>, Error> {
+        let (mut all, mut left) = (Vec::new(), POINTS);
+        for (series, window) in self.windows(selector, at) {
+            let rest = left.checked_sub(window.samples.len());
+            left = rest.ok_or_else(Error::too_many_points)?;
+            all.push((series.labels.clone(), window.samples.to_vec()));
+        }
+        Ok(all)
     }
 
     fn windows(
@@ -202,7 +219,7 @@ impl Evaluator {
         let Expr::Selector(selector) = expr else {
             return Ok(Vec::new());
         };
-        let (mut points, mut looks) = (Vec::new(), 0);
+        let (mut points, mut looks) = (Vec::new(), POINT * self.read[selector.place].series.len());
         for (series, window) in self.windows(selector, at) {
             looks += window.samples.len();
             let labels = if named {
@@ -215,7 +232,7 @@ impl Evaluator {
                 value,
             }));
         }
-        self.look(looks)?;
+        self.effort.work(looks)?;
         unique(points)
     }
 
@@ -268,7 +285,8 @@ impl Evaluator {
                 unique(self.replaced(points, &texts_of(texts))?)?
             }
             (Other::LabelJoin, [of, texts @ ..]) => {
-                unique(joined(self.vector(of, at)?, &texts_of(texts))?)?
+                let points = self.vector(of, at)?;
+                unique(self.joined(points, &texts_of(texts))?)?
             }
             (_, [of, bounds @ ..]) => {
                 let mut numbers = [1.0; 2];
@@ -351,56 +369,66 @@ fn texts_of<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
     arguments.iter().map(text).collect()
 }
 
-fn joined(points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
-    let [to, between, from @ ..] = texts else {
-        return Ok(points);
-    };
-    if !is_label_name(to) {
-        let why = format!("invalid destination label name in label_join(): {to}");
-        return Err(Error::execution(why));
-    }
-    let points = points.into_iter().map(|point| {
-        let values: Vec<_> = from.iter().map(|name| point.labels.get(name)).collect();
-        Point {
-            labels: point.labels.with(to, &values.join(between)),
-            value: point.value,
+impl Evaluator<'_> {
+    fn joined(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
+        let [to, between, from @ ..] = texts else {
+            return Ok(points);
+        };
+        if !is_label_name(to) {
+            let why = format!("invalid destination label name in label_join(): {to}");
+            return Err(Error::execution(why));
         }
-    });
-    Ok(points.collect())
-}
+        let mut joined = Vec::with_capacity(points.len());
+        for point in points {
+            let values: Vec<_> = from.iter().map(|name| point.labels.get(name)).collect();
+            let letters: usize = values.iter().map(|value| value.len()).sum();
+            let between_all = between.len() * values.len();
+            self.effort.write(to.len() + letters + between_all)?;
+            joined.push(Point {
+                labels: point.labels.with(to, &values.join(between)),
+                value: point.value,
+            });
+        }
+        Ok(joined)
+    }
 
-impl Evaluator {
     fn replaced(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
-        let [to, replacement, from, pattern_text] = texts else {
+        let [to, replacement, from, pattern] = texts else {
             return Ok(points);
         };
         if !is_label_name(to) {
             let why = format!("invalid destination label name in label_replace(): {to}");
             return Err(Error::execution(why));
         }
-        if !self.patterns.contains_key(*pattern_text) {
-            let compiled = pattern(pattern_text).map_err(|_| {
-                let why = format!("invalid regular expression in label_replace(): {pattern_text}");
-                Error::execution(why)
-            })?;
-            self.patterns.insert((*pattern_text).to_owned(), compiled);
-        }
-        let pattern = &self.patterns[*pattern_text];
-        let points = points.into_iter().map(|point| {
-            let mut value = String::new();
-            let labels = match pattern.captures(point.labels.get(from)) {
-                Some(captures) => {
-                    captures.expand(replacement, &mut value);
-                    point.labels.with(to, &value)
-                }
-                None => point.labels,
-            };
-            Point {
-                labels,
-                value: point.value,
+        let compiled = self.pattern(pattern)?;
+        let inserts = replacement.matches('$').count();
+        let mut replaced = Vec::with_capacity(points.len());
+        for mut point in points {
+            let value = point.labels.get(from);
+            self.effort.work(pattern.len() * value.len())?;
+            if let Some(captures) = compiled.captures(value) {
+                let most = replacement.len() + inserts * value.len();
+                self.effort.write(to.len() + most)?;
+                let mut written = String::new();
+                captures.expand(replacement, &mut written);
+                point.labels = point.labels.with(to, &written);
             }
-        });
-        Ok(points.collect())
+            replaced.push(point);
+        }
+        Ok(replaced)
+    }
+
+    fn pattern(&mut self, text: &str) -> Result<Rc<Regex>, Error> {
+        if let Some(known) = self.patterns.get(text) {
+            return Ok(known.clone());
+        }
+        let compiled = pattern(text).map_err(|_| {
+            let why = format!("invalid regular expression in label_replace(): {text}");
+            Error::execution(why)
+        })?;
+        let compiled = Rc::new(compiled);
+        self.patterns.insert(text.to_owned(), compiled.clone());
+        Ok(compiled)
     }
 }
 

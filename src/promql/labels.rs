@@ -7,8 +7,12 @@ use regex_lite::{Regex, RegexBuilder};
 /// The label that holds a metric's name.
 pub const NAME: &str = "__name__";
 
-/// Most bytes of a compiled pattern.
-const PATTERN: usize = 1 << 18;
+/// Most bytes of a compiled pattern, beside those for each of its letters: repetitions take more than they are long.
+const PATTERN: usize = 16 << 10;
+/// Bytes of a compiled pattern for each of its letters.
+const LETTER: usize = 64;
+/// Most groups of a pattern, whose places are kept for each of its states.
+const GROUPS: usize = 16;
 
 /// Names and values, sorted by name; a label with an empty value is none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -114,8 +118,15 @@ pub fn fits(matchers: &[Matcher], labels: &Labels) -> bool {
 /// A pattern that is compared with a whole value.
 pub fn pattern(text: &str) -> Result<Regex, String> {
     let whole = format!("^(?:{text})$");
-    let built = RegexBuilder::new(&whole).size_limit(PATTERN).build();
-    built.map_err(|error| format!("error parsing regexp: {error}: `{whole}`"))
+    let most = PATTERN + LETTER * text.len();
+    let wrong = |why: &str| format!("error parsing regexp: {why}: `{whole}`");
+    let built = RegexBuilder::new(&whole).size_limit(most).build();
+    let built = built.map_err(|error| wrong(&error.to_string()))?;
+    // The whole match is one.
+    if built.captures_len() > GROUPS + 1 {
+        return Err(wrong(&format!("more than {GROUPS} groups")));
+    }
+    Ok(built)
 }
 
 /// Whether a text can be a label's name.

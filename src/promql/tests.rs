@@ -324,6 +324,111 @@ fn ranges() {
     assert!(wrong("1", far).starts_with("times must be"));
 }
 
+/// Samples that nobody wants any more after a while.
+struct Impatient(Memory, std::cell::Cell<usize>);
+
+impl Source for Impatient {
+    fn select(&self, matchers: &[Matcher], span: (i64, i64), most: usize) -> Result<Found, Error> {
+        self.0.select(matchers, span, most)
+    }
+
+    fn wanted(&self) -> Result<(), Error> {
+        let left = self.1.get().checked_sub(1).ok_or(Error::Late)?;
+        self.1.set(left);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for() {
+    let check = |query: &str, steps: i64, asked: usize| {
+        let times = Times {
+            start: 1,
+            end: steps,
+            step: 1,
+        };
+        let after = |asked| Impatient(Memory::new(), std::cell::Cell::new(asked));
+        assert!(range(query, times, &after(asked)).is_ok(), "{query}");
+        let late = range(query, times, &after(asked - 1));
+        let expected = "query timed out in expression evaluation";
+        assert!(
+            late.is_err_and(|late| late.to_string() == expected),
+            "{query}"
+        );
+    };
+    // Once in each step.
+    check("open + 1", 5, 5);
+    // Labels of nine series are compared with 5,000 names: a million times in 22 steps.
+    let names = "a,".repeat(5_000);
+    check(
+        &format!("sum by ({names}) ({{__name__=~'.+'}})"),
+        50,
+        50 + 2,
+    );
+    check(
+        &format!("a_total * on ({names}) group_left vector(1)"),
+        50,
+        50 + 1,
+    );
+    // 2,000 letters are looked for in 600, of two series.
+    let long = "x".repeat(600);
+    let with = format!("label_replace(open, 'a', '{long}', 'route', '.*')");
+    let pattern = "x|".repeat(1_000);
+    check(
+        &format!("label_replace({with}, 'b', 'y', 'a', '{pattern}')"),
+        1,
+        1 + 2,
+    );
+}
+
+#[test]
+fn labels_that_grow_and_grow() {
+    let check = |query: &str, expected: &str| {
+        let said = written(instant(query, 190_000, &Memory::new()));
+        assert!(said.contains(expected), "{query}: {said}");
+    };
+    let nested = |part: fn(String) -> String| (0..40).fold("open".into(), |of, _| part(of));
+    let many = "the query writes labels of more than 2097152 bytes";
+    check(
+        &nested(|of| format!("label_replace({of}, 'route', '$1$1', 'route', '(.*)')")),
+        many,
+    );
+    check(
+        &nested(|of| format!("label_join({of}, 'route', '-', 'route', 'route')")),
+        many,
+    );
+    // What is compiled takes little more than its text does.
+    check("open{route=~'(?:.{9}){9}'}", "");
+    check("open{route=~'(?:.{99}){99}'}", "error parsing regexp");
+    check(
+        &format!("open{{route=~'{}'}}", "()".repeat(17)),
+        "more than 16 groups",
+    );
+    check(
+        &format!("open{{route=~'{}'}}", "a-route|".repeat(1_000)),
+        "",
+    );
+}
+
+#[test]
+fn samples_themselves() {
+    struct Long;
+    impl Source for Long {
+        fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<Found, Error> {
+            let samples = (0..=POINTS as i64).map(|at| (at, 1.0)).collect();
+            let series = vec![(Labels::default(), samples)];
+            Ok(Found { series, step: 1 })
+        }
+    }
+    let error = instant("a[1h]", POINTS as i64, &Long).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("the answer has more than 500000 points")
+    );
+    assert!(instant("a[1h]", POINTS as i64 - 1, &Long).is_ok());
+}
+
 /// Parts of queries in any order.
 fn scrambled() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::catalog::Exposed;
 use super::samples::Recorded;
-use super::{Answer, Control, Opened, Parameters, success};
+use super::{Answer, Control, Opened, PATIENCE, Parameters, success};
 use crate::promql::labels::NAME;
 use crate::record::Kind;
 
@@ -17,7 +17,7 @@ pub async fn metadata(State(gateway): State<Arc<dyn Control>>, asked: Parameters
     let limit = asked.limit()?;
     let metrics = gateway.metrics();
     let answer = move |recorded: &Recorded| Ok(described(&metrics, recorded.exposed));
-    let mut all = Opened::of(&*gateway)?.answer(0, answer).await?;
+    let mut all = Opened::of(&*gateway)?.answer(PATIENCE, answer).await?;
     let metric = asked.get("metric");
     if !metric.is_empty() {
         all.retain(|name, _| name == metric);

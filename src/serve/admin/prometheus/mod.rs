@@ -20,18 +20,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::task::spawn_blocking;
 
 use self::samples::Recorded;
 use super::Control;
-use crate::promql::labels::{Labels, Matcher, fits, is_label_name};
+use crate::clock::{Clock, Nanos};
+use crate::promql::labels::{Labels, Matcher, is_label_name};
 use crate::promql::{self, Error, Times};
 use crate::record::Record;
 
-/// One query at a time, beside what the dashboard asks: neither may keep the other waiting for long.
-static ANSWERING: Semaphore = Semaphore::const_new(1);
-/// Longest wait for others' queries.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Two queries at a time, so that a long one keeps no short ones waiting, and beside what the dashboard asks.
+static ANSWERING: Semaphore = Semaphore::const_new(2);
+/// Longest time for an answer, with the wait for others' queries.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Most selectors of a question.
 const SELECTORS: usize = 32;
 
@@ -61,6 +62,8 @@ enum Refusal {
     Nowhere(&'static str),
     /// Another process has the record.
     Unavailable(&'static str),
+    /// It took too long.
+    Late(String),
     /// The record is at fault.
     Internal(String),
 }
@@ -77,6 +80,7 @@ impl From<Error> for Refusal {
         match error {
             Error::Unclear(why) => Refusal::Bad(why),
             Error::Execution(why) => Refusal::Execution(why),
+            Error::Late => Refusal::Late(error.to_string()),
             Error::Source(_) => Refusal::Internal(error.to_string()),
         }
     }
@@ -91,6 +95,7 @@ impl IntoResponse for Refusal {
             Refusal::Unavailable(why) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", why.into())
             }
+            Refusal::Late(why) => (StatusCode::SERVICE_UNAVAILABLE, "timeout", why),
             Refusal::Internal(why) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", why),
         };
         let body = json!({ "status": "error", "errorType": kind, "error": why });
@@ -148,13 +153,24 @@ impl Parameters {
     }
 
     /// Selectors of series.
-    fn selectors(&self) -> Result<Vec<Vec<Matcher>>, Error> {
+    fn selectors(&self) -> Result<Vec<String>, Refusal> {
         let given = self.0.iter().filter(|(name, _)| name == "match[]");
         if given.clone().count() > SELECTORS {
             let why = format!("there are more than {SELECTORS} match[]");
-            return Err(Error::Unclear(why));
+            return Err(Refusal::Bad(why));
         }
-        given.map(|(_, text)| promql::selector(text)).collect()
+        Ok(given.map(|(_, text)| text.clone()).collect())
+    }
+
+    /// How long to wait for an answer.
+    fn timeout(&self) -> Result<Duration, Refusal> {
+        let text = self.get("timeout");
+        if text.is_empty() {
+            return Ok(PATIENCE);
+        }
+        let unclear = || format!("cannot parse {text:?} to a valid duration");
+        let ms = times::step(text).ok_or_else(|| Refusal::parameter("timeout", unclear()))?;
+        Ok(Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(PATIENCE))
     }
 
     /// A moment that must be there.
@@ -195,40 +211,47 @@ impl Parameters {
 }
 
 /// The record, once this process has it.
-struct Opened(Arc<OnceLock<Record>>);
+struct Opened {
+    record: Arc<OnceLock<Record>>,
+    clock: Clock,
+}
 
 impl Opened {
     fn of(gateway: &dyn Control) -> Result<Opened, Refusal> {
         let off = "nothing is recorded: the gateway file says `record: off`";
         let record = gateway.record().ok_or(Refusal::Nowhere(off))?;
         match record.get() {
-            Some(_) => Ok(Opened(record)),
+            Some(_) => Ok(Opened {
+                record,
+                clock: gateway.clock().clone(),
+            }),
             None => Err(Refusal::Unavailable(
                 "another process still writes the record; it is taken over when that ends",
             )),
         }
     }
 
-    /// Reads and computes where the disk may be waited for.
+    /// Reads and computes where the disk may be waited for, until it takes too long or nobody waits any more.
     async fn answer<T: Send + 'static>(
         self,
-        now: i64,
+        timeout: Duration,
         answer: impl FnOnce(&Recorded) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = timeout(PATIENCE, ANSWERING.acquire()).await;
-        let turn = turn.map_err(|_| {
-            Refusal::Unavailable(
-                "other queries take too long: ask for a shorter span, or for fewer series",
-            )
-        })?;
-        let run = tokio::task::spawn_blocking(move || {
+        let until = self.clock.now().after(Nanos::from(timeout));
+        let turn = tokio::time::timeout(timeout, ANSWERING.acquire()).await;
+        let turn = turn.map_err(|_| Refusal::Late("query timed out in query queue".into()))?;
+        // It goes with this future.
+        let asker = Arc::new(());
+        let waits = Arc::downgrade(&asker);
+        let run = spawn_blocking(move || {
             let _turn = turn;
-            let record = self.0.get()?;
+            let record = self.record.get()?;
             let recorded = Recorded {
                 record,
                 exposed: &catalog::exposed(&record.series()),
                 // The second that goes on is in no answer.
-                now: u64::try_from(now / 1_000).unwrap_or(0),
+                now: self.clock.wall().as_secs(),
+                wanted: &|| waits.strong_count() > 0 && self.clock.now() < until,
             };
             Some(answer(&recorded))
         });
@@ -239,14 +262,23 @@ impl Opened {
     }
 
     /// The labels of series that one of the selectors takes, or of all if there is none.
-    async fn fitting(self, selectors: Vec<Vec<Matcher>>) -> Result<Vec<Labels>, Refusal> {
+    async fn fitting(self, selectors: Vec<String>) -> Result<BTreeSet<Labels>, Refusal> {
         let answer = move |recorded: &Recorded| {
-            let all = recorded.exposed.iter().map(|one| &one.labels);
-            let taken = |labels: &&Labels| selectors.iter().any(|all| fits(all, labels));
-            let fitting = all.filter(|labels| selectors.is_empty() || taken(labels));
-            Ok(fitting.cloned().collect())
+            let mut found = BTreeSet::new();
+            let mut take = |matchers: &[Matcher]| -> Result<(), Error> {
+                let fitting = recorded.fitting(matchers)?.into_iter();
+                found.extend(fitting.map(|one| one.labels.clone()));
+                Ok(())
+            };
+            if selectors.is_empty() {
+                take(&[])?;
+            }
+            for text in &selectors {
+                take(&promql::selector(text)?)?;
+            }
+            Ok(found)
         };
-        self.answer(0, answer).await
+        self.answer(PATIENCE, answer).await
     }
 }
 
@@ -255,13 +287,14 @@ fn now(gateway: &dyn Control) -> i64 {
 }
 
 async fn query(State(gateway): Gateway, asked: Parameters) -> Answer {
-    let now = now(&*gateway);
-    let at = asked.optional_moment("time")?.unwrap_or(now);
+    let at = asked.optional_moment("time")?;
+    let at = at.unwrap_or_else(|| now(&*gateway));
+    let timeout = asked.timeout()?;
     let query = asked.get("query").to_owned();
     let evaluate = move |source: &Recorded| {
         promql::instant(&query, at, source).map(|found| write::answer(&found, at))
     };
-    match Opened::of(&*gateway)?.answer(now, evaluate).await {
+    match Opened::of(&*gateway)?.answer(timeout, evaluate).await {
         Ok(found) => Ok(success(&found, false)),
         Err(Refusal::Bad(why)) => Err(Refusal::parameter("query", why)),
         Err(other) => Err(other),
@@ -281,13 +314,12 @@ async fn query_range(State(gateway): Gateway, asked: Parameters) -> Answer {
         let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
         return Err(Refusal::parameter("step", why));
     }
+    let timeout = asked.timeout()?;
     let query = asked.get("query").to_owned();
     let evaluate = move |source: &Recorded| {
         promql::range(&query, Times { start, end, step }, source).map(|found| write::matrix(&found))
     };
-    let found = Opened::of(&*gateway)?
-        .answer(now(&*gateway), evaluate)
-        .await?;
+    let found = Opened::of(&*gateway)?.answer(timeout, evaluate).await?;
     Ok(success(&found, false))
 }
 
@@ -322,13 +354,15 @@ async fn values(State(gateway): Gateway, Path(name): Path<String>, asked: Parame
 
 async fn series(State(gateway): Gateway, asked: Parameters) -> Answer {
     asked.span()?;
-    let selectors = asked.selectors();
-    let selectors = selectors.map_err(|why| Refusal::parameter("match[]", why))?;
+    let selectors = asked.selectors()?;
     if selectors.is_empty() {
         return Err(Refusal::Bad("no match[] parameter provided".into()));
     }
     let limit = asked.limit()?;
-    let fitting = Opened::of(&*gateway)?.fitting(selectors).await?;
+    let fitting = match Opened::of(&*gateway)?.fitting(selectors).await {
+        Err(Refusal::Bad(why)) => return Err(Refusal::parameter("match[]", why)),
+        other => other?,
+    };
     let some = fitting.iter().take(limit).map(write::labels);
     let some: Vec<String> = some.collect();
     let data = format!("[{}]", some.join(","));
@@ -360,7 +394,11 @@ async fn exemplars(asked: Parameters) -> Answer {
         let why = "end timestamp must not be before start timestamp";
         return Err(Refusal::Bad(why.into()));
     }
-    promql::check(asked.get("query"))?;
+    let query = asked.get("query").to_owned();
+    match spawn_blocking(move || promql::check(&query)).await {
+        Ok(checked) => checked?,
+        Err(_) => return Err(Refusal::Internal("the query was not read".into())),
+    }
     Ok(success("[]", false))
 }
 

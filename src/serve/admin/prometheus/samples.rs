@@ -4,18 +4,17 @@
 //! was recorded until then, so it never begins anew; a gauge's is its mean in the bucket. A second that was not recorded
 //! has none. A series that has a name has been there from the beginning, with zeros: its first increase is seen too.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::collections::BTreeMap;
 
 use super::catalog::Exposed;
 use crate::promql::labels::{Matcher, fits};
-use crate::promql::{Error, Found, Sample, Series, Source};
-use crate::record::{Found as Read, Grid, Kind, Record};
+use crate::promql::{Error, Found, Sample, Source};
+use crate::record::{Grid, Kind, Record};
 
 /// Fewest buckets of a series: with less, curves would say nothing.
 const FEWEST: usize = 250;
-/// Series that are read at a time, to hold their columns no longer than they are needed.
-const AT_A_TIME: usize = 64;
+/// Most buckets of all columns that are held at a time, 24 bytes each; and so of a series.
+const BUCKETS: usize = 1 << 20;
 
 /// See the module.
 pub struct Recorded<'a> {
@@ -25,6 +24,8 @@ pub struct Recorded<'a> {
     pub exposed: &'a [Exposed],
     /// The second that goes on, since 1970: nothing is read of it or behind it.
     pub now: u64,
+    /// Whether somebody waits for the answer.
+    pub wanted: &'a dyn Fn() -> bool,
 }
 
 impl Source for Recorded<'_> {
@@ -34,12 +35,8 @@ impl Source for Recorded<'_> {
         (from, to): (i64, i64),
         most: usize,
     ) -> Result<Found, Error> {
-        let fitting = self
-            .exposed
-            .iter()
-            .filter(|one| fits(matchers, &one.labels));
-        let fitting: Vec<&Exposed> = fitting.collect();
-        let each = most / fitting.len().max(1);
+        let fitting = self.fitting(matchers)?;
+        let each = (most / fitting.len().max(1)).min(BUCKETS);
         if each < FEWEST {
             let (asked, most) = (fitting.len(), most / FEWEST);
             let why = format!("a selector has {asked} series, of {most} at most: name more labels");
@@ -52,58 +49,106 @@ impl Source for Recorded<'_> {
             return Ok(Found::default());
         }
         let grid = self.record.grid(from_second, to_second, each)?;
-        let mut series = Vec::with_capacity(fitting.len());
-        for some in fitting.chunks(AT_A_TIME) {
-            series.extend(self.read(&grid, some)?);
-        }
-        for (_, samples) in &mut series {
-            samples.retain(|(at, _)| (from..=to).contains(at));
-        }
+        let samples = self.read(&grid, (from, to), &fitting)?;
+        let labels = fitting.iter().map(|one| one.labels.clone());
         Ok(Found {
-            series,
+            series: labels.zip(samples).collect(),
             step: milliseconds(grid.step),
         })
+    }
+
+    fn wanted(&self) -> Result<(), Error> {
+        (self.wanted)().then_some(()).ok_or(Error::Late)
     }
 }
 
 impl Recorded<'_> {
-    fn read(&self, grid: &Grid, some: &[&Exposed]) -> io::Result<Vec<Series>> {
-        let parts = |one: &&Exposed| one.parts.iter().map(|part| part.0).collect::<Vec<_>>();
-        let numbers: BTreeSet<u32> = some.iter().flat_map(parts).collect();
-        let numbers: Vec<u32> = numbers.into_iter().collect();
-        let read = self.record.read(grid, &numbers)?;
-        let totals = self.record.total(grid.from, &numbers)?;
-        let series = some
-            .iter()
-            .map(|one| (one.labels.clone(), samples(one, grid, &read, &totals)));
-        Ok(series.collect())
+    /// The series that have such labels.
+    pub fn fitting(&self, matchers: &[Matcher]) -> Result<Vec<&Exposed>, Error> {
+        let mut fitting = Vec::new();
+        for one in self.exposed {
+            self.wanted()?;
+            fitting.extend(fits(matchers, &one.labels).then_some(one));
+        }
+        Ok(fitting)
+    }
+
+    /// The samples of each series. What is part of many is read once, and what was added up is not kept: a histogram's
+    /// series have as many parts as it has buckets.
+    fn read(
+        &self,
+        grid: &Grid,
+        span: (i64, i64),
+        fitting: &[&Exposed],
+    ) -> Result<Vec<Vec<Sample>>, Error> {
+        let mut parts: BTreeMap<u32, Vec<(usize, f64)>> = BTreeMap::new();
+        for (place, one) in fitting.iter().enumerate() {
+            for (number, unit) in &one.parts {
+                parts.entry(*number).or_default().push((place, *unit));
+            }
+        }
+        let covered = self.record.read(grid, &[])?.covered;
+        let mut samples = vec![zeros(grid, span, &covered); fitting.len()];
+        let numbers: Vec<u32> = parts.keys().copied().collect();
+        for some in numbers.chunks((BUCKETS / grid.buckets).max(1)) {
+            self.wanted()?;
+            let read = self.record.read(grid, some)?;
+            let totals = self.record.total(grid.from, some)?;
+            for number in some {
+                let did = Did {
+                    grid,
+                    covered: &covered,
+                    before: totals.get(number).copied().unwrap_or(0),
+                    sums: read.columns.get(number).map_or(&[], |column| &column.sums),
+                };
+                for (place, unit) in &parts[number] {
+                    did.add_to(&mut samples[*place], fitting[*place].kind, *unit);
+                }
+            }
+        }
+        Ok(samples)
     }
 }
 
-fn samples(one: &Exposed, grid: &Grid, read: &Read, totals: &BTreeMap<u32, u64>) -> Vec<Sample> {
-    let parts = one.parts.iter().map(|(number, unit)| {
-        let sums = read.columns.get(number).map(|column| &*column.sums);
-        let total = totals.get(number).copied().unwrap_or(0);
-        (total, sums.unwrap_or(&[]), *unit)
-    });
-    let mut parts: Vec<_> = parts.collect();
-    let mut samples = Vec::new();
-    for (bucket, covered) in read.covered.iter().enumerate() {
-        let mut value = 0.0;
-        for (total, sums, unit) in &mut parts {
-            let sum = sums.get(bucket).copied().unwrap_or(0);
-            *total = total.saturating_add(sum);
-            value += match one.kind {
-                Kind::Counter => *total as f64 / *unit,
-                Kind::Gauge => sum as f64 / f64::from(*covered) / *unit,
-            };
-        }
-        if *covered > 0 {
-            let end = grid.from + (bucket as u64 + 1) * grid.step;
-            samples.push((milliseconds(end), value));
+/// A sample for each bucket of a span in which anything was recorded.
+fn zeros(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sample> {
+    let recorded = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
+    let ends = recorded.map(|(bucket, _)| end(grid, bucket));
+    let inside = ends.filter(|at| (from..=to).contains(at));
+    inside.map(|at| (at, 0.0)).collect()
+}
+
+/// When a bucket ends, in milliseconds.
+fn end(grid: &Grid, bucket: u64) -> i64 {
+    milliseconds(grid.from + (bucket + 1) * grid.step)
+}
+
+/// What a series of the record did.
+struct Did<'a> {
+    grid: &'a Grid,
+    covered: &'a [u32],
+    /// Before the grid.
+    before: u64,
+    /// In each bucket; nothing where it is shorter.
+    sums: &'a [u64],
+}
+
+impl Did<'_> {
+    /// Adds it to samples, of which `unit` of the record are one.
+    fn add_to(&self, samples: &mut [Sample], kind: Kind, unit: f64) {
+        let (mut total, mut samples) = (self.before, samples.iter_mut().peekable());
+        for (bucket, covered) in (0..).zip(self.covered) {
+            let sum = self.sums.get(bucket as usize).copied().unwrap_or(0);
+            total = total.saturating_add(sum);
+            let at = end(self.grid, bucket);
+            if let Some((_, value)) = samples.next_if(|sample| sample.0 == at) {
+                *value += match kind {
+                    Kind::Counter => total as f64 / unit,
+                    Kind::Gauge => sum as f64 / f64::from(*covered) / unit,
+                };
+            }
         }
     }
-    samples
 }
 
 fn milliseconds(seconds: u64) -> i64 {

@@ -42,6 +42,7 @@ fn check(record: &Record, query: &str, span: (i64, i64), most: usize, expected: 
         record,
         exposed: &exposed,
         now: START + 100_000,
+        wanted: &|| true,
     };
     let base = START as i64 * 1_000;
     let span = (base + span.0, base + span.1);
@@ -85,6 +86,7 @@ fn one_for_each_longer_step() {
             record: &record,
             exposed: &exposed,
             now: START + 100_000,
+            wanted: &|| true,
         };
         let base = START as i64 * 1_000;
         let span = (base + 1, base + 1_000_000);
@@ -109,6 +111,7 @@ fn too_many_series() {
         record: &record,
         exposed: &exposed,
         now: START + 10,
+        wanted: &|| true,
     };
     let all = selector("{__name__=~'.+'}").unwrap();
     let error = recorded.select(&all, (0, 1), 1_000).unwrap_err();

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "recording/queries.rs"]
+mod queries;
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -159,7 +159,9 @@ fn joined(binary: &Binary, many: &Labels, one: &Labels) -> Labels {
         labels = labels.filtered(|name| named(name) == matching.on);
     }
     for name in &matching.include {
-        labels = labels.with(name, one.get(name));
+        if labels.get(name) != one.get(name) {
+            labels = labels.with(name, one.get(name));
+        }
     }
     labels
 }

@@ -6,8 +6,8 @@
 //!
 //! Bounds, for each query: 16 KiB, 256 operands, brackets and matchers, [`SAMPLES`] samples read, 11,000 steps, [`POINTS`] points in
 //! the answer; work, and bytes of labels that it writes, are those of `effort.rs`. In memory are samples of 16 bytes, of those
-//! read and of the answer, the numbers of one step, and compiled patterns of 64 bytes for each of their letters and 16 KiB
-//! each: less than 64 MiB, and for what is made of patterns only, 128 MiB.
+//! read and of the answer, the answer as text, the numbers of one step, and compiled patterns of 64 bytes for each of their
+//! letters and 16 KiB each: with what a source holds while it reads, less than 128 MiB.
 
 mod aggregate;
 mod binary;

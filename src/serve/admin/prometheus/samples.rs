@@ -3,6 +3,8 @@
 //! A sample stands at the end of its second, or of its bucket where steps are longer. A counter's is the sum of all that
 //! was recorded until then, so it never begins anew; a gauge's is its mean in the bucket. A second that was not recorded
 //! has none. A series that has a name has been there from the beginning, with zeros: its first increase is seen too.
+//!
+//! Bound: the samples, and while they are read columns of [`BUCKETS`] buckets, whatever the number of series that are added up.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,7 @@ use crate::record::{Grid, Kind, Record};
 /// Fewest buckets of a series: with less, curves would say nothing.
 const FEWEST: usize = 250;
 /// Most buckets of all columns that are held at a time, 24 bytes each; and so of a series.
-const BUCKETS: usize = 1 << 20;
+const BUCKETS: usize = 1 << 19;
 
 /// See the module.
 pub struct Recorded<'a> {

@@ -82,6 +82,25 @@ pub const PICKERS: &[(&str, &[(&str, &str)])] = &[
         "query",
         &[("query", "1"), ("time", "yesterday"), ("untimed", "")],
     ),
+    ("query", &[("query", "1"), ("timeout", "x")]),
+    ("query", &[("query", "1+"), ("timeout", "5s")]),
+    (
+        "query",
+        &[
+            ("query", "1"),
+            ("time", "4"),
+            ("timeout", "2.5"),
+            ("untimed", ""),
+        ],
+    ),
+    (
+        "query_range",
+        &[("query", "1"), ("step", "60"), ("timeout", "x")],
+    ),
+    (
+        "query_range",
+        &[("query", "1"), ("step", "60"), ("timeout", "1m")],
+    ),
     ("query_range", &[("query", "1"), ("step", "x")]),
     ("query_range", &[("query", "1"), ("step", "0")]),
     ("query_range", &[("query", "1"), ("untimed", "")]),

@@ -7,12 +7,23 @@ use super::functions::{by_value, quantile};
 use super::labels::{Labels, NAME};
 use super::syntax::{Aggregate, Aggregator};
 use super::window::Spread;
+use super::{Error, number};
 
 /// Applies an aggregation; groups stay in the order of their first series.
-pub fn apply(aggregate: &Aggregate, parameter: f64, series: Vec<Point>) -> Vec<Point> {
+pub fn apply(
+    aggregate: &Aggregate,
+    parameter: f64,
+    series: Vec<Point>,
+) -> Result<Vec<Point>, Error> {
     let chooses = matches!(aggregate.by, Aggregator::Top | Aggregator::Bottom);
-    if chooses && (parameter < 1.0 || parameter.is_nan()) {
-        return Vec::new();
+    if chooses && !(i64::MIN as f64..=i64::MAX as f64).contains(&parameter) {
+        let value = number::plain(parameter);
+        return Err(Error::execution(format!(
+            "Scalar value {value} overflows int64"
+        )));
+    }
+    if chooses && parameter < 1.0 {
+        return Ok(Vec::new());
     }
     let mut places: HashMap<Labels, usize> = HashMap::new();
     let mut groups: Vec<(Labels, Vec<Point>)> = Vec::new();
@@ -34,7 +45,7 @@ pub fn apply(aggregate: &Aggregate, parameter: f64, series: Vec<Point>) -> Vec<P
             found.push(Point { labels, value });
         }
     }
-    found
+    Ok(found)
 }
 
 /// The labels of the group that a series is part of.

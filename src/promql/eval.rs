@@ -142,7 +142,7 @@ impl<'a> Evaluator<'a> {
                 };
                 let points = self.vector(&aggregate.of, at)?;
                 self.effort.work(points.len() * aggregate.labels.len())?;
-                Value::Vector(aggregate::apply(aggregate, parameter, points))
+                Value::Vector(aggregate::apply(aggregate, parameter, points)?)
             }
             Expr::Call(function, arguments) => self.call(function, arguments, at)?,
         })

@@ -191,6 +191,7 @@ fn aggregations() {
     );
     check("bottomk(1, open)", r#"{__name__="open", route="y"} -2.5"#);
     check("topk(0, open)", "");
+    check("topk(0 / 0, open)", "Scalar value NaN overflows int64");
     check("sum(nothing)", "");
     // A metric may have the name of an aggregation.
     check("sum", "");

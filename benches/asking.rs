@@ -13,7 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::clock::Clock;
-use tollgate::record::{Kind, Record, Second, Series, Settings};
+use tollgate::facts::distinct::Distinct;
+use tollgate::facts::{Key, LONGEST, List, Listed, Lists};
+use tollgate::record::{Kind, Record, Second, Series, Settings, Topic};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -132,6 +134,49 @@ fn all_series() -> Vec<Kept> {
     all
 }
 
+/// Who was counted, as many as a list holds, of whom every second one is in the next list too.
+fn lists(number: u64) -> Lists {
+    let mut distinct = Distinct::default();
+    (0..10_000).for_each(|key| distinct.add(hash(key)));
+    let listed = |place: u64| {
+        let name = number * LONGEST as u64 / 2 + place;
+        let key = Key {
+            limit: format!("per-ip-{}", place % 7),
+            key: format!("ip=2001:db8:{:x}:{:x}::/64", name >> 16, name & 0xffff),
+        };
+        let (hash, count) = (hash(name), 10_000 / (place + 1));
+        Listed { key, hash, count }
+    };
+    let list = || {
+        let keys = (0..LONGEST as u64).map(listed).collect();
+        List::new(100_000, keys, Some(distinct.clone()), 1)
+    };
+    Lists {
+        asked: list(),
+        refused: list(),
+    }
+}
+
+/// Numbers that look random.
+fn hash(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// The lists that end with a second, as the gateway keeps them.
+fn note(record: &Record, over: u64, now: u64) -> Result<()> {
+    for (topic, step) in [(Topic::Minute, 60), (Topic::Hour, 3_600), (Topic::Day, DAY)] {
+        // A week of minutes is as fast to read as a day: a file at a time.
+        let kept = topic.kept().min(if step == 60 { DAY } else { u64::MAX });
+        if over.is_multiple_of(step) && over + kept > now {
+            let text = serde_json::to_vec(&lists(over / step))?;
+            record.note(topic, (over - step, text), true);
+        }
+    }
+    Ok(())
+}
+
 /// A year until now: every second of the last week, before that one in each minute, for no question is answered from more.
 fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     let settings = Settings {
@@ -143,7 +188,7 @@ fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     let numbers = all.iter().map(|kept| record.number(&kept.series));
     let numbers: Vec<u32> = numbers.collect::<Option<_>>().ok_or("too many series")?;
     let mut state = 88_172_645_463_325_252_u64;
-    let mut second = now - days * DAY;
+    let mut second = (now - days * DAY).next_multiple_of(60);
     while second < now {
         let values = all.iter().zip(&numbers).map(|(kept, number)| {
             state ^= state << 13;
@@ -156,7 +201,10 @@ fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
         });
         let values = values.filter(|(_, value)| *value > 0).collect();
         record.add(Second { at: second, values });
-        if second % 600 == 0 {
+        if second.is_multiple_of(60) {
+            note(&record, second, now)?;
+        }
+        if second.is_multiple_of(600) {
             record.keep()?;
         }
         second += if second + 7 * DAY < now { 60 } else { 1 };

@@ -123,8 +123,12 @@ impl Frames {
 
     /// Has on the disk what was added: now the machine may die too.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        if let Some(file) = self.file.as_ref().filter(|_| self.unsynced) {
-            file.sync_data()?;
+        if self.unsynced {
+            match &self.file {
+                Some(file) => file.sync_data()?,
+                // It is closed after half a frame; those before it are there.
+                None => File::open(&self.path)?.sync_data()?,
+            }
             self.unsynced = false;
         }
         Ok(())

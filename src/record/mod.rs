@@ -127,6 +127,9 @@ struct Memory {
     floor: u64,
     /// What was recorded of earlier seconds outlives the machine; without a folder there is no such thing.
     durable: u64,
+    /// The first and the last second of those that are in no journal, or in one that may not be on the disk: they outlive the
+    /// machine once their hours are files.
+    missed: Option<(u64, u64)>,
     /// Additions to seconds that were not the last.
     late: u64,
     /// Whether it was said that seconds before the floor are not recorded.
@@ -158,6 +161,20 @@ struct Writing {
     due: bool,
     /// Calls until an hour is written again, after it could not be.
     pause: u32,
+}
+
+impl Memory {
+    fn miss(&mut self, from: u64, to: u64) {
+        let (first, last) = self.missed.unwrap_or((from, to));
+        self.missed = Some((first.min(from), last.max(to)));
+    }
+
+    /// Earlier seconds are in journals that are on the disk, but for those that were missed.
+    fn reach(&mut self, second: u64) {
+        let missed = self.missed.filter(|(_, last)| *last >= self.floor);
+        let most = missed.map_or(second, |(first, _)| second.min(first.max(self.floor)));
+        self.durable = self.durable.max(most);
+    }
 }
 
 impl Record {
@@ -271,8 +288,11 @@ impl Record {
         }
         if self.disk.is_some() {
             memory.waiting.push_back(second);
-            let over = memory.waiting.len().saturating_sub(WAITING);
-            memory.waiting.drain(..over);
+            if memory.waiting.len() > WAITING
+                && let Some(lost) = memory.waiting.pop_front()
+            {
+                memory.miss(lost.at, lost.at);
+            }
         }
     }
 
@@ -346,14 +366,14 @@ impl Record {
                 break;
             };
             let hour = second.at - second.at % Tier::Second.span();
+            let other = |journal: &Journal| journal.hour() != hour;
+            if writing.journal.as_ref().is_some_and(other) {
+                self.sync(writing)?;
+                writing.journal = None;
+            }
             let journal = match writing.journal.take() {
-                Some(journal) if journal.hour() == hour => journal,
-                before => {
-                    if let Some(mut before) = before {
-                        before.sync()?;
-                    }
-                    disk.folder.journal(hour, |_| ())?
-                }
+                Some(journal) => journal,
+                None => disk.folder.journal(hour, |_| ())?,
             };
             let journal = writing.journal.insert(journal);
             journal.add(&second)?;
@@ -371,21 +391,26 @@ impl Record {
     }
 
     fn sync(&self, writing: &mut Writing) -> io::Result<()> {
-        if let Some(journal) = &mut writing.journal {
-            journal.sync()?;
-        }
-        writing.notes.sync()?;
-        writing.unsynced = 0;
+        let synced = writing.journal.as_mut().map_or(Ok(()), Journal::sync);
+        let notes = writing.notes.sync();
         let mut memory = self.memory.lock();
+        if let Err(error) = synced {
+            // The system says so once, and forgets what it could not write.
+            let from = memory.durable;
+            memory.miss(from, writing.reached.saturating_sub(1));
+            writing.journal = None;
+            return Err(error);
+        }
+        writing.unsynced = 0;
         // What came meanwhile is not written yet.
         if memory
             .waiting
             .iter()
             .all(|second| second.at >= writing.reached)
         {
-            memory.durable = memory.durable.max(writing.reached);
+            memory.reach(writing.reached);
         }
-        Ok(())
+        notes
     }
 
     /// Has a file for each hour that is over, in order.

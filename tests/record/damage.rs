@@ -202,3 +202,30 @@ fn a_folder_has_one_writer() {
     drop(first);
     Record::open(&settings).unwrap();
 }
+
+/// What was in memory only while the disk was away may be lost until its hour is a file, whatever was written after it.
+#[test]
+fn what_is_in_no_journal_outlives_no_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = open(folder.path());
+    let numbers = numbers(&record, 1);
+    let journals = folder.path().join("journal");
+    let away = folder.path().join("away");
+    let live = |seconds: std::ops::Range<u64>| {
+        for at in seconds {
+            record.add(second(MIDNIGHT + at, &numbers, [1]));
+            // It may fail.
+            let _ = record.keep();
+        }
+    };
+    fs::rename(&journals, &away).unwrap();
+    live(0..1_000);
+    fs::rename(&away, &journals).unwrap();
+    live(1_000..2_000);
+    assert!(
+        record.durable() <= MIDNIGHT,
+        "a hundred seconds are in no journal"
+    );
+    live(2_000..4_000);
+    assert!(record.durable() >= MIDNIGHT + 3_990);
+}

@@ -24,19 +24,23 @@ pub struct Redis {
 
 /// A port that nobody listens on.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    free_ports(&[0])
 }
 
-/// One that is free and so is the one ten thousand above, both below those that connections get.
+/// One that is free and so is the one ten thousand above.
 pub fn free_ports_of_two() -> u16 {
+    free_ports(&[0, 10_000])
+}
+
+/// Below those that connections get, or one of them would take it before its server does.
+fn free_ports(above: &[u16]) -> u16 {
     loop {
         let mut number = [0; 2];
         getrandom::fill(&mut number).unwrap();
         let port = 10_000 + u16::from_le_bytes(number) % 12_000;
-        if [port, port + 10_000]
+        if above
             .iter()
-            .all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+            .all(|above| TcpListener::bind(("127.0.0.1", port + above)).is_ok())
         {
             return port;
         }

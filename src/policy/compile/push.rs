@@ -46,6 +46,7 @@ fn token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Opti
         "`{}` holds no token of 1 to 4096 printable characters",
         name.value
     );
-    cx.error(name.place, message, None);
+    let help = "write the token alone into it, without `Bearer`";
+    cx.error(name.place, message, Some(help.into()));
     None
 }

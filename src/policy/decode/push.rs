@@ -88,7 +88,8 @@ pub fn push(cx: &mut Cx, node: &Node) -> Vec<Push> {
     });
     if all.len() > MOST {
         let message = format!("there are {} destinations; the most is {MOST}", all.len());
-        cx.error(node.place, message, None);
+        let help = "remove some, or have one of them send to the others";
+        cx.error(node.place, message, Some(help.into()));
         all.truncate(MOST);
     }
     all
@@ -245,7 +246,8 @@ fn labels(cx: &mut Cx, node: &Node) -> Vec<(String, String)> {
             "there are {} labels; the most is {MOST_LABELS}",
             labels.len()
         );
-        cx.error(node.place, message, None);
+        let help = "keep those that tell this gateway from others";
+        cx.error(node.place, message, Some(help.into()));
     }
     labels.sort();
     labels

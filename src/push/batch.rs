@@ -4,9 +4,11 @@
 //! changes any more, and what the record says of the seconds since then. So whatever was sent, lost, sent again, or added to a
 //! second that was sent already, the next sample has all of it once.
 //!
-//! What a batch says is noted before it is sent. A process that finds it noted, and not whether it arrived, sends it again if
-//! it would say the same again. If something was added to those seconds meanwhile, it goes on behind them: an engine that has
-//! two values of a second may take the step between them for a counter that began anew.
+//! What a batch says is noted before it is sent ([`Cursor::trying`]). A process that finds it noted, and not whether it arrived,
+//! sends those seconds again, and no later ones with them, if they would say the same again: then, and only then, an answer
+//! that they are known already counts as delivered. If something was added to those seconds meanwhile, it goes on behind
+//! them: an engine that has two values of a second may take the step between them for a counter that began anew. What was
+//! noted and never sent loses samples in this way, but no counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -20,6 +22,8 @@ pub const MOST_SAMPLES: usize = 5_000;
 /// Most seconds of a batch that are read one by one, unless a step is longer; and most of those that are not.
 const MOST_SECONDS: u64 = 900;
 const MOST_LONGER: u64 = 86_400;
+/// Most buckets of gauges that are read at a time, unless a single one has more.
+const MOST_READ: usize = 1 << 17;
 /// Seconds for which a record is new.
 const FRESH: u64 = 60;
 /// Hours in which the end of a gap is looked for at a time.
@@ -59,11 +63,10 @@ pub struct Batch {
     totals: Option<Totals>,
 }
 
-/// A counter, at the beginning of a batch and at the end of each step.
+/// A counter that is sent, at the beginning of a batch and at the end of each step.
 struct Counter<'a> {
     number: u32,
     series: &'a Series,
-    sent: bool,
     told: bool,
     values: Vec<u64>,
 }
@@ -157,22 +160,11 @@ impl Progress {
         if until <= self.cursor.at {
             return Ok(None);
         }
-        let from = self.cursor.at - self.cursor.at % every;
-        let most = MOST_SAMPLES as u64 / (living.len() as u64).max(1);
-        let tier = finest(record, from)?;
-        let seconds = match tier {
-            Tier::Second => MOST_SECONDS,
-            _ => MOST_LONGER,
-        };
-        let steps = most.clamp(1, (seconds / every).max(1));
-        let steps = steps.min((until - from).div_ceil(every)) as usize;
-        let span = Span {
-            grid: Grid::of(from, every, steps, tier),
-            tier,
-            until,
-        };
         let late = record.late();
         let all = series(record);
+        let (span, moved) = self.span(record, &all, every, until, living.len())?;
+        let Span { grid, tier, .. } = span;
+        let from = grid.from;
         let (counters, gauges): (Vec<_>, Vec<_>) = all
             .iter()
             .map(|(series, number)| (series, *number))
@@ -187,24 +179,53 @@ impl Progress {
                 &before
             }
         };
-        let found = record.read(&span.grid, &numbers(&counters))?;
+        let moving = counters.iter().filter(|(_, number)| moved.contains(number));
+        let moving: Vec<_> = moving.copied().collect();
+        let found = record.read(&grid, &numbers(&moving))?;
         if found.covered.iter().all(|covered| *covered == 0) {
             return self.gap(record, &span).map(Some);
         }
         let (counters, ended) = self.counters(&counters, totals, &found, living);
         let mut batch = Batch {
-            rows: span.gauges(record, &gauges, living)?,
+            rows: span.gauges(record, &gauges, &moved, living)?,
             from,
-            to: span.end(steps - 1),
+            to: span.end(grid.buckets - 1),
             sent: Vec::new(),
             // Steps that are not exact, and one that is not over, are counted anew.
-            totals: (tier == Tier::Second && span.grid.to() <= until).then_some(Totals {
+            totals: (tier == Tier::Second && grid.to() <= until).then_some(Totals {
                 late,
                 counted: ended,
             }),
         };
-        batch.add(&counters, &found.covered, &span, self.begin);
+        batch.add(counters, &found.covered, &span, self.begin);
         Ok(Some(batch))
+    }
+
+    /// The steps of the next batch, and the series that have moved in them: few of all that there ever were, but maybe more
+    /// than live now. The more, the fewer steps.
+    fn span(
+        &self,
+        record: &Record,
+        all: &[(Series, u32)],
+        every: u64,
+        until: u64,
+        living: usize,
+    ) -> io::Result<(Span, BTreeSet<u32>)> {
+        let from = self.cursor.at - self.cursor.at % every;
+        let tier = finest(record, from)?;
+        let seconds = match tier {
+            Tier::Second => MOST_SECONDS,
+            _ => MOST_LONGER,
+        };
+        let room = |series: usize| (MOST_SAMPLES / series.max(1)).max(1) as u64;
+        let steps = room(living).min((seconds / every).max(1));
+        let steps = steps.min((until - from).div_ceil(every));
+        let numbers: Vec<u32> = all.iter().map(|(_, number)| *number).collect();
+        let whole = Grid::of(from, every * steps, 1, tier);
+        let moved: BTreeSet<u32> = record.read(&whole, &numbers)?.columns.into_keys().collect();
+        let steps = steps.min(room(moved.len())) as usize;
+        let grid = Grid::of(from, every, steps, tier);
+        Ok((Span { grid, tier, until }, moved))
     }
 
     /// What was counted before a second, by what is known of its hour in steps of `tier`.
@@ -239,10 +260,26 @@ impl Progress {
         living: &BTreeSet<Series>,
     ) -> (Vec<Counter<'a>>, HashMap<u32, u64>) {
         let mut ended = totals.clone();
-        let mut counters = Vec::with_capacity(all.len());
-        for (series, number) in all {
-            let known = self.cursor.counts.get(number).copied().unwrap_or_default();
-            let mut counted = totals.get(number).copied().unwrap_or(0);
+        for (number, column) in &found.columns {
+            *ended.entry(*number).or_default() += column.sums.iter().sum::<u64>();
+        }
+        let before = |number: &u32| totals.get(number).copied().unwrap_or(0);
+        let known = |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
+        let sent = all.iter().map(|(series, number)| {
+            let (known, moved) = (known(number), found.columns.contains_key(number));
+            let news = known.told && before(number) > known.sent;
+            moved || news || living.contains(*series)
+        });
+        let mut sent: Vec<bool> = sent.collect();
+        // A histogram is sent as a whole.
+        for family in families(all.iter().map(|(series, _)| *series)) {
+            if family.iter().any(|(_, place)| sent[*place]) {
+                family.iter().for_each(|(_, place)| sent[*place] = true);
+            }
+        }
+        let sent = all.iter().zip(sent).filter(|(_, sent)| *sent);
+        let counters = sent.map(|((series, number), _)| {
+            let (known, mut counted) = (known(number), before(number));
             // What was said once is not taken back.
             let mut values = vec![counted.max(known.sent)];
             let column = found.columns.get(number);
@@ -250,17 +287,14 @@ impl Progress {
                 counted += column.map_or(0, |column| column.sums[step]);
                 values.push(counted.max(known.sent));
             }
-            ended.insert(*number, counted);
-            let news = column.is_some() || known.told && counted > known.sent;
-            counters.push(Counter {
+            Counter {
                 number: *number,
                 series,
-                sent: news || living.contains(*series),
                 told: known.told,
                 values,
-            });
-        }
-        (counters, ended)
+            }
+        });
+        (counters.collect(), ended)
     }
 
     /// Goes to where something is recorded again.
@@ -334,21 +368,17 @@ impl Progress {
 impl Batch {
     /// Adds the counters that are to be sent: at the end of each step of which a second was recorded, and one that is new
     /// at its beginning too, or nobody could tell what it has counted in the first step.
-    fn add(&mut self, counters: &[Counter<'_>], covered: &[u32], span: &Span, begin: bool) {
-        let mut values: Vec<Vec<u64>> = counters.iter().map(|c| c.values.clone()).collect();
-        let mut sent: Vec<bool> = counters.iter().map(|c| c.sent).collect();
+    fn add(&mut self, mut counters: Vec<Counter<'_>>, covered: &[u32], span: &Span, begin: bool) {
+        let last = counters.iter();
+        let last = last.filter_map(|counter| Some((counter.number, *counter.values.last()?)));
+        self.sent = last.collect();
+        let values = counters.iter_mut();
+        let mut values: Vec<Vec<u64>> = values.map(|c| std::mem::take(&mut c.values)).collect();
         for family in families(counters.iter().map(|counter| counter.series)) {
-            if family.iter().any(|(_, place)| sent[*place]) {
-                family.iter().for_each(|(_, place)| sent[*place] = true);
-            }
             stack(&family, &mut values);
         }
-        for (place, counter) in counters
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| sent[*place])
-        {
-            let value = |step: usize| values[place].get(step).copied().unwrap_or(0);
+        for (counter, values) in counters.iter().zip(values) {
+            let value = |step: usize| values.get(step).copied().unwrap_or(0);
             let first = (begin && !counter.told).then(|| Sample {
                 at: span.grid.from,
                 value: value(0),
@@ -365,9 +395,6 @@ impl Batch {
                 series: counter.series.clone(),
                 samples: first.into_iter().chain(steps).collect(),
             });
-            if let Some(last) = counter.values.last() {
-                self.sent.push((counter.number, *last));
-            }
         }
         self.rows.sort_by(|a, b| a.series.cmp(&b.series));
     }
@@ -391,6 +418,7 @@ impl Span {
         &self,
         record: &Record,
         gauges: &[(&Series, u32)],
+        moved: &BTreeSet<u32>,
         living: &BTreeSet<Series>,
     ) -> io::Result<Vec<Row>> {
         let Grid {
@@ -406,31 +434,31 @@ impl Span {
             ),
             _ => (self.grid, 1),
         };
-        let found = record.read(&grid, &numbers(gauges))?;
+        let covered = record.read(&grid, &[])?.covered;
         let last: BTreeMap<usize, usize> = (0..buckets)
             .filter_map(|bucket| {
                 let mut seconds = (bucket * fine..(bucket + 1) * fine).rev();
-                Some((bucket, seconds.find(|second| found.covered[*second] > 0)?))
+                Some((bucket, seconds.find(|second| covered[*second] > 0)?))
             })
             .collect();
+        let sent =
+            |(series, number): &(&Series, u32)| moved.contains(number) || living.contains(*series);
+        let sent: Vec<_> = gauges.iter().copied().filter(sent).collect();
         let mut rows = Vec::new();
-        for (series, number) in gauges {
-            let column = found.columns.get(number);
-            if column.is_none() && !living.contains(*series) {
-                continue;
+        for gauges in sent.chunks((MOST_READ / grid.buckets).max(1)) {
+            let columns = record.read(&grid, &numbers(gauges))?.columns;
+            for (series, number) in gauges {
+                let column = columns.get(number);
+                let samples = last.iter().map(|(bucket, second)| Sample {
+                    at: self.end(*bucket),
+                    value: column.map_or(0, |column| column.sums[*second])
+                        / u64::from(covered[*second].max(1)),
+                });
+                rows.push(Row {
+                    series: (*series).clone(),
+                    samples: samples.collect(),
+                });
             }
-            let value = |second: usize| {
-                let sum = column.map_or(0, |column| column.sums[second]);
-                sum / u64::from(found.covered[second].max(1))
-            };
-            let samples = last.iter().map(|(bucket, second)| Sample {
-                at: self.end(*bucket),
-                value: value(*second),
-            });
-            rows.push(Row {
-                series: (*series).clone(),
-                samples: samples.collect(),
-            });
         }
         Ok(rows)
     }

@@ -293,3 +293,39 @@ fn memory_waits_for_nobody() {
     world.push(false);
     world.end();
 }
+
+/// Many series that are gone bound a batch as many that live do.
+#[test]
+fn a_batch_is_bounded_by_what_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = open(folder.path(), true);
+    let numbers: Vec<u32> = (0..4_000)
+        .map(|number| record.number(&series(number)).unwrap())
+        .collect();
+    for at in START..START + 100 {
+        record.add(Second {
+            at,
+            values: numbers.iter().map(|number| (*number, 1)).collect(),
+        });
+    }
+    let cursor = Cursor {
+        at: START,
+        begun: START,
+        ..Cursor::default()
+    };
+    let mut progress = Progress::resume(cursor, &record).unwrap();
+    let mut peer = Peer::default();
+    let mut batches = 0;
+    while let Some(batch) = progress
+        .next(&record, 1, START + 100, &BTreeSet::new())
+        .unwrap()
+    {
+        peer.take(&batch);
+        progress.advance(batch, &record).unwrap();
+        batches += 1;
+    }
+    let counted = (0..4_000).map(|number| (series(number), 100));
+    let counted = counted.filter(|(series, _)| series.kind == Kind::Counter);
+    peer.check(&counted.collect(), true);
+    assert_eq!(batches, 100);
+}

@@ -318,6 +318,9 @@ impl App {
                     acknowledged.push(receiver);
                 }
             }
+            if let Some(push) = &*self.push.lock() {
+                push.renew(&loaded.process.push);
+            }
             let restart = self.process.differences(&loaded.process);
             let changes = events::changes(&before.ruleset, &running.ruleset);
             self.tell("reloaded", "the policies were read again", changes);

@@ -80,7 +80,9 @@ impl Process {
             ("access_log", self.access_log != other.access_log),
             (
                 "record",
-                self.record != other.record || self.push != other.push,
+                self.record != other.record
+                    || self.push.len() != other.push.len()
+                    || !self.push.iter().zip(&other.push).all(|(a, b)| a.same(b)),
             ),
         ];
         checks

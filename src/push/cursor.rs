@@ -73,6 +73,11 @@ impl Cursor {
         File::open(folder)?.sync_all()
     }
 
+    /// Keeps a damaged one under another name, for whoever wants to know.
+    pub fn set_aside(folder: &Path, name: &str) -> io::Result<()> {
+        fs::rename(folder.join(name), folder.join(format!("{name}.damaged")))
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let mut content = Vec::with_capacity(24 + 12 * self.counts.len());
         for value in [self.at, self.trying, self.begun, self.base_at] {

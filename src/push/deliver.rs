@@ -2,12 +2,14 @@
 
 use std::cell::OnceCell;
 use std::io;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::Full;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use socket2::SockRef;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::row::Part;
@@ -21,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Most of an answer that is told.
 const MOST_TOLD: usize = 200;
+/// Of a peer of Graphite's protocol that may have lost what it was sent.
+const EARLY: &str = "it closes connections before it has read what was sent";
 
 /// What became of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub enum Outcome {
     Known(String),
     /// It takes none of it, for some of it is from too long ago.
     TooOld(String),
+    /// It takes none of it, for it is too much at once.
+    TooLarge(String),
     /// It never takes it.
     Refused(String),
     /// It may have it or not, and is asked again, after this pause if it said so.
@@ -75,7 +81,8 @@ fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The protocol acknowledges nothing. When the peer has closed after our end, it has read all of it.
+/// The protocol acknowledges nothing. A peer that closes after our end has read all of it; one that closes before, a proxy
+/// without a server for instance, may have read nothing.
 async fn graphite(settings: &Settings, part: Part<'_>) -> Result<Outcome, Boxed> {
     let lines = graphite::encode(part, &settings.labels);
     let host = settings.url.host().unwrap_or_default();
@@ -83,15 +90,19 @@ async fn graphite(settings: &Settings, part: Part<'_>) -> Result<Outcome, Boxed>
     let port = settings.url.port_u16().unwrap_or(2003);
     let mut stream = TcpStream::connect((bare, port)).await?;
     stream.write_all(&lines).await?;
+    if let Ok(0) = SockRef::from(&stream).peek(&mut [MaybeUninit::uninit()]) {
+        return Err(EARLY.into());
+    }
     stream.shutdown().await?;
-    let mut rest = [0; 4096];
-    loop {
-        match stream.read(&mut rest).await {
-            Ok(0) => return Ok(Outcome::Taken),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
+    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    if let Some(error) = stream.take_error()? {
+        return Err(error.into());
+    }
+    // When both ends are acknowledged the system has no connection any more. Where it has one, the peer's end was on its way
+    // before ours was there.
+    match stream.peer_addr() {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Outcome::Taken),
+        _ => Err(EARLY.into()),
     }
 }
 
@@ -163,20 +174,22 @@ fn read(
         "" => format!("it answers {}", status.as_u16()),
         line => format!("it answers {}: {line}", status.as_u16()),
     };
-    if status.is_server_error()
-        || status == StatusCode::TOO_MANY_REQUESTS
-        || status == StatusCode::REQUEST_TIMEOUT
-    {
-        return Outcome::Again(why, pause(fields, now));
-    }
     let says = |words: [&str; 2]| words.iter().any(|words| line.contains(words));
-    if engine == Engine::Prometheus && says(["out of order", "duplicate sample"]) {
-        return Outcome::Known(why);
+    let prometheus = engine == Engine::Prometheus;
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => Outcome::TooLarge(why),
+        StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
+            if prometheus && says(["out of order", "duplicate sample"]) {
+                Outcome::Known(why)
+            } else if prometheus && says(["out of bounds", "too old"]) {
+                Outcome::TooOld(why)
+            } else {
+                Outcome::Refused(why)
+            }
+        }
+        // All others are about the destination or the way to it, a token or a path that is wrong too: somebody will mend it.
+        _ => Outcome::Again(why, pause(fields, now)),
     }
-    if engine == Engine::Prometheus && says(["out of bounds", "too old"]) {
-        return Outcome::TooOld(why);
-    }
-    Outcome::Refused(why)
 }
 
 fn first_line(body: &[u8]) -> String {
@@ -230,18 +243,23 @@ mod tests {
         check(prometheus, 400, "out of bounds", &old);
         let refused = Outcome::Refused("it answers 400: out of order sample".into());
         check(otlp, 400, "out of order sample", &refused);
-        check(
-            prometheus,
-            404,
-            "",
-            &Outcome::Refused("it answers 404".into()),
-        );
-        check(
-            prometheus,
-            301,
-            "",
-            &Outcome::Refused("it answers 301".into()),
-        );
+        let refused = Outcome::Refused("it answers 422".into());
+        check(prometheus, 422, "", &refused);
+        let large = Outcome::TooLarge("it answers 413".into());
+        check(prometheus, 413, "", &large);
+    }
+
+    /// What is wrong with the way there is no reason to drop what is on it.
+    #[test]
+    fn mistakes_of_operators_are_waited_for() {
+        for status in [
+            301, 302, 307, 401, 402, 403, 404, 405, 407, 408, 411, 415, 421, 451,
+        ] {
+            let pause = Some(Duration::from_secs(10));
+            let again = Outcome::Again(format!("it answers {status}"), pause);
+            check(Engine::Prometheus, status, "", &again);
+            check(Engine::Otlp, status, "", &again);
+        }
     }
 
     #[test]

@@ -11,10 +11,12 @@ pub mod cursor;
 mod deliver;
 pub mod graphite;
 pub mod otlp;
+mod piece;
 mod proto;
 pub mod remote_write;
 pub mod row;
 mod sender;
+mod told;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,6 +24,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -31,6 +34,7 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
+use self::cursor::Cursor;
 use self::sender::Sender;
 use crate::clock::Clock;
 use crate::net::Roots;
@@ -44,6 +48,8 @@ pub const MOST: usize = 16;
 const LAST: Duration = Duration::from_secs(2);
 /// How often is looked whether another process has ended.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long a destination waits whose task panicked.
+const ANEW: Duration = Duration::from_secs(1);
 
 /// What is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +125,17 @@ impl Settings {
     pub const LONGEST: u64 = 3_600;
     /// Where nobody says how long.
     pub const USUAL: u64 = 15;
+
+    /// Whether they differ in nothing but what a reload can change: the token and who vouches for the other side.
+    pub fn same(&self, other: &Settings) -> bool {
+        let (token, roots) = (other.token.clone(), other.roots.clone());
+        *other
+            == Settings {
+                token,
+                roots,
+                ..self.clone()
+            }
+    }
 }
 
 // The token is nobody's business.
@@ -168,26 +185,54 @@ pub struct Start {
     pub seed: u64,
 }
 
+impl Start {
+    /// Where cursors are kept.
+    fn cursors(&self) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join("push"))
+    }
+}
+
+/// What the thread and others know of a destination.
+struct Destination {
+    settings: Mutex<Settings>,
+    status: Mutex<Status>,
+    /// Its cursor, where there is no folder.
+    kept: Mutex<Option<Cursor>>,
+}
+
+impl Destination {
+    fn new(settings: Settings) -> Arc<Destination> {
+        let status = Status {
+            name: settings.name.clone(),
+            engine: settings.engine,
+            url: settings.url.to_string(),
+            behind_seconds: 0,
+            sent: 0,
+            refused: 0,
+            trouble: String::new(),
+        };
+        Arc::new(Destination {
+            settings: Mutex::new(settings),
+            status: Mutex::new(status),
+            kept: Mutex::default(),
+        })
+    }
+}
+
 /// See the module.
 pub struct Push {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
-    status: Vec<Arc<Mutex<Status>>>,
+    destinations: Vec<Arc<Destination>>,
 }
 
 impl Push {
     /// Starts its thread.
     pub fn start(start: Start) -> io::Result<Push> {
         let (stop, stopped) = watch::channel(false);
-        let folder = start.folder.as_ref().map(|folder| folder.join("push"));
-        let destinations = start.settings.iter().enumerate();
-        let senders: Vec<Sender> = destinations
-            .map(|(place, settings)| {
-                Sender::new(&start, settings, folder.clone(), start.seed ^ place as u64)
-            })
-            .collect();
-        let status = senders.iter().map(Sender::status).collect();
-        let record = start.record;
+        let settings = start.settings.iter().cloned();
+        let destinations: Vec<_> = settings.map(Destination::new).collect();
+        let all = destinations.clone();
         let runtime = || {
             Builder::new_current_thread()
                 .enable_all()
@@ -195,7 +240,7 @@ impl Push {
         };
         let work = move || match runtime() {
             Ok(runtime) => {
-                runtime.block_on(run(folder.as_deref(), &record, senders, stopped));
+                runtime.block_on(run(Rc::new(start), all, stopped));
                 // A name that is being looked up must not hold the end up.
                 runtime.shutdown_background();
             }
@@ -205,14 +250,24 @@ impl Push {
         Ok(Push {
             stop,
             thread,
-            status,
+            destinations,
         })
+    }
+
+    /// Goes on with the tokens and the roots of these, where they are destinations that there are.
+    pub fn renew(&self, settings: &[Settings]) {
+        for destination in &self.destinations {
+            let mut own = destination.settings.lock();
+            if let Some(renewed) = settings.iter().find(|settings| settings.same(&own)) {
+                own.clone_from(renewed);
+            }
+        }
     }
 
     /// How each destination does.
     pub fn status(&self) -> Vec<Status> {
-        let status = self.status.iter();
-        status.map(|status| status.lock().clone()).collect()
+        let all = self.destinations.iter();
+        all.map(|one| one.status.lock().clone()).collect()
     }
 
     /// Sends what has been recorded until now, if that takes no longer than two seconds.
@@ -225,16 +280,15 @@ impl Push {
 }
 
 async fn run(
-    folder: Option<&Path>,
-    record: &OnceLock<Record>,
-    senders: Vec<Sender>,
+    start: Rc<Start>,
+    destinations: Vec<Arc<Destination>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     // One process at a time: of two that push the same seconds, each takes the other's for its own.
     let mut trouble = String::new();
     let _lock = loop {
-        if record.get().is_some() {
-            match folder.map(lock).transpose() {
+        if start.record.get().is_some() {
+            match start.cursors().as_deref().map(lock).transpose() {
                 Ok(None) => break None,
                 Ok(Some(Some(lock))) => break Some(lock),
                 Ok(Some(None)) => {}
@@ -250,20 +304,45 @@ async fn run(
             _ = stopped.changed() => return,
         }
     };
-    let tasks = senders.into_iter().map(|mut sender| {
-        let mut stopped = stopped.clone();
-        tokio::task::spawn_local(async move {
+    let tasks = destinations.into_iter().zip(0..).map(|(one, place)| {
+        let seed = start.seed ^ place;
+        tokio::task::spawn_local(look_after(start.clone(), one, seed, stopped.clone()))
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        let _ = task.await;
+    }
+}
+
+/// Sends to a destination until the end. What panics has said so, and goes on from where the cursor is.
+async fn look_after(
+    start: Rc<Start>,
+    destination: Arc<Destination>,
+    seed: u64,
+    mut stopped: watch::Receiver<bool>,
+) {
+    loop {
+        let mut sender = Sender::new(&start, destination.clone(), seed);
+        let mut ended = stopped.clone();
+        let task = tokio::task::spawn_local(async move {
             tokio::select! {
                 () = sender.run() => {}
-                _ = stopped.changed() => {}
+                _ = ended.changed() => {}
             }
             // What is left is sent by the next process, where there is a folder.
             let _ = tokio::time::timeout(LAST, sender.finish()).await;
-        })
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        if task.await.is_err() {
-            tracing::error!("what pushes to a destination panicked");
+        });
+        if task.await.is_ok() {
+            return;
+        }
+        let name = destination.settings.lock().name.clone();
+        tracing::error!(
+            name,
+            "what pushes to a destination panicked; it is begun again"
+        );
+        destination.status.lock().trouble = "it panicked, and is begun again".to_owned();
+        tokio::select! {
+            () = tokio::time::sleep(ANEW) => {}
+            _ = stopped.changed() => return,
         }
     }
 }

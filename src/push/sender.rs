@@ -2,20 +2,20 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use std::io;
-use std::ops::Range;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use metrics::{Counter, Gauge};
-use parking_lot::Mutex;
 
-use super::batch::{Batch, MOST_SAMPLES, Progress};
+use super::batch::{Batch, Progress};
 use super::cursor::Cursor;
 use super::deliver::{Outcome, deliver};
-use super::row::{Part, Row};
-use super::{Living, Settings, Start, Status};
+use super::piece::{Piece, pieces};
+use super::row::Part;
+use super::told::Told;
+use super::{Destination, Living, Settings, Start};
 use crate::chance::Chance;
 use crate::clock::{Clock, Nanos};
 use crate::net::Roots;
@@ -27,35 +27,34 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Pauses after failures, doubled each time.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Most bytes of a request, before it is packed, unless a single series has more.
-const MOST_BYTES: usize = 1 << 20;
+/// Seconds that a cursor may be ahead of the clock.
+const AHEAD: u64 = 120;
 
 /// See the module.
 pub struct Sender {
     settings: Settings,
+    destination: Arc<Destination>,
     record: Arc<OnceLock<Record>>,
     folder: Option<PathBuf>,
     living: Living,
     clock: Clock,
     chance: Chance,
-    status: Arc<Mutex<Status>>,
     sent: Counter,
     refused: Counter,
     behind: Gauge,
     /// Nothing before the first look.
     progress: Option<Progress>,
-    /// Whom the system trusts, once that was needed.
+    /// Whom the system trusts, once that was needed, until something fails.
     system: OnceCell<Roots>,
     pending: Option<Pending>,
-    /// A process before may have sent the next batch and not lived to say so.
-    resumed: bool,
+    /// Up to here a process before may have sent, and not lived to say so.
+    resumed: u64,
     /// Failures since the last success.
     failures: u32,
-    /// What was said last of the destination, and of the disk.
-    trouble: String,
-    unsaved: String,
-    /// What it was said to refuse.
-    refusal: String,
+    /// What was said of the destination, of what it refuses, and of the disk.
+    trouble: Told,
+    refusal: Told,
+    unsaved: Told,
 }
 
 /// A batch under way.
@@ -63,60 +62,37 @@ struct Pending {
     batch: Batch,
     /// Requests that are to be made of it, the first one last.
     pieces: Vec<Piece>,
-    /// It may be there already.
-    tried: bool,
-}
-
-/// Some rows, of some seconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Piece {
-    rows: Range<usize>,
-    from: u64,
-    to: u64,
 }
 
 impl Sender {
-    /// Looks after the destination of `settings`.
-    pub fn new(start: &Start, settings: &Settings, folder: Option<PathBuf>, seed: u64) -> Sender {
+    /// Looks after a destination.
+    pub fn new(start: &Start, destination: Arc<Destination>, seed: u64) -> Sender {
+        let settings = destination.settings.lock().clone();
         let to = (Label::To, settings.name.as_str());
         let counter = |result| {
             let labels = [to, (Label::Result, result)];
             start.registry.counter(Metric::PushSamples, &labels)
         };
-        let status = Status {
-            name: settings.name.clone(),
-            engine: settings.engine,
-            url: settings.url.to_string(),
-            behind_seconds: 0,
-            sent: 0,
-            refused: 0,
-            trouble: String::new(),
-        };
         Sender {
-            settings: settings.clone(),
-            record: start.record.clone(),
-            folder,
-            living: start.living.clone(),
-            clock: start.clock.clone(),
-            chance: Chance::new(seed),
-            status: Arc::new(Mutex::new(status)),
             sent: counter("sent"),
             refused: counter("refused"),
             behind: start.registry.gauge(Metric::PushBehind, &[to]),
+            settings,
+            destination,
+            record: start.record.clone(),
+            folder: start.cursors(),
+            living: start.living.clone(),
+            clock: start.clock.clone(),
+            chance: Chance::new(seed),
             progress: None,
             system: OnceCell::new(),
             pending: None,
-            resumed: false,
+            resumed: 0,
             failures: 0,
-            trouble: String::new(),
-            unsaved: String::new(),
-            refusal: String::new(),
+            trouble: Told::default(),
+            refusal: Told::default(),
+            unsaved: Told::default(),
         }
-    }
-
-    /// How the destination does, from now on.
-    pub fn status(&self) -> Arc<Mutex<Status>> {
-        self.status.clone()
     }
 
     /// Sends for as long as it is polled.
@@ -151,7 +127,7 @@ impl Sender {
             .as_secs()
             .saturating_sub(progress.cursor.at);
         self.behind.set(behind as f64);
-        self.status.lock().behind_seconds = behind;
+        self.destination.status.lock().behind_seconds = behind;
     }
 
     /// Sends all there is, or fails and says after which pause to go on.
@@ -160,12 +136,15 @@ impl Sender {
         let Some(record) = record.get() else {
             return Ok(());
         };
+        if self.progress.is_none() {
+            let begun = self.begin(record);
+            self.progress = Some(begun.map_err(|why| self.failed(&why, None))?);
+        }
         loop {
+            self.look();
             if self.pending.is_none() {
                 let prepared = self.prepare(record, last);
-                let unreadable = |error| format!("the record cannot be read: {error}");
-                let prepared = prepared.map_err(|error| self.failed(unreadable(error), None));
-                self.pending = prepared?;
+                self.pending = prepared.map_err(|why| self.failed(&why, None))?;
             }
             if self.pending.is_none() {
                 return Ok(());
@@ -180,104 +159,131 @@ impl Sender {
         let (Some(pending), Some(progress)) = (&mut self.pending, &self.progress) else {
             return Ok(false);
         };
-        let Some(piece) = pending.pieces.last().cloned() else {
+        let Some(next) = pending.pieces.last_mut() else {
             return Ok(false);
         };
+        let piece = next.clone();
+        // It may be dropped on the way.
+        next.tried = true;
         let part = piece.of(&pending.batch.rows);
         let (begun, now) = (progress.cursor.begun, self.clock.wall());
-        // It may be dropped on the way.
-        let tried = std::mem::replace(&mut pending.tried, true);
+        // A reload may have brought another token.
+        self.settings.clone_from(&self.destination.settings.lock());
         let outcome = deliver(&self.settings, &self.system, part, begun, now).await;
-        if let Outcome::Again(why, after) = outcome {
-            return Err(self.failed(why, after));
-        }
-        pending.tried = tried;
+        let halves = match &outcome {
+            Outcome::Again(why, after) => {
+                let pause = self.failed(&why.clone(), *after);
+                return Err(pause);
+            }
+            Outcome::Known(_) | Outcome::TooOld(_) => piece.by_time(part),
+            Outcome::TooLarge(_) => piece.halves(part),
+            Outcome::Taken | Outcome::Partly(..) | Outcome::Refused(_) => None,
+        };
         let count = part.count() as u64;
-        let halves = piece.halves(part);
         pending.pieces.pop();
-        match (outcome, halves) {
-            (Outcome::Known(_) | Outcome::TooOld(_), Some((earlier, later))) => {
-                pending.pieces.extend([later, earlier]);
-            }
-            (Outcome::Known(_), None) if tried => self.count(count, None),
-            (Outcome::Known(why) | Outcome::TooOld(why) | Outcome::Refused(why), _) => {
-                self.count(0, Some((count, why)))
-            }
-            (Outcome::Partly(refused, why), _) => {
+        if let Some((first, second)) = halves {
+            pending.pieces.extend([second, first]);
+            return Ok(true);
+        }
+        match outcome {
+            Outcome::Partly(refused, why) => {
                 let refused = refused.min(count);
                 self.count(count - refused, Some((refused, why)));
             }
-            (Outcome::Taken | Outcome::Again(..), _) => self.count(count, None),
+            Outcome::Known(_) if piece.tried => self.count(count, None),
+            Outcome::Known(why)
+            | Outcome::TooOld(why)
+            | Outcome::TooLarge(why)
+            | Outcome::Refused(why) => self.count(0, Some((count, why))),
+            Outcome::Taken | Outcome::Again(..) => self.count(count, None),
         }
         Ok(true)
     }
 
-    /// Counts what was taken and what was refused, and says once why.
+    /// Counts what was taken and what was refused.
     fn count(&mut self, taken: u64, refused: Option<(u64, String)>) {
         self.sent.increment(taken);
-        let mut status = self.status.lock();
+        let mut status = self.destination.status.lock();
         status.sent += taken;
         if let Some((samples, why)) = refused {
             self.refused.increment(samples);
             status.refused += samples;
-            if why != self.refusal {
-                let name = &self.settings.name;
-                tracing::error!(name, why, "the destination refuses what is pushed");
-                self.refusal = why;
+            if self.refusal.fails(&why, self.clock.now()) {
+                let (name, refused) = (&self.settings.name, status.refused);
+                tracing::error!(name, why, refused, "the destination refuses what is pushed");
             }
         }
     }
 
     /// The next batch; nothing if there is none yet.
-    fn prepare(&mut self, record: &Record, last: bool) -> io::Result<Option<Pending>> {
+    fn prepare(&mut self, record: &Record, last: bool) -> Result<Option<Pending>, String> {
         let every = self.settings.every;
-        if self.progress.is_none() {
-            self.progress = Some(self.begin(record)?);
-        }
         let Some(progress) = &mut self.progress else {
             return Ok(None);
         };
+        let at = progress.cursor.at;
+        if at > self.clock.wall().as_secs() + AHEAD {
+            let time = UNIX_EPOCH + Duration::from_secs(at);
+            let time = httpdate::fmt_http_date(time);
+            return Err(format!(
+                "the clock was once ahead, and all until {time} was sent: the next is sent after that"
+            ));
+        }
         let durable = record.durable();
-        let until = if last {
+        let mut until = if last {
             durable
         } else {
             durable - durable % every
         };
-        if until <= progress.cursor.at {
+        if at < self.resumed {
+            // What may be there already is not mixed with what cannot.
+            until = until.min(self.resumed);
+        }
+        if until <= at {
             return Ok(None);
         }
         let living: BTreeSet<Series> = (self.living)();
-        let Some(batch) = progress.next(record, every, until, &living)? else {
+        let next = progress.next(record, every, until, &living);
+        let Some(batch) = next.map_err(unreadable)? else {
             return Ok(None);
         };
         progress.try_out(&batch);
         let cursor = progress.cursor.clone();
         self.save(&cursor);
+        let tried = batch.to <= self.resumed;
+        let whole = Part {
+            rows: &batch.rows,
+            from: batch.from,
+            to: batch.to,
+        };
         Ok(Some(Pending {
-            pieces: pieces(&batch),
-            tried: self.resumed,
+            pieces: pieces(whole, &self.settings.labels, tried),
             batch,
         }))
     }
 
-    fn begin(&mut self, record: &Record) -> io::Result<Progress> {
-        let loaded = self
-            .folder
-            .as_ref()
-            .map(|folder| Cursor::load(folder, &self.settings.name));
-        match loaded {
-            Some(Ok(Some(cursor))) => {
-                self.resumed = true;
-                return Progress::resume(cursor, record);
+    /// Where the process before has ended, else now. What cannot be read now may be readable later.
+    fn begin(&mut self, record: &Record) -> Result<Progress, String> {
+        let name = &self.settings.name;
+        let loaded = match &self.folder {
+            Some(folder) => Cursor::load(folder, name),
+            None => Ok(self.destination.kept.lock().clone()),
+        };
+        let loaded = match (loaded, &self.folder) {
+            (Err(error), Some(folder)) if error.kind() == ErrorKind::InvalidData => {
+                tracing::error!(name, %error, "the cursor of a destination is of no use and put aside: what it has not got until now is not sent");
+                Cursor::set_aside(folder, name).map(|()| None)
             }
-            Some(Err(error)) => {
-                let name = &self.settings.name;
-                tracing::error!(name, %error, "the cursor of a destination is of no use: it is pushed to from now on");
-            }
-            Some(Ok(None)) | None => {}
+            (loaded, _) => loaded,
+        };
+        let cursor = loaded.map_err(|error| format!("its cursor cannot be read: {error}"))?;
+        if let Some(cursor) = cursor {
+            let progress = Progress::resume(cursor, record).map_err(unreadable)?;
+            self.resumed = progress.cursor.trying;
+            return Ok(progress);
         }
         let now = self.clock.wall().as_secs();
-        let progress = Progress::begin(record, now, self.settings.every)?;
+        let progress = Progress::begin(record, now, self.settings.every).map_err(unreadable)?;
         // A destination that is away from the start gets what happened since then.
         self.save(&progress.cursor);
         Ok(progress)
@@ -285,22 +291,21 @@ impl Sender {
 
     fn save(&mut self, cursor: &Cursor) {
         let Some(folder) = &self.folder else {
+            *self.destination.kept.lock() = Some(cursor.clone());
             return;
         };
         let name = &self.settings.name;
-        let saved = cursor.save(folder, name);
-        let unsaved = saved
-            .err()
-            .map(|error| error.to_string())
-            .unwrap_or_default();
-        if unsaved != self.unsaved && !unsaved.is_empty() {
-            tracing::error!(
-                name,
-                unsaved,
-                "how far a destination has got cannot be kept"
-            );
+        match cursor.save(folder, name) {
+            Ok(()) => {
+                self.unsaved.works();
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if self.unsaved.fails(&why, self.clock.now()) {
+                    tracing::error!(name, why, "how far a destination has got cannot be kept");
+                }
+            }
         }
-        self.unsaved = unsaved;
     }
 
     /// The pending batch is there.
@@ -310,87 +315,41 @@ impl Sender {
         };
         let advanced = progress.advance(pending.batch, record);
         let cursor = progress.cursor.clone();
+        let name = &self.settings.name;
         if let Err(error) = advanced {
             // What is counted already is read again the next time.
-            tracing::error!(name = self.settings.name, %error, "the record cannot be read");
+            tracing::error!(name, %error, "the record cannot be read");
         }
-        self.save(&cursor);
-        self.resumed = false;
         self.failures = 0;
-        let name = &self.settings.name;
-        if !std::mem::take(&mut self.trouble).is_empty() {
+        if self.trouble.works() {
             tracing::info!(name, "the destination is pushed to again");
         }
-        self.status.lock().trouble.clear();
+        self.destination.status.lock().trouble.clear();
+        self.save(&cursor);
     }
 
     /// How long to pause.
-    fn failed(&mut self, why: String, after: Option<Duration>) -> Duration {
+    fn failed(&mut self, why: &str, after: Option<Duration>) -> Duration {
+        // A certificate may have been renewed.
+        self.system.take();
         let doubled = SHORTEST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
         let pause = self.chance.around(doubled.min(LONGEST_PAUSE * 4 / 5));
-        if why != self.trouble {
-            let name = &self.settings.name;
+        let mut status = self.destination.status.lock();
+        why.clone_into(&mut status.trouble);
+        if self.trouble.fails(why, self.clock.now()) {
+            let (name, behind) = (&self.settings.name, status.behind_seconds);
             tracing::warn!(
                 name,
                 why,
+                behind,
                 "nothing can be pushed; it is kept and sent later"
             );
-            self.status.lock().trouble.clone_from(&why);
-            self.trouble = why;
         }
         pause.max(SHORTEST_PAUSE).max(after.unwrap_or_default())
     }
 }
 
-impl Piece {
-    fn of<'a>(&self, rows: &'a [Row]) -> Part<'a> {
-        Part {
-            rows: &rows[self.rows.clone()],
-            from: self.from,
-            to: self.to,
-        }
-    }
-
-    /// Earlier and later seconds.
-    fn halves(&self, part: Part<'_>) -> Option<(Piece, Piece)> {
-        let middle = part.middle()?;
-        let half = |from, to| Piece {
-            rows: self.rows.clone(),
-            from,
-            to,
-        };
-        Some((half(self.from, middle), half(middle + 1, self.to)))
-    }
-}
-
-/// Requests of which none is too large, the first one last.
-fn pieces(batch: &Batch) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let (mut samples, mut bytes) = (0, 0);
-    for (place, row) in batch.rows.iter().enumerate() {
-        let labels = row.series.labels.iter();
-        let labels: usize = labels
-            .map(|(label, value)| label.len() + value.len() + 8)
-            .sum();
-        let name = row.series.name.len() + labels;
-        let own = name + (name + 32) * row.samples.len();
-        samples += row.samples.len();
-        bytes += own;
-        match pieces.last_mut() {
-            Some(last) if samples <= MOST_SAMPLES && bytes <= MOST_BYTES => {
-                last.rows.end = place + 1
-            }
-            _ => {
-                (samples, bytes) = (row.samples.len(), own);
-                pieces.push(Piece {
-                    rows: place..place + 1,
-                    from: batch.from,
-                    to: batch.to,
-                });
-            }
-        }
-    }
-    pieces.reverse();
-    pieces
+fn unreadable(error: io::Error) -> String {
+    format!("the record cannot be read: {error}")
 }

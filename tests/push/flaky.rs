@@ -7,7 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::runtime::Builder;
 use tollgate::clock::{Clock, Nanos};
+use tollgate::push::cursor::Cursor;
 use tollgate::telemetry::{Label, Metric};
 
 use crate::common::certificate::Certificate;
@@ -17,7 +19,7 @@ use crate::wire::{Labels, Written, write_request};
 
 /// What the receiver does with the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+pub enum Mood {
     Takes,
     /// Takes it and says nothing.
     Dies,
@@ -28,12 +30,15 @@ enum Mood {
 
 /// The model: series with their samples, as remote write leaves them.
 #[derive(Default)]
-struct Model {
+pub struct Model {
     series: BTreeMap<Labels, Vec<(u64, f64)>>,
-    moods: Vec<Mood>,
+    /// The last one first.
+    pub moods: Vec<Mood>,
+    /// Most samples of a request, if there is a bound.
+    pub most: Option<usize>,
     /// Requests of which nothing was taken, for what was there before.
-    refused: usize,
-    requests: usize,
+    pub refused: usize,
+    pub requests: usize,
 }
 
 impl Model {
@@ -57,6 +62,18 @@ impl Model {
         Ok(())
     }
 
+    /// The times of a series that has a sample for every second in which a process served.
+    pub fn times(&self) -> Vec<u64> {
+        let samples = self.of("tollgate_store_keys", "");
+        samples.iter().map(|(at, _)| at / 1000).collect()
+    }
+
+    /// What was counted of requests.
+    pub fn admitted(&self) -> f64 {
+        let samples = self.of("tollgate_requests_total", "admitted");
+        samples.last().map_or(0.0, |last| last.1)
+    }
+
     fn of(&self, name: &str, outcome: &str) -> Vec<(u64, f64)> {
         let has = |labels: &[(String, String)], label: &str, value: &str| {
             labels
@@ -74,10 +91,10 @@ impl Model {
 }
 
 #[derive(Clone, Default)]
-struct Receiver(Arc<Mutex<Model>>);
+pub struct Receiver(pub Arc<Mutex<Model>>);
 
 impl Receiver {
-    fn start(&self) -> Upstream {
+    pub fn start(&self) -> Upstream {
         let model = self.0.clone();
         Upstream::scripted(move |mut served, report| {
             while let Ok(request) = served.request() {
@@ -89,6 +106,7 @@ impl Receiver {
                 let answer = match mood {
                     Mood::Hangs => return,
                     Mood::Answers(text) => text.to_owned(),
+                    _ if model.most.is_some_and(|most| samples(&body) > most) => status(413),
                     Mood::Takes | Mood::Dies => match model.take(&body) {
                         Ok(()) => status(204),
                         Err(why) => {
@@ -107,11 +125,15 @@ impl Receiver {
     }
 }
 
-const LATER: &str = "HTTP/1.1 503 No\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
+fn samples(request: &[Written]) -> usize {
+    request.iter().map(|(_, samples)| samples.len()).sum()
+}
+
+pub const LATER: &str = "HTTP/1.1 503 No\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
 const BUSY: &str = "HTTP/1.1 429 No\r\ncontent-length: 5\r\n\r\nlater";
 const NEVER: &str = "HTTP/1.1 422 No\r\ncontent-length: 9\r\n\r\nnot this\n";
 
-fn folder(upstream: &Upstream, receiver: &Upstream, record: &str) -> TempDir {
+pub fn folder(upstream: &Upstream, receiver: &Upstream, record: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("push.token"), "secret-of-push\n").unwrap();
     let url = format!("http://{}/api/v1/write", receiver.address);
@@ -124,7 +146,7 @@ fn folder(upstream: &Upstream, receiver: &Upstream, record: &str) -> TempDir {
     folder
 }
 
-fn ask_for(gateway: &Gateway, clock: &Clock, span: Nanos) -> u64 {
+pub fn ask_for(gateway: &Gateway, clock: &Clock, span: Nanos) -> u64 {
     let begun = clock.now();
     let mut client = gateway.connect();
     let mut asked = 0;
@@ -200,7 +222,7 @@ fn a_receiver_that_fails_in_every_way() {
     assert!(model.refused >= 2, "what died was sent again");
 }
 
-/// A process that died after sending, before it could note it: what is known already is told from what is not.
+/// A cursor from long ago: what is known already is told from what is not, but nobody knows who sent it.
 #[test]
 fn a_cursor_that_is_behind() {
     let receiver = Receiver::default();
@@ -230,11 +252,7 @@ fn a_cursor_that_is_behind() {
         samples.last().is_some_and(|last| last.1 == asked as f64)
     });
     let model = receiver.0.lock().unwrap();
-    let times: Vec<u64> = model
-        .of("tollgate_store_keys", "")
-        .iter()
-        .map(|(at, _)| at / 1000)
-        .collect();
+    let times = model.times();
     // Every second that a process served in has its sample.
     let gaps = times
         .windows(2)
@@ -242,6 +260,36 @@ fn a_cursor_that_is_behind() {
         .count();
     assert!(gaps <= 1 && times.len() >= 10, "{times:?}");
     assert!(model.refused > 0);
+    assert!(gateway.app.pushed()[0].refused > 0);
+}
+
+/// A process that died after sending, before it could note what became of it.
+#[test]
+fn a_batch_that_was_on_its_way() {
+    let receiver = Receiver::default();
+    let (upstream, at) = (Upstream::plain(), receiver.start());
+    let clock = Clock::system();
+    let gateway = Gateway::start_in(folder(&upstream, &at, "dir: data/record,"), clock.clone());
+    // The first batch is there, and is not known to be when the process ends.
+    let mut moods = vec![Mood::Answers(LATER); 100];
+    moods.push(Mood::Dies);
+    receiver.0.lock().unwrap().moods = moods;
+    let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(3));
+    soon("something was sent", || {
+        receiver.0.lock().unwrap().requests > 1
+    });
+    asked += ask_for(&gateway, &clock, Nanos::from_secs(1));
+    gateway.app.shut_down();
+    let Gateway { folder, app, .. } = gateway;
+    drop(app);
+    let cursor = folder.path().join("data/record/push");
+    let cursor = Cursor::load(&cursor, "model").unwrap().unwrap();
+    assert!(cursor.trying > cursor.at);
+    receiver.0.lock().unwrap().moods.clear();
+    let gateway = Gateway::start_in(folder, clock.clone());
+    soon("all is there", || {
+        receiver.0.lock().unwrap().admitted() == asked as f64
+    });
     assert_eq!(gateway.app.pushed()[0].refused, 0);
 }
 
@@ -265,7 +313,7 @@ fn the_last_seconds_are_sent() {
     assert_eq!(samples.last().unwrap().1, asked as f64, "{samples:?}");
 }
 
-/// A receiver under https:// proves who it is, or gets nothing.
+/// A receiver under https:// proves who it is, or gets nothing; who vouches for it may change.
 #[test]
 fn a_receiver_under_tls() {
     let receiver = Receiver::default();
@@ -282,27 +330,30 @@ fn a_receiver_under_tls() {
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("listen: 127.0.0.1:0\n", listen)).unwrap();
     let front = Gateway::start_in(front, clock.clone());
-    let start = |ca: &Certificate| {
-        let folder = folder(&upstream, &at, "");
+    let folder = folder(&upstream, &at, "");
+    let vouch = |folder: &TempDir, ca: &Certificate| {
         fs::write(folder.path().join("ca.pem"), &ca.pem).unwrap();
-        let file = folder.path().join("tollgate.yaml");
-        let text = fs::read_to_string(&file).unwrap();
-        let plain = format!("http://{}", at.address);
-        let secure = format!("https://localhost:{}", front.address.port());
-        let text = text
-            .replace(&plain, &secure)
-            .replace("name: model", "name: model, ca: ca.pem");
-        fs::write(&file, text).unwrap();
-        Gateway::start_in(folder, clock.clone())
     };
-    let gateway = start(&Certificate::of(&["localhost"]));
+    vouch(&folder, &Certificate::of(&["localhost"]));
+    let file = folder.path().join("tollgate.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let plain = format!("http://{}", at.address);
+    let secure = format!("https://localhost:{}", front.address.port());
+    let text = text
+        .replace(&plain, &secure)
+        .replace("name: model", "name: model, ca: ca.pem");
+    fs::write(&file, text).unwrap();
+    let gateway = Gateway::start_in(folder, clock.clone());
     soon("it is not believed", || {
         gateway.app.pushed()[0].trouble.contains("certificate")
     });
     assert_eq!(receiver.0.lock().unwrap().requests, 0);
-    drop(gateway);
-    let gateway = start(&certificate);
+    // Another file and a reload are enough.
+    vouch(&gateway.folder, &certificate);
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
+    assert!(reloaded.restart.is_empty());
     soon("it is", || receiver.0.lock().unwrap().requests > 0);
-    assert_eq!(gateway.app.pushed()[0].trouble, "");
+    soon("all is well", || gateway.app.pushed()[0].trouble.is_empty());
     at.drain().iter().for_each(is_right);
 }

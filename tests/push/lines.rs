@@ -1,0 +1,72 @@
+//! A receiver of Graphite's lines that closes connections too early, as a proxy does that has no server behind it.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tollgate::clock::{Clock, Nanos};
+
+use crate::common::{Gateway, Upstream, soon, write};
+use crate::flaky::ask_for;
+
+/// Reads all of the next connections but those before: of them nothing, or a few bytes.
+fn receive(lines: &Arc<Mutex<Vec<String>>>) -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (own, lines) = (listener.try_clone().unwrap(), lines.clone());
+    let read = move |mut stream: TcpStream, place: usize| match place {
+        0..2 => {}
+        2 => {
+            let _ = stream.read(&mut [0; 10]);
+        }
+        _ => {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let text = text.lines().map(str::to_owned);
+            lines.lock().unwrap().extend(text);
+        }
+    };
+    thread::spawn(move || {
+        let streams = own.incoming().map_while(Result::ok).enumerate();
+        streams.for_each(|(place, stream)| read(stream, place));
+    });
+    (listener, port)
+}
+
+#[test]
+fn what_is_not_read_is_sent_again() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let (_listener, port) = receive(&lines);
+    let upstream = Upstream::plain();
+    let folder = tempfile::tempdir().unwrap();
+    let push = format!("{{ to: graphite, url: \"tcp://127.0.0.1:{port}\", every: 1s }}");
+    let gateway = format!("admin: off\nrecord: {{ push: {push} }}\n");
+    let policy = "match: /**\nupstream: up\n";
+    write(&folder, upstream.address, &gateway, &[("all", policy)]);
+    let clock = Clock::system();
+    let gateway = Gateway::start_in(folder, clock.clone());
+    let asked = ask_for(&gateway, &clock, Nanos::from_secs(1));
+    soon("it is read", || !lines.lock().unwrap().is_empty());
+    gateway.app.shut_down();
+    let lines = lines.lock().unwrap();
+    let of = |name: &str, labels: &[&str]| -> Vec<(f64, u64)> {
+        let split = lines.iter().map(|line| line.split(' ').collect::<Vec<_>>());
+        let own = split.filter(|line| {
+            line[0].starts_with(name) && labels.iter().all(|label| line[0].contains(label))
+        });
+        own.map(|line| (line[1].parse().unwrap(), line[2].parse().unwrap()))
+            .collect()
+    };
+    let open = of("tollgate_connections_open", &[]);
+    let gap = open.windows(2).find(|pair| pair[0].1 + 1 < pair[1].1);
+    assert!(gap.is_none(), "{open:?}");
+    // From before the pauses on.
+    let span = open.last().unwrap().1 - open[0].1;
+    assert!(span >= 3, "{open:?}");
+    let admitted = of(
+        "tollgate_requests_total",
+        &["outcome=admitted", "route=all"],
+    );
+    assert_eq!(admitted.last().unwrap().0, asked as f64);
+}

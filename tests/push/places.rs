@@ -1,0 +1,137 @@
+//! A destination alone, without a gateway around it: what it has when its task panics, and what is told while it catches up.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tempfile::TempDir;
+use tollgate::clock::Clock;
+use tollgate::push::cursor::Cursor;
+use tollgate::push::{Engine, Living, Push, Settings, Start};
+use tollgate::record::{self, Kind, Record, Second, Series};
+use tollgate::telemetry::Registry;
+
+use crate::common::{SOON, Upstream, soon, status};
+
+/// Seconds that are recorded and not sent.
+const BEHIND: u64 = 3_000;
+
+fn series() -> Series {
+    Series {
+        name: "n_total".into(),
+        labels: Vec::new(),
+        kind: Kind::Counter,
+        decimals: 0,
+    }
+}
+
+/// A record of the last seconds, and a cursor in front of them.
+fn record(folder: &TempDir, now: u64) -> (Record, PathBuf) {
+    let path = folder.path().join("record");
+    let settings = record::Settings {
+        folder: Some(path.clone()),
+        most_bytes: 1 << 30,
+    };
+    let record = Record::open(&settings).unwrap();
+    let number = record.number(&series()).unwrap();
+    for at in now - BEHIND..now {
+        record.add(Second {
+            at,
+            values: vec![(number, 1)],
+        });
+        record.keep().unwrap();
+    }
+    let cursor = Cursor {
+        at: now - BEHIND,
+        begun: now - BEHIND,
+        ..Cursor::default()
+    };
+    std::fs::create_dir_all(path.join("push")).unwrap();
+    cursor.save(&path.join("push"), "alone").unwrap();
+    (record, path)
+}
+
+fn push(receiver: &Upstream, folder: &TempDir, living: Living) -> Push {
+    let clock = Clock::system();
+    let (record, path) = record(folder, clock.wall().as_secs());
+    let url = format!("http://{}/api/v1/write", receiver.address);
+    let settings = Settings {
+        name: "alone".into(),
+        engine: Engine::Prometheus,
+        url: url.parse().unwrap(),
+        every: 1,
+        token: None,
+        roots: None,
+        labels: Vec::new(),
+    };
+    let start = Start {
+        settings: vec![settings],
+        record: Arc::new(OnceLock::from(record)),
+        folder: Some(path),
+        living,
+        clock,
+        registry: Registry::default(),
+        seed: 1,
+    };
+    Push::start(start).unwrap()
+}
+
+fn living() -> BTreeSet<Series> {
+    [series()].into()
+}
+
+#[test]
+fn a_destination_whose_task_panics_is_begun_again() {
+    let (folder, receiver) = (
+        tempfile::tempdir().unwrap(),
+        Upstream::answering(|_| status(204)),
+    );
+    let first = AtomicBool::new(true);
+    let once = move || {
+        assert!(!first.swap(false, Ordering::Relaxed), "for once");
+        living()
+    };
+    let push = push(&receiver, &folder, Arc::new(once));
+    soon("it is told", || {
+        push.status()[0].trouble.contains("panicked") || push.status()[0].sent > 0
+    });
+    soon("all is sent", || push.status()[0].sent + 10 > BEHIND);
+    assert_eq!(push.status()[0].trouble, "");
+    push.finish();
+}
+
+/// Answers a request whenever it is told to.
+fn patient() -> (Upstream, Receiver<()>, Sender<()>) {
+    let (came, seen) = channel();
+    let (go, gone) = channel();
+    let gone = Arc::new(Mutex::new(gone));
+    let receiver = Upstream::scripted(move |mut served, _| {
+        while served.request().is_ok() {
+            let _ = came.send(());
+            if gone.lock().unwrap().recv().is_err() {
+                return;
+            }
+            served.send(status(204));
+        }
+    });
+    (receiver, seen, go)
+}
+
+#[test]
+fn how_far_behind_it_is_is_told_while_it_catches_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (receiver, seen, go) = patient();
+    let push = push(&receiver, &folder, Arc::new(living));
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        seen.recv_timeout(SOON).unwrap();
+        told.push(push.status()[0].behind_seconds);
+        go.send(()).unwrap();
+    }
+    assert!(told[0] >= BEHIND && told[0] < BEHIND + 60, "{told:?}");
+    assert!(told[2] + 1_000 < told[0], "{told:?}");
+    drop(go);
+    push.finish();
+}

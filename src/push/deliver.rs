@@ -90,8 +90,11 @@ async fn graphite(settings: &Settings, part: Part<'_>) -> Result<Outcome, Boxed>
     let port = settings.url.port_u16().unwrap_or(2003);
     let mut stream = TcpStream::connect((bare, port)).await?;
     stream.write_all(&lines).await?;
-    if let Ok(0) = SockRef::from(&stream).peek(&mut [MaybeUninit::uninit()]) {
-        return Err(EARLY.into());
+    match SockRef::from(&stream).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(0) => return Err(EARLY.into()),
+        // An error is told once.
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
+        _ => {}
     }
     stream.shutdown().await?;
     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;

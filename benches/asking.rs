@@ -20,6 +20,9 @@ use tollgate::record::{Kind, Record, Second, Series, Settings, Topic};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const DAY: u64 = 86_400;
+/// How long seconds are kept, and minutes.
+const WEEK: u64 = 7 * DAY;
+const QUARTER: u64 = 90 * DAY;
 const ROUTES: usize = 20;
 /// Of a browser to one host.
 const CONNECTIONS: usize = 6;
@@ -177,7 +180,8 @@ fn note(record: &Record, over: u64, now: u64) -> Result<()> {
     Ok(())
 }
 
-/// A year until now: every second of the last week, before that one in each minute, for no question is answered from more.
+/// A year until now: every second of the last week, before that one in each minute, then in five, for no question is answered from
+/// more.
 fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     let settings = Settings {
         folder: Some(folder.to_owned()),
@@ -188,7 +192,7 @@ fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     let numbers = all.iter().map(|kept| record.number(&kept.series));
     let numbers: Vec<u32> = numbers.collect::<Option<_>>().ok_or("too many series")?;
     let mut state = 88_172_645_463_325_252_u64;
-    let mut second = (now - days * DAY).next_multiple_of(60);
+    let mut second = (now - days * DAY).next_multiple_of(300);
     while second < now {
         let values = all.iter().zip(&numbers).map(|(kept, number)| {
             state ^= state << 13;
@@ -207,7 +211,11 @@ fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
         if second.is_multiple_of(600) {
             record.keep()?;
         }
-        second += if second + 7 * DAY < now { 60 } else { 1 };
+        second += match now - second {
+            0..WEEK => 1,
+            WEEK..QUARTER => 60,
+            _ => 300,
+        };
     }
     record.leave()?;
     Ok(all.len())

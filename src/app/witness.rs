@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::facts::{Event, Facts, LONGEST, Lists, Minute, Sample};
+use crate::facts::{Event, Facts, LONGEST, Lists, Minute, Sample, Sums};
 use crate::record::{Record, Topic};
 
 /// Most minutes that wait for the record.
@@ -146,17 +146,15 @@ impl Longer {
 }
 
 fn sum_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
-    let mut all = Lists::default();
+    let mut all = Sums::default();
     record.notes(shorter, span, |(_, text)| {
         if let Ok(lists) = serde_json::from_slice(text) {
             all.add(&lists);
-            // What is below in many of them may be above in all.
-            all.shorten(10 * LONGEST);
         }
         ControlFlow::Continue(())
     })?;
+    let all = all.lists(LONGEST);
     if all.asked.total > 0 {
-        all.shorten(LONGEST);
         note(record, longer, span.0, &all, true);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Who came most often in a minute or an hour: what is kept of a [`super::Top`].
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,9 +40,18 @@ pub struct Listed {
     pub count: u64,
 }
 
+impl Listed {
+    /// The most frequent first.
+    pub(super) fn order(&self, other: &Listed) -> Ordering {
+        (other.count, &self.key).cmp(&(self.count, &other.key))
+    }
+}
+
 impl List {
     /// Of what was counted, the most frequent.
-    pub fn new(total: u64, keys: Vec<Listed>, distinct: Option<Distinct>, seed: u64) -> List {
+    pub fn new(total: u64, mut keys: Vec<Listed>, distinct: Option<Distinct>, seed: u64) -> List {
+        keys.sort_by(Listed::order);
+        let listed: u64 = keys.iter().map(|listed| listed.count).sum();
         let mut list = List {
             total,
             keys,
@@ -50,58 +59,11 @@ impl List {
             seed,
             at_least: false,
         };
-        list.shorten(LONGEST);
+        // Else these are all there were.
+        let more = list.keys.len() > LONGEST || listed < total;
+        list.distinct = more.then(|| list.registers());
+        list.keys.truncate(LONGEST);
         list
-    }
-
-    /// Adds what another list says.
-    pub fn add(&mut self, other: &List) {
-        self.at_least |= other.at_least;
-        if self.total == 0 {
-            self.seed = other.seed;
-        }
-        if self.distinct.is_some() || other.distinct.is_some() {
-            let (mut all, others) = (self.registers(), other.registers());
-            if self.seed == other.seed {
-                all.merge(&others);
-            } else {
-                self.at_least = true;
-                if others.estimate() > all.estimate() {
-                    (all, self.seed) = (others, other.seed);
-                }
-            }
-            self.distinct = Some(all);
-        }
-        self.total += other.total;
-        // Not by hash: another process may hash under another secret.
-        let mut all: HashMap<Key, Listed> = HashMap::new();
-        for listed in self.keys.drain(..).chain(other.keys.iter().cloned()) {
-            let known = all.entry(listed.key.clone()).or_insert(Listed {
-                count: 0,
-                ..listed.clone()
-            });
-            known.count += listed.count;
-        }
-        self.keys = all.into_values().collect();
-        self.sort();
-    }
-
-    /// Leaves only the most frequent.
-    pub fn shorten(&mut self, most: usize) {
-        self.sort();
-        let listed: u64 = self.keys.iter().map(|listed| listed.count).sum();
-        if self.keys.len() <= most && listed >= self.total {
-            // These are all there were.
-            self.distinct = None;
-        } else {
-            self.distinct = Some(self.registers());
-        }
-        self.keys.truncate(most);
-    }
-
-    fn sort(&mut self) {
-        self.keys
-            .sort_by(|one, other| (other.count, &one.key).cmp(&(one.count, &other.key)));
     }
 
     /// How many different keys there were.
@@ -111,7 +73,8 @@ impl List {
         estimate.map_or(listed, |estimate| estimate.max(listed))
     }
 
-    fn registers(&self) -> Distinct {
+    /// What tells how many there were.
+    pub(super) fn registers(&self) -> Distinct {
         self.distinct.clone().unwrap_or_else(|| {
             let mut distinct = Distinct::default();
             self.keys
@@ -129,20 +92,6 @@ pub struct Lists {
     pub asked: List,
     /// Whom they refused.
     pub refused: List,
-}
-
-impl Lists {
-    /// Adds what others say.
-    pub fn add(&mut self, other: &Lists) {
-        self.asked.add(&other.asked);
-        self.refused.add(&other.refused);
-    }
-
-    /// Leaves only the most frequent.
-    pub fn shorten(&mut self, most: usize) {
-        self.asked.shorten(most);
-        self.refused.shorten(most);
-    }
 }
 
 /// Registers as text.

@@ -8,11 +8,13 @@ mod event;
 pub mod heavy_keeper;
 mod list;
 mod sample;
+mod sum;
 pub mod top;
 
 pub use event::{Change, Event};
 pub use list::{LONGEST, List, Listed, Lists};
 pub use sample::{Class, Decision, LONGEST_PATH, Sample, Sampler};
+pub use sum::{Sum, Sums};
 pub use top::{Key, Top};
 
 use parking_lot::Mutex;

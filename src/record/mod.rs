@@ -323,7 +323,10 @@ impl Record {
 
     /// Adds a note; waits for no disk. One that is not to be `kept` is known only as long as memory holds it.
     pub fn note(&self, topic: Topic, note: Note, kept: bool) {
-        self.notes.add(topic, note, kept && self.disk.is_some());
+        let now = self.memory.lock().now;
+        let now = (now > 0).then_some(now);
+        self.notes
+            .add(topic, note, kept && self.disk.is_some(), now);
     }
 
     /// Shows the notes of a span of seconds, the latest first, until `see` has enough.

@@ -99,6 +99,8 @@ pub(super) struct Notes {
 #[derive(Debug, Default)]
 struct Shelf {
     recent: VecDeque<Note>,
+    /// All notes of this second and those behind it are among the recent ones.
+    whole: Option<u64>,
     /// Not written yet.
     waiting: VecDeque<Note>,
 }
@@ -118,19 +120,23 @@ impl Open {
 }
 
 impl Notes {
-    /// Adds a note; waits for no disk. One that is to be `kept` is written, unless that cannot be done for too long.
-    pub(super) fn add(&self, topic: Topic, note: Note, kept: bool) {
-        let mut shelf = self.shelves[topic as usize].lock();
+    /// Adds a note; waits for no disk. One that is to be `kept` is written, unless that cannot be done for too long. `now` is the
+    /// last second of this process, if there was one: what others have noted is no later.
+    pub(super) fn add(&self, topic: Topic, note: Note, kept: bool, now: Option<u64>) {
+        let shelf = &mut *self.shelves[topic as usize].lock();
         let put = |notes: &mut VecDeque<Note>, note| {
-            if notes.len() >= topic.recent() {
-                notes.pop_front();
-            }
+            let full = notes.len() >= topic.recent();
+            let gone = if full { notes.pop_front() } else { None };
             notes.push_back(note);
+            gone
         };
         if kept {
             put(&mut shelf.waiting, note.clone());
         }
-        put(&mut shelf.recent, note);
+        shelf.whole = shelf.whole.or(now.map(|now| now + 1));
+        if let (Some((at, _)), Some(whole)) = (put(&mut shelf.recent, note), &mut shelf.whole) {
+            *whole = at.saturating_add(1).max(*whole);
+        }
     }
 
     /// Writes what is not written yet.
@@ -176,6 +182,7 @@ impl Notes {
         let within = |(at, _): &&Note| (from..to).contains(at);
         let shelf = self.shelves[topic as usize].lock();
         let recent: Vec<Note> = shelf.recent.iter().cloned().collect();
+        let all = shelf.whole.is_some_and(|whole| from >= whole);
         drop(shelf);
         let known: HashSet<&Note> = recent.iter().collect();
         for note in recent.iter().rev().filter(within) {
@@ -183,9 +190,7 @@ impl Notes {
                 return Ok(());
             }
         }
-        // They come in the order of time: those that came later than one from before the span are all there.
-        let reaches = recent.first().is_some_and(|(at, _)| *at < from);
-        let Some(folder) = folder.filter(|_| !reaches) else {
+        let Some(folder) = folder.filter(|_| !all) else {
             return Ok(());
         };
         for (day, path) in days(folder, topic)?.into_iter().rev() {

@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::notes::{describe, find, happened, lists};
+use super::notes::{Of, describe, find, happened, lists};
 use super::{between, read, wrong};
 use crate::facts::{Change, Event, Facts, Lists};
 use crate::policy::Ruleset;
@@ -194,7 +194,7 @@ impl Known {
         let (from, to) = span;
         let earlier = (from.saturating_sub((to - from).max(60)), from);
         let all = record.series();
-        let counted = lists(record, facts, span, now)?;
+        let counted = lists(record, facts, span, now, &Of::ALL)?;
         // Whole minutes or hours that those of the span are not among.
         let (begun, over) = counted.1;
         let usual = (begun.saturating_sub((over - begun).max(240)), begun);
@@ -203,7 +203,7 @@ impl Known {
             now: counts(record, &all, span)?,
             before: counts(record, &all, earlier)?,
             lists: counted,
-            usual: lists(record, None, usual, now)?,
+            usual: lists(record, None, usual, now, &Of::ALL)?,
             events: happened(record, (from.saturating_sub(BEFORE), to))?,
         })
     }

@@ -9,10 +9,11 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Wrong, between, read, wrong};
-use crate::facts::{Event, Facts, Key, LONGEST, List, Lists, Sample};
+use crate::facts::{Event, Facts, Key, LONGEST, List, Lists, Sample, Sums};
 use crate::record::{Record, Topic};
 use crate::serve::admin::{Control, keys};
 
@@ -53,6 +54,11 @@ pub enum Of {
     Asked,
 }
 
+impl Of {
+    /// Both.
+    pub(super) const ALL: [Of; 2] = [Of::Refused, Of::Asked];
+}
+
 type Question = Result<Query<Asked>, QueryRejection>;
 
 impl Asked {
@@ -74,7 +80,7 @@ pub async fn top(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Re
     };
     let (facts, now) = (gateway.running().facts, gateway.clock().wall().as_secs());
     read(&*gateway, move |record| {
-        let (lists, (from, to)) = lists(record, facts.as_deref(), span, now)?;
+        let (lists, (from, to)) = lists(record, facts.as_deref(), span, now, &[asked.of])?;
         let (list, of) = match asked.of {
             Of::Refused => (lists.refused, "refused"),
             Of::Asked => (lists.asked, "asked"),
@@ -121,6 +127,7 @@ pub(super) fn lists(
     facts: Option<&Facts>,
     (from, to): (u64, u64),
     now: u64,
+    of: &[Of],
 ) -> io::Result<(Lists, (u64, u64))> {
     let kept = |topic: Topic| from >= now.saturating_sub(topic.kept());
     let (levels, step) = match to - from <= BY_MINUTES && kept(Topic::Minute) {
@@ -130,26 +137,18 @@ pub(super) fn lists(
     };
     let (from, until) = (from - from % step, to.next_multiple_of(step));
     let kept = || -> io::Result<_> {
-        let mut all = Lists::default();
-        let mut add = |lists: &Lists| {
-            all.add(lists);
-            all.shorten(10 * LONGEST);
-        };
+        let mut all = Sums::default();
         // Of each length what has no list of a longer one.
         let mut gaps = vec![(from, until)];
         for (topic, step) in levels {
             for (from, until) in std::mem::take(&mut gaps) {
                 let begun = from.next_multiple_of(*step).min(until);
                 let mut reached = begun;
-                each(
-                    record,
-                    *topic,
-                    (begun, until - until % step),
-                    |at, lists| {
-                        add(lists);
-                        reached = reached.max(at + step);
-                    },
-                )?;
+                let whole = (begun, until - until % step);
+                each(record, *topic, whole, of, |at, lists| {
+                    all.add(lists);
+                    reached = reached.max(at + step);
+                })?;
                 gaps.extend([(from, begun), (reached, until)]);
             }
         }
@@ -161,27 +160,46 @@ pub(super) fn lists(
             let (minute, live, mut all) = facts.with(kept)?;
             if (from..until).contains(&minute) {
                 all.add(&live);
-                all.shorten(10 * LONGEST);
             }
             all
         }
     };
-    Ok((all, (from, until)))
+    Ok((all.lists(10 * LONGEST), (from, until)))
 }
 
-/// Shows all lists of a span.
+/// Shows all lists of a span; those that are not asked for are empty.
 fn each(
     record: &Record,
     topic: Topic,
     span: (u64, u64),
+    of: &[Of],
     mut see: impl FnMut(u64, &Lists),
 ) -> io::Result<()> {
     record.notes(topic, span, |(at, text)| {
         // What an older or newer version wrote may read otherwise.
-        if let Ok(lists) = serde_json::from_slice(text) {
+        if let Ok(lists) = parse(text, of) {
             see(*at, &lists);
         }
         ControlFlow::Continue(())
+    })
+}
+
+fn parse(text: &[u8], of: &[Of]) -> serde_json::Result<Lists> {
+    #[derive(Deserialize)]
+    struct Parts<'a> {
+        #[serde(borrow)]
+        asked: &'a RawValue,
+        #[serde(borrow)]
+        refused: &'a RawValue,
+    }
+    let parts: Parts<'_> = serde_json::from_slice(text)?;
+    let list = |which: Of, part: &RawValue| match of.contains(&which) {
+        true => serde_json::from_str(part.get()),
+        false => Ok(List::default()),
+    };
+    Ok(Lists {
+        asked: list(Of::Asked, parts.asked)?,
+        refused: list(Of::Refused, parts.refused)?,
     })
 }
 
@@ -328,7 +346,7 @@ fn curve(
     let (minute, live, mut curves) = facts.with(|| -> io::Result<_> {
         let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
         let see = |at, lists: &Lists| add(&mut curves, at, lists);
-        each(record, Topic::Minute, (from, to), see)?;
+        each(record, Topic::Minute, (from, to), &Of::ALL, see)?;
         Ok(curves)
     })?;
     if (from..to).contains(&minute) {

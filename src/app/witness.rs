@@ -85,8 +85,10 @@ impl Witness {
             _ if lists.asked.total == 0 => {}
             Some(record) => note(record, Topic::Minute, at, &lists, true),
             None => {
-                waiting.truncate(WAITING - 1);
-                waiting.push_front((at, lists));
+                if waiting.len() == WAITING {
+                    waiting.pop_front();
+                }
+                waiting.push_back((at, lists));
             }
         });
     }
@@ -122,6 +124,8 @@ pub(super) struct Longer {
 impl Longer {
     /// To be called each second; may wait for the disk.
     pub(super) fn keep(&mut self, record: &Record, now: u64) -> io::Result<()> {
+        // A clock that went ahead ends no day.
+        let now = now.min(record.settled() + LATE);
         let steps = [
             (Topic::Minute, Topic::Hour, 3_600),
             (Topic::Hour, Topic::Day, 86_400),
@@ -172,7 +176,7 @@ fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: 
 mod tests {
     use super::*;
     use crate::facts::Key;
-    use crate::record::{Note, Settings};
+    use crate::record::{Note, Second, Settings};
 
     const HOUR: u64 = 500_000 * 3_600;
 
@@ -227,13 +231,24 @@ mod tests {
         count(&after, 1, 3);
         count(&after, 3, 1);
         after.tick(Some(&record), HOUR + 1_859, 1);
+        let lives = |from: u64, until: u64| {
+            for at in (from..=until).step_by(600) {
+                let values = Vec::new();
+                record.add(Second { at, values });
+                record.keep().unwrap();
+            }
+        };
         let mut longer = Longer::default();
+        // A clock that is ahead ends neither the hour nor the day.
+        longer.keep(&record, HOUR + 3 * 86_400).unwrap();
         longer.keep(&record, HOUR + 3_600 + LATE - 1).unwrap();
         assert_eq!(noted(&record, Topic::Hour), []);
+        lives(HOUR, HOUR + 2 * 3_600);
         longer.keep(&record, HOUR + 3_600 + LATE).unwrap();
         Longer::default().keep(&record, HOUR + 3 * 3_600).unwrap();
         assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
         let midnight = HOUR - HOUR % 86_400;
+        lives(HOUR + 3 * 3_600, midnight + 86_400 + 3_600);
         longer.keep(&record, midnight + 86_400 + LATE).unwrap();
         assert_eq!(noted(&record, Topic::Day), [(midnight, vec![8, 1])]);
     }
@@ -248,9 +263,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
         witness.tick(Some(&record), HOUR + 7 * 60, 1);
-        let mut noted = noted(&record, Topic::Minute);
-        noted.sort_unstable();
-        let expected = (2..7).map(|number| (HOUR + number * 60, vec![1 + number]));
+        let noted = noted(&record, Topic::Minute);
+        let expected = (2..7)
+            .rev()
+            .map(|number| (HOUR + number * 60, vec![1 + number]));
         assert_eq!(noted, expected.collect::<Vec<_>>());
     }
 

@@ -1,4 +1,4 @@
-//! Who came most often in a minute or an hour: what is kept of a [`super::Top`].
+//! Who came most often in a minute, an hour or a day: what is kept of a [`super::Top`].
 
 use std::cmp::Ordering;
 

@@ -14,7 +14,7 @@ pub mod top;
 pub use event::{Change, Event};
 pub use list::{LONGEST, List, Listed, Lists};
 pub use sample::{Class, Decision, LONGEST_PATH, Sample, Sampler};
-pub use sum::{Sum, Sums};
+pub use sum::Sums;
 pub use top::{Key, Top};
 
 use parking_lot::Mutex;

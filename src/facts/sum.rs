@@ -53,6 +53,9 @@ pub struct Sum {
 impl Sum {
     /// Adds what a list says.
     pub fn add(&mut self, list: &List) {
+        if list.total == 0 {
+            return;
+        }
         let others = list.registers();
         if self.total == 0 {
             self.seed = list.seed;
@@ -85,6 +88,12 @@ impl Sum {
 
     /// The most frequent.
     pub fn list(mut self, most: usize) -> List {
+        if !self.more {
+            // These are all there were, under whatever secret.
+            self.distinct = Distinct::default();
+            let hashes = self.keys.values().map(|listed| listed.hash);
+            hashes.for_each(|hash| self.distinct.add(hash));
+        }
         List {
             total: self.total,
             at_least: self.at_least || (self.mixed && self.more),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::sum::Sum;
 use super::*;
 
 /// Marsaglia's xorshift64*, for tests.
@@ -164,6 +165,30 @@ fn keys_under_another_secret_are_not_counted_twice() {
     let both = both.list(LONGEST);
     assert!(both.at_least && both.distinct().abs_diff(500) < 50);
     assert_eq!(both.total, 1_500);
+    // Of few all are known by name.
+    let few = |seed: u64| {
+        let top = Top::new(7);
+        let keys = 40 * seed..40 * (seed + 1);
+        keys.for_each(|number| top.count(hash(number), || key(number)));
+        top.list(seed, true)
+    };
+    let mut all = Sum::default();
+    [
+        few(0),
+        few(1),
+        List {
+            seed: 2,
+            ..List::default()
+        },
+    ]
+    .iter()
+    .for_each(|list| all.add(list));
+    let all = all.list(LONGEST);
+    assert!(
+        !all.at_least && all.distinct().abs_diff(80) < 5,
+        "{}",
+        all.distinct()
+    );
 }
 
 #[test]

@@ -44,6 +44,12 @@ impl Labels {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        let each = self.iter().map(|(name, value)| name.len() + value.len());
+        each.map(|letters| letters + size_of::<Label>()).sum()
+    }
+
     /// Those labels for which `keep` says so.
     pub fn filtered(&self, keep: impl Fn(&str) -> bool) -> Labels {
         if self.0.iter().all(|(name, _)| keep(name)) {

@@ -40,6 +40,8 @@ pub use self::window::Sample;
 pub const SAMPLES: usize = 2_000_000;
 /// Most points of an answer, of all its series.
 pub const POINTS: usize = 500_000;
+/// Most bytes of the labels of an answer.
+const LABELS: usize = 16 << 20;
 /// Most steps of a query.
 const STEPS: i64 = 11_000;
 /// For how many milliseconds a sample counts as the newest.
@@ -78,6 +80,12 @@ impl Error {
     fn too_many_points() -> Error {
         Error::execution(format!(
             "the answer has more than {POINTS} points: ask for fewer series or a longer step"
+        ))
+    }
+
+    fn too_many_labels() -> Error {
+        Error::execution(format!(
+            "the labels of the answer have more than {LABELS} bytes: ask for fewer series, or write shorter labels"
         ))
     }
 }
@@ -189,7 +197,7 @@ pub fn range(query: &str, times: Times, source: &dyn Source) -> Result<Vec<Serie
     let mut evaluator = Evaluator::read(&expr, times, source)?;
     let mut places: HashMap<Labels, usize> = HashMap::new();
     let mut series: Vec<Series> = Vec::new();
-    let (mut at, mut left) = (times.start, POINTS);
+    let (mut at, mut left, mut room) = (times.start, POINTS, LABELS);
     while at <= times.end {
         let points = match evaluator.step(&expr, at)? {
             Value::Scalar(value) => vec![(Labels::default(), value)],
@@ -199,10 +207,16 @@ pub fn range(query: &str, times: Times, source: &dyn Source) -> Result<Vec<Serie
         let rest = left.checked_sub(points.len());
         left = rest.ok_or_else(Error::too_many_points)?;
         for (labels, value) in points {
-            let place = *places.entry(labels).or_insert_with_key(|labels| {
-                series.push((labels.clone(), Vec::new()));
-                series.len() - 1
-            });
+            let place = match places.get(&labels) {
+                Some(place) => *place,
+                None => {
+                    let rest = room.checked_sub(labels.bytes());
+                    room = rest.ok_or_else(Error::too_many_labels)?;
+                    places.insert(labels.clone(), series.len());
+                    series.push((labels, Vec::new()));
+                    series.len() - 1
+                }
+            };
             series[place].1.push((at, value));
         }
         at = at.saturating_add(times.step);

@@ -411,6 +411,39 @@ fn labels_that_grow_and_grow() {
     );
 }
 
+/// Another series in each step, of which each has few labels.
+#[test]
+fn labels_of_all_steps_together() {
+    let series = (0..20).map(|winner| {
+        let long = format!("{winner}{}", "x".repeat(80_000));
+        let samples = (0..20).map(|place| (place * 10_000, f64::from(u8::from(place == winner))));
+        (
+            Labels::new([("__name__", "m"), ("own", &*long)]),
+            samples.collect(),
+        )
+    });
+    let source = Memory(series.collect());
+    let times = Times {
+        start: 0,
+        end: 190_000,
+        step: 10_000,
+    };
+    let ask = |copies: usize| {
+        let own = vec!["\"own\""; copies].join(", ");
+        range(
+            &format!("label_join(topk(1, m), \"all\", \"\", {own})"),
+            times,
+            &source,
+        )
+    };
+    assert_eq!(ask(5).unwrap().len(), 20);
+    let refused = ask(12).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("the labels of the answer have more than"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn samples_themselves() {
     struct Long;

@@ -23,6 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Most of an answer that is told.
 const MOST_TOLD: usize = 200;
+/// Bytes of an answer in which it is looked for what it means.
+const MOST_READ: usize = 4_096;
+/// Words of Prometheus, and of Mimir, for what is there already.
+const KNOWN: [&str; 4] = [
+    "out of order",
+    "out-of-order",
+    "duplicate sample",
+    "sample with the same timestamp",
+];
+/// And for what is too old.
+const TOO_OLD: [&str; 4] = ["out of bounds", "out-of-bounds", "too old", "too-old"];
 /// Of a peer of Graphite's protocol that may have lost what it was sent.
 const EARLY: &str = "it closes connections before it has read what was sent";
 
@@ -172,19 +183,20 @@ fn read(
             None => Outcome::Taken,
         };
     }
+    let said = String::from_utf8_lossy(&body[..body.len().min(MOST_READ)]).to_lowercase();
     let line = first_line(body);
     let why = match line.as_str() {
         "" => format!("it answers {}", status.as_u16()),
         line => format!("it answers {}: {line}", status.as_u16()),
     };
-    let says = |words: [&str; 2]| words.iter().any(|words| line.contains(words));
+    let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
     let prometheus = engine == Engine::Prometheus;
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => Outcome::TooLarge(why),
         StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
-            if prometheus && says(["out of order", "duplicate sample"]) {
+            if prometheus && says(&KNOWN) {
                 Outcome::Known(why)
-            } else if prometheus && says(["out of bounds", "too old"]) {
+            } else if prometheus && says(&TOO_OLD) {
                 Outcome::TooOld(why)
             } else {
                 Outcome::Refused(why)

@@ -36,6 +36,7 @@ use tokio::sync::watch;
 
 use self::cursor::Cursor;
 use self::sender::Sender;
+use self::told::Told;
 use crate::clock::Clock;
 use crate::net::Roots;
 use crate::record::{Record, Series};
@@ -320,6 +321,7 @@ async fn look_after(
     seed: u64,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let mut panics = Told::default();
     loop {
         let mut sender = Sender::new(&start, destination.clone(), seed);
         let mut ended = stopped.clone();
@@ -335,10 +337,12 @@ async fn look_after(
             return;
         }
         let name = destination.settings.lock().name.clone();
-        tracing::error!(
-            name,
-            "what pushes to a destination panicked; it is begun again"
-        );
+        if panics.fails("it panicked", start.clock.now()) {
+            tracing::error!(
+                name,
+                "what pushes to a destination panicked; it is begun again"
+            );
+        }
         destination.status.lock().trouble = "it panicked, and is begun again".to_owned();
         tokio::select! {
             () = tokio::time::sleep(ANEW) => {}

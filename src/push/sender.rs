@@ -62,6 +62,8 @@ struct Pending {
     batch: Batch,
     /// Requests that are to be made of it, the first one last.
     pieces: Vec<Piece>,
+    /// Some of it was refused.
+    refused: bool,
 }
 
 impl Sender {
@@ -176,7 +178,14 @@ impl Sender {
                 return Err(pause);
             }
             Outcome::Known(_) | Outcome::TooOld(_) => piece.by_time(part),
-            Outcome::TooLarge(_) => piece.halves(part),
+            Outcome::TooLarge(why) => match piece.halves(part) {
+                // Nobody takes less than one sample: something on the way must be mended.
+                None => {
+                    let pause = self.failed(&why.clone(), None);
+                    return Err(pause);
+                }
+                halves => halves,
+            },
             Outcome::Taken | Outcome::Partly(..) | Outcome::Refused(_) => None,
         };
         let count = part.count() as u64;
@@ -191,11 +200,10 @@ impl Sender {
                 self.count(count - refused, Some((refused, why)));
             }
             Outcome::Known(_) if piece.tried => self.count(count, None),
-            Outcome::Known(why)
-            | Outcome::TooOld(why)
-            | Outcome::TooLarge(why)
-            | Outcome::Refused(why) => self.count(0, Some((count, why))),
-            Outcome::Taken | Outcome::Again(..) => self.count(count, None),
+            Outcome::Known(why) | Outcome::TooOld(why) | Outcome::Refused(why) => {
+                self.count(0, Some((count, why)));
+            }
+            Outcome::Taken | Outcome::TooLarge(_) | Outcome::Again(..) => self.count(count, None),
         }
         Ok(true)
     }
@@ -206,6 +214,10 @@ impl Sender {
         let mut status = self.destination.status.lock();
         status.sent += taken;
         if let Some((samples, why)) = refused {
+            if let Some(pending) = &mut self.pending {
+                pending.refused = true;
+            }
+            status.trouble = format!("it refuses what is sent: {why}");
             self.refused.increment(samples);
             status.refused += samples;
             if self.refusal.fails(&why, self.clock.now()) {
@@ -259,6 +271,7 @@ impl Sender {
         Ok(Some(Pending {
             pieces: pieces(whole, &self.settings.labels, tried),
             batch,
+            refused: false,
         }))
     }
 
@@ -324,7 +337,9 @@ impl Sender {
         if self.trouble.works() {
             tracing::info!(name, "the destination is pushed to again");
         }
-        self.destination.status.lock().trouble.clear();
+        if !pending.refused {
+            self.destination.status.lock().trouble.clear();
+        }
         self.save(&cursor);
     }
 

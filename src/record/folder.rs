@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Folder {
 
     /// Reads the names of the series. No number of which anything is known is given again, even if its name is lost.
     pub fn series(&self) -> io::Result<(Names, Dictionary)> {
-        let path = self.0.join(SERIES);
+        let path = self.names();
         let opened = Names::open(&path).or_else(|damage| {
             self.put_away(&path, damage)?;
             Names::open(&path)
@@ -101,28 +101,43 @@ impl Folder {
         opened.map_err(Damage::into_io)
     }
 
-    fn journal_file(&self, hour: u64) -> PathBuf {
+    /// Where an hour's journal is.
+    pub fn journal_file(&self, hour: u64) -> PathBuf {
         self.0.join(JOURNAL).join(hour.to_string())
+    }
+
+    /// The hours that have journals.
+    pub fn journals(&self) -> io::Result<BTreeSet<u64>> {
+        numbers(&self.0.join(JOURNAL), Tier::Second)
+    }
+
+    /// Where the names of series are.
+    pub fn names(&self) -> PathBuf {
+        self.0.join(SERIES)
     }
 
     /// The hours of which a process before has left journals: all are later than those that have files.
     pub fn unsealed(&self) -> io::Result<Vec<Arc<Hour>>> {
         let sealed = self.end(Tier::Second)?.unwrap_or(0);
         let mut hours = Vec::new();
-        for start in numbers(&self.0.join(JOURNAL), Tier::Second)? {
+        for start in self.journals()? {
             if start < sealed {
                 // It has its file, or was given up for want of room.
                 self.end_journal(start)?;
                 continue;
             }
             let mut hour = Hour::new(start);
-            let journal = self.journal(start, |second| {
+            let mut journal = self.journal(start, |second| {
                 hour.add(&second);
             })?;
-            if journal.lost() > 0 {
-                let (bytes, path) = (journal.lost(), self.journal_file(start));
-                tracing::warn!(bytes, path = %path.display(), "the end of a journal of the record is damaged and cut off");
+            if let (bytes, true) = journal.lost() {
+                let path = self.journal_file(start);
+                let aside = self.copy_aside(&path)?;
+                let (path, aside) = (path.display(), aside.display());
+                tracing::error!(bytes, %path, %aside, "a journal of the record is damaged: the seconds behind the damage are lost");
             }
+            // What is told of it from now on, no loss of power takes back.
+            journal.sync()?;
             hours.push(Arc::new(hour));
         }
         Ok(hours)
@@ -149,6 +164,19 @@ impl Folder {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         options.open(self.0.join(LOCK))
+    }
+
+    /// Whether it is still where it was when it was locked.
+    pub fn is_there(&self, lock: &File) -> io::Result<()> {
+        let (held, found) = (lock.metadata()?, fs::metadata(self.0.join(LOCK)));
+        let same = |found: fs::Metadata| (found.dev(), found.ino()) == (held.dev(), held.ino());
+        if found.is_ok_and(same) {
+            return Ok(());
+        }
+        let path = self.0.display();
+        Err(io::Error::other(format!(
+            "`{path}` is not the folder any more that the gateway began to write: put that back, or restart the gateway"
+        )))
     }
 
     /// Writes a file, and puts it in its place once it is whole.

@@ -78,7 +78,8 @@ impl Frames {
             seed,
             length: length as u64,
             file: None,
-            unsynced: false,
+            // Who wrote it may have been killed before.
+            unsynced: length > 0,
             lost: (bytes.len() - length) as u64,
             damaged: length > 0 && !unfinished(&bytes[length..]),
         })

@@ -37,9 +37,9 @@ impl Journal {
         Ok(Journal { frames, hour })
     }
 
-    /// Bytes at its end that are damaged.
-    pub fn lost(&self) -> u64 {
-        self.frames.lost
+    /// Bytes at its end that cannot be read, and whether they are more than a second that was being written.
+    pub fn lost(&self) -> (u64, bool) {
+        (self.frames.lost, self.frames.damaged)
     }
 
     /// Its hour's first second.

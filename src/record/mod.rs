@@ -202,8 +202,12 @@ impl Record {
         for number in hours.iter().flat_map(|hour| hour.series()) {
             dictionary.begin_at(number.saturating_add(1));
         }
-        record.dictionary = Mutex::new(dictionary);
         let floor = folder.end(Tier::Second).map_err(unusable)?.unwrap_or(0);
+        if dictionary.all().next().is_none() && (floor > 0 || !hours.is_empty()) {
+            let path = folder.names();
+            tracing::error!(path = %path.display(), "the names of all series are lost: what the record knows of them is nobody's");
+        }
+        record.dictionary = Mutex::new(dictionary);
         record.memory = Mutex::new(Memory {
             floor,
             durable: hours.last().map_or(floor, |hour| hour.end()),
@@ -302,6 +306,7 @@ impl Record {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
+        disk.folder.is_there(&disk.lock)?;
         let mut writing = disk.writing.lock();
         self.write_names(&mut writing.names)?;
         // Hours free what their journals take.

@@ -4,7 +4,7 @@
 //! Bounds: [`Topic::recent`] notes of each kind in memory, and as many that wait for the disk; on the disk an eighth of what the record may take, the oldest of those
 //! that are many going first.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
@@ -184,7 +184,11 @@ impl Notes {
         let recent: Vec<Note> = shelf.recent.iter().cloned().collect();
         let all = shelf.whole.is_some_and(|whole| from >= whole);
         drop(shelf);
-        let known: HashSet<&Note> = recent.iter().collect();
+        // Two processes may note the same.
+        let mut known: HashMap<&Note, usize> = HashMap::new();
+        for note in &recent {
+            *known.entry(note).or_default() += 1;
+        }
         for note in recent.iter().rev().filter(within) {
             if see(note).is_break() {
                 return Ok(());
@@ -211,9 +215,10 @@ impl Notes {
                 Err(_) => continue,
             }
             // Some of them are in memory too.
-            let unseen = |note: &&Note| !known.contains(*note);
-            for note in notes.iter().rev().filter(within).filter(unseen) {
-                if see(note).is_break() {
+            for note in notes.iter().rev().filter(within) {
+                if let Some(times) = known.get_mut(note).filter(|times| **times > 0) {
+                    *times -= 1;
+                } else if see(note).is_break() {
                     return Ok(());
                 }
             }

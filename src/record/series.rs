@@ -105,6 +105,11 @@ impl Names {
         Ok((Names { frames }, dictionary, lost))
     }
 
+    /// Bytes at its end that are damaged, not only unfinished.
+    pub(super) fn damaged(&self) -> Option<u64> {
+        self.frames.damaged.then_some(self.frames.lost)
+    }
+
     /// Adds one.
     pub(super) fn add(&mut self, number: u32, series: &Series) -> io::Result<()> {
         self.frames.add(&content(number, series))

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 use super::column::Column;
 use super::folder::Folder;
+use super::journal::Journal;
 use super::notes::{self, Topic};
 use super::segment::{Damage, Segment};
+use super::series::Names;
 use super::tier::Tier;
 
 /// What was found.
@@ -46,6 +48,8 @@ impl fmt::Display for Fault {
 pub fn verify(path: &Path) -> io::Result<Verified> {
     let folder = Folder::at(path);
     let mut verified = Verified::default();
+    let known = verified.names(&folder)?;
+    let mut nameless = BTreeSet::new();
     for tier in Tier::ALL {
         for start in folder.starts(tier)? {
             let path = folder.file(tier, start);
@@ -54,6 +58,7 @@ pub fn verify(path: &Path) -> io::Result<Verified> {
             };
             verified.files += 1;
             verified.bytes += fs::metadata(&path)?.len();
+            nameless.extend(segment.series().filter(|series| !known.contains(series)));
             if let Some(coarser) = Tier::ALL
                 .into_iter()
                 .find(|other| other.beneath() == Some(tier))
@@ -61,6 +66,18 @@ pub fn verify(path: &Path) -> io::Result<Verified> {
                 verified.compare(&folder, &segment, coarser)?;
             }
         }
+    }
+    verified.journals(&folder, |series| {
+        if !known.contains(&series) {
+            nameless.insert(series);
+        }
+    })?;
+    if !nameless.is_empty() {
+        let what = format!(
+            "it has no names of {} series that there is something of",
+            nameless.len()
+        );
+        verified.fault(&folder.names(), what);
     }
     for topic in Topic::ALL {
         for (day, path) in notes::days(&folder, topic)? {
@@ -81,6 +98,50 @@ pub fn verify(path: &Path) -> io::Result<Verified> {
 }
 
 impl Verified {
+    /// The numbers of the series that have names.
+    fn names(&mut self, folder: &Folder) -> io::Result<BTreeSet<u32>> {
+        let path = folder.names();
+        match Names::open(&path) {
+            Ok((names, dictionary, _)) => {
+                if let Some(lost) = names.damaged() {
+                    let what =
+                        format!("its last {lost} bytes are damaged: the names in them are lost");
+                    self.fault(&path, what);
+                }
+                Ok(dictionary.all().map(|(_, number)| number).collect())
+            }
+            Err(Damage::Read(error)) => Err(error),
+            Err(damage) => {
+                self.fault(&path, damage.to_string());
+                Ok(BTreeSet::new())
+            }
+        }
+    }
+
+    /// Reads what is in no other file yet, and shows whose it is.
+    fn journals(&mut self, folder: &Folder, mut see: impl FnMut(u32)) -> io::Result<()> {
+        for hour in folder.journals()? {
+            let path = folder.journal_file(hour);
+            let read = Journal::open(&path, hour, |second| {
+                second.values.iter().for_each(|(series, _)| see(*series));
+            });
+            match read.map(|journal| journal.lost()) {
+                Ok((bytes, true)) => {
+                    let what = format!(
+                        "its last {bytes} bytes are damaged: the seconds in them are lost when the gateway starts anew"
+                    );
+                    self.fault(&path, what);
+                }
+                Ok(_) => {}
+                // It has become a file.
+                Err(Damage::Read(error)) if error.kind() == ErrorKind::NotFound => {}
+                Err(Damage::Read(error)) => return Err(error),
+                Err(damage) => self.fault(&path, damage.to_string()),
+            }
+        }
+        Ok(())
+    }
+
     /// A file all of which is sound; one that the gateway has deleted meanwhile is none.
     fn check(
         &mut self,

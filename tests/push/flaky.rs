@@ -209,7 +209,7 @@ fn a_receiver_that_fails_in_every_way() {
     soon("nothing is behind", || {
         gateway.app.pushed()[0].behind_seconds <= 5
     });
-    assert_eq!(before.trouble, "");
+    assert_eq!(gateway.app.pushed()[0].trouble, "");
     gateway.app.shut_down();
     at.drain().iter().for_each(is_right);
     let model = receiver.0.lock().unwrap();

@@ -18,13 +18,13 @@ fn a_token_that_is_wrong_and_a_path() {
     let clock = Clock::system();
     let gateway = Gateway::start_in(folder(&upstream, &at, ""), clock.clone());
     let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(2));
-    let moods = vec![Mood::Answers(ELSEWHERE), Mood::Answers(WHO)];
-    receiver.0.lock().unwrap().moods = moods;
-    for status in ["401", "302"] {
+    for (status, answer) in [("401", WHO), ("302", ELSEWHERE)] {
+        receiver.0.lock().unwrap().moods = (0..100).map(|_| Mood::Answers(answer)).collect();
         soon("it is told", || {
             gateway.app.pushed()[0].trouble.contains(status)
         });
     }
+    receiver.0.lock().unwrap().moods.clear();
     asked += ask_for(&gateway, &clock, Nanos::from_secs(1));
     soon("all is there", || {
         receiver.0.lock().unwrap().admitted() == asked as f64

@@ -195,7 +195,7 @@ impl Known {
         let earlier = (from.saturating_sub((to - from).max(60)), from);
         let all = record.series();
         let counted = lists(record, facts, span, now, &Of::ALL)?;
-        // Whole minutes or hours that those of the span are not among.
+        // Whole minutes, hours or days that those of the span are not among.
         let (begun, over) = counted.1;
         let usual = (begun.saturating_sub((over - begun).max(240)), begun);
         Ok(Known {

@@ -59,14 +59,19 @@ async fn read(
     let turn = ANSWERING.acquire().await;
     let read = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        record.get().map(answer)
+        let told = |record: &Record, error| match record.folder() {
+            Some(folder) => format!(
+                "the record in `{}` cannot be read: {error}",
+                folder.display()
+            ),
+            None => format!("the record cannot be read: {error}"),
+        };
+        let read = |record| answer(record).map_err(|error| told(record, error));
+        record.get().map(read)
     });
     match read.await {
         Ok(Some(Ok(answer))) => Json(answer).into_response(),
-        Ok(Some(Err(error))) => {
-            let detail = format!("the record cannot be read: {error}");
-            problem(StatusCode::INTERNAL_SERVER_ERROR, &detail)
-        }
+        Ok(Some(Err(detail))) => problem(StatusCode::INTERNAL_SERVER_ERROR, &detail),
         _ => problem(StatusCode::INTERNAL_SERVER_ERROR, "the record was not read"),
     }
 }

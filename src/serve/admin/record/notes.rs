@@ -121,7 +121,7 @@ pub(super) fn describe(list: &List, limit: Option<&str>, most: usize) -> Value {
     })
 }
 
-/// Who was counted most in a span, and the span that is known of: whole minutes or hours.
+/// Who was counted most in a span, and the span that is known of: whole minutes, hours or days.
 pub(super) fn lists(
     record: &Record,
     facts: Option<&Facts>,
@@ -135,21 +135,29 @@ pub(super) fn lists(
         false if kept(Topic::Hour) => (&LEVELS[..], 3_600),
         false => (&LEVELS[..], DAY),
     };
-    let (from, until) = (from - from % step, to.next_multiple_of(step));
+    // What came before a span reaches into none of it.
+    let until = match facts {
+        Some(_) => to.next_multiple_of(step),
+        None => to - to % step,
+    };
+    let from = from - from % step;
     let kept = || -> io::Result<_> {
         let mut all = Sums::default();
         // Of each length what has no list of a longer one.
         let mut gaps = vec![(from, until)];
         for (topic, step) in levels {
             for (from, until) in std::mem::take(&mut gaps) {
-                let begun = from.next_multiple_of(*step).min(until);
-                let mut reached = begun;
-                let whole = (begun, until - until % step);
+                let whole = (from.next_multiple_of(*step), until - until % step);
+                if whole.0 >= whole.1 {
+                    gaps.extend((from < until).then_some((from, until)));
+                    continue;
+                }
+                let mut reached = whole.0;
                 each(record, *topic, whole, of, |at, lists| {
                     all.add(lists);
                     reached = reached.max(at + step);
                 })?;
-                gaps.extend([(from, begun), (reached, until)]);
+                gaps.extend([(from, whole.0), (reached, until)]);
             }
         }
         Ok(all)

@@ -9,7 +9,6 @@ mod common;
 mod queries;
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -99,11 +98,10 @@ fn every_request_is_recorded_once() {
 }
 
 /// Asks until the gateway is gone. When each request was answered, by the wall clock.
-fn ask_until_gone(address: SocketAddr) -> JoinHandle<Vec<Duration>> {
+fn ask_until_gone(mut client: Client) -> JoinHandle<Vec<Duration>> {
     thread::spawn(move || {
         let clock = Clock::system();
         let mut answered = Vec::new();
-        let mut client = Client::connect(address);
         loop {
             let asked = client
                 .stream
@@ -145,7 +143,7 @@ fn killed_again_and_again() {
             (least..=most).contains(&recorded),
             "{recorded} of {least} to {most}"
         );
-        let clients = [0, 1].map(|_| ask_until_gone(server.address));
+        let clients = [0, 1].map(|_| ask_until_gone(server.connect()));
         // Lives of all lengths up to four seconds.
         let life = Nanos::from_millis(time * 2_654_435_761 % 4_001);
         let begun = clock.now();
@@ -167,8 +165,9 @@ fn killed_again_and_again() {
         starts[starts.len() / 2],
         starts[starts.len() - 1]
     );
+    // One of them may have had the bad luck of a busy machine.
     assert!(
-        starts[starts.len() / 2] < Duration::from_millis(300),
+        starts[starts.len() - 2] < Duration::from_millis(300),
         "{starts:?}"
     );
 }

@@ -1,5 +1,6 @@
 //! A receiver of Graphite's lines that closes connections too early, as a proxy does that has no server behind it.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -82,8 +83,9 @@ fn what_is_not_read_is_sent_again() {
         &["outcome=admitted", "route=all"],
     );
     assert_eq!(admitted.last().unwrap().0, asked as f64);
-    // Nothing else was taken for read.
+    // Nothing else was taken for read. What was on its way when the gateway was told to stop may be there twice.
     let labels = [(Label::To, "lines"), (Label::Result, "sent")];
     let sent = gateway.app.count(Metric::PushSamples, &labels);
-    assert_eq!(sent, lines.len() as u64);
+    let different: BTreeSet<&String> = lines.iter().collect();
+    assert_eq!(sent, different.len() as u64);
 }

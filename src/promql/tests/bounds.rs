@@ -1,0 +1,84 @@
+//! Queries whose answers or whose labels are too large.
+
+use super::*;
+
+#[test]
+fn labels_that_grow_and_grow() {
+    let check = |query: &str, expected: &str| {
+        let said = written(instant(query, 190_000, &Memory::new()));
+        assert!(said.contains(expected), "{query}: {said}");
+    };
+    let nested = |part: fn(String) -> String| (0..40).fold("open".into(), |of, _| part(of));
+    let many = "the query writes labels of more than 2097152 bytes";
+    check(
+        &nested(|of| format!("label_replace({of}, 'route', '$1$1', 'route', '(.*)')")),
+        many,
+    );
+    check(
+        &nested(|of| format!("label_join({of}, 'route', '-', 'route', 'route')")),
+        many,
+    );
+    // What is compiled takes little more than its text does.
+    check("open{route=~'(?:.{9}){9}'}", "");
+    check("open{route=~'(?:.{99}){99}'}", "error parsing regexp");
+    check(
+        &format!("open{{route=~'{}'}}", "()".repeat(17)),
+        "more than 16 groups",
+    );
+    check(
+        &format!("open{{route=~'{}'}}", "a-route|".repeat(1_000)),
+        "",
+    );
+}
+
+/// Another series in each step, of which each has few labels.
+#[test]
+fn labels_of_all_steps_together() {
+    let series = (0..20).map(|winner| {
+        let long = format!("{winner}{}", "x".repeat(80_000));
+        let samples = (0..20).map(|place| (place * 10_000, f64::from(u8::from(place == winner))));
+        (
+            Labels::new([("__name__", "m"), ("own", &*long)]),
+            samples.collect(),
+        )
+    });
+    let source = Memory(series.collect());
+    let times = Times {
+        start: 0,
+        end: 190_000,
+        step: 10_000,
+    };
+    let ask = |copies: usize| {
+        let own = vec!["\"own\""; copies].join(", ");
+        range(
+            &format!("label_join(topk(1, m), \"all\", \"\", {own})"),
+            times,
+            &source,
+        )
+    };
+    assert_eq!(ask(5).unwrap().len(), 20);
+    let refused = ask(12).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("the labels of the answer have more than"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn samples_themselves() {
+    struct Long;
+    impl Source for Long {
+        fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<Found, Error> {
+            let samples = (0..=POINTS as i64).map(|at| (at, 1.0)).collect();
+            let series = vec![(Labels::default(), samples)];
+            Ok(Found { series, step: 1 })
+        }
+    }
+    let error = instant("a[1h]", POINTS as i64, &Long).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("the answer has more than 500000 points")
+    );
+    assert!(instant("a[1h]", POINTS as i64 - 1, &Long).is_ok());
+}

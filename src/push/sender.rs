@@ -172,38 +172,28 @@ impl Sender {
         // A reload may have brought another token.
         self.settings.clone_from(&self.destination.settings.lock());
         let outcome = deliver(&self.settings, &self.system, part, begun, now).await;
-        let halves = match &outcome {
-            Outcome::Again(why, after) => {
-                let pause = self.failed(&why.clone(), *after);
-                return Err(pause);
-            }
-            Outcome::Known(_) | Outcome::TooOld(_) => piece.by_time(part),
-            Outcome::TooLarge(why) => match piece.halves(part) {
-                // Nobody takes less than one sample: something on the way must be mended.
-                None => {
-                    let pause = self.failed(&why.clone(), None);
-                    return Err(pause);
-                }
-                halves => halves,
-            },
-            Outcome::Taken | Outcome::Partly(..) | Outcome::Refused(_) => None,
-        };
         let count = part.count() as u64;
-        pending.pieces.pop();
-        if let Some((first, second)) = halves {
-            pending.pieces.extend([second, first]);
-            return Ok(true);
-        }
-        match outcome {
+        let all = |why| (0, Some((count, why)));
+        let (halves, (taken, refused)) = match outcome {
+            Outcome::Taken => (None, (count, None)),
             Outcome::Partly(refused, why) => {
                 let refused = refused.min(count);
-                self.count(count - refused, Some((refused, why)));
+                (None, (count - refused, Some((refused, why))))
             }
-            Outcome::Known(_) if piece.tried => self.count(count, None),
-            Outcome::Known(why) | Outcome::TooOld(why) | Outcome::Refused(why) => {
-                self.count(0, Some((count, why)));
-            }
-            Outcome::Taken | Outcome::TooLarge(_) | Outcome::Again(..) => self.count(count, None),
+            Outcome::Known(_) if piece.tried => (piece.by_time(part), (count, None)),
+            Outcome::Known(why) | Outcome::TooOld(why) => (piece.by_time(part), all(why)),
+            Outcome::Refused(why) => (None, all(why)),
+            Outcome::TooLarge(why) => match piece.halves(part) {
+                // Nobody takes less than one sample: something on the way must be mended.
+                None => return Err(self.failed(&why, None)),
+                halves => (halves, all(why)),
+            },
+            Outcome::Again(why, after) => return Err(self.failed(&why, after)),
+        };
+        pending.pieces.pop();
+        match halves {
+            Some((first, second)) => pending.pieces.extend([second, first]),
+            None => self.count(taken, refused),
         }
         Ok(true)
     }

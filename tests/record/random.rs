@@ -1,5 +1,11 @@
 //! Numbers by chance, the same for the same seed, as traffic has them.
 
+/// The traffic of a gateway: how many events a second each series has on average.
+pub const MIX: [f64; 26] = [
+    20_000.0, 2_000.0, 2_000.0, 500.0, 200.0, 100.0, 50.0, 50.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0,
+    1.0, 1.0, 0.5, 0.2, 0.1, 0.1, 0.05, 0.01, 0.01, 0.01, 0.001, 0.001,
+];
+
 /// xorshift, 64 bits.
 pub struct Random(pub u64);
 

@@ -5,14 +5,8 @@ use std::path::Path;
 
 use tollgate::record::Record;
 
-use super::random::Random;
+use super::random::{MIX, Random};
 use super::{MIDNIGHT, numbers, open, second};
-
-/// The traffic of a gateway: how many events a second each series has on average.
-const MIX: [f64; 26] = [
-    20_000.0, 2_000.0, 2_000.0, 500.0, 200.0, 100.0, 50.0, 50.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0,
-    1.0, 1.0, 0.5, 0.2, 0.1, 0.1, 0.05, 0.01, 0.01, 0.01, 0.001, 0.001,
-];
 
 fn bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).unwrap();

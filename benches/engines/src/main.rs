@@ -3,10 +3,14 @@
 //!
 //! `cargo run --release --manifest-path benches/engines/Cargo.toml`
 
+#[path = "../../../tests/record/random.rs"]
+mod random;
+
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 
+use random::{MIX, Random};
 use redb::{Database, Durability, TableDefinition};
 use tollgate::record::{Kind, Record, Second, Series, Settings};
 
@@ -18,46 +22,9 @@ const HOURS: u64 = 6;
 const SYNC: u64 = 5;
 /// A midnight.
 const START: u64 = 20_011 * 86_400;
-/// How many events a second each series has on average.
-const MIX: [f64; 26] = [
-    20_000.0, 2_000.0, 2_000.0, 500.0, 200.0, 100.0, 50.0, 50.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0,
-    1.0, 1.0, 0.5, 0.2, 0.1, 0.1, 0.05, 0.01, 0.01, 0.01, 0.001, 0.001,
-];
-
-/// xorshift, 64 bits.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// How many of independent events fall into a second.
-    fn poisson(&mut self, mean: f64) -> u64 {
-        if mean > 30.0 {
-            let (distance, angle) = (self.share().max(1e-12), self.share());
-            let normal = (-2.0 * distance.ln()).sqrt() * (angle * std::f64::consts::TAU).cos();
-            return (mean + normal * mean.sqrt()).round().max(0.0) as u64;
-        }
-        let (floor, mut product, mut count) = ((-mean).exp(), self.share(), 0);
-        while product > floor {
-            product *= self.share();
-            count += 1;
-        }
-        count
-    }
-
-    /// What cannot be packed any more.
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
+/// What cannot be packed any more.
+fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
+    (0..count).map(|_| random.below(256) as u8).collect()
 }
 
 /// How large packed things are.
@@ -146,11 +113,11 @@ fn redb(folder: &Path, sizes: &Sizes) -> Result<()> {
         })?;
         {
             let mut seconds = transaction.open_table(SECONDS)?;
-            seconds.insert(at, &*random.bytes(sizes.second))?;
+            seconds.insert(at, &*bytes(&mut random, sizes.second))?;
             if (at + 1) % HOUR == 0 {
                 let mut blocks = transaction.open_table(BLOCKS)?;
                 for series in 0..MIX.len() as u32 {
-                    blocks.insert((series, at - at % HOUR), &*random.bytes(sizes.block))?;
+                    blocks.insert((series, at - at % HOUR), &*bytes(&mut random, sizes.block))?;
                 }
                 seconds.retain(|_, _| false)?;
             }
@@ -168,12 +135,12 @@ fn fjall(folder: &Path, sizes: &Sizes) -> Result<()> {
     let blocks = database.keyspace("blocks", fjall::KeyspaceCreateOptions::default)?;
     let mut random = Random(7);
     for at in START..START + HOURS * HOUR {
-        seconds.insert(at.to_be_bytes(), random.bytes(sizes.second))?;
+        seconds.insert(at.to_be_bytes(), bytes(&mut random, sizes.second))?;
         if (at + 1) % HOUR == 0 {
             let hour = at - at % HOUR;
             for series in 0..MIX.len() as u32 {
                 let key = [&series.to_be_bytes()[..], &hour.to_be_bytes()].concat();
-                blocks.insert(key, random.bytes(sizes.block))?;
+                blocks.insert(key, bytes(&mut random, sizes.block))?;
             }
             for second in hour..hour + HOUR {
                 seconds.remove(second.to_be_bytes())?;

@@ -124,6 +124,7 @@ impl Candidate for Asked {
             who: &self.who,
             identifier: &self.limits.identifier,
             now: self.at,
+            keys: &[],
             pressure: None,
         }
     }

@@ -100,6 +100,7 @@ impl Tenants {
             who: &who,
             identifier: &self.identifier,
             now: self.clock.now(),
+            keys: &[],
             pressure: None,
         };
         // At once, for no store is shared with other gateways.

@@ -101,6 +101,8 @@ pub struct Fields {
     /// What was added; its places follow those in `head`.
     added: Vec<u8>,
     places: Vec<Place>,
+    /// `head` is the lines of all fields, and nothing else.
+    whole: bool,
 }
 
 /// Bytes that are made room for at once.
@@ -117,19 +119,20 @@ struct Place {
 
 /// A name's length and its first and last byte without case: names seldom share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tag {
-    length: u16,
-    ends: [u8; 2],
-}
+struct Tag(u32);
 
 impl Tag {
     #[inline]
     fn of(name: &[u8]) -> Tag {
-        let lower = |byte: Option<&u8>| byte.map_or(0, |byte| byte | 0x20);
-        Tag {
-            length: name.len() as u16,
-            ends: [lower(name.first()), lower(name.last())],
-        }
+        let lower = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
+        let ends = lower(name.first()) << 24 | lower(name.last()) << 16;
+        Tag(ends | u32::from(name.len() as u16))
+    }
+
+    /// Of the name.
+    #[inline]
+    fn length(self) -> u32 {
+        self.0 & 0xffff
     }
 }
 
@@ -144,6 +147,7 @@ impl Fields {
 
     /// Adds a field that stands at these offsets in the head that [`Fields::settle`] will be given.
     pub fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
+        self.whole = false;
         self.places.push(Place {
             tag: Tag::of(name),
             name: name_at as u32,
@@ -197,26 +201,45 @@ impl Fields {
 
     /// Makes `others` the only fields of their names.
     pub fn set_all(&mut self, others: &Fields) {
-        let named = |name: &[u8]| {
-            others
-                .iter()
-                .any(|(other, _)| other.eq_ignore_ascii_case(name))
-        };
-        if self.iter().any(|(name, _)| named(name)) {
-            self.retain(|name| !named(name));
+        let tags = others.places.iter().map(|other| other.tag);
+        if self
+            .places
+            .iter()
+            .any(|place| tags.clone().any(|tag| tag == place.tag))
+        {
+            let named = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
+            self.retain(|name| !others.iter().any(|(other, _)| named(name, other)));
         }
         let start = self.head.len() + self.added.len();
-        let at = |other: u32| start as u32 + other;
         others.write_lines(&mut self.added);
-        let mut line = 0;
-        for place in &others.places {
-            self.places.push(Place {
-                name: at(line),
-                value: at(line + u32::from(place.tag.length) + 2),
-                ..*place
-            });
-            line += u32::from(place.tag.length) + place.value_length + 4;
+        self.whole = false;
+        self.places.extend(others.lines_from(start as u32));
+    }
+
+    /// The same fields as lines that stand together.
+    pub fn gathered(&self) -> Fields {
+        let mut lines = Vec::new();
+        self.write_lines(&mut lines);
+        Fields {
+            head: lines.into(),
+            added: Vec::new(),
+            places: self.lines_from(0).collect(),
+            whole: true,
         }
+    }
+
+    /// The places of all fields where their lines are written one after the other.
+    fn lines_from(&self, mut line: u32) -> impl Iterator<Item = Place> {
+        self.places.iter().map(move |place| {
+            let name = line;
+            let value = name + place.tag.length() + 2;
+            line = value + place.value_length + 2;
+            Place {
+                name,
+                value,
+                ..*place
+            }
+        })
     }
 
     /// Removes every field of this name.
@@ -228,6 +251,7 @@ impl Fields {
 
     /// Removes the fields whose names `keep` says no to.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        self.whole = false;
         let mut places = std::mem::take(&mut self.places);
         places.retain(|place| keep(self.name(place)));
         self.places = places;
@@ -278,6 +302,9 @@ impl Fields {
     /// Appends all fields as lines of HTTP/1.1. Lines that stand as such one after the other are copied
     /// as one.
     pub fn write_lines(&self, out: &mut Vec<u8>) {
+        if self.whole {
+            return out.extend_from_slice(&self.head);
+        }
         let mut run = 0..0;
         for place in &self.places {
             let Some(end) = self.line_end(place) else {
@@ -301,7 +328,7 @@ impl Fields {
 
     /// Where a field's line ends, if it stands there as it would be written.
     fn line_end(&self, place: &Place) -> Option<usize> {
-        let name_end = place.name as usize + usize::from(place.tag.length);
+        let name_end = place.name as usize + place.tag.length() as usize;
         let value = place.value as usize;
         let value_end = value + place.value_length as usize;
         let (whole, shift) = match name_end.checked_sub(self.head.len()) {
@@ -318,7 +345,7 @@ impl Fields {
     }
 
     fn name(&self, place: &Place) -> &[u8] {
-        self.part(place.name, u32::from(place.tag.length))
+        self.part(place.name, place.tag.length())
     }
 
     fn value(&self, place: &Place) -> &[u8] {
@@ -355,6 +382,7 @@ impl From<Fields> for HeaderMap {
             head,
             added,
             places,
+            whole: _,
         } = fields;
         let added = Bytes::from(added);
         let mut map = HeaderMap::with_capacity(places.len() + 2);
@@ -366,7 +394,7 @@ impl From<Fields> for HeaderMap {
                     Some(start) => (&added, start..start + length),
                 }
             };
-            let (bytes, at) = part(place.name, u32::from(place.tag.length));
+            let (bytes, at) = part(place.name, place.tag.length());
             let name = name(&bytes[at]);
             let (bytes, at) = part(place.value, place.value_length);
             let value = HeaderValue::from_maybe_shared(bytes.slice(at));

@@ -182,6 +182,7 @@ impl Site {
             who: &who,
             identifier: &self.identifier,
             now: NOW,
+            keys: &[],
             pressure: None,
         });
         let (verdict, ticket) = decided.now().unwrap();

@@ -5,6 +5,7 @@
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use tollgate::http1::Framing;
+use tollgate::serve::known::Last;
 use tollgate::serve::request::{Bad, Request, next};
 
 /// What was read, in a form that compares, and how many bytes are left.
@@ -17,6 +18,7 @@ fn told(request: &Request) -> String {
         framing,
         wants,
         waits,
+        known: _,
     } = request;
     format!(
         "{} {} {fields:?} {framing:?} {wants:?} {waits}",
@@ -26,11 +28,11 @@ fn told(request: &Request) -> String {
 
 fn read(pieces: [&[u8]; 2]) -> Read {
     let mut input = BytesMut::new();
-    let mut result = Ok(None);
+    let (mut result, mut last) = (Ok(None), Last::default());
     for piece in pieces {
         input.extend_from_slice(piece);
         if matches!(result, Ok(None)) {
-            result = next(&mut input).map(|request| request.map(|request| told(&request)));
+            result = next(&mut input, &mut last).map(|request| request.map(|request| told(&request)));
         }
     }
     (result, input.len())
@@ -47,9 +49,17 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut input = BytesMut::from(data);
-    let Ok(Some(request)) = next(&mut input) else {
+    let Ok(Some(request)) = next(&mut input, &mut Last::default()) else {
         return;
     };
+    // What is remembered of it changes nothing.
+    let mut last = Last::default();
+    for known in [false, false, true] {
+        let mut input = BytesMut::from(data);
+        let again = next(&mut input, &mut last).expect("it was read").expect("it was whole");
+        assert_eq!(told(&again), told(&request));
+        assert!(again.known.is_some() <= known);
+    }
     let fields = &request.head.fields;
     let lengths: Vec<_> = fields.all("content-length").collect();
     let codings: Vec<_> = fields.all("transfer-encoding").collect();

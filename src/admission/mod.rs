@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Bound, Count, Identity, Limit, Reading, Rule, Scale};
+use crate::limit::{Bound, Count, Fingerprint, Identity, Limit, Reading, Rule, Scale};
 use crate::pressure::Pressure;
 use crate::store::permits::{Scope, Want};
 use crate::store::shared::core::Counted;
@@ -61,6 +61,8 @@ pub struct Ask<'a> {
     pub identifier: &'a Identifier,
     /// When.
     pub now: Nanos,
+    /// Whom each of the limits counts, where that is known already; else empty.
+    pub keys: &'a [Option<Fingerprint>],
     /// What elastic limits may lend of; nothing where nothing is known to be spare.
     pub pressure: Option<&'a Pressure>,
 }
@@ -266,7 +268,11 @@ impl Admission {
             if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
                 continue;
             }
-            let Some(key) = ask.identifier.key(ask.who, &rule.key) else {
+            let key = match ask.keys.get(place) {
+                Some(known) => *known,
+                None => ask.identifier.key(ask.who, &rule.key),
+            };
+            let Some(key) = key else {
                 continue;
             };
             let by_address = rule.key == [Identity::Ip];

@@ -61,7 +61,11 @@ impl Inbox {
     where
         R: AsyncRead + Unpin,
     {
-        self.bytes.reserve(self.room);
+        let spare = self.bytes.capacity() - self.bytes.len();
+        // Not before half of it is used, for what was read may still be held, and then the room is new.
+        if spare < self.room / 2 {
+            self.bytes.reserve(self.room);
+        }
         let spare = self.bytes.capacity() - self.bytes.len();
         let read = ready!(pin!(from.read_buf(&mut self.bytes)).poll(cx))?;
         if read == spare {

@@ -88,6 +88,13 @@ impl Identifier {
         &self.settings
     }
 
+    /// Whether the fields of a request and its connection are all that [`Identifier::identify`] looks at.
+    pub fn looks_at_fields_only(&self) -> bool {
+        let in_target = matches!(self.settings.token, Some(token::Source::Query(_)));
+        let for_a_time = matches!(self.settings.user, Some(user::Settings::Jwt(_)));
+        !in_target && !for_a_time
+    }
+
     /// Who the request is from, as far as its head tells. `connection` is the one that it came over, or
     /// the address of its other end; `wall` is asked for the time since the epoch only if a token has one. Call it before
     /// [`Identifier::strip`].

@@ -94,7 +94,8 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
         return worker.refused(Refused::PerIp);
     }
     let stream = match &entrance.offer {
-        Some(offer) => shake_hands(stream, offer.clone(), &worker, &guard).await,
+        // Boxed, so that it takes no room in a connection that goes on.
+        Some(offer) => Box::pin(shake_hands(stream, offer.clone(), &worker, &guard)).await,
         None => Some(Socket::plain(stream)),
     };
     let Some(stream) = stream else { return };
@@ -193,6 +194,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                     source: Source::Wire(wire.clone()),
                     peer: peer.clone(),
                     generation: worker.generation(),
+                    known: request.known,
                 });
                 match unless_gone(wire, future).await {
                     Some(Ok(answer)) => (answer, request.wants),

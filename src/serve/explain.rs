@@ -128,6 +128,7 @@ pub async fn explain(
         who: &who,
         identifier: &identifier,
         now: clock.now(),
+        keys: &[],
         pressure: pressure.map(|pressure| &**pressure),
     };
     let verdict = running.admission.look(&ask).await;

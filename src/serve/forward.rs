@@ -77,7 +77,12 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         over,
         permit,
     } = admitted;
-    let Identified { routed, who, .. } = identified;
+    let Identified {
+        routed,
+        who,
+        served,
+        ..
+    } = identified;
     let Arrival {
         mut head,
         body,
@@ -85,6 +90,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         peer,
         generation,
         note,
+        ..
     } = *routed.arrival;
     let pool = &generation.pools[upstream];
     let key = pool
@@ -92,30 +98,40 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         .and_then(|identities| generation.identifier.placement(&who, identities));
     let grpc = is_grpc(&head.fields);
 
-    let claims = Claims {
-        user: who.user.as_deref(),
-        plan: who
-            .plan
-            .map(|plan| &*generation.ruleset.identity.plan.plans[plan].name),
-        over,
-    };
-    // What the client lists in Connection goes before the gateway adds fields of its own, so that
-    // it cannot list those.
-    hop::strip(&mut head.fields);
-    generation.identifier.strip(peer.ip, &mut head.fields);
-    claims.write(&mut head.fields);
-    announce(&mut head.fields, &peer, source.via(head.newer));
-    if !head.fields.contains("host") {
-        head.fields.add("host", pool.host().as_bytes());
-    }
-    if reads_costs {
-        // A cost in a compressed answer, or in a part of one, could not be read.
-        head.fields.set("accept-encoding", b"identity");
-        head.fields.remove("range");
-    }
-    if body.size_hint().exact().is_none() {
-        // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
-        head.fields.remove("content-length");
+    let onward = served.as_ref().filter(|_| over.is_none());
+    let onward = onward.map(|served| &served.onward);
+    if let Some(fields) = onward.and_then(|onward| onward.get()) {
+        head.fields.clone_from(fields);
+    } else {
+        let claims = Claims {
+            user: who.user.as_deref(),
+            plan: who
+                .plan
+                .map(|plan| &*generation.ruleset.identity.plan.plans[plan].name),
+            over,
+        };
+        // What the client lists in Connection goes before the gateway adds fields of its own, so that
+        // it cannot list those.
+        hop::strip(&mut head.fields);
+        generation.identifier.strip(peer.ip, &mut head.fields);
+        claims.write(&mut head.fields);
+        announce(&mut head.fields, &peer, source.via(head.newer));
+        if !head.fields.contains("host") {
+            head.fields.add("host", pool.host().as_bytes());
+        }
+        if reads_costs {
+            // A cost in a compressed answer, or in a part of one, could not be read.
+            head.fields.set("accept-encoding", b"identity");
+            head.fields.remove("range");
+        }
+        if body.size_hint().exact().is_none() {
+            // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
+            head.fields.remove("content-length");
+        }
+        if let Some(onward) = onward {
+            // Only one request of a connection is under way.
+            let _ = onward.set(head.fields.gathered());
+        }
     }
     let attempt = Attempt {
         pool,

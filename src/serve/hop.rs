@@ -30,11 +30,13 @@ pub fn strip(fields: &mut Fields) {
         return;
     }
     let trailers = fields.all("te").any(accepts_trailers);
+    let kept = |token: &&[u8]| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(token));
     let listed: SmallVec<[Vec<u8>; 2]> = fields
         .all("connection")
         .flat_map(|list| list.split(|byte| *byte == b','))
-        .map(|token| token.trim_ascii().to_ascii_lowercase())
-        .filter(|token| !KEPT.contains(&token.as_slice()))
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !kept(token))
+        .map(<[u8]>::to_vec)
         .collect();
     let named = |name: &[u8]| listed.iter().any(|token| token.eq_ignore_ascii_case(name));
     fields.retain(|name| !of_connection(name) && !named(name));

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -15,6 +16,7 @@ use tower::{Layer, Service};
 use super::answer::{Refusal, Why};
 use super::body::{self, RequestBody};
 use super::forward::Admitted;
+use super::known::Served;
 use super::record::Arrival;
 use super::routing::Routed;
 use crate::admission::{Admission, Ask, Verdict};
@@ -33,6 +35,8 @@ pub struct Identified {
     pub who: Who,
     /// When: after what had to be read ahead, for limits must not be asked about the past.
     pub now: Nanos,
+    /// What was made of the same fields before.
+    pub served: Option<Rc<Served>>,
 }
 
 impl Identified {
@@ -58,6 +62,7 @@ impl Candidate for Identified {
             who: &self.who,
             identifier: &arrival.generation.identifier,
             now: self.now,
+            keys: self.served.as_ref().map_or(&[], |served| &served.keys),
             pressure: self.pressure().map(|pressure| &**pressure),
         }
     }
@@ -141,10 +146,12 @@ where
     fn call(&mut self, routed: Routed) -> Self::Future {
         let arrival = &routed.arrival;
         let generation = &arrival.generation;
-        let wall = || generation.clock.wall();
-        let who = generation
-            .identifier
-            .identify(arrival.peer.connection(), &arrival.head, wall);
+        let known = arrival.known.as_ref();
+        let served = known.and_then(|known| known.served(generation, routed.index));
+        let (who, served) = match served {
+            Some(served) => (served.who.clone(), Some(served)),
+            None => identified(&routed),
+        };
         arrival.note.ip.set(who.ip);
         if who.user.is_some() {
             arrival.note.user.borrow_mut().clone_from(&who.user);
@@ -153,7 +160,12 @@ where
             && !arrival.body.is_empty()
             && generation.identifier.wants_body(&arrival.head);
         let now = arrival.note.at;
-        let identified = Identified { routed, who, now };
+        let identified = Identified {
+            routed,
+            who,
+            now,
+            served,
+        };
         if reads_ahead {
             return Either::Right(Either::Left(self.read_ahead(identified)));
         }
@@ -172,7 +184,9 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let Identified { routed, who, now } = &mut identified;
+            let Identified {
+                routed, who, now, ..
+            } = &mut identified;
             let Arrival {
                 head,
                 body,
@@ -206,6 +220,21 @@ where
             }
         })
     }
+}
+
+/// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
+fn identified(routed: &Routed) -> (Who, Option<Rc<Served>>) {
+    let (arrival, route) = (&routed.arrival, routed.route());
+    let (generation, identifier) = (&arrival.generation, &arrival.generation.identifier);
+    let wall = || generation.clock.wall();
+    let who = identifier.identify(arrival.peer.connection(), &arrival.head, wall);
+    let lasts = identifier.looks_at_fields_only() && !route.needs(Identity::Email);
+    let served = arrival.known.as_ref().filter(|_| lasts).map(|known| {
+        let rules = route.rules.iter();
+        let keys = rules.map(|rule| identifier.key(&who, &rule.key)).collect();
+        known.serve(Served::new(generation, routed.index, who.clone(), keys))
+    });
+    (who, served)
 }
 
 /// The beginning of a body.

@@ -15,6 +15,7 @@ pub mod hop;
 pub mod host;
 pub mod http2;
 pub mod identify;
+pub mod known;
 pub mod listen;
 pub mod load;
 pub mod occupancy;

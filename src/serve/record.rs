@@ -20,6 +20,7 @@ use super::access::Access;
 use super::answer::Refusal;
 use super::body::{self, Relay, ReplyBody, RequestBody};
 use super::generation::{Generation, Outcome};
+use super::known::Block;
 use super::peer::Peer;
 use super::source::Source;
 use super::witness;
@@ -43,6 +44,8 @@ pub struct Arrival {
     pub peer: Rc<Peer>,
     /// The policies it is served by.
     pub generation: Rc<Generation>,
+    /// What was made of the same fields before.
+    pub known: Option<Rc<Block>>,
     /// What the record will say of it.
     pub note: Rc<Note>,
 }
@@ -188,6 +191,8 @@ pub struct Fresh {
     pub peer: Rc<Peer>,
     /// The policies it is served by.
     pub generation: Rc<Generation>,
+    /// What was made of the same fields before.
+    pub known: Option<Rc<Block>>,
 }
 
 impl<S> Service<Fresh> for Record<S>
@@ -208,6 +213,7 @@ where
             source,
             peer,
             generation,
+            known,
         } = fresh;
         source.guard().request();
         let at = generation.clock.now();
@@ -240,6 +246,7 @@ where
             source,
             peer,
             generation,
+            known,
             note,
         }));
         Recorder { future, recording }

@@ -1,13 +1,18 @@
 //! The head of a request: RFC 9112 section 3, read strictly.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::rc::Rc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri};
 
 use super::hop;
+use super::known::{Asks, Block, Last};
 use crate::head::{Fields, Head};
-use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, ends_in_crlf, fields};
+use crate::http1::{
+    Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields,
+};
 use crate::http2::reader::PREFACE;
 
 /// A request that begins.
@@ -20,6 +25,8 @@ pub struct Request {
     pub wants: Wants,
     /// The client sends the body when it has been told to continue.
     pub waits: bool,
+    /// What was made of the same fields before.
+    pub known: Option<Rc<Block>>,
 }
 
 /// What the client expects of the answer.
@@ -56,8 +63,8 @@ impl From<Malformed> for Bad {
     }
 }
 
-/// Takes a head off the front of `input`, when all of it is there.
-pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
+/// Takes a head off the front of `input`, when all of it is there. `last` is what was read before it.
+pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Bad> {
     if input.starts_with(&PREFACE[..3]) {
         let known = input.len().min(PREFACE.len());
         match input[..known] == PREFACE[..known] {
@@ -65,6 +72,9 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
             true => return Err(Bad::Http2),
             false => {}
         }
+    }
+    if let Some(request) = again(input, last)? {
+        return Ok(Some(request));
     }
     let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Request::new(&mut []);
@@ -78,45 +88,117 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Request>, Bad> {
     if !ends_in_crlf(&input[..end]) {
         return Err(Bad::Malformed("a line of its head does not end in CRLF"));
     }
-    let newer = head.version == Some(1);
-    let method = head.method.unwrap_or_default();
-    let method = Method::from_bytes(method.as_bytes());
-    let method = method.map_err(|_| Bad::Malformed("its method is not one"))?;
-    let target = head.path.unwrap_or_default();
-    if target.len() > MAX_TARGET {
-        return Err(Bad::LongTarget);
-    }
-    // It would be cut off, and no two servers agree on what is left: CVE-2023-45539.
-    if target.contains('#') {
-        return Err(Bad::Malformed("its target has a fragment"));
-    }
-    let target = (fields::offset(input, target.as_bytes()), target.len());
+    let line = Line::of(input, &head)?;
+    let first = head.headers.first();
+    let lines = first.map_or(end - 2, |field| {
+        fields::offset(input, field.name.as_bytes())
+    });
     let (mut fields, said) = fields::read(input, head.headers)?;
+    let known = last.knows(&input[lines..end]);
     let bytes = input.split_to(end).freeze();
-    let target = Uri::from_maybe_shared(bytes.slice(target.0..target.0 + target.1));
-    fields.settle(bytes);
-    let framing = said.framing(newer, Framing::Length(0))?;
-    let expects = fields.first("expect");
-    let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
-    let wants = Wants {
-        head_only: method == Method::HEAD,
-        newer,
-        keep: said.keeps(newer),
-        trailers: fields.all("te").any(hop::accepts_trailers),
+    fields.settle(bytes.clone());
+    let asks = Asks::of(&fields, said);
+    if known {
+        last.learn(&fields, said, &asks, line.newer);
+    }
+    line.request(&bytes, fields, said, asks, None).map(Some)
+}
+
+/// The same of a request that differs from the last one in its first line only.
+fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
+    let Some((start, block)) = last.again(input) else {
+        return Ok(None);
     };
-    let changes = said.upgrade && newer && framing.is_over();
-    Ok(Some(Request {
-        head: Head {
-            method,
-            uri: target.map_err(|_| Bad::Malformed("its target is not one"))?,
+    let mut head = httparse::Request::new(&mut []);
+    let line = match head.parse(input) {
+        // There is no room for the fields, which are known.
+        Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
+            Line::of(input, &head)?
+        }
+        _ => return Ok(None),
+    };
+    if line.newer != block.newer || start + last.len() > MAX_HEAD {
+        return Ok(None);
+    }
+    let bytes = input.split_to(start).freeze();
+    input.advance(last.len());
+    let (fields, asks) = (block.fields.clone(), block.asks.clone());
+    let known = Some(block.clone());
+    let request = line.request(&bytes, fields, block.said, asks, known);
+    request.map(Some)
+}
+
+/// The first line of a request.
+struct Line {
+    method: Method,
+    target: Range<usize>,
+    newer: bool,
+}
+
+impl Line {
+    fn of(input: &BytesMut, head: &httparse::Request<'_, '_>) -> Result<Line, Bad> {
+        let method = head.method.unwrap_or_default();
+        let method = Method::from_bytes(method.as_bytes());
+        let target = head.path.unwrap_or_default();
+        if target.len() > MAX_TARGET {
+            return Err(Bad::LongTarget);
+        }
+        // It would be cut off, and no two servers agree on what is left: CVE-2023-45539.
+        if target.contains('#') {
+            return Err(Bad::Malformed("its target has a fragment"));
+        }
+        let start = fields::offset(input, target.as_bytes());
+        Ok(Line {
+            method: method.map_err(|_| Bad::Malformed("its method is not one"))?,
+            target: start..start + target.len(),
+            newer: head.version == Some(1),
+        })
+    }
+
+    /// The request that begins with it. `bytes` are those that it stands in.
+    fn request(
+        self,
+        bytes: &Bytes,
+        fields: Fields,
+        said: Said,
+        asks: Asks,
+        known: Option<Rc<Block>>,
+    ) -> Result<Request, Bad> {
+        let Line { method, newer, .. } = self;
+        let uri = Uri::from_maybe_shared(bytes.slice(self.target));
+        let framing = said.framing(newer, Framing::Length(0))?;
+        let wants = Wants {
+            head_only: method == Method::HEAD,
             newer,
-            upgrade: changes.then(|| upgrade(&fields)).flatten(),
-            fields,
-        },
-        framing,
-        wants,
-        waits: waits && newer && !framing.is_over(),
-    }))
+            keep: said.keeps(newer),
+            trailers: asks.trailers,
+        };
+        let bodiless = framing.is_over();
+        Ok(Request {
+            head: Head {
+                method,
+                uri: uri.map_err(|_| Bad::Malformed("its target is not one"))?,
+                newer,
+                upgrade: asks.upgrade.filter(|_| newer && bodiless),
+                fields,
+            },
+            framing,
+            wants,
+            waits: asks.expects && newer && !bodiless,
+            known,
+        })
+    }
+}
+
+impl Asks {
+    fn of(fields: &Fields, said: Said) -> Asks {
+        let expects = fields.first("expect");
+        Asks {
+            expects: expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
+            trailers: fields.all("te").any(hop::accepts_trailers),
+            upgrade: said.upgrade.then(|| upgrade(fields)).flatten(),
+        }
+    }
 }
 
 /// The one protocol that a request names, if the gateway passes it on.

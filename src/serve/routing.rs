@@ -59,7 +59,7 @@ where
 
     fn call(&mut self, mut arrival: Box<Arrival>) -> Self::Future {
         let found = served(&arrival.head)
-            .and_then(|()| settle_host(&mut arrival.head))
+            .and_then(|()| settle_host(&mut arrival))
             .and_then(|()| find(&arrival));
         match found {
             Ok(index) => {
@@ -102,14 +102,23 @@ fn served(head: &Head) -> Result<(), Why> {
 }
 
 /// Leaves exactly one valid `Host`: that of an absolute target, else the one the client sent.
-fn settle_host(head: &mut Head) -> Result<(), Why> {
-    one_host(head)?;
+fn settle_host(arrival: &mut Arrival) -> Result<(), Why> {
+    let head = &mut arrival.head;
+    let known = arrival.known.as_ref();
+    if known.is_none_or(|known| !known.hosted.get()) {
+        one_host(head)?;
+        if let Some(known) = known {
+            known.hosted.set(true);
+        }
+    }
     if let Some(authority) = head.uri.authority() {
         let host = authority.as_str().as_bytes();
         if !matches!(head.uri.scheme_str(), Some("http" | "https")) || !is_host(host) {
             return Err(Why::Bad("the target is not one of HTTP"));
         }
         head.fields.set("host", host);
+        // They are not the same any more.
+        arrival.known = None;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use tokio::io::AsyncWrite;
 
 use super::connection::Client;
 use super::guard::Guard;
+use super::known::Last;
 use super::reply;
 use super::request::{self, Bad, Request};
 use crate::head::AnswerHead;
@@ -32,6 +33,7 @@ struct Inner {
     client: Client,
     inbox: Inbox,
     outbox: Outbox,
+    last: Last,
     /// What of the request's body is left.
     body: Framing,
     /// The client speaks HTTP/1.1.
@@ -49,6 +51,7 @@ impl Wire {
                 client,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
+                last: Last::default(),
                 body: Framing::Length(0),
                 newer: false,
                 waits: false,
@@ -79,7 +82,7 @@ impl Wire {
             if !inner.inbox.bytes.is_empty() {
                 self.guard.received();
                 if inner.inbox.seems_whole()
-                    && let Some(request) = request::next(&mut inner.inbox.bytes)?
+                    && let Some(request) = request::next(&mut inner.inbox.bytes, &mut inner.last)?
                 {
                     inner.body = request.framing;
                     inner.newer = request.wants.newer;

@@ -234,7 +234,8 @@ impl Pool {
             if last.is_some() {
                 self.counters.retried.increment(1);
             }
-            match self.connect(server, caller.ends).await {
+            // Boxed, as all that is rare: what a request's future may hold is copied with it.
+            match Box::pin(self.connect(server, caller.ends)).await {
                 Ok(line) => return Ok(Connection { lease, line }),
                 Err(full @ Error::Full { .. }) => return Err(full),
                 Err(error) => last = Some(error),

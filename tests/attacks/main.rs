@@ -17,6 +17,7 @@ mod lines;
 mod mutations;
 mod paths;
 mod recorder;
+mod repeats;
 mod replay;
 mod slow;
 mod smuggling;

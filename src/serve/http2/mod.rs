@@ -397,6 +397,7 @@ async fn answer(answering: Answering, head: Head, why: Option<Why>, mut stack: S
                 source: Source::Stream(stream.clone()),
                 peer: peer.clone(),
                 generation: worker.generation(),
+                known: None,
             });
             let mut future = pin!(future);
             // Asked first, for what came of a request that was taken back is lost.

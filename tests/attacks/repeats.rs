@@ -1,0 +1,139 @@
+//! What a connection's last request said is remembered, and must change nothing: a request on a connection
+//! with any others before it means what it means alone.
+
+use std::collections::HashMap;
+
+use crate::case::{ALL, Asker, Random, Site};
+use crate::strict::Message;
+
+const IDENTITY: &str = "identity:\n  user: { header: x-user, from: [10.0.0.0/8] }\n  \
+    token: { header: x-api-key }\n";
+
+const COUNTED: (&str, &str) = (
+    "counted",
+    "match: /counted/**\nupstream: up\nlimits:\n  few: { key: token, rate: 5000/h, algorithm: fixed-window }\n",
+);
+
+/// What stands below the first line, and the body.
+const FIELDS: [&str; 18] = [
+    "host: t\r\n\r\n",
+    "host: u\r\n\r\n",
+    "Host:t\r\n\r\n",
+    "host: t\r\nx-api-key: a\r\n\r\n",
+    "host: t\r\nx-api-key: b\r\n\r\n",
+    "host: t\r\nx-api-key: a\r\nx-api-key: b\r\n\r\n",
+    "host: t\r\nconnection: x-own\r\nx-own: 1\r\nx-other: 2\r\n\r\n",
+    "host: t\r\nx-own: 1\r\nx-other: 2\r\n\r\n",
+    "host: t\r\nte: trailers\r\n\r\n",
+    "host: t\r\nx-user: forged\r\nx-forwarded-for: 6.6.6.6\r\ntollgate-user: me\r\n\r\n",
+    "host: t\r\ncontent-length: 3\r\n\r\nabc",
+    "host: t\r\ncontent-length: 4\r\n\r\nabcd",
+    "host: t\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    "host: t\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n1\r\na\r\n0\r\nx-t: 1\r\n\r\n",
+    "host: t\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\nabc",
+    "connection: keep-alive\r\n\r\n",
+    "host: t\r\nhost: u\r\n\r\n",
+    "host: t\r\nconnection: close\r\n\r\n",
+];
+
+const LINES: [&str; 8] = [
+    "GET /a HTTP/1.1",
+    "GET /a/b?c=d HTTP/1.1",
+    "POST /a HTTP/1.1",
+    "GET http://other/a HTTP/1.1",
+    "GET /a HTTP/1.0",
+    "GET /counted/a HTTP/1.1",
+    "GET /%zz HTTP/1.1",
+    "get /a HTTP/1.1",
+];
+
+/// How a request was answered, and what the upstream got of it.
+type Told = (Option<u16>, Option<Message>);
+
+fn ask(site: &Site, asker: &mut Asker, request: &str) -> Told {
+    asker.send(request);
+    let status = asker.answer(false).map(|answer| answer.status());
+    let log = site.recorder.take();
+    assert_eq!(log.unclean, Vec::<String>::new(), "{request:?}");
+    assert!(log.requests.len() <= 1, "{request:?} {log:?}");
+    (status, log.requests.into_iter().next())
+}
+
+#[test]
+fn a_request_means_what_it_means_alone() {
+    let site = Site::start(IDENTITY, &[ALL, COUNTED]);
+    let mut alone: HashMap<String, Told> = HashMap::new();
+    let mut random = Random(6);
+    let (mut line, mut fields) = (0, 0);
+    let mut asker = site.connect();
+    for number in 0..3_000 {
+        // Most say what was said before them, below the first line or there too.
+        match random.below(8) {
+            0 => (line, fields) = (random.below(LINES.len()), random.below(FIELDS.len())),
+            1 => fields = random.below(FIELDS.len()),
+            2 | 3 => line = random.below(LINES.len()),
+            _ => {}
+        }
+        let request = format!("{}\r\n{}", LINES[line], FIELDS[fields]);
+        let expected = alone
+            .entry(request.clone())
+            .or_insert_with(|| ask(&site, &mut site.connect(), &request));
+        let mut told = ask(&site, &mut asker, &request);
+        if told.0.is_none() {
+            // The one before was the connection's last.
+            asker = site.connect();
+            told = ask(&site, &mut asker, &request);
+        }
+        assert_eq!(told, *expected, "request {number}: {request:?}");
+    }
+}
+
+/// Who is counted is remembered too.
+#[test]
+fn each_is_counted_as_who_it_is() {
+    let site = Site::start(IDENTITY, &[COUNTED]);
+    let mut asker = site.connect();
+    let mut random = Random(7);
+    let (mut left, mut token) = ([5_000; 2], 0);
+    for _ in 0..500 {
+        if random.below(4) == 0 {
+            token = 1 - token;
+        }
+        let name = ["a", "b"][token];
+        asker.send(format!(
+            "GET /counted HTTP/1.1\r\nhost: t\r\nx-api-key: {name}\r\n\r\n"
+        ));
+        left[token] -= 1;
+        let answer = asker.answer(false).unwrap();
+        let said = answer.all("ratelimit").concat();
+        let expected = format!("\"few\";r={};", left[token]);
+        assert!(said.starts_with(&expected), "{name}: {said} {expected}");
+    }
+}
+
+/// A reload reaches a connection that says the same as before.
+#[test]
+fn a_reload_forgets() {
+    let plans = |name: &str| {
+        format!(
+            "identity: {{ plan: {{ default: {name} }} }}\nplans: {{ {name}: {{ multiply: 1 }} }}\n"
+        )
+    };
+    let site = Site::start(&plans("free"), &[ALL]);
+    let mut asker = site.connect();
+    for name in ["free", "gold"] {
+        if name == "gold" {
+            let file = site.gateway.folder.path().join("tollgate.yaml");
+            let text = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, text.replace("free", "gold")).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let reloaded = runtime.unwrap().block_on(site.gateway.app.reload());
+            reloaded.unwrap();
+        }
+        for _ in 0..4 {
+            let (status, seen) = ask(&site, &mut asker, "GET /a HTTP/1.1\r\nhost: t\r\n\r\n");
+            assert_eq!(status, Some(200));
+            assert_eq!(seen.unwrap().all("tollgate-plan"), [name]);
+        }
+    }
+}

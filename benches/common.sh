@@ -55,7 +55,7 @@ version: 1
 workers: 1
 listen: 127.0.0.1:$2
 admin: 127.0.0.1:$(free_port)
-access_log: off
+access_log: { requests: refused, file: access.log }
 upstreams: { bench: ["http://127.0.0.1:$3"] }
 identity: { token: { bearer: true } }
 store: ${7:-memory}

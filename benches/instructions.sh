@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Instructions per request in user space, counted by callgrind: steadier than time, blind to the kernel.
-# Needs valgrind, nginx (as the upstream) and h2load: `make bench-instructions` installs them.
+# Instructions per request in user space, counted by callgrind, and system calls, counted by strace: steadier than
+# time, blind to what the kernel does. Fails when one is above its bound in benches/bounds by more than 3 %.
+# Needs valgrind, strace, nginx (as the upstream) and h2load: `make bench-instructions` installs them.
 #
 #   benches/instructions.sh [PROGRAM] [REQUESTS]
 set -euo pipefail
@@ -12,23 +13,56 @@ source benches/common.sh
 upstream=$(free_port)
 start_upstream "$upstream"
 
-measure() {
-	local name=$1 rate=$2 port gateway total
+# Starts a gateway of this name and rate under a tool, warms it up and leaves its process in `gateway`, its port in `port`.
+run() {
+	local name=$1 rate=$2
+	shift 2
 	port=$(free_port)
 	write_gateway "$name" "$port" "$upstream" "$rate" hard normal
-	valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$folder/$name/out" \
-		"$program" run --config "$folder/$name/tollgate.yaml" >"$folder/$name/log" 2>&1 &
+	"$@" "$program" run --config "$folder/$name/tollgate.yaml" >"$folder/$name/log" 2>&1 &
 	gateway=$!
 	answers "$port"
 	send 2000 64 "$port" >/dev/null
+}
+
+end() {
+	kill "$gateway"
+	wait "$gateway" || true
+}
+
+# Per request, from a total.
+each() {
+	awk -v total="$1" -v requests="$requests" 'BEGIN { printf "%.2f", total / requests }'
+}
+
+too_many=0
+tell() {
+	local name=$1 what=$2 figure=$3 bound
+	bound=$(awk -v name="$name" -v what="$what" '$1 == name && $2 == what { print $3 }' benches/bounds)
+	echo "$name: $figure $what a request, bound $bound"
+	awk -v figure="$figure" -v bound="$bound" 'BEGIN { exit !(figure <= bound * 1.03) }' || too_many=1
+}
+
+measure() {
+	local name=$1 rate=$2 tracer
+	run "$name" "$rate" valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$folder/$name/out"
 	callgrind_control -i on "$gateway" >/dev/null 2>&1
 	send "$requests" 64 "$port"
 	callgrind_control -i off "$gateway" >/dev/null 2>&1
-	kill "$gateway"
-	wait "$gateway" || true
-	total=$(awk '/^totals:/ { print $2 }' "$folder/$name/out")
-	echo "$name: $((total / requests)) instructions per request"
+	end
+	tell "$name" instructions "$(each "$(awk '/^totals:/ { print $2 }' "$folder/$name/out")")"
+
+	run "$name" "$rate"
+	strace -f -c -o "$folder/$name/calls" -p "$gateway" 2>/dev/null &
+	tracer=$!
+	until grep -q "TracerPid:[[:space:]]*[1-9]" "/proc/$gateway/status"; do sleep 0.1; done
+	send "$requests" 64 "$port" >/dev/null
+	kill -INT "$tracer"
+	wait "$tracer" || true
+	end
+	tell "$name" calls "$(each "$(awk '$NF == "total" { print $4 }' "$folder/$name/calls")")"
 }
 
 measure proxied 1000000000/h
 measure refused 1/h
+exit "$too_many"

@@ -299,6 +299,11 @@ impl Fields {
         places.map(|place| (self.name(place), self.value(place)))
     }
 
+    /// Every field's name.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.places.iter().map(|place| self.name(place))
+    }
+
     /// Appends all fields as lines of HTTP/1.1. Lines that stand as such one after the other are copied
     /// as one.
     pub fn write_lines(&self, out: &mut Vec<u8>) {

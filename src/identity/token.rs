@@ -4,6 +4,8 @@
 //! the upstream might read different ones. Such a request counts as bringing one that does not verify, and
 //! is refused where requests are counted by their credential: see [`super::Who::ambiguous`].
 
+use std::borrow::Cow;
+
 use http::HeaderName;
 
 use super::form::{self, Found};
@@ -40,9 +42,9 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
 }
 
 /// A target without the credential that `source` would find in its query.
-pub fn mask(source: Option<&Source>, target: &str) -> String {
+pub fn mask<'t>(source: Option<&Source>, target: Cow<'t, str>) -> Cow<'t, str> {
     let (Some(Source::Query(name)), Some((path, query))) = (source, target.split_once('?')) else {
-        return target.to_owned();
+        return target;
     };
     let pairs = query.split('&').map(|pair| {
         let given = pair.split('=').next().unwrap_or_default();
@@ -52,7 +54,7 @@ pub fn mask(source: Option<&Source>, target: &str) -> String {
             pair.to_owned()
         }
     });
-    format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"))
+    format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")).into()
 }
 
 /// The one value of a header.
@@ -177,11 +179,11 @@ mod tests {
     #[test]
     fn masks() {
         let query = Source::Query("key".into());
-        let masked = |target| mask(Some(&query), target);
+        let masked = |target: &'static str| mask(Some(&query), target.into());
         assert_eq!(masked("/a?b=1&key=k&%6Bey=l"), "/a?b=1&key=***&%6Bey=***");
         assert_eq!(masked("/key?keys=1&key"), "/key?keys=1&key=***");
         assert_eq!(masked("/key"), "/key");
-        assert_eq!(mask(Some(&Source::Bearer), "/a?key=k"), "/a?key=k");
+        assert_eq!(mask(Some(&Source::Bearer), "/a?key=k".into()), "/a?key=k");
     }
 
     #[test]

@@ -79,12 +79,20 @@ impl Ring {
         };
         let (mut left, mut number) = (units, oldest);
         for counts in self.counts(words, oldest, apart) {
-            for count in counts {
-                if *count >= left {
-                    return Nanos((number + span + 1).saturating_mul(self.length.0)).since(now);
+            // Eight at a time, for most are empty where little is used.
+            let (eights, rest) = counts.as_chunks::<8>();
+            for eight in eights.iter().map(<[u32; 8]>::as_slice).chain([rest]) {
+                if left > 0 && eight.iter().fold(0, |any, count| any | count) == 0 {
+                    number += eight.len() as u64;
+                    continue;
                 }
-                left -= count;
-                number += 1;
+                for count in eight {
+                    if *count >= left {
+                        return Nanos((number + span + 1).saturating_mul(self.length.0)).since(now);
+                    }
+                    left -= count;
+                    number += 1;
+                }
             }
         }
         Nanos::ZERO

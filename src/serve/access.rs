@@ -5,16 +5,19 @@
 //! Bounds: [`PIECE`] bytes collected by each worker, [`QUEUE`] pieces waiting for the writer, and
 //! [`LAST`] for all of them when the gateway ends.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use http::Uri;
 use metrics::Counter;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 use super::generation::Outcome;
 use super::record::Note;
@@ -207,9 +210,7 @@ impl Access {
             Logged::Refused | Logged::All => {}
         }
         let mut piece = self.piece.borrow_mut();
-        // Writing to memory cannot fail.
-        let _ = serde_json::to_writer(&mut *piece, &line(note, now));
-        piece.push(b'\n');
+        write(&mut piece, note, now);
         if piece.len() >= PIECE {
             let piece = std::mem::take(&mut *piece);
             self.hand_over(piece);
@@ -232,43 +233,84 @@ impl Access {
     }
 }
 
-fn line(note: &Note, now: Nanos) -> Map<String, Value> {
+/// One line of the log, from `note`.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: f64,
+    ip: IpAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    method: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
+    status: u16,
+    outcome: &'static str,
+    #[serde(flatten)]
+    limit: Option<Spoke<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<&'a str>,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// The limit that spoke.
+#[derive(Serialize)]
+struct Spoke<'a> {
+    limit: &'a str,
+    limit_at: &'a str,
+    standing: &'static str,
+}
+
+/// Writes the line of a request to memory.
+fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
     let generation = note.generation();
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());
-    let mut line = Map::new();
-    let mut set = |name: &str, value: Value| line.insert(name.to_owned(), value);
-    set("time", json!(began.as_millis() as f64 / 1000.0));
-    set("ip", json!(note.ip.get().to_string()));
-    if let Some(user) = &*note.user.borrow() {
-        set("user", json!(&**user));
+    let ruleset = &generation.ruleset;
+    let source = ruleset.identity.token.as_ref();
+    let (user, server) = (note.user.borrow(), note.server.borrow());
+    let spoke = note.limit.get().map(|(rule, standing)| {
+        let rule = &ruleset.rules[rule];
+        Spoke {
+            limit: rule.name.as_str(),
+            limit_at: &rule.origin,
+            standing: standing.as_str(),
+        }
+    });
+    let line = Line {
+        time: began.as_millis() as f64 / 1000.0,
+        ip: note.ip.get(),
+        user: user.as_deref(),
+        method: note.method.as_str(),
+        target: note
+            .uri
+            .as_ref()
+            .map(|uri| token::mask(source, target(uri))),
+        route: note.route.get().map(|route| &*ruleset.routes[route].name),
+        status: note.status(),
+        outcome: note.outcome().as_str(),
+        limit: spoke,
+        store: note.alone.get().then_some("away"),
+        reason: note.reason.get(),
+        server: server.as_deref(),
+        bytes: note.sent(),
+        seconds: (took.0 / 1000) as f64 / 1e6,
+    };
+    // Writing to memory cannot fail.
+    let _ = serde_json::to_writer(&mut *out, &line);
+    out.push(b'\n');
+}
+
+/// A target as it came.
+fn target(uri: &Uri) -> Cow<'_, str> {
+    match uri.path_and_query() {
+        Some(target) if uri.authority().is_none() => Cow::Borrowed(target.as_str()),
+        _ => Cow::Owned(uri.to_string()),
     }
-    set("method", json!(note.method.as_str()));
-    if let Some(uri) = &note.uri {
-        let source = generation.ruleset.identity.token.as_ref();
-        set("target", json!(token::mask(source, &uri.to_string())));
-    }
-    if let Some(route) = note.route.get() {
-        set("route", json!(&*generation.ruleset.routes[route].name));
-    }
-    set("status", json!(note.status()));
-    set("outcome", json!(note.outcome().as_str()));
-    if let Some((rule, standing)) = note.limit.get() {
-        let rule = &generation.ruleset.rules[rule];
-        set("limit", json!(rule.name.as_str()));
-        set("limit_at", json!(rule.origin));
-        set("standing", json!(standing.as_str()));
-    }
-    if note.alone.get() {
-        set("store", json!("away"));
-    }
-    if let Some(reason) = note.reason.get() {
-        set("reason", json!(reason));
-    }
-    if let Some(server) = &*note.server.borrow() {
-        set("server", json!(server));
-    }
-    set("bytes", json!(note.sent()));
-    set("seconds", json!((took.0 / 1000) as f64 / 1e6));
-    line
 }

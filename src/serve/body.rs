@@ -53,7 +53,7 @@ impl From<Failure<Error>> for Error {
 pub struct RequestBody {
     /// Read ahead to look for an email address: content, and the trailers if they came too.
     ahead: Option<Bytes>,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
     rest: Option<Source>,
     guard: Rc<Guard>,
     generation: Rc<Generation>,
@@ -74,7 +74,7 @@ impl RequestBody {
     /// Puts back what was read from it.
     pub fn put_back(&mut self, ahead: Bytes, trailers: Option<HeaderMap>) {
         self.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());
-        self.trailers = trailers;
+        self.trailers = trailers.map(Box::new);
     }
 
     /// Nothing is left to read.
@@ -101,7 +101,7 @@ impl Body for RequestBody {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
         if let Some(trailers) = self.trailers.take() {
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
         let this = &mut *self;
         let Some(source) = &this.rest else {

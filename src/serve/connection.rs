@@ -196,7 +196,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                     generation: worker.generation(),
                     known: request.known,
                 });
-                match unless_gone(wire, future).await {
+                match unless_gone(wire, pin!(future)).await {
                     Some(Ok(answer)) => (answer, request.wants),
                     None => return false,
                 }
@@ -282,8 +282,7 @@ pub async fn others_first() {
 }
 
 /// What `future` comes to; nothing when the client goes away first.
-async fn unless_gone<F: Future>(wire: &Wire, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
+async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));

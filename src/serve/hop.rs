@@ -26,7 +26,7 @@ const KEPT: [&[u8]; 8] = [
 /// Removes the fields of one connection from a message, in either direction. `TE: trailers` stays.
 pub fn strip(fields: &mut Fields) {
     // Most messages have none of them.
-    if !fields.iter().any(|(name, _)| of_connection(name)) {
+    if !fields.names().any(of_connection) {
         return;
     }
     let trailers = fields.all("te").any(accepts_trailers);

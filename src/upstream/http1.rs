@@ -20,7 +20,7 @@ use crate::http1::{Cause, Framing};
 /// See the module.
 pub struct Exchange<B> {
     pub(super) lease: Lease,
-    link: Link,
+    link: Box<Link>,
     upload: Upload<B>,
     reader: Reader,
     /// All of the request has been sent, or no more of it will be.
@@ -32,7 +32,7 @@ pub struct Exchange<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
-    pub fn new(lease: Lease, mut link: Link, head: &Head, body: B) -> Exchange<B> {
+    pub fn new(lease: Lease, mut link: Box<Link>, head: &Head, body: B) -> Exchange<B> {
         let upload = Upload::new(head, body);
         upload.begin(head, &mut link);
         Exchange {
@@ -64,7 +64,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         self.link.reused && !self.reader.heard && self.upload.may_repeat()
     }
 
-    pub fn repeat(&mut self, head: &Head, lease: Lease, mut link: Link) {
+    pub fn repeat(&mut self, head: &Head, lease: Lease, mut link: Box<Link>) {
         if self.upload.begun {
             self.upload.begun = false;
             self.upload.begin(head, &mut link);

@@ -113,7 +113,7 @@ pub struct Counters {
 }
 
 struct Idle {
-    link: Link,
+    link: Box<Link>,
     since: Nanos,
 }
 
@@ -140,7 +140,7 @@ pub struct Caller {
 pub(super) enum Line {
     /// A connection of its own. Give it back with `Lease::release` once the answer has been read;
     /// dropping it closes it.
-    One(Link),
+    One(Box<Link>),
     /// A place on a connection of HTTP/2.
     Two(Channel),
 }
@@ -297,7 +297,7 @@ impl Pool {
         (!fresh).then(|| self.idle(server)).flatten().map(Line::One)
     }
 
-    fn idle(&self, server: usize) -> Option<Link> {
+    fn idle(&self, server: usize) -> Option<Box<Link>> {
         let mut idle = self.idle[server].borrow_mut();
         loop {
             let mut last = idle.pop()?;
@@ -338,13 +338,13 @@ impl Pool {
                 }
                 return muxes.begin(socket, address).await.map(Line::Two);
             }
-            Ok(Line::One(Link {
+            Ok(Line::One(Box::new(Link {
                 socket,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
                 reused: false,
                 address,
-            }))
+            })))
         };
         let server_name = || known.name.to_string();
         let line = match tokio::time::timeout(after, attempt).await {
@@ -458,7 +458,7 @@ impl Lease {
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
-    pub fn release(self, mut link: Link, now: Nanos) {
+    pub fn release(self, mut link: Box<Link>, now: Nanos) {
         // The server takes all that comes over it for one client's.
         if self.pool.settings().proxy.is_some() {
             return;

@@ -41,7 +41,7 @@ fn nobody() -> Caller {
 }
 
 /// A connection of HTTP/1.1 and what counts it.
-fn parts(connection: Connection) -> (Lease, Link) {
+fn parts(connection: Connection) -> (Lease, Box<Link>) {
     match connection.line {
         Line::One(link) => (connection.lease, link),
         Line::Two(_) => panic!("it is of HTTP/2"),

@@ -1,0 +1,296 @@
+//! The gateway's upstream codec over a connection of the loopback interface, through what the proxy itself
+//! calls: a pool, an exchange, a body.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::Empty;
+use socket2::SockRef;
+use tokio::runtime::{Builder, Runtime};
+use tollgate::clock::{Clock, Nanos};
+use tollgate::head::{AnswerHead, Head};
+use tollgate::http1::Cause;
+use tollgate::net::proxy::Ends;
+use tollgate::upstream::answer::{Read, Reader};
+use tollgate::upstream::pool::Counters;
+use tollgate::upstream::{
+    AnswerBody, Balance, Bounds, Caller, Connection, Exchange, Failure, Lead, Pool, Server,
+    Servers, Settings,
+};
+
+use super::{Asks, Case, End, Start, Verdict, lines, lines_of};
+
+/// How long an answer that hyper has to its end may take; only a difference takes that long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// From piece to piece when the kernel may have been late.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A pool and the server that it asks.
+pub struct Ours {
+    runtime: Runtime,
+    pool: Rc<Pool>,
+    listener: TcpListener,
+    /// Connections made.
+    connected: Arc<AtomicU64>,
+    /// A new connection, from both ends.
+    spare: Option<(TcpStream, Connection)>,
+}
+
+impl Ours {
+    pub fn start() -> Ours {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let clock = Clock::manual(Nanos::from_secs(100));
+        let settings = settings(listener.local_addr().unwrap());
+        let servers = Servers::new(settings, None, clock.now());
+        let connected = Arc::new(AtomicU64::new(0));
+        let counters = Counters {
+            connected: metrics::Counter::from_arc(connected.clone()),
+            retried: metrics::Counter::noop(),
+        };
+        Ours {
+            runtime: Builder::new_current_thread().enable_all().build().unwrap(),
+            pool: Pool::new(servers, clock, counters, 0),
+            listener,
+            connected,
+            spare: None,
+        }
+    }
+
+    /// What the codec makes of a case; `waits` when it may want the connection's end.
+    pub fn read(&mut self, case: &Case, waits: bool, slowly: bool) -> Verdict {
+        if self.spare.is_none() {
+            self.check_out();
+        }
+        let (mut server, connection) = self.spare.take().unwrap();
+        let mut client = Client::new(case.asks, connection);
+        let end = self.runtime.block_on(async {
+            client.turn(slowly).await;
+            for piece in &case.pieces {
+                // It may have closed.
+                let _ = server.write_all(piece);
+                client.turn(slowly).await;
+            }
+            if !waits && !client.is_over() {
+                let over = poll_fn(|cx| client.poll(cx));
+                let patience = if slowly { PATIENCE } else { PAUSE };
+                let _ = tokio::time::timeout(patience, over).await;
+            }
+            if client.is_over() {
+                return None;
+            }
+            let _ = server.shutdown(Shutdown::Write);
+            let over = poll_fn(|cx| client.poll(cx));
+            let over = tokio::time::timeout(PATIENCE, over).await;
+            assert!(
+                over.is_ok(),
+                "ours waits for a server that is gone: {case:?}"
+            );
+            Some(End::Closed)
+        });
+        let mut verdict = client.verdict;
+        if !matches!(verdict.end, End::Refused(_)) {
+            verdict.end = match end {
+                // The pool sees that the server has closed; the head must have said so before.
+                Some(closed) => {
+                    if says_keep(case) {
+                        End::Kept
+                    } else {
+                        closed
+                    }
+                }
+                None => {
+                    if self.check_out() {
+                        End::Kept
+                    } else {
+                        End::Spent
+                    }
+                }
+            };
+        }
+        drop(client.stage);
+        drop(server);
+        verdict
+    }
+
+    /// Whether there was a connection that had been kept. A new one is for the next case.
+    fn check_out(&mut self) -> bool {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let ends = Ends {
+            client: any,
+            local: any,
+        };
+        let before = self.connected.load(Relaxed);
+        let caller = Caller { key: None, ends };
+        let connection = self.runtime.block_on(self.pool.checkout(caller)).unwrap();
+        if self.connected.load(Relaxed) == before {
+            return true;
+        }
+        let (server, _) = self.listener.accept().unwrap();
+        server.set_nodelay(true).unwrap();
+        // No port waits for bytes that are late: there are not enough ports for that.
+        SockRef::from(&server)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        self.spare = Some((server, connection));
+        false
+    }
+}
+
+fn settings(server: SocketAddr) -> Settings {
+    Settings {
+        name: "up".into(),
+        servers: vec![Server {
+            host: server.ip().to_string(),
+            port: server.port(),
+            tls: None,
+            weight: 1,
+        }],
+        http2: false,
+        proxy: None,
+        balance: Balance::default(),
+        check: None,
+        eject: None,
+        slow_start: None,
+        bounds: Bounds::default(),
+        load_metric: None,
+        pressure: None,
+        connect: PATIENCE,
+        first_byte: PATIENCE,
+        idle: PATIENCE,
+        total: None,
+    }
+}
+
+/// Whether the final head says that another answer may follow.
+fn says_keep(case: &Case) -> bool {
+    let mut reader = Reader {
+        bodiless: case.asks == Asks::Head,
+        upgrade: case.asks == Asks::Upgrade,
+        interim: 0,
+        heard: false,
+    };
+    let mut input = BytesMut::from(&case.bytes()[..]);
+    loop {
+        match reader.next(&mut input) {
+            Ok(Some(Read::Interim(_))) => {}
+            Ok(Some(Read::Final(head))) => return head.keep,
+            Ok(None) | Err(_) => return false,
+        }
+    }
+}
+
+type Nothing = Empty<Bytes>;
+
+// There is one of it.
+#[allow(clippy::large_enum_variant)]
+enum Stage {
+    Head(Exchange<Nothing>),
+    Body(AnswerBody<Nothing>),
+    Over,
+}
+
+struct Client {
+    stage: Stage,
+    verdict: Verdict,
+}
+
+impl Client {
+    fn new(asks: Asks, connection: Connection) -> Client {
+        let mut head = Head {
+            method: asks.method(),
+            newer: true,
+            upgrade: (asks == Asks::Upgrade).then_some(Bytes::from_static(b"other")),
+            ..Head::default()
+        };
+        head.fields.add("host", b"t");
+        Client {
+            stage: Stage::Head(Exchange::new(connection, &head, Empty::new())),
+            verdict: Verdict::new(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    /// Takes what there is.
+    async fn turn(&mut self, slowly: bool) {
+        if slowly {
+            tokio::time::sleep(PAUSE).await;
+        }
+        // The first has the kernel asked; a body tells of its mistake only when it is asked again.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+            let _ = poll_fn(|cx| Poll::Ready(self.poll(cx))).await;
+        }
+    }
+
+    /// Ready when it is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.stage {
+                Stage::Head(exchange) => match exchange.poll_head(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(Lead::Interim(head))) => {
+                        self.verdict.interim.push(start(&head, false));
+                    }
+                    Poll::Ready(Ok(Lead::Final(head))) => self.begin(&head),
+                    Poll::Ready(Err(failure)) => self.end(refused(&failure)),
+                },
+                Stage::Body(body) => match Pin::new(body).poll_frame(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(None) => self.end(End::Spent),
+                    Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                        Ok(data) => self.verdict.body.extend_from_slice(&data),
+                        Err(frame) => self.verdict.trailers = frame.trailers_ref().map(lines_of),
+                    },
+                    Poll::Ready(Some(Err(failure))) => self.end(refused(&failure)),
+                },
+                Stage::Over => return Poll::Ready(()),
+            }
+        }
+    }
+
+    fn begin(&mut self, head: &AnswerHead) {
+        self.verdict.head = Some(start(head, true));
+        let Stage::Head(exchange) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return;
+        };
+        self.stage = Stage::Body(exchange.into_body(Nanos::from_secs(100)));
+    }
+
+    fn end(&mut self, end: End) {
+        self.verdict.end = end;
+        self.stage = Stage::Over;
+    }
+}
+
+fn start(head: &AnswerHead, is_final: bool) -> Start {
+    let usual = head.status.canonical_reason().unwrap_or_default();
+    let reason = head.reason.as_deref().unwrap_or(usual.as_bytes());
+    let reason = if is_final { reason } else { b"" };
+    Start {
+        status: head.status,
+        reason: String::from_utf8_lossy(reason).into_owned(),
+        fields: lines(head.fields.iter()),
+    }
+}
+
+fn refused(failure: &Failure<Infallible>) -> End {
+    End::Refused(match failure {
+        Failure::Request(_) => "the request broke off".into(),
+        Failure::Server(Cause::Malformed(malformed)) => malformed.0.into(),
+        Failure::Server(cause) => cause.to_string(),
+    })
+}

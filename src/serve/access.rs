@@ -9,15 +9,13 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use http::Uri;
 use metrics::Counter;
-use serde::Serialize;
 
 use super::generation::Outcome;
 use super::record::Note;
@@ -29,6 +27,9 @@ use crate::telemetry::{Metric, Registry};
 
 /// Bytes that a worker collects before it hands them over.
 pub const PIECE: usize = 64 * 1024;
+
+/// What a line seldom exceeds.
+const ROOM: usize = 1024;
 
 /// Pieces that may wait for the writer.
 pub const QUEUE: usize = 64;
@@ -210,6 +211,9 @@ impl Access {
             Logged::Refused | Logged::All => {}
         }
         let mut piece = self.piece.borrow_mut();
+        if piece.is_empty() {
+            piece.reserve(PIECE + ROOM);
+        }
         write(&mut piece, note, now);
         if piece.len() >= PIECE {
             let piece = std::mem::take(&mut *piece);
@@ -226,85 +230,98 @@ impl Access {
     }
 
     fn hand_over(&self, piece: Vec<u8>) {
-        let count = lines(&piece);
-        if self.writer.pieces.try_send(piece).is_err() {
-            self.writer.dropped.increment(count);
+        if let Err(refused) = self.writer.pieces.try_send(piece) {
+            let (TrySendError::Full(piece) | TrySendError::Disconnected(piece)) = refused;
+            self.writer.dropped.increment(lines(&piece));
         }
     }
 }
 
-/// One line of the log, from `note`.
-#[derive(Serialize)]
-struct Line<'a> {
-    time: f64,
-    ip: IpAddr,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<&'a str>,
-    method: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<&'a str>,
-    status: u16,
-    outcome: &'static str,
-    #[serde(flatten)]
-    limit: Option<Spoke<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    store: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<&'a str>,
-    bytes: u64,
-    seconds: f64,
-}
-
-/// The limit that spoke.
-#[derive(Serialize)]
-struct Spoke<'a> {
-    limit: &'a str,
-    limit_at: &'a str,
-    standing: &'static str,
-}
-
-/// Writes the line of a request to memory.
+/// Writes the line of a request. By hand, for it is written for every request that is refused, and its names
+/// need no escapes.
 fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
     let generation = note.generation();
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());
     let ruleset = &generation.ruleset;
-    let source = ruleset.identity.token.as_ref();
-    let (user, server) = (note.user.borrow(), note.server.borrow());
-    let spoke = note.limit.get().map(|(rule, standing)| {
-        let rule = &ruleset.rules[rule];
-        Spoke {
-            limit: rule.name.as_str(),
-            limit_at: &rule.origin,
-            standing: standing.as_str(),
-        }
+    out.push(b'{');
+    decimal(out, "time", began.as_micros() as u64 / 1000, 3);
+    word(out, "ip", |out| {
+        // Writing to memory cannot fail.
+        let _ = write!(out, "{}", note.ip.get());
     });
-    let line = Line {
-        time: began.as_millis() as f64 / 1000.0,
-        ip: note.ip.get(),
-        user: user.as_deref(),
-        method: note.method.as_str(),
-        target: note
-            .uri
-            .as_ref()
-            .map(|uri| token::mask(source, target(uri))),
-        route: note.route.get().map(|route| &*ruleset.routes[route].name),
-        status: note.status(),
-        outcome: note.outcome().as_str(),
-        limit: spoke,
-        store: note.alone.get().then_some("away"),
-        reason: note.reason.get(),
-        server: server.as_deref(),
-        bytes: note.sent(),
-        seconds: (took.0 / 1000) as f64 / 1e6,
-    };
+    if let Some(user) = &*note.user.borrow() {
+        text(out, "user", user);
+    }
+    plain(out, "method", note.method.as_str());
+    if let Some(uri) = &note.uri {
+        let source = ruleset.identity.token.as_ref();
+        text(out, "target", &token::mask(source, target(uri)));
+    }
+    if let Some(route) = note.route.get() {
+        text(out, "route", &ruleset.routes[route].name);
+    }
+    number(out, "status", note.status().into());
+    plain(out, "outcome", note.outcome().as_str());
+    if let Some((rule, standing)) = note.limit.get() {
+        let rule = &ruleset.rules[rule];
+        plain(out, "limit", rule.name.as_str());
+        text(out, "limit_at", &rule.origin);
+        plain(out, "standing", standing.as_str());
+    }
+    if note.alone.get() {
+        plain(out, "store", "away");
+    }
+    if let Some(reason) = note.reason.get() {
+        text(out, "reason", reason);
+    }
+    if let Some(server) = &*note.server.borrow() {
+        text(out, "server", server);
+    }
+    number(out, "bytes", note.sent());
+    decimal(out, "seconds", took.0 / 1000, 6);
+    out.extend_from_slice(b"}\n");
+}
+
+fn name(out: &mut Vec<u8>, name: &str) {
+    let before: &[u8] = if out.ends_with(b"{") { b"\"" } else { b",\"" };
+    for part in [before, name.as_bytes(), b"\":"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// What needs no escapes.
+fn word(out: &mut Vec<u8>, called: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    name(out, called);
+    out.push(b'"');
+    write(out);
+    out.push(b'"');
+}
+
+fn plain(out: &mut Vec<u8>, called: &str, value: &str) {
+    word(out, called, |out| out.extend_from_slice(value.as_bytes()));
+}
+
+fn text(out: &mut Vec<u8>, called: &str, value: &str) {
+    name(out, called);
     // Writing to memory cannot fail.
-    let _ = serde_json::to_writer(&mut *out, &line);
-    out.push(b'\n');
+    let _ = serde_json::to_writer(out, value);
+}
+
+fn number(out: &mut Vec<u8>, called: &str, value: u64) {
+    name(out, called);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// A number whose last `places` digits stand behind the point.
+fn decimal(out: &mut Vec<u8>, called: &str, value: u64, places: usize) {
+    let unit = 10_u64.pow(places as u32);
+    number(out, called, value / unit);
+    out.push(b'.');
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value % unit).as_bytes();
+    out.extend_from_slice(&b"000000"[..places.saturating_sub(digits.len())]);
+    out.extend_from_slice(digits);
 }
 
 /// A target as it came.
@@ -312,5 +329,26 @@ fn target(uri: &Uri) -> Cow<'_, str> {
     match uri.path_and_query() {
         Some(target) if uri.authority().is_none() => Cow::Borrowed(target.as_str()),
         _ => Cow::Owned(uri.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members() {
+        let mut out = b"{".to_vec();
+        decimal(&mut out, "a", 1_700_000_000_042, 3);
+        text(&mut out, "b", "c\"\\\n\u{7f}é");
+        decimal(&mut out, "d", 7, 6);
+        number(&mut out, "e", u64::MAX);
+        plain(&mut out, "f", "");
+        out.push(b'}');
+        let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let expected = serde_json::json!({
+            "a": 1_700_000_000.042, "b": "c\"\\\n\u{7f}é", "d": 0.000_007, "e": u64::MAX, "f": "",
+        });
+        assert_eq!(read, expected);
     }
 }

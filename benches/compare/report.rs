@@ -4,10 +4,11 @@
 use std::fmt::{self, Write as _};
 
 use crate::Failure;
+use crate::case::Case;
+use crate::config::version;
 use crate::cpu::{Cores, Snapshot};
 use crate::load::{CONNECTIONS, Tally};
-use crate::options::{Case, Options};
-use crate::proxy::version;
+use crate::options::{Options, Subject};
 
 /// Share of one core that others may use during a clean measurement.
 const FOREIGN_MAX: f64 = 0.06;
@@ -85,13 +86,72 @@ impl fmt::Display for Measure {
 /// Every proxy once, in the order of the options.
 pub struct Round(pub Vec<Measure>);
 
+/// What is counted once for a proxy in a case.
+pub struct Counts {
+    /// Bytes, at the end of the rounds.
+    pub resident: u64,
+    /// Calls into the kernel per request.
+    pub syscalls: Option<f64>,
+    /// Instructions in user space per request.
+    pub instructions: Option<f64>,
+}
+
+/// Everything about one case; rounds and counts are in the order of the options' proxies.
+pub struct Outcome {
+    /// What was asked.
+    pub case: Case,
+    /// What was measured.
+    pub rounds: Vec<Round>,
+    /// What was counted.
+    pub counts: Vec<Counts>,
+}
+
+impl Outcome {
+    /// CPU time of the proxy at one place as a ratio to that at another, round by round where both
+    /// are clean.
+    pub fn ratio(&self, place: usize, to: usize) -> Option<Spread> {
+        let pairs = self
+            .rounds
+            .iter()
+            .filter_map(|r| Some((r.0.get(place)?, r.0.get(to)?)))
+            .filter(|(own, reference)| own.is_clean() && reference.is_clean())
+            .map(|(own, reference)| own.cost() / reference.cost());
+        Spread::of(pairs.collect())
+    }
+
+    /// The figures of the proxy at `place`; `own` is where tollgate is.
+    fn row(&self, place: usize, own: Option<usize>) -> String {
+        let clean: Vec<_> = self
+            .rounds
+            .iter()
+            .filter_map(|r| r.0.get(place))
+            .filter(|m| m.is_clean())
+            .collect();
+        let costs = Spread::of(clean.iter().map(|m| m.cost()).collect());
+        let rate = Spread::of(clean.iter().map(|m| m.rate()).collect());
+        let counts = &self.counts[place];
+        let own = own.filter(|&own| own != place);
+        [
+            shown(costs),
+            shown(self.ratio(place, 0)),
+            shown(own.and_then(|own| self.ratio(own, place))),
+            shown(rate.map(|s| format!("{:.0}", s.median))),
+            shown(counts.syscalls.map(|n| format!("{n:.2}"))),
+            shown(counts.instructions.map(|n| format!("{n:.0}"))),
+            format!("{:.1}", counts.resident as f64 / 1024.0 / 1024.0),
+            format!("{} of {}", clean.len(), self.rounds.len()),
+        ]
+        .join(" | ")
+    }
+}
+
+fn shown(figure: Option<impl fmt::Display>) -> String {
+    figure.map_or("-".to_owned(), |figure| figure.to_string())
+}
+
 /// The table of all cases, and what it was measured with.
-pub fn markdown(
-    options: &Options,
-    cores: &Cores,
-    results: &[(Case, Vec<Round>)],
-) -> Result<String, Failure> {
-    let mut text = String::from("# CPU time per request\n\n");
+pub fn markdown(options: &Options, cores: &Cores, outcomes: &[Outcome]) -> Result<String, Failure> {
+    let mut text = String::from("# What a request costs\n\n");
     let mut known = Vec::new();
     for &subject in &options.proxies {
         if !known.contains(&subject) {
@@ -104,54 +164,39 @@ pub fn markdown(
         "- {cores}\n- workers: {}, connections: {CONNECTIONS}, rounds: {}, seconds each: {}\n",
         options.workers, options.rounds, options.seconds
     )?;
-    let reference = options
-        .proxies
-        .first()
-        .map_or("nothing", |subject| subject.name());
+    let reference = options.proxies.first().map_or("nothing", |s| s.name());
     writeln!(
         text,
-        "| case | proxy | CPU us/req (min-max) | req/s | ratio to {reference} (min-max) | clean rounds |\n\
-         |---|---|---|---|---|---|"
+        "| case | proxy | CPU us/req (min-max) | ratio to {reference} | tollgate's ratio to it \
+         | req/s | syscalls/req | instructions/req | resident MiB | clean rounds |\n\
+         |---|---|---|---|---|---|---|---|---|---|"
     )?;
-    for (case, rounds) in results {
+    let own = options
+        .proxies
+        .iter()
+        .position(|&subject| subject == Subject::Tollgate);
+    for outcome in outcomes {
         for (place, subject) in options.proxies.iter().enumerate() {
-            let row = row(rounds, place);
-            writeln!(text, "| {} | {} | {row} |", case.name(), subject.name())?;
+            let row = outcome.row(place, own);
+            writeln!(
+                text,
+                "| {} | {} | {row} |",
+                outcome.case.name(),
+                subject.name()
+            )?;
         }
     }
     Ok(text)
 }
 
-/// The figures of the proxy at `place`.
-fn row(rounds: &[Round], place: usize) -> String {
-    let clean: Vec<_> = rounds
-        .iter()
-        .filter_map(|r| r.0.get(place))
-        .filter(|m| m.is_clean())
-        .collect();
-    let pairs: Vec<_> = rounds
-        .iter()
-        .filter_map(|r| Some((r.0.get(place)?, r.0.first()?)))
-        .filter(|(own, reference)| own.is_clean() && reference.is_clean())
-        .map(|(own, reference)| own.cost() / reference.cost())
-        .collect();
-    let costs = Spread::of(clean.iter().map(|m| m.cost()).collect());
-    let rate = Spread::of(clean.iter().map(|m| m.rate()).collect());
-    format!(
-        "{} | {} | {} | {} of {}",
-        costs.map_or("-".to_owned(), |s| s.to_string()),
-        rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median)),
-        Spread::of(pairs).map_or("-".to_owned(), |s| s.to_string()),
-        clean.len(),
-        rounds.len()
-    )
-}
-
 /// Median, least and greatest of some figures.
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+pub struct Spread {
+    /// In the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
 }
 
 impl Spread {

@@ -3,28 +3,14 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use rustix::event::{Timespec, epoll};
+use tollgate::clock::Nanos;
 
-/// 7 header fields.
-const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\
-    server: canned\r\n\
-    date: Thu, 01 Jan 2026 00:00:00 GMT\r\n\
-    content-type: application/json\r\n\
-    content-length: 128\r\n\
-    cache-control: no-store\r\n\
-    etag: \"5f3b7c9a\"\r\n\
-    x-request-id: 0123456789abcdef\r\n\r\n";
-
-const BODY: &[u8] = b"\
-    {\"items\":[{\"id\":1,\"name\":\"first\"},{\"id\":2,\"name\":\"second\"},{\"id\":3,\"name\":\"third\"}],\
-    \"next\":\"/api/items?after=3\",\"total\":1234567}";
-
-const _: () = assert!(BODY.len() == 128, "the head says so");
+use crate::message::Message;
+use crate::poll::{Events, Poll};
 
 const LISTENER: u64 = u64::MAX;
 
@@ -36,13 +22,22 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Listens on a free port; the thread stays on the caller's core.
-    pub fn start() -> io::Result<Upstream> {
+    /// Listens on a free port and says `answer`; the thread stays on the caller's core.
+    pub fn start(answer: Vec<u8>) -> io::Result<Upstream> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut server = Server::new(listener, Arc::clone(&stop))?;
+        let poll = Poll::new()?;
+        poll.add(&listener, LISTENER)?;
+        let mut server = Server {
+            listener,
+            stop: Arc::clone(&stop),
+            poll,
+            connections: Vec::new(),
+            answer,
+            buffer: vec![0; 64 * 1024],
+        };
         let thread = std::thread::spawn(move || {
             if let Err(failure) = server.run() {
                 eprintln!("compare: the upstream failed: {failure}");
@@ -73,57 +68,32 @@ impl Drop for Upstream {
 struct Server {
     listener: TcpListener,
     stop: Arc<AtomicBool>,
-    epoll: OwnedFd,
+    poll: Poll,
     connections: Vec<Option<Connection>>,
     answer: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 struct Connection {
     stream: TcpStream,
-    head: Head,
+    request: Message,
 }
 
 impl Server {
-    fn new(listener: TcpListener, stop: Arc<AtomicBool>) -> io::Result<Server> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let token = epoll::EventData::new_u64(LISTENER);
-        epoll::add(&epoll, &listener, token, epoll::EventFlags::IN)?;
-        let answer = [HEAD, BODY].concat();
-        Ok(Server {
-            listener,
-            stop,
-            epoll,
-            connections: Vec::new(),
-            answer,
-        })
-    }
-
     fn run(&mut self) -> io::Result<()> {
-        let patience = Timespec {
-            tv_sec: 0,
-            tv_nsec: 100_000_000,
-        };
-        let mut events = Vec::with_capacity(256);
+        let mut events = Events::new();
         while !self.stop.load(Ordering::Relaxed) {
-            events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                Some(&patience),
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(failure) => return Err(failure.into()),
-            }
+            self.poll.wait(&mut events, Nanos::from_millis(100))?;
             for event in &events {
                 match event.data.u64() {
                     LISTENER => self.accept()?,
                     index => {
                         let place = &mut self.connections[index as usize];
-                        // Closing the socket takes it out of the epoll set too.
-                        if !place
+                        let served = place
                             .as_mut()
-                            .is_some_and(|connection| connection.serve(&self.answer))
-                        {
+                            .is_some_and(|c| c.serve(&mut self.buffer, &self.answer));
+                        if !served {
+                            // Closing the socket takes it out of the poll too.
                             *place = None;
                         }
                     }
@@ -142,11 +112,10 @@ impl Server {
             };
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
-            let token = epoll::EventData::new_u64(self.connections.len() as u64);
-            epoll::add(&self.epoll, &stream, token, epoll::EventFlags::IN)?;
+            self.poll.add(&stream, self.connections.len() as u64)?;
             self.connections.push(Some(Connection {
                 stream,
-                head: Head::default(),
+                request: Message::default(),
             }));
         }
     }
@@ -154,38 +123,19 @@ impl Server {
 
 impl Connection {
     /// Answers what has arrived; false when the connection is over.
-    fn serve(&mut self, answer: &[u8]) -> bool {
-        let mut buffer = [0; 16 * 1024];
-        match self.stream.read(&mut buffer) {
-            Ok(0) => false,
-            Ok(length) => (0..self.head.ends(&buffer[..length]))
-                .all(|_| self.stream.write_all(answer).is_ok()),
-            Err(e) => e.kind() == ErrorKind::WouldBlock,
-        }
-    }
-}
-
-/// How much of the empty line that ends a request's head has been seen. Requests have no body.
-#[derive(Default)]
-struct Head {
-    matched: usize,
-}
-
-impl Head {
-    /// How many heads end in `bytes`.
-    fn ends(&mut self, bytes: &[u8]) -> usize {
-        const END: &[u8] = b"\r\n\r\n";
-        let mut ends = 0;
-        for &byte in bytes {
-            self.matched = match byte {
-                _ if byte == END[self.matched] => self.matched + 1,
-                b'\r' => 1,
-                _ => 0,
-            };
-            if self.matched == END.len() {
-                (self.matched, ends) = (0, ends + 1);
+    fn serve(&mut self, buffer: &mut [u8], answer: &[u8]) -> bool {
+        let length = match self.stream.read(buffer) {
+            Ok(0) => return false,
+            Ok(length) => length,
+            Err(e) => return e.kind() == ErrorKind::WouldBlock,
+        };
+        match self.request.push(&buffer[..length]) {
+            Ok(true) => self.stream.write_all(answer).is_ok(),
+            Ok(false) => true,
+            Err(failure) => {
+                eprintln!("compare: the upstream was asked what it does not understand: {failure}");
+                false
             }
         }
-        ends
     }
 }

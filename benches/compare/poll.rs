@@ -1,0 +1,42 @@
+//! Waiting for sockets: what client, upstream and floor share.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{Timespec, epoll};
+use tollgate::clock::Nanos;
+
+/// Sockets to read from, each with a token.
+pub struct Poll(OwnedFd);
+
+/// What has become readable.
+pub type Events = Vec<epoll::Event>;
+
+impl Poll {
+    /// Of nothing yet.
+    pub fn new() -> io::Result<Poll> {
+        Ok(Poll(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Watches a socket until it is closed.
+    pub fn add(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        let token = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.0, socket, token, epoll::EventFlags::IN)?)
+    }
+
+    /// Fills `events`; false when nothing came for as long as patience lasts.
+    pub fn wait(&self, events: &mut Events, patience: Nanos) -> io::Result<bool> {
+        let patience = Timespec {
+            tv_sec: (patience.0 / 1_000_000_000) as i64,
+            tv_nsec: (patience.0 % 1_000_000_000) as _,
+        };
+        events.clear();
+        events.reserve(256);
+        let spare = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.0, spare, Some(&patience)) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}

@@ -91,7 +91,7 @@ bench: tools
 bench-compare: bench-tools
 	$(CARGO) bench --locked --bench compare -- $(ARGS)
 
-# CPU time of handshakes and of HTTP/2 beside nginx.
+# CPU time of handshakes and of HTTP/2 beside other proxies.
 bench-edge: bench-tools
 	@$(CARGO) build --locked --release
 	benches/edge.sh

@@ -25,7 +25,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-sharing bench-steering bench-tools fuzz kills push surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools fuzz kills push surge
 
 test: tools lint
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
@@ -90,6 +90,11 @@ bench: tools
 # What a request costs beside other proxies; ARGS="--rounds 9" and the like, see benches/README.md.
 bench-compare: bench-tools
 	$(CARGO) bench --locked --bench compare -- $(ARGS)
+
+# What tollgate's CPU time per request grows with.
+bench-scale: SCALE := --scale routes,limits,keys,connections,workers
+bench-scale:
+	$(CARGO) bench --locked --bench compare -- $(or $(ARGS),$(SCALE))
 
 # CPU time of handshakes and of HTTP/2 beside other proxies.
 bench-edge: bench-tools

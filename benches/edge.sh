@@ -125,6 +125,7 @@ static_resources:
           stat_prefix: edge
           use_remote_address: true
           generate_request_id: false
+          delayed_close_timeout: 0s
           http_protocol_options: { accept_http_10: true, default_host_for_http_10: edge }
           route_config:
             virtual_hosts:

@@ -9,9 +9,6 @@ const LARGE: usize = 10 * 1024;
 /// Bytes of a short body.
 const SMALL: usize = 128;
 
-/// Addresses of the case with many of them.
-const ADDRESSES: u64 = 100_000;
-
 /// One sort of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
@@ -73,16 +70,9 @@ impl Case {
         }
     }
 
-    /// How many client addresses occur.
-    pub fn addresses(self) -> u64 {
-        match self {
-            Case::Addresses => ADDRESSES,
-            _ => 1,
-        }
-    }
-
-    /// What the client sends: 5 header fields, a credential among them.
-    pub fn requests(self) -> Requests {
+    /// What the client sends: 5 header fields, a credential among them. Only the case of many
+    /// addresses has several.
+    pub fn requests(self, addresses: u64) -> Requests {
         let method = match self {
             Case::Bodies => "POST",
             _ => "GET",
@@ -120,7 +110,7 @@ impl Case {
             bytes,
             address,
             last: 0,
-            addresses: self.addresses(),
+            addresses,
         }
     }
 

@@ -34,6 +34,12 @@ pub fn svg(options: &Options, outcomes: &[Outcome]) -> Result<String, fmt::Error
          workers: {}</text>\n",
         options.workers
     );
+    let one = NAMES + scale;
+    writeln!(
+        text,
+        "<line x1='{one:.1}' y1='{TOP}' x2='{one:.1}' y2='{:.1}' stroke='#8c959f' stroke-dasharray='3 3'/>",
+        height - GAP
+    )?;
     for (number, outcome) in outcomes.iter().enumerate() {
         let top = TOP + group * number as f64;
         let middle = top + (group - GAP) / 2.0 + 4.0;
@@ -47,12 +53,7 @@ pub fn svg(options: &Options, outcomes: &[Outcome]) -> Result<String, fmt::Error
             bar(&mut text, subject, outcome, place, y, scale)?;
         }
     }
-    let one = NAMES + scale;
-    writeln!(
-        text,
-        "<line x1='{one:.1}' y1='{TOP}' x2='{one:.1}' y2='{:.1}' stroke='#24292f' stroke-dasharray='3 3'/>\n</svg>",
-        height - GAP
-    )?;
+    text.push_str("</svg>\n");
     Ok(text)
 }
 
@@ -91,7 +92,7 @@ fn bar(
         text,
         "<rect x='{NAMES}' y='{:.1}' width='{:.1}' height='{:.1}' fill='{color}'/>\n\
          <line x1='{:.1}' y1='{middle:.1}' x2='{:.1}' y2='{middle:.1}' stroke='#24292f'/>\n\
-         <text x='{:.1}' y='{line:.1}'>{:.2}</text>",
+         <text x='{:.1}' y='{line:.1}' stroke='#ffffff' stroke-width='3' paint-order='stroke'>{:.2}</text>",
         y + 1.0,
         ratio.median * scale,
         BAR - 4.0,
@@ -110,5 +111,6 @@ fn color(subject: Subject) -> &'static str {
         Subject::Envoy => "#cdbfdc",
         Subject::Floor => "#dcdcd0",
         Subject::Tollgate => "#2f81c7",
+        Subject::Unlogged => "#8db9e2",
     }
 }

@@ -11,6 +11,7 @@ use crate::Failure;
 use crate::case::Case;
 use crate::floor::Task;
 use crate::options::Subject;
+use crate::shape::Shape;
 
 const TOLLGATE: &str = env!("CARGO_BIN_EXE_tollgate");
 
@@ -27,13 +28,13 @@ pub struct Place<'a> {
     pub address: SocketAddr,
     /// Where requests go.
     pub upstream: SocketAddr,
-    /// Processes or threads.
-    pub workers: usize,
+    /// How large everything is.
+    pub shape: Shape,
 }
 
 impl Place<'_> {
     fn many_addresses(&self) -> bool {
-        self.case.addresses() > 1
+        self.case == Case::Addresses
     }
 
     fn refuses(&self) -> bool {
@@ -48,7 +49,8 @@ pub fn command(subject: Subject, place: &Place) -> Result<Command, Failure> {
         Subject::Haproxy => haproxy(place),
         Subject::Envoy => envoy(place),
         Subject::Floor => floor(place),
-        Subject::Tollgate => tollgate(place),
+        Subject::Tollgate => tollgate(place, "refused"),
+        Subject::Unlogged => tollgate(place, "off"),
     }
 }
 
@@ -62,9 +64,9 @@ fn nginx(place: &Place) -> Result<Command, Failure> {
         false => (format!("{NEVER}r/s"), format!(" burst={NEVER} nodelay")),
         true => ("1r/m".to_owned(), String::new()),
     };
-    let (address, upstream, workers) = (place.address, place.upstream, place.workers);
+    let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
     let mut text = format!(
-        "daemon off;\npid nginx.pid;\nerror_log error.log crit;\nworker_processes {workers};\n\
+        "daemon off;\nuser root;\npid nginx.pid;\nerror_log error.log crit;\nworker_processes {workers};\n\
          events {{ worker_connections 4096; }}\n\
          http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  tcp_nodelay on;\n"
     );
@@ -106,7 +108,7 @@ fn haproxy(place: &Place) -> Result<Command, Failure> {
         true => "  http-request set-src req.hdr_ip(x-forwarded-for)\n",
         false => "",
     };
-    let (address, upstream, workers) = (place.address, place.upstream, place.workers);
+    let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
     let text = format!(
         "global\n  nbthread {workers}\n\
          defaults\n  mode http\n  http-reuse always\n  option forwardfor\n\
@@ -181,7 +183,7 @@ fn envoy(place: &Place) -> Result<Command, Failure> {
     let mut command = Command::new(envoy_program());
     command
         .args(["--disable-hot-restart", "--log-level", "error"])
-        .args(["--concurrency", &place.workers.to_string(), "-c"])
+        .args(["--concurrency", &place.shape.workers.to_string(), "-c"])
         .arg(path);
     Ok(command)
 }
@@ -190,14 +192,14 @@ fn floor(place: &Place) -> Result<Command, Failure> {
     let task = Task {
         listen: place.address,
         upstream: (!place.refuses()).then_some(place.upstream),
-        workers: place.workers,
+        workers: place.shape.workers,
     };
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("floor").args(task.words());
     Ok(command)
 }
 
-fn tollgate(place: &Place) -> Result<Command, Failure> {
+fn tollgate(place: &Place, log: &str) -> Result<Command, Failure> {
     let rate = match place.refuses() {
         false => format!("{NEVER}/h"),
         true => "1/h".to_owned(),
@@ -206,23 +208,36 @@ fn tollgate(place: &Place) -> Result<Command, Failure> {
         true => "ip: { trusted_proxies: [127.0.0.0/8] }, ",
         false => "",
     };
-    let (address, upstream, workers) = (place.address, place.upstream, place.workers);
+    let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
+    let connections = place.shape.connections + 100;
     let gateway = format!(
-        "version: 1\nworkers: {workers}\nlisten: [{address}]\nadmin: {}\nrecord: memory\n\
-         access_log: {{ requests: refused, file: '{}' }}\n\
+        "version: 1\nworkers: {workers}\nlisten: [{address}]\nconnections: {{ total: {connections} }}\nadmin: {}\nrecord: memory\n\
+         access_log: {{ requests: {log}, file: '{}' }}\n\
          policies: policies\nupstreams: {{ bench: [http://{upstream}] }}\n\
          identity: {{ {trusted}token: {{ bearer: true }} }}\n",
         free_address()?,
         place.folder.join("refused.log").display(),
     );
-    let policy = format!(
-        "match: /**\nupstream: bench\nlimits:\n\
-         \x20 per-ip: {{ key: ip, rate: {rate}, throttle: hard }}\n\
-         \x20 per-token: {{ key: token, rate: {rate}, throttle: hard }}\n"
-    );
     fs::write(place.folder.join("tollgate.yaml"), gateway)?;
-    fs::create_dir(place.folder.join("policies"))?;
-    fs::write(place.folder.join("policies/bench.yaml"), policy)?;
+    let policies = place.folder.join("policies");
+    fs::create_dir(&policies)?;
+    let mut limits = String::new();
+    for number in 0..place.shape.limits {
+        let key = if number % 2 == 0 { "ip" } else { "token" };
+        writeln!(
+            limits,
+            "  limit-{number}: {{ key: {key}, rate: {rate}, throttle: hard }}"
+        )?;
+    }
+    if !limits.is_empty() {
+        limits.insert_str(0, "limits:\n");
+    }
+    let policy = |path: &str| format!("match: {path}\nupstream: bench\n{limits}");
+    fs::write(policies.join("bench.yaml"), policy("/**"))?;
+    for number in 1..place.shape.routes {
+        let path = format!("/route-{number}/items/**");
+        fs::write(policies.join(format!("{number}.yaml")), policy(&path))?;
+    }
     let mut command = Command::new(TOLLGATE);
     command
         .arg("run")
@@ -250,7 +265,7 @@ pub fn version(subject: Subject) -> Result<String, Failure> {
         Subject::Haproxy => (debian("haproxy"), "-v"),
         Subject::Envoy => (envoy_program(), "--version"),
         Subject::Floor => return Ok("floor: copies bytes, understands nothing".to_owned()),
-        Subject::Tollgate => (TOLLGATE.into(), "--version"),
+        Subject::Tollgate | Subject::Unlogged => (TOLLGATE.into(), "--version"),
     };
     let output = Command::new(&program)
         .arg(flag)

@@ -16,12 +16,13 @@ use crate::cpu::Cores;
 use crate::load::{Client, Until};
 use crate::options::Subject;
 use crate::proxy::{Proxy, Under, signal};
+use crate::shape::Shape;
 
 /// Requests of the two runs under callgrind: start and end of the process cancel out.
 const RUNS: [u64; 2] = [3_000, 13_000];
 
 /// Requests whose calls into the kernel are counted.
-const TRACED: u64 = 100_000;
+const TRACED: u64 = 30_000;
 
 /// Calls into the kernel per request.
 pub fn syscalls(proxy: &Proxy, client: &mut Client, clock: &Clock) -> Result<f64, Failure> {
@@ -81,10 +82,11 @@ pub fn instructions(
         return Ok(None);
     }
     let clock = Clock::system();
+    let shape = Shape::of(case, 1);
     let mut totals = Vec::new();
     for requests in RUNS {
-        let mut proxy = Proxy::start(subject, case, upstream, 1, cores, Under::Callgrind)?;
-        let mut client = Client::new(proxy.address(), case)?;
+        let mut proxy = Proxy::start(subject, case, upstream, shape, cores, Under::Callgrind)?;
+        let mut client = Client::new(proxy.address(), case, &shape)?;
         client.run(&clock, Until::Sent(requests))?;
         // A proxy that drains would wait for open connections.
         drop(client);

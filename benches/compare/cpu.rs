@@ -85,23 +85,29 @@ pub struct Snapshot {
     pub at: Nanos,
     /// The proxy's processes.
     pub proxy: u64,
-    /// Client and upstream, which run in this process.
+    /// Client and upstream, which run in this process, and proxies whose turn it is not.
     pub own: u64,
     /// The whole machine.
     pub machine: u64,
 }
 
 impl Snapshot {
-    /// Reads all counters.
-    pub fn take(proxy: &[u32], clock: &Clock) -> Result<Snapshot, Failure> {
-        let mut run_time = 0;
-        for &process in proxy {
-            run_time += process_run_time(&process.to_string())?;
+    /// Reads all counters of the processes of every proxy; the one at `turn` is measured.
+    pub fn take(proxies: &[Vec<u32>], turn: usize, clock: &Clock) -> Result<Snapshot, Failure> {
+        let (mut proxy, mut own) = (0, process_run_time("self")?);
+        for (place, processes) in proxies.iter().enumerate() {
+            for process in processes {
+                let run_time = process_run_time(&process.to_string())?;
+                if place == turn {
+                    proxy += run_time;
+                } else {
+                    own += run_time;
+                }
+            }
         }
-        let own = process_run_time("self")?;
         Ok(Snapshot {
             at: clock.now(),
-            proxy: run_time,
+            proxy,
             own,
             machine: machine_run_time()?,
         })

@@ -1,6 +1,7 @@
-//! The client: as many requests as 64 connections can carry, one at a time on each. Every answer is
-//! read to its end and its status is checked.
+//! The client: at most 64 requests at a time, one on each connection. Every answer is read to its end
+//! and its status is checked.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -10,9 +11,10 @@ use crate::Failure;
 use crate::case::{Case, Requests};
 use crate::message::Message;
 use crate::poll::{Events, Poll};
+use crate::shape::Shape;
 
-/// Connections of the client.
-pub const CONNECTIONS: usize = 64;
+/// Requests that are on their way at a time.
+const ASKED: usize = 64;
 
 /// How long an answer may take. A proxy that callgrind runs is slow.
 const PATIENCE: Nanos = Nanos::from_secs(10);
@@ -42,6 +44,8 @@ pub struct Client {
     case: Case,
     requests: Requests,
     connections: Vec<Connection>,
+    /// Those without a request on its way; each has its turn.
+    idle: VecDeque<usize>,
     buffer: Vec<u8>,
 }
 
@@ -54,25 +58,28 @@ struct Connection {
 
 impl Client {
     /// For one proxy and case.
-    pub fn new(proxy: SocketAddr, case: Case) -> Result<Client, Failure> {
+    pub fn new(proxy: SocketAddr, case: Case, shape: &Shape) -> Result<Client, Failure> {
         Ok(Client {
             poll: Poll::new()?,
             proxy,
             case,
-            requests: case.requests(),
-            connections: (0..CONNECTIONS).map(|_| Connection::default()).collect(),
+            requests: case.requests(shape.addresses),
+            connections: (0..shape.connections)
+                .map(|_| Connection::default())
+                .collect(),
+            idle: (0..shape.connections).collect(),
             buffer: vec![0; 64 * 1024],
         })
     }
 
-    /// Keeps every connection busy.
+    /// Keeps as many connections busy as may be.
     pub fn run(&mut self, clock: &Clock, until: Until) -> Result<Tally, Failure> {
         let begin = clock.now();
         let mut events = Events::new();
         let mut tally = Tally::default();
         let mut sent = 0;
-        for index in 0..CONNECTIONS {
-            self.send(index)?;
+        while sent < ASKED.min(self.connections.len()) as u64 {
+            self.send()?;
             sent += 1;
         }
         while tally.answers < sent {
@@ -90,8 +97,9 @@ impl Client {
                 };
                 tally.answers += 1;
                 tally.strays += u64::from(status != self.case.status());
+                self.idle.push_back(index);
                 if more {
-                    self.send(index)?;
+                    self.send()?;
                     sent += 1;
                 }
             }
@@ -99,7 +107,8 @@ impl Client {
         Ok(tally)
     }
 
-    fn send(&mut self, index: usize) -> Result<(), Failure> {
+    fn send(&mut self) -> Result<(), Failure> {
+        let index = self.idle.pop_front().ok_or("every connection is busy")?;
         let connection = &mut self.connections[index];
         let stream = match &mut connection.stream {
             Some(stream) => stream,

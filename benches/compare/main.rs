@@ -14,6 +14,8 @@ mod options;
 mod poll;
 mod proxy;
 mod report;
+mod scale;
+mod shape;
 mod upstream;
 
 use std::error::Error;
@@ -28,6 +30,7 @@ use load::{Client, Until};
 use options::Options;
 use proxy::{Proxy, Under};
 use report::{Counts, Measure, Outcome, Round};
+use shape::Shape;
 use upstream::Upstream;
 
 /// What any step of the comparison fails with; the message names the step.
@@ -45,7 +48,8 @@ fn main() -> ExitCode {
         return ended(floor::run(&words[1..]));
     }
     match Options::parse(words.into_iter()) {
-        Ok(Some(options)) => ended(compare(&options)),
+        Ok(Some(options)) if options.scale.is_empty() => ended(compare(&options)),
+        Ok(Some(options)) => ended(scale::scale(&options)),
         Ok(None) => {
             eprintln!("compare measures only when it is run as `cargo bench --bench compare`");
             ExitCode::SUCCESS
@@ -96,6 +100,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// A proxy and the client that loads it.
 struct Contender {
+    label: String,
     proxy: Proxy,
     client: Client,
 }
@@ -110,29 +115,22 @@ fn outcome(
     let clock = Clock::system();
     let mut contenders = Vec::new();
     for &subject in &options.proxies {
-        let (address, workers) = (upstream.address(), options.workers);
-        let proxy = Proxy::start(subject, case, address, workers, cores, Under::Nothing)?;
-        let mut client = Client::new(proxy.address(), case)?;
+        let shape = Shape::of(case, options.workers);
+        let address = upstream.address();
+        let proxy = Proxy::start(subject, case, address, shape, cores, Under::Nothing)?;
+        let mut client = Client::new(proxy.address(), case, &shape)?;
         client
             .run(&clock, Until::Passed(WARM_UP))
             .map_err(|e| format!("{}: {e}", proxy.name()))?;
-        contenders.push(Contender { proxy, client });
+        contenders.push(Contender {
+            label: format!("{} {}", case.name(), subject.name()),
+            proxy,
+            client,
+        });
     }
-    let mut rounds = Vec::new();
-    for number in 1..=options.rounds {
-        let round = round(options, case, &mut contenders, &clock)?;
-        for (contender, measure) in contenders.iter().zip(&round.0) {
-            let name = contender.proxy.name();
-            eprintln!(
-                "{} {number}/{}  {name:9} {measure}",
-                case.name(),
-                options.rounds
-            );
-        }
-        rounds.push(round);
-    }
+    let rounds = rounds(options, case, &mut contenders, &clock)?;
     let mut counts = Vec::new();
-    for Contender { proxy, client } in &mut contenders {
+    for Contender { proxy, client, .. } in &mut contenders {
         counts.push(Counts {
             resident: cpu::resident(&proxy.processes()?)?,
             syscalls: match options.syscalls {
@@ -156,6 +154,25 @@ fn outcome(
     })
 }
 
+/// Measures in all rounds, and says what is found.
+fn rounds(
+    options: &Options,
+    case: Case,
+    contenders: &mut [Contender],
+    clock: &Clock,
+) -> Result<Vec<Round>, Failure> {
+    let mut rounds = Vec::new();
+    for number in 1..=options.rounds {
+        let round = round(options, case, contenders, clock)?;
+        for (contender, measure) in contenders.iter().zip(&round.0) {
+            let (label, all) = (&contender.label, options.rounds);
+            eprintln!("{label:20} {number}/{all}  {measure}");
+        }
+        rounds.push(round);
+    }
+    Ok(rounds)
+}
+
 /// Loads the proxies in turn, a slice of time each, until each had its seconds. The slices are
 /// short and change their order, so that a slow second of the machine meets all proxies alike.
 fn round(
@@ -166,18 +183,25 @@ fn round(
 ) -> Result<Round, Failure> {
     let slices = Nanos::from_secs(options.seconds).0 / SLICE.0;
     let mut measures: Vec<_> = contenders.iter().map(|_| Measure::default()).collect();
+    let processes = contenders
+        .iter()
+        .map(|contender| contender.proxy.processes())
+        .collect::<Result<Vec<_>, _>>()?;
     for slice in 0..slices {
-        let mut turns: Vec<_> = contenders.iter_mut().zip(&mut measures).collect();
+        let mut turns: Vec<_> = contenders
+            .iter_mut()
+            .zip(&mut measures)
+            .enumerate()
+            .collect();
         if slice % 2 == 1 {
             turns.reverse();
         }
-        for (Contender { proxy, client }, measure) in turns {
-            let processes = proxy.processes()?;
-            let before = Snapshot::take(&processes, clock)?;
+        for (turn, (Contender { proxy, client, .. }, measure)) in turns {
+            let before = Snapshot::take(&processes, turn, clock)?;
             let tally = client
                 .run(clock, Until::Passed(SLICE))
                 .map_err(|e| format!("{}: {e}", proxy.name()))?;
-            measure.add(&before, &Snapshot::take(&processes, clock)?, &tally);
+            measure.add(&before, &Snapshot::take(&processes, turn, clock)?, &tally);
         }
     }
     for (contender, measure) in contenders.iter().zip(&measures) {

@@ -3,6 +3,7 @@
 use std::iter::Peekable;
 
 use crate::case::Case;
+use crate::scale::Axis;
 
 /// Printed below a mistake.
 pub const USAGE: &str = "\
@@ -13,10 +14,13 @@ usage: cargo bench --bench compare -- [options]
   --cases LIST           proxied,large,refused,bodies,chunked,addresses,short
   --proxies LIST         the first is what the others are set against
                          (nginx,haproxy,envoy,floor,tollgate);
+                         `unlogged` is tollgate without its log of refusals;
                          `nginx,nginx` shows what the method itself scatters
   --workers N            worker processes or threads of each proxy (1)
   --syscalls             count calls into the kernel too, with perf
-  --instructions         count instructions in user space too, with callgrind";
+  --instructions         count instructions in user space too, with callgrind
+  --scale LIST           tollgate alone, in the place of the comparison: cost against
+                         routes,limits,keys,connections,workers";
 
 /// A proxy that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,16 +35,19 @@ pub enum Subject {
     Floor,
     /// The release build of this project.
     Tollgate,
+    /// The same without its log of refusals.
+    Unlogged,
 }
 
 impl Subject {
     /// In the order of the report.
-    pub const ALL: [Subject; 5] = [
+    pub const ALL: [Subject; 6] = [
         Subject::Nginx,
         Subject::Haproxy,
         Subject::Envoy,
         Subject::Floor,
         Subject::Tollgate,
+        Subject::Unlogged,
     ];
 
     /// As it is written on the command line and in the report.
@@ -51,6 +58,7 @@ impl Subject {
             Subject::Envoy => "envoy",
             Subject::Floor => "floor",
             Subject::Tollgate => "tollgate",
+            Subject::Unlogged => "unlogged",
         }
     }
 }
@@ -72,6 +80,8 @@ pub struct Options {
     pub syscalls: bool,
     /// Whether to count instructions.
     pub instructions: bool,
+    /// What tollgate's cost is set against; empty where proxies are compared.
+    pub scale: Vec<Axis>,
 }
 
 impl Options {
@@ -82,10 +92,11 @@ impl Options {
             rounds: 5,
             seconds: 3,
             cases: Case::ALL.to_vec(),
-            proxies: Subject::ALL.to_vec(),
+            proxies: Subject::ALL[..5].to_vec(),
             workers: 1,
             syscalls: false,
             instructions: false,
+            scale: Vec::new(),
         };
         let mut bench = false;
         let mut arguments = arguments.peekable();
@@ -102,6 +113,10 @@ impl Options {
                 "--cases" => {
                     let all = Case::ALL.map(|c| (c.name(), c));
                     options.cases = list(&argument, &mut arguments, &all)?;
+                }
+                "--scale" => {
+                    let all = Axis::ALL.map(|axis| (axis.name(), axis));
+                    options.scale = list(&argument, &mut arguments, &all)?;
                 }
                 "--proxies" => {
                     let all = Subject::ALL.map(|s| (s.name(), s));

@@ -17,6 +17,7 @@ use crate::case::Case;
 use crate::config::{Place, command, free_address};
 use crate::cpu::{Cores, family};
 use crate::options::Subject;
+use crate::shape::Shape;
 
 /// How long a proxy may take to answer for the first time, and to stop; callgrind makes all slow.
 const PATIENCE: Nanos = Nanos::from_secs(60);
@@ -44,7 +45,7 @@ impl Proxy {
         subject: Subject,
         case: Case,
         upstream: SocketAddr,
-        workers: usize,
+        shape: Shape,
         cores: &Cores,
         under: Under,
     ) -> Result<Proxy, Failure> {
@@ -55,7 +56,7 @@ impl Proxy {
             case,
             address,
             upstream,
-            workers,
+            shape,
         };
         let mut command = tied(&command(subject, &place)?, under, folder.path());
         let output = File::create(folder.path().join("output"))?;

@@ -7,8 +7,9 @@ use crate::Failure;
 use crate::case::Case;
 use crate::config::version;
 use crate::cpu::{Cores, Snapshot};
-use crate::load::{CONNECTIONS, Tally};
+use crate::load::Tally;
 use crate::options::{Options, Subject};
+use crate::shape::CONNECTIONS;
 
 /// Share of one core that others may use during a clean measurement.
 const FOREIGN_MAX: f64 = 0.06;
@@ -19,7 +20,7 @@ pub struct Measure {
     elapsed: u64,
     /// CPU time of the proxy.
     proxy: u64,
-    /// CPU time of the whole machine less the proxy's and this process's. Ticks make it coarse, so
+    /// CPU time of the whole machine less this process's and all proxies'. Ticks make it coarse, so
     /// that it may be a little below zero.
     foreign: i64,
     answers: u64,
@@ -119,6 +120,17 @@ impl Outcome {
         Spread::of(pairs.collect())
     }
 
+    /// CPU time per request of the proxy at `place`, in microseconds, and in how many rounds.
+    pub fn cost(&self, place: usize) -> (Option<Spread>, usize) {
+        let measures = self.rounds.iter().filter_map(|r| r.0.get(place));
+        let clean: Vec<_> = measures
+            .filter(|m| m.is_clean())
+            .map(|m| m.cost())
+            .collect();
+        let count = clean.len();
+        (Spread::of(clean), count)
+    }
+
     /// The figures of the proxy at `place`; `own` is where tollgate is.
     fn row(&self, place: usize, own: Option<usize>) -> String {
         let clean: Vec<_> = self
@@ -127,12 +139,11 @@ impl Outcome {
             .filter_map(|r| r.0.get(place))
             .filter(|m| m.is_clean())
             .collect();
-        let costs = Spread::of(clean.iter().map(|m| m.cost()).collect());
         let rate = Spread::of(clean.iter().map(|m| m.rate()).collect());
         let counts = &self.counts[place];
         let own = own.filter(|&own| own != place);
         [
-            shown(costs),
+            shown(self.cost(place).0),
             shown(self.ratio(place, 0)),
             shown(own.and_then(|own| self.ratio(own, place))),
             shown(rate.map(|s| format!("{:.0}", s.median))),
@@ -145,7 +156,8 @@ impl Outcome {
     }
 }
 
-fn shown(figure: Option<impl fmt::Display>) -> String {
+/// A figure, or that there is none.
+pub fn shown(figure: Option<impl fmt::Display>) -> String {
     figure.map_or("-".to_owned(), |figure| figure.to_string())
 }
 

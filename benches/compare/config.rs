@@ -18,6 +18,9 @@ const TOLLGATE: &str = env!("CARGO_BIN_EXE_tollgate");
 /// A rate that this load never reaches, per hour.
 const NEVER: u32 = 1_000_000_000;
 
+/// Connections that clients of tollgate may have: more than any client here opens.
+const CONNECTIONS_MAX: usize = 10_100;
+
 /// What a proxy is configured for.
 pub struct Place<'a> {
     /// Its own folder.
@@ -209,9 +212,8 @@ fn tollgate(place: &Place, log: &str) -> Result<Command, Failure> {
         false => "",
     };
     let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
-    let connections = place.shape.connections + 100;
     let gateway = format!(
-        "version: 1\nworkers: {workers}\nlisten: [{address}]\nconnections: {{ total: {connections} }}\nadmin: {}\nrecord: memory\n\
+        "version: 1\nworkers: {workers}\nlisten: [{address}]\nconnections: {{ total: {CONNECTIONS_MAX} }}\nadmin: {}\nrecord: memory\n\
          access_log: {{ requests: {log}, file: '{}' }}\n\
          policies: policies\nupstreams: {{ bench: [http://{upstream}] }}\n\
          identity: {{ {trusted}token: {{ bearer: true }} }}\n",

@@ -166,9 +166,10 @@ pub fn markdown(options: &Options, cores: &Cores, outcomes: &[Outcome]) -> Resul
     let mut text = String::from("# What a request costs\n\n");
     let mut known = Vec::new();
     for &subject in &options.proxies {
-        if !known.contains(&subject) {
-            known.push(subject);
-            writeln!(text, "- {}", version(subject)?)?;
+        let version = version(subject)?;
+        if !known.contains(&version) {
+            writeln!(text, "- {version}")?;
+            known.push(version);
         }
     }
     writeln!(

@@ -3,14 +3,14 @@
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE or FILE=DEBIAN-PACKAGE. Missing ones are installed.
 TEST_TOOLS := cc=build-essential curl=curl pebble=pebble h2load=nghttp2-client /usr/sbin/nginx=nginx-light
 TEST_TOOLS += redis-server=redis-server redis-sentinel=redis-sentinel memcached=memcached
-TEST_TOOLS += /usr/bin/pip3=python3-pip
+TEST_TOOLS += /usr/bin/pip3=python3-pip valgrind=valgrind strace=strace
 TEST_TOOLS += prometheus=prometheus victoria-metrics=victoria-metrics carbon-cache=graphite-carbon
 TEST_TOOLS += /usr/bin/chromium=chromium chromedriver=chromium-driver
 TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
 	hypercorn=python3-hypercorn google/protobuf=python3-protobuf whisper.py=python3-whisper websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
 # The same for the comparison in benches/compare.
-BENCH_TOOLS := $(TEST_TOOLS) valgrind=valgrind openssl=openssl perf=linux-perf /usr/sbin/haproxy=haproxy
+BENCH_TOOLS := $(TEST_TOOLS) openssl=openssl perf=linux-perf /usr/sbin/haproxy=haproxy
 
 # Seconds for which tests/push has engines down.
 PUSH_OUTAGE ?= 120

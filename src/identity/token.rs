@@ -43,7 +43,10 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
 
 /// A target without the credential that `source` would find in its query.
 pub fn mask<'t>(source: Option<&Source>, target: Cow<'t, str>) -> Cow<'t, str> {
-    let (Some(Source::Query(name)), Some((path, query))) = (source, target.split_once('?')) else {
+    let Some(Source::Query(name)) = source else {
+        return target;
+    };
+    let Some((path, query)) = target.split_once('?') else {
         return target;
     };
     let pairs = query.split('&').map(|pair| {

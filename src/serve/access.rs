@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
@@ -237,86 +238,83 @@ impl Access {
     }
 }
 
-/// Writes the line of a request. By hand, for it is written for every request that is refused, and its names
-/// need no escapes.
+/// Writes the line of a request. By hand, for it is written for every request that is refused.
 fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
     let generation = note.generation();
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());
     let ruleset = &generation.ruleset;
-    out.push(b'{');
-    decimal(out, "time", began.as_micros() as u64 / 1000, 3);
-    word(out, "ip", |out| {
-        // Writing to memory cannot fail.
-        let _ = write!(out, "{}", note.ip.get());
-    });
+    decimal(out, "{\"time\":", began.as_millis() as u64, 3);
+    address(out, ",\"ip\":", note.ip.get());
     if let Some(user) = &*note.user.borrow() {
-        text(out, "user", user);
+        text(out, ",\"user\":", user);
     }
-    plain(out, "method", note.method.as_str());
+    word(out, ",\"method\":", note.method.as_str());
     if let Some(uri) = &note.uri {
         let source = ruleset.identity.token.as_ref();
-        text(out, "target", &token::mask(source, target(uri)));
+        text(out, ",\"target\":", &token::mask(source, target(uri)));
     }
     if let Some(route) = note.route.get() {
-        text(out, "route", &ruleset.routes[route].name);
+        text(out, ",\"route\":", &ruleset.routes[route].name);
     }
-    number(out, "status", note.status().into());
-    plain(out, "outcome", note.outcome().as_str());
+    number(out, ",\"status\":", note.status().into());
+    word(out, ",\"outcome\":", note.outcome().as_str());
     if let Some((rule, standing)) = note.limit.get() {
         let rule = &ruleset.rules[rule];
-        plain(out, "limit", rule.name.as_str());
-        text(out, "limit_at", &rule.origin);
-        plain(out, "standing", standing.as_str());
+        word(out, ",\"limit\":", rule.name.as_str());
+        text(out, ",\"limit_at\":", &rule.origin);
+        word(out, ",\"standing\":", standing.as_str());
     }
     if note.alone.get() {
-        plain(out, "store", "away");
+        word(out, ",\"store\":", "away");
     }
     if let Some(reason) = note.reason.get() {
-        text(out, "reason", reason);
+        text(out, ",\"reason\":", reason);
     }
     if let Some(server) = &*note.server.borrow() {
-        text(out, "server", server);
+        text(out, ",\"server\":", server);
     }
-    number(out, "bytes", note.sent());
-    decimal(out, "seconds", took.0 / 1000, 6);
+    number(out, ",\"bytes\":", note.sent());
+    decimal(out, ",\"seconds\":", took.0 / 1000, 6);
     out.extend_from_slice(b"}\n");
 }
 
-fn name(out: &mut Vec<u8>, name: &str) {
-    let before: &[u8] = if out.ends_with(b"{") { b"\"" } else { b",\"" };
-    for part in [before, name.as_bytes(), b"\":"] {
-        out.extend_from_slice(part);
+/// A name and what needs no escapes.
+fn word(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'"');
+    out.extend_from_slice(value.as_bytes());
+    out.push(b'"');
+}
+
+fn address(out: &mut Vec<u8>, name: &str, ip: IpAddr) {
+    let IpAddr::V4(ip) = ip else {
+        return word(out, name, &ip.to_string());
+    };
+    let [first, rest @ ..] = ip.octets();
+    out.extend_from_slice(name.as_bytes());
+    number(out, "\"", first.into());
+    for octet in rest {
+        number(out, ".", octet.into());
     }
-}
-
-/// What needs no escapes.
-fn word(out: &mut Vec<u8>, called: &str, write: impl FnOnce(&mut Vec<u8>)) {
-    name(out, called);
-    out.push(b'"');
-    write(out);
     out.push(b'"');
 }
 
-fn plain(out: &mut Vec<u8>, called: &str, value: &str) {
-    word(out, called, |out| out.extend_from_slice(value.as_bytes()));
-}
-
-fn text(out: &mut Vec<u8>, called: &str, value: &str) {
-    name(out, called);
+fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
 
-fn number(out: &mut Vec<u8>, called: &str, value: u64) {
-    name(out, called);
+fn number(out: &mut Vec<u8>, name: &str, value: u64) {
+    out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// A number whose last `places` digits stand behind the point.
-fn decimal(out: &mut Vec<u8>, called: &str, value: u64, places: usize) {
+fn decimal(out: &mut Vec<u8>, name: &str, value: u64, places: usize) {
     let unit = 10_u64.pow(places as u32);
-    number(out, called, value / unit);
+    number(out, name, value / unit);
     out.push(b'.');
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(value % unit).as_bytes();
@@ -338,16 +336,19 @@ mod tests {
 
     #[test]
     fn members() {
-        let mut out = b"{".to_vec();
-        decimal(&mut out, "a", 1_700_000_000_042, 3);
-        text(&mut out, "b", "c\"\\\n\u{7f}é");
-        decimal(&mut out, "d", 7, 6);
-        number(&mut out, "e", u64::MAX);
-        plain(&mut out, "f", "");
+        let mut out = Vec::new();
+        decimal(&mut out, "{\"a\":", 1_700_000_000_042, 3);
+        text(&mut out, ",\"b\":", "c\"\\\n\u{7f}é");
+        decimal(&mut out, ",\"d\":", 7, 6);
+        number(&mut out, ",\"e\":", u64::MAX);
+        word(&mut out, ",\"f\":", "");
+        address(&mut out, ",\"g\":", [192, 0, 2, 255].into());
+        address(&mut out, ",\"h\":", [0xfe80, 0, 0, 0, 0, 0, 0, 1].into());
         out.push(b'}');
         let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let expected = serde_json::json!({
             "a": 1_700_000_000.042, "b": "c\"\\\n\u{7f}é", "d": 0.000_007, "e": u64::MAX, "f": "",
+            "g": "192.0.2.255", "h": "fe80::1",
         });
         assert_eq!(read, expected);
     }

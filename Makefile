@@ -35,6 +35,8 @@ test: tools lint
 		$(CARGO) test --locked
 	fi
 	$(CARGO) build --locked --examples
+	$(CARGO) build --locked --release
+	benches/instructions.sh
 
 lint: tools
 	@$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
@@ -101,7 +103,7 @@ bench-edge: bench-tools
 	@$(CARGO) build --locked --release
 	benches/edge.sh
 
-# Instructions per request in user space.
+# Instructions and system calls per request.
 bench-instructions: bench-tools
 	@$(CARGO) build --locked --release
 	benches/instructions.sh

@@ -37,11 +37,18 @@ impl Default for Inbox {
 impl Inbox {
     /// Before a new message. An empty buffer that has grown is given up, for the wait may be long.
     pub fn begin(&mut self) {
-        if self.bytes.is_empty() && self.room > LEAST_ROOM {
-            self.bytes = BytesMut::new();
+        if self.room > LEAST_ROOM {
+            self.give_up_room();
         }
         self.room = LEAST_ROOM;
         self.looked = 0;
+    }
+
+    /// Gives up an empty buffer.
+    pub fn give_up_room(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = BytesMut::new();
+        }
     }
 
     /// Whether a head is worth parsing: at first, where it may turn out to be none, and when it seems to

@@ -106,6 +106,13 @@ impl Outbox {
         });
     }
 
+    /// Gives up an empty buffer.
+    pub fn give_up_room(&mut self) {
+        if self.is_empty() {
+            *self = Outbox::default();
+        }
+    }
+
     /// Writes some of what waits; ready when something was taken or nothing waits.
     pub fn poll_write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
     where

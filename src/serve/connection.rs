@@ -181,6 +181,9 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
             if head.is_pending() && worker.draining() && wire.is_idle() {
                 peer.guard.hurry(FAREWELL);
             }
+            if head.is_pending() && peer.guard.rests() {
+                wire.give_up_room();
+            }
             head
         });
         let (answer, wants) = match next.await {

@@ -18,6 +18,9 @@ const LEAP: Nanos = Nanos::from_secs(1);
 /// How long a request has to answer that its body is late, before the connection is closed.
 const GRACE: Nanos = Nanos::from_secs(1);
 
+/// How long a connection that waits for a request keeps the room it used for the last one.
+const ROOMY: Duration = Duration::from_secs(1);
+
 const NEVER: u64 = u64::MAX;
 
 /// All guarded connections of one worker, and its coarse clock.
@@ -50,6 +53,9 @@ pub enum Phase {
 pub struct Guard {
     phase: Cell<Phase>,
     phase_ends: Cell<u64>,
+    /// The connection has waited for [`ROOMY`].
+    room_ends: Cell<u64>,
+    rests: Cell<bool>,
     /// The client takes something of the answer.
     write_ends: Cell<u64>,
     /// The client sends the next piece of the request's body.
@@ -84,6 +90,8 @@ impl Guards {
         let guard = Rc::new(Guard {
             phase: Cell::new(Phase::Idle),
             phase_ends: Cell::new(NEVER),
+            room_ends: Cell::new(NEVER),
+            rests: Cell::new(false),
             write_ends: Cell::new(NEVER),
             body_ends: Cell::new(NEVER),
             server_ends: Cell::new(NEVER),
@@ -106,7 +114,12 @@ impl Guards {
             let Some(guard) = guard.upgrade() else {
                 return false;
             };
-            if guard.late() {
+            let rests = guard.passed(&guard.room_ends);
+            if rests {
+                guard.room_ends.set(NEVER);
+                guard.rests.set(true);
+            }
+            if rests || guard.late() {
                 guard.wake();
             }
             true
@@ -135,15 +148,28 @@ impl Guard {
     pub fn enter(&self, phase: Phase, span: Duration) {
         self.phase.set(phase);
         self.phase_ends.set(self.guards.deadline(span));
+        self.room_ends.set(match phase {
+            Phase::Idle => self.guards.deadline(ROOMY),
+            _ => NEVER,
+        });
+    }
+
+    /// Whether the connection should give up the room it does not need while it waits; says so once.
+    pub fn rests(&self) -> bool {
+        self.rests.take()
     }
 
     /// A request begins; it has no deadline of its own.
     pub fn request(&self) {
         self.phase.set(Phase::Request);
         self.answering.set(false);
-        for ends in [&self.phase_ends, &self.body_ends, &self.server_ends] {
-            ends.set(NEVER);
-        }
+        let all = [
+            &self.phase_ends,
+            &self.room_ends,
+            &self.body_ends,
+            &self.server_ends,
+        ];
+        all.into_iter().for_each(|ends| ends.set(NEVER));
     }
 
     /// The phase ends within `span`, if not sooner.
@@ -305,6 +331,23 @@ mod tests {
         guard.write_waits(Duration::from_secs(3));
         pass(3_000);
         assert!(guard.must_close(&cx));
+    }
+
+    #[test]
+    fn who_waits_gives_up_room_once() {
+        let clock = Clock::manual(Nanos::from_secs(5));
+        let guards = Guards::new(clock.clone());
+        let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
+        let mut pass = |millis: u64| {
+            clock.advance(Nanos::from_millis(millis));
+            guards.tick();
+            guard.rests()
+        };
+        assert_eq!([pass(900), pass(100), pass(900)], [false, true, false]);
+        guard.request();
+        assert!(!pass(900) && !pass(900));
+        guard.enter(Phase::Idle, Duration::from_secs(60));
+        assert!(!pass(900) && pass(900) && !pass(900));
     }
 
     #[test]

@@ -98,6 +98,13 @@ impl Wire {
         }
     }
 
+    /// Keeps no more room than what waits needs.
+    pub fn give_up_room(&self) {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.inbox.give_up_room();
+        inner.outbox.give_up_room();
+    }
+
     /// No part of another request has come in.
     pub fn is_idle(&self) -> bool {
         self.inner.borrow().inbox.bytes.is_empty()

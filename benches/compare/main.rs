@@ -22,6 +22,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tollgate::clock::{Clock, Nanos};
 
 use case::Case;
@@ -73,6 +74,10 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
 
 /// Runs every case and writes the report. Whatever was started ends when this returns.
 fn compare(options: &Options) -> Result<(), Failure> {
+    // Ten thousand connections take as many descriptors on each side.
+    let mut limits = getrlimit(Resource::Nofile);
+    limits.current = limits.maximum;
+    setrlimit(Resource::Nofile, limits)?;
     let cores = Cores::divide(options.workers)?;
     cores.pin_client()?;
     let mut outcomes = Vec::new();

@@ -119,15 +119,8 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         if !head.fields.contains("host") {
             head.fields.add("host", pool.host().as_bytes());
         }
-        if reads_costs {
-            // A cost in a compressed answer, or in a part of one, could not be read.
-            head.fields.set("accept-encoding", b"identity");
-            head.fields.remove("range");
-        }
-        if body.size_hint().exact().is_none() {
-            // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
-            head.fields.remove("content-length");
-        }
+        let endless = body.size_hint().exact().is_none();
+        adapt(&mut head.fields, reads_costs, endless);
         if let Some(onward) = onward {
             // Only one request of a connection is under way.
             let _ = onward.set(head.fields.gathered());
@@ -166,6 +159,19 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
             }
             Err(Refusal::told(why, grpc))
         }
+    }
+}
+
+/// Takes out what would not be true, or would be in the way, once the request goes on.
+fn adapt(fields: &mut Fields, reads_costs: bool, endless: bool) {
+    if reads_costs {
+        // A cost in a compressed answer, or in a part of one, could not be read.
+        fields.set("accept-encoding", b"identity");
+        fields.remove("range");
+    }
+    if endless {
+        // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
+        fields.remove("content-length");
     }
 }
 

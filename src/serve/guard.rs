@@ -338,7 +338,7 @@ mod tests {
         let clock = Clock::manual(Nanos::from_secs(5));
         let guards = Guards::new(clock.clone());
         let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
-        let mut pass = |millis: u64| {
+        let pass = |millis: u64| {
             clock.advance(Nanos::from_millis(millis));
             guards.tick();
             guard.rests()

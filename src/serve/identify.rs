@@ -229,7 +229,9 @@ fn identified(routed: &Routed) -> (Who, Option<Rc<Served>>) {
     let wall = || generation.clock.wall();
     let who = identifier.identify(arrival.peer.connection(), &arrival.head, wall);
     let lasts = identifier.looks_at_fields_only() && !route.needs(Identity::Email);
-    let served = arrival.known.as_ref().filter(|_| lasts).map(|known| {
+    let known = arrival.known.as_ref().filter(|_| lasts);
+    let known = known.filter(|known| known.comes_again(routed.index));
+    let served = known.map(|known| {
         let rules = route.rules.iter();
         let keys = rules.map(|rule| identifier.key(&who, &rule.key)).collect();
         known.serve(Served::new(generation, routed.index, who.clone(), keys))

@@ -1,8 +1,8 @@
 //! What the last request of a connection said below its first line, and what was made of it: most clients
-//! say the same each time, and then only the first line is looked at again. Nothing is kept that depends on
-//! more than these bytes, the connection and what is kept beside it.
+//! say the same each time, and then only the first line is looked at again. Nothing is remembered that depends on
+//! more than these bytes, the version of HTTP, the connection, the route and the running policies.
 //!
-//! Bound: [`MOST`] bytes of fields for each connection, and what was made of them.
+//! Bound: some four times [`MOST`] for each connection that was asked for something in the last second.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
@@ -17,7 +17,7 @@ use crate::identity::Who;
 use crate::limit::Fingerprint;
 
 /// Most bytes of fields that are remembered.
-const MOST: usize = 4 * 1024;
+pub const MOST: usize = 4 * 1024;
 
 /// See the module.
 #[derive(Default)]
@@ -37,6 +37,8 @@ pub struct Block {
     pub(super) newer: bool,
     /// One of them names the host, as it should.
     pub(super) hosted: Cell<bool>,
+    /// The route that the last request took.
+    route: Cell<Option<usize>>,
     served: RefCell<Option<Rc<Served>>>,
 }
 
@@ -63,7 +65,7 @@ pub struct Served {
 }
 
 impl Last {
-    /// Where the lines begin again in `input`, if they do, and as what they were read.
+    /// Where the lines begin again in `input`, if they do, and the fields as they were read.
     pub(super) fn again(&self, input: &[u8]) -> Option<(usize, &Rc<Block>)> {
         let block = self.block.as_ref()?;
         let start = memchr::memchr(b'\n', input)? + 1;
@@ -89,7 +91,7 @@ impl Last {
         false
     }
 
-    /// As what they were read. `fields` are their fields.
+    /// Remembers as what they were read.
     pub(super) fn learn(&mut self, fields: &Fields, said: Said, asks: &Asks, newer: bool) {
         self.block = Some(Rc::new(Block {
             fields: fields.gathered(),
@@ -97,6 +99,7 @@ impl Last {
             asks: asks.clone(),
             newer,
             hosted: Cell::new(false),
+            route: Cell::new(None),
             served: RefCell::default(),
         }));
     }
@@ -112,6 +115,11 @@ impl Block {
         served.as_ref().filter(same).cloned()
     }
 
+    /// Whether the last request took this route too, for what is made of them costs more than it saves once.
+    pub(super) fn comes_again(&self, route: usize) -> bool {
+        self.route.replace(Some(route)) == Some(route)
+    }
+
     /// Remembers what a route made of them.
     pub(super) fn serve(&self, served: Served) -> Rc<Served> {
         let served = Rc::new(served);
@@ -121,7 +129,7 @@ impl Block {
 }
 
 impl Served {
-    /// Not sent on yet.
+    /// Of a request that was not sent on yet.
     pub(super) fn new(
         by: &Rc<Generation>,
         route: usize,

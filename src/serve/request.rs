@@ -117,7 +117,9 @@ fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
         }
         _ => return Ok(None),
     };
-    if line.newer != block.newer || start + last.len() > MAX_HEAD {
+    // Empty lines may have come before the first one.
+    let first = line.target.end < start;
+    if !first || line.newer != block.newer || start + last.len() > MAX_HEAD {
         return Ok(None);
     }
     let bytes = input.split_to(start).freeze();

@@ -103,6 +103,7 @@ impl Wire {
         let inner = &mut *self.inner.borrow_mut();
         inner.inbox.give_up_room();
         inner.outbox.give_up_room();
+        inner.last = Last::default();
     }
 
     /// No part of another request has come in.

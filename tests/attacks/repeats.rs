@@ -15,7 +15,9 @@ const COUNTED: (&str, &str) = (
 );
 
 /// What stands below the first line, and the body.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 20] = [
+    "\r\n",
+    "x-api-key: a\r\nhost: t\r\n\r\n",
     "host: t\r\n\r\n",
     "host: u\r\n\r\n",
     "Host:t\r\n\r\n",
@@ -36,7 +38,9 @@ const FIELDS: [&str; 18] = [
     "host: t\r\nconnection: close\r\n\r\n",
 ];
 
-const LINES: [&str; 8] = [
+const LINES: [&str; 10] = [
+    "\r\nGET /a HTTP/1.1",
+    "\r\n\r\nGET /a HTTP/1.1",
     "GET /a HTTP/1.1",
     "GET /a/b?c=d HTTP/1.1",
     "POST /a HTTP/1.1",
@@ -85,6 +89,64 @@ fn a_request_means_what_it_means_alone() {
             told = ask(&site, &mut asker, &request);
         }
         assert_eq!(told, *expected, "request {number}: {request:?}");
+    }
+}
+
+/// What a limit says of each request of one connection.
+fn said(site: &Site, requests: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut asker = site.connect();
+    let requests = requests.into_iter();
+    let each = requests.map(|request| {
+        asker.send(request);
+        asker.answer(false).unwrap().all("ratelimit").concat()
+    });
+    each.map(|said| said.split(";t=").next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// A credential in the target is looked at each time.
+#[test]
+fn credentials_in_targets() {
+    let identity = "identity: { token: { query: key } }\n";
+    let site = Site::start(identity, &[COUNTED]);
+    let get = |key: &str| format!("GET /counted?key={key} HTTP/1.1\r\nhost: t\r\n\r\n");
+    let keys = ["a", "a", "a", "b", "b", "a", "b"];
+    let left = [4999, 4998, 4997, 4999, 4998, 4996, 4997];
+    let expected = left.map(|left| format!("\"few\";r={left}"));
+    assert_eq!(said(&site, keys.map(get)), expected);
+}
+
+/// Each route counts by what it counts by, and its upstream is told of a soft limit only what is true.
+#[test]
+fn routes_in_turn() {
+    let policy = |route: &str, key: &str, throttle: &str| {
+        format!(
+            "match: /{route}\nupstream: up\nlimits:\n  {route}: {{ key: {key}, rate: 9/h, \
+             algorithm: fixed-window, throttle: {throttle} }}\n"
+        )
+    };
+    let by_ip = policy("ip", "ip", "hard");
+    let by_token = policy("token", "token", "hard");
+    let soft = policy("soft", "token", "soft 50%");
+    let policies = [("ip", &*by_ip), ("token", &*by_token), ("soft", &*soft)];
+    let site = Site::start(IDENTITY, &policies);
+    let mut asker = site.connect();
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    for round in 0..8 {
+        for route in ["ip", "ip", "token", "soft", "soft", "soft"] {
+            let request = format!("GET /{route} HTTP/1.1\r\nhost: t\r\nx-api-key: a\r\n\r\n");
+            let (status, seen) = ask(&site, &mut asker, &request);
+            let over = seen.map(|seen| seen.all("tollgate-over").concat());
+            let count = counts.entry(route).or_default();
+            *count += 1;
+            let expected = match (route, *count) {
+                (_, ..=9) => (200, Some("")),
+                ("soft", ..=13) => (200, Some("soft")),
+                _ => (429, None),
+            };
+            let told = (status.unwrap(), over.as_deref());
+            assert_eq!(told, expected, "{route} {count} in round {round}");
+        }
     }
 }
 

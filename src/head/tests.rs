@@ -1,0 +1,100 @@
+//! Fields wherever they stand.
+
+use super::*;
+
+/// `a: 1` and `B: 2` in a head, `a: 3` added.
+fn fields() -> Fields {
+    let head = Bytes::from_static(b"a: 1\r\nB: 2\r\n");
+    let mut fields = Fields::default();
+    fields.place(b"a", 0, 3, 1);
+    fields.place(b"B", 6, 9, 1);
+    fields.settle(head);
+    fields.add("a", b"3");
+    fields
+}
+
+fn listed(fields: &Fields) -> String {
+    let lines = fields
+        .iter()
+        .map(|(name, value)| [name, b"=", value].concat());
+    String::from_utf8(lines.collect::<Vec<_>>().join(&b' ')).unwrap()
+}
+
+#[test]
+fn lookups() {
+    let fields = fields();
+    assert_eq!(listed(&fields), "a=1 B=2 a=3");
+    assert_eq!(fields.all("A").collect::<Vec<_>>(), [b"1", b"3"]);
+    assert_eq!(fields.all("a").rev().collect::<Vec<_>>(), [b"3", b"1"]);
+    assert_eq!(fields.text("b"), Some("2"));
+    assert!(!fields.contains("c") && !fields.contains("") && !fields.contains("ab"));
+}
+
+#[test]
+fn changes() {
+    let mut fields = fields();
+    fields.set("A", b"");
+    assert_eq!(listed(&fields), "B=2 A=");
+    fields.add("c", b"x, y");
+    fields.remove("b");
+    fields.repeat("e", "b");
+    fields.repeat("f", "C");
+    assert_eq!(listed(&fields), "A= c=x, y f=x, y");
+    fields.remove("F");
+    assert_eq!(listed(&fields), "A= c=x, y");
+    fields.retain(|_| false);
+    assert_eq!(listed(&fields), "");
+    fields.add("d", b"4");
+    assert_eq!(listed(&fields), "d=4");
+    let mut others = Fields::default();
+    others.add("x", b"");
+    others.add("D", b"5");
+    others.repeat("y", "d");
+    fields.set_all(&others);
+    assert_eq!(listed(&fields), "x= D=5 y=5");
+    fields.set_all(&Fields::default());
+    assert_eq!(listed(&fields), "x= D=5 y=5");
+}
+
+#[test]
+fn lines() {
+    let head = Bytes::from_static(b"a: 1\r\nB:2\r\nc: \r\nd: 4\r\ne:  5 \r\n");
+    let mut fields = Fields::default();
+    for (name, at, value, length) in [
+        (b"a", 0, 3, 1),
+        (b"B", 6, 8, 1),
+        (b"c", 11, 0, 0),
+        (b"d", 16, 19, 1),
+        (b"e", 22, 26, 1),
+    ] {
+        fields.place(name, at, value, length);
+    }
+    fields.settle(head);
+    let written = |fields: &Fields| {
+        let mut out = Vec::new();
+        fields.write_lines(&mut out);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(written(&fields), "a: 1\r\nB: 2\r\nc: \r\nd: 4\r\ne: 5\r\n");
+    fields.remove("d");
+    fields.add("f", b"6");
+    fields.repeat("g", "a");
+    fields.add("h", b"");
+    assert_eq!(
+        written(&fields),
+        "a: 1\r\nB: 2\r\nc: \r\ne: 5\r\nf: 6\r\ng: 1\r\nh: \r\n"
+    );
+    let mut added = Fields::default();
+    added.add("a", b"1");
+    added.add("b", b"2");
+    assert_eq!(written(&added), "a: 1\r\nb: 2\r\n");
+}
+
+#[test]
+fn maps() {
+    let map = HeaderMap::from(fields());
+    let values: Vec<_> = map.get_all("a").iter().collect();
+    assert_eq!(values, ["1", "3"]);
+    assert_eq!(map["b"], "2");
+    assert_eq!(listed(&Fields::from(&map)), "a=1 a=3 b=2");
+}

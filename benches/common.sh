@@ -23,7 +23,7 @@ body=$(printf '%0128d' 0)
 # Takes the arguments of a script that compares gateways, and starts an upstream: the gateways on the first core, everything
 # else on the last, where there are two.
 prepare() {
-	program=$(realpath "${1:-target/release/tollgate}")
+	program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/tollgate}")
 	rounds=${2:-20}
 	taskset -cp "$(($(nproc) - 1))" $$ >/dev/null
 	upstream=$(free_port)

@@ -3,7 +3,10 @@
 //! Fields stay where they stand in the bytes they came in and are found by looking through them: a
 //! request has a dozen, and a hash map of them costs more to build than all its lookups save.
 
+pub mod hop;
+
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -23,6 +26,19 @@ pub struct Head {
     pub upgrade: Option<Bytes>,
     /// The fields.
     pub fields: Fields,
+}
+
+impl Head {
+    /// The same without fields.
+    pub fn line(&self) -> Head {
+        Head {
+            method: self.method.clone(),
+            uri: self.uri.clone(),
+            newer: self.newer,
+            upgrade: self.upgrade.clone(),
+            fields: Fields::default(),
+        }
+    }
 }
 
 impl From<&Parts> for Head {
@@ -97,12 +113,19 @@ impl Lookup for HeaderMap {
 /// Header fields in the order they came. Names compare as HTTP's do: without regard to case.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
+    /// The first of them, where they are shared. Then there is no `head`.
+    known: Option<Arc<Lines>>,
     head: Bytes,
     /// What was added; its places follow those in `head`.
     added: Vec<u8>,
     places: Vec<Place>,
-    /// `head` is the lines of all fields, and nothing else.
-    whole: bool,
+}
+
+/// Fields as they are written, one after the other.
+#[derive(Debug)]
+struct Lines {
+    bytes: Bytes,
+    places: Box<[Place]>,
 }
 
 /// Bytes that are made room for at once.
@@ -147,7 +170,6 @@ impl Fields {
 
     /// Adds a field that stands at these offsets in the head that [`Fields::settle`] will be given.
     pub fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
-        self.whole = false;
         self.places.push(Place {
             tag: Tag::of(name),
             name: name_at as u32,
@@ -184,12 +206,8 @@ impl Fields {
 
     /// Adds a field that says the same as the first one called `other`, if there is one.
     pub fn repeat(&mut self, name: &str, other: &str) {
-        let value = self.places(other).next().map(|p| (p.value, p.value_length));
-        if let Some((value, length)) = value {
-            self.add(name, b"");
-            if let Some(place) = self.places.last_mut() {
-                (place.value, place.value_length) = (value, length);
-            }
+        if let Some(value) = self.first(other).map(<[u8]>::to_vec) {
+            self.add(name, &value);
         }
     }
 
@@ -201,36 +219,48 @@ impl Fields {
 
     /// Makes `others` the only fields of their names.
     pub fn set_all(&mut self, others: &Fields) {
-        let tags = others.places.iter().map(|other| other.tag);
-        if self
-            .places
-            .iter()
-            .any(|place| tags.clone().any(|tag| tag == place.tag))
-        {
+        let mut tags = others.parts().map(|(other, _)| other.tag);
+        if tags.any(|tag| self.parts().any(|(place, _)| place.tag == tag)) {
             let named = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
-            self.retain(|name| !others.iter().any(|(other, _)| named(name, other)));
+            self.retain(|name| !others.names().any(|other| named(name, other)));
         }
         let start = self.head.len() + self.added.len();
         others.write_lines(&mut self.added);
-        self.whole = false;
         self.places.extend(others.lines_from(start as u32));
     }
 
-    /// The same fields as lines that stand together.
+    /// The same fields, to be shared.
     pub fn gathered(&self) -> Fields {
-        let mut lines = Vec::new();
-        self.write_lines(&mut lines);
-        Fields {
-            head: lines.into(),
-            added: Vec::new(),
+        let mut bytes = Vec::new();
+        self.write_lines(&mut bytes);
+        let lines = Lines {
+            bytes: bytes.into(),
             places: self.lines_from(0).collect(),
-            whole: true,
+        };
+        Fields {
+            known: Some(Arc::new(lines)),
+            ..Fields::default()
         }
+    }
+
+    /// Makes what is shared its own.
+    fn own(&mut self) {
+        let Some(lines) = self.known.take() else {
+            return;
+        };
+        self.head = lines.bytes.clone();
+        let shift = self.head.len() as u32;
+        let added = self.places.iter().map(|place| Place {
+            name: place.name + shift,
+            value: place.value + shift,
+            ..*place
+        });
+        self.places = lines.places.iter().copied().chain(added).collect();
     }
 
     /// The places of all fields where their lines are written one after the other.
     fn lines_from(&self, mut line: u32) -> impl Iterator<Item = Place> {
-        self.places.iter().map(move |place| {
+        self.parts().map(move |(place, _)| {
             let name = line;
             let value = name + place.tag.length() + 2;
             line = value + place.value_length + 2;
@@ -251,9 +281,10 @@ impl Fields {
 
     /// Removes the fields whose names `keep` says no to.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
-        self.whole = false;
+        self.own();
         let mut places = std::mem::take(&mut self.places);
-        places.retain(|place| keep(self.name(place)));
+        let text = Text(&self.head, &self.added);
+        places.retain(|place| keep(text.name(place)));
         self.places = places;
     }
 
@@ -263,23 +294,34 @@ impl Fields {
         &'f self,
         name: &'n str,
     ) -> impl DoubleEndedIterator<Item = &'f [u8]> + Clone + use<'f, 'n> {
-        self.places(name).map(|place| self.value(place))
+        let tag = Tag::of(name.as_bytes());
+        self.parts()
+            .filter(move |(place, bytes)| {
+                place.tag == tag && bytes.name(place).eq_ignore_ascii_case(name.as_bytes())
+            })
+            .map(|(place, bytes)| bytes.value(place))
     }
 
+    /// Where each field is, and in what.
     #[inline]
-    fn places<'f, 'n>(
-        &'f self,
-        name: &'n str,
-    ) -> impl DoubleEndedIterator<Item = &'f Place> + Clone + use<'f, 'n> {
-        let tag = Tag::of(name.as_bytes());
-        self.places.iter().filter(move |place| {
-            place.tag == tag && self.name(place).eq_ignore_ascii_case(name.as_bytes())
-        })
+    fn parts(&self) -> impl DoubleEndedIterator<Item = (&Place, Text<'_>)> + Clone {
+        let (lines, places) = match &self.known {
+            Some(known) => (&known.bytes[..], &known.places[..]),
+            None => (&[][..], &[][..]),
+        };
+        let known = Text(lines, &[]);
+        let own = Text(&self.head, &self.added);
+        let known = places.iter().map(move |place| (place, known));
+        known.chain(self.places.iter().map(move |place| (place, own)))
     }
 
     /// The value of the first field of this name.
     pub fn first(&self, name: &str) -> Option<&[u8]> {
-        self.all(name).next()
+        let shared = self.known.as_ref().and_then(|known| {
+            let text = Text(&known.bytes, &[]);
+            text.first(&known.places, name)
+        });
+        shared.or_else(|| Text(&self.head, &self.added).first(&self.places, name))
     }
 
     /// The same as text, where it is.
@@ -290,32 +332,33 @@ impl Fields {
 
     /// Whether there is a field of this name.
     pub fn contains(&self, name: &str) -> bool {
-        self.all(name).next().is_some()
+        self.first(name).is_some()
     }
 
     /// Every field's name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let places = self.places.iter();
-        places.map(|place| (self.name(place), self.value(place)))
+        let parts = self.parts();
+        parts.map(|(place, text)| (text.name(place), text.value(place)))
     }
 
     /// Every field's name.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.places.iter().map(|place| self.name(place))
+        self.parts().map(|(place, text)| text.name(place))
     }
 
     /// Appends all fields as lines of HTTP/1.1. Lines that stand as such one after the other are copied
     /// as one.
     pub fn write_lines(&self, out: &mut Vec<u8>) {
-        if self.whole {
-            return out.extend_from_slice(&self.head);
+        if let Some(known) = &self.known {
+            out.extend_from_slice(&known.bytes);
         }
+        let text = Text(&self.head, &self.added);
         let mut run = 0..0;
         for place in &self.places {
-            let Some(end) = self.line_end(place) else {
-                out.extend_from_slice(self.bytes(&run));
+            let Some(end) = text.line_end(place) else {
+                out.extend_from_slice(text.bytes(&run));
                 run = 0..0;
-                for part in [self.name(place), b": ", self.value(place), b"\r\n"] {
+                for part in [text.name(place), b": ", text.value(place), b"\r\n"] {
                     out.extend_from_slice(part);
                 }
                 continue;
@@ -324,21 +367,40 @@ impl Fields {
             if start == run.end && start != self.head.len() {
                 run.end = end;
             } else {
-                out.extend_from_slice(self.bytes(&run));
+                out.extend_from_slice(text.bytes(&run));
                 run = start..end;
             }
         }
-        out.extend_from_slice(self.bytes(&run));
+        out.extend_from_slice(text.bytes(&run));
+    }
+}
+
+/// What fields came in, and what was added to it.
+#[derive(Clone, Copy)]
+struct Text<'a>(&'a [u8], &'a [u8]);
+
+impl<'a> Text<'a> {
+    /// The value of the first field of this name.
+    #[inline]
+    fn first(self, places: &[Place], name: &str) -> Option<&'a [u8]> {
+        let tag = Tag::of(name.as_bytes());
+        for place in places {
+            if place.tag == tag && self.name(place).eq_ignore_ascii_case(name.as_bytes()) {
+                return Some(self.value(place));
+            }
+        }
+        None
     }
 
     /// Where a field's line ends, if it stands there as it would be written.
-    fn line_end(&self, place: &Place) -> Option<usize> {
+    fn line_end(self, place: &Place) -> Option<usize> {
+        let Text(head, added) = self;
         let name_end = place.name as usize + place.tag.length() as usize;
         let value = place.value as usize;
         let value_end = value + place.value_length as usize;
-        let (whole, shift) = match name_end.checked_sub(self.head.len()) {
-            None => (&self.head[..], 0),
-            Some(_) => (&self.added[..], self.head.len()),
+        let (whole, shift) = match name_end.checked_sub(head.len()) {
+            None => (head, 0),
+            Some(_) => (added, head.len()),
         };
         let is = |at: usize, text: &[u8]| {
             at.checked_sub(shift)
@@ -349,23 +411,24 @@ impl Fields {
         stands.then_some(value_end + 2)
     }
 
-    fn name(&self, place: &Place) -> &[u8] {
+    fn name(self, place: &Place) -> &'a [u8] {
         self.part(place.name, place.tag.length())
     }
 
-    fn value(&self, place: &Place) -> &[u8] {
+    fn value(self, place: &Place) -> &'a [u8] {
         self.part(place.value, place.value_length)
     }
 
-    fn part(&self, start: u32, length: u32) -> &[u8] {
+    fn part(self, start: u32, length: u32) -> &'a [u8] {
         let (start, length) = (start as usize, length as usize);
         self.bytes(&(start..start + length))
     }
 
-    fn bytes(&self, place: &Range<usize>) -> &[u8] {
-        match place.start.checked_sub(self.head.len()) {
-            None => &self.head[place.clone()],
-            Some(start) => &self.added[start..start + place.len()],
+    fn bytes(self, place: &Range<usize>) -> &'a [u8] {
+        let Text(head, added) = self;
+        match place.start.checked_sub(head.len()) {
+            None => &head[place.clone()],
+            Some(start) => &added[start..start + place.len()],
         }
     }
 }
@@ -382,12 +445,13 @@ impl From<&HeaderMap> for Fields {
 
 /// Leaves out what `http` does not take for a field.
 impl From<Fields> for HeaderMap {
-    fn from(fields: Fields) -> HeaderMap {
+    fn from(mut fields: Fields) -> HeaderMap {
+        fields.own();
         let Fields {
             head,
             added,
             places,
-            whole: _,
+            known: _,
         } = fields;
         let added = Bytes::from(added);
         let mut map = HeaderMap::with_capacity(places.len() + 2);

@@ -245,14 +245,14 @@ fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
     let began = generation.clock.wall().saturating_sub(took.into());
     let ruleset = &generation.ruleset;
     decimal(out, "{\"time\":", began.as_millis() as u64, 3);
-    address(out, ",\"ip\":", note.ip.get());
-    if let Some(user) = &*note.user.borrow() {
+    address(out, ",\"ip\":", note.ip());
+    if let Some(user) = note.user() {
         text(out, ",\"user\":", user);
     }
     word(out, ",\"method\":", note.method.as_str());
-    if let Some(uri) = &note.uri {
+    if let Some(head) = &note.head {
         let source = ruleset.identity.token.as_ref();
-        text(out, ",\"target\":", &token::mask(source, target(uri)));
+        text(out, ",\"target\":", &token::mask(source, target(&head.uri)));
     }
     if let Some(route) = note.route.get() {
         text(out, ",\"route\":", &ruleset.routes[route].name);

@@ -3,6 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -16,6 +17,7 @@ use tower::Service;
 
 use super::answer::{Refusal, Why};
 use super::body::ReplyBody;
+use super::flush::others_first;
 use super::gateway::Stack;
 use super::generation::Outcome;
 use super::guard::{Guard, Phase};
@@ -177,6 +179,12 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
     loop {
         wire.begin();
         let next = poll_fn(|cx| {
+            if wire.is_late() {
+                if ready!(wire.poll_late(cx)).is_err() {
+                    return Poll::Ready(Ok(None));
+                }
+                peer.answered();
+            }
             let head = wire.poll_head(cx);
             if head.is_pending() && worker.draining() && wire.is_idle() {
                 peer.guard.hurry(FAREWELL);
@@ -208,11 +216,14 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
             Err(bad) => (refuse(bad.into(), peer), LAST),
         };
         first = false;
-        others_first().await;
-        let (date, close) = (worker.date(), worker.draining());
-        let sent = reply::send(wire, wants, answer, &date, close);
-        match sent.await {
-            Ok(true) if wire.body_is_over() || drained(wire).await => peer.answered(),
+        match reply::send(wire, wants, answer, worker).await {
+            Ok(true) if wire.body_is_over() || drained(wire).await => {
+                peer.answered();
+                if !wire.is_idle() {
+                    // The next request is here already.
+                    others_first().await;
+                }
+            }
             Ok(_) => break,
             // The client must not take what it got for a whole answer.
             Err(_) => return false,
@@ -267,21 +278,6 @@ fn proof(head: &Head, peer: &Peer) -> Option<Answer<Recorded>> {
         ..AnswerHead::default()
     };
     Some(Answer { head, body })
-}
-
-/// Lets the worker's other connections that are ready go first. To be awaited before a message is sent:
-/// messages that leave one right after the other find a process on the other side awake, and waking it
-/// is what costs the kernel most.
-pub async fn others_first() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// What `future` comes to; nothing when the client goes away first.
@@ -383,9 +379,9 @@ impl AsyncWrite for Client {
             this.closing = true;
             this.guard.enter(Phase::Linger, LINGER);
         }
-        let mut scratch = [0; 16 * 1024];
+        let mut scratch = [MaybeUninit::uninit(); 16 * 1024];
         loop {
-            let mut buf = ReadBuf::new(&mut scratch);
+            let mut buf = ReadBuf::uninit(&mut scratch);
             ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buf))?;
             if buf.filled().is_empty() {
                 return Poll::Ready(Ok(()));

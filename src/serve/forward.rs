@@ -13,21 +13,20 @@ use tower::Service;
 
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
-use super::connection::others_first;
 use super::deadline::Deadline;
+use super::flush::others_first;
 use super::generation::Generation;
-use super::hop;
 use super::identify::Identified;
 use super::load::{self, Load};
 use super::peer::Peer;
 use super::record::{Arrival, Note};
 use super::source::Source;
-use crate::head::{Answer, AnswerHead, Fields, Head};
+use crate::head::{Answer, AnswerHead, Fields, Head, hop};
 use crate::http1::Malformed;
 use crate::limit::{Count, Rule};
 use crate::pressure::{Permit, Utilisation};
+use crate::route::Route;
 use crate::telemetry::Metric;
-use crate::throttle::reject::is_grpc;
 use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
 
 /// How long a server that is asked whether to send the body may take before it is sent anyway.
@@ -70,8 +69,6 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let index = admitted.identified.routed.index;
     let route = admitted.identified.routed.route();
     let upstream = route.upstream;
-    let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
-    let reads_costs = route.rules.iter().any(in_body);
     let Admitted {
         identified,
         over,
@@ -84,7 +81,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         ..
     } = identified;
     let Arrival {
-        mut head,
+        head: asked,
         body,
         source,
         peer,
@@ -96,36 +93,41 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     let key = pool
         .hashes()
         .and_then(|identities| generation.identifier.placement(&who, identities));
-    let grpc = is_grpc(&head.fields);
-
-    let onward = served.as_ref().filter(|_| over.is_none());
-    let onward = onward.map(|served| &served.onward);
-    if let Some(fields) = onward.and_then(|onward| onward.get()) {
-        head.fields.clone_from(fields);
-    } else {
-        let claims = Claims {
-            user: who.user.as_deref(),
-            plan: who
-                .plan
-                .map(|plan| &*generation.ruleset.identity.plan.plans[plan].name),
-            over,
-        };
-        // What the client lists in Connection goes before the gateway adds fields of its own, so that
-        // it cannot list those.
-        hop::strip(&mut head.fields);
-        generation.identifier.strip(peer.ip, &mut head.fields);
-        claims.write(&mut head.fields);
-        announce(&mut head.fields, &peer, source.via(head.newer));
-        if !head.fields.contains("host") {
-            head.fields.add("host", pool.host().as_bytes());
+    let known = served.filter(|_| over.is_none());
+    let head = match known.as_ref().and_then(|known| known.onward(&asked)) {
+        Some(head) => head,
+        None => {
+            let claims = Claims {
+                user: who.user.as_deref(),
+                plan: who
+                    .plan
+                    .map(|plan| &*generation.ruleset.identity.plan.plans[plan].name),
+                over,
+            };
+            let mut fields = asked.fields.clone();
+            // What the client lists in Connection goes before the gateway adds fields of its own, so that
+            // it cannot list those.
+            hop::strip(&mut fields);
+            generation.identifier.strip(peer.ip, &mut fields);
+            claims.write(&mut fields);
+            announce(&mut fields, &peer, source.via(asked.newer));
+            if !fields.contains("host") {
+                fields.add("host", pool.host().as_bytes());
+            }
+            adapt(&mut fields, &generation.ruleset.routes[index], &body);
+            if known.is_some() {
+                fields = fields.gathered();
+            }
+            let head = Rc::new(Head {
+                fields,
+                ..asked.line()
+            });
+            if let Some(known) = known {
+                known.goes(asked, head.clone());
+            }
+            head
         }
-        let endless = body.size_hint().exact().is_none();
-        adapt(&mut head.fields, reads_costs, endless);
-        if let Some(onward) = onward {
-            // Only one request of a connection is under way.
-            let _ = onward.set(head.fields.gathered());
-        }
-    }
+    };
     let attempt = Attempt {
         pool,
         key,
@@ -138,14 +140,15 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
     };
     match attempt.run(&head, body).await {
         Ok(mut answer) => {
-            hop::strip(&mut answer.head.fields);
             if let Some(metric) = &pool.settings().load_metric {
                 let load = load::take_report(&mut answer.head.fields, metric.as_deref());
                 attempt.told(load);
             }
-            if let Some(protocol) = head.upgrade.filter(|_| answer.head.status == SWITCHED) {
+            let upgrade = head.upgrade.as_ref();
+            if let Some(protocol) = upgrade.filter(|_| answer.head.status == SWITCHED) {
+                hop::strip(&mut answer.head.fields);
                 answer.head.fields.add("connection", b"upgrade");
-                answer.head.fields.add("upgrade", &protocol);
+                answer.head.fields.add("upgrade", protocol);
             }
             Ok(answer)
         }
@@ -157,19 +160,20 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
                     load.failed();
                 }
             }
-            Err(Refusal::told(why, grpc))
+            Err(Refusal::new(why, &head.fields))
         }
     }
 }
 
 /// Takes out what would not be true, or would be in the way, once the request goes on.
-fn adapt(fields: &mut Fields, reads_costs: bool, endless: bool) {
-    if reads_costs {
+fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
+    let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
+    if route.rules.iter().any(in_body) {
         // A cost in a compressed answer, or in a part of one, could not be read.
         fields.set("accept-encoding", b"identity");
         fields.remove("range");
     }
-    if endless {
+    if body.size_hint().exact().is_none() {
         // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
         fields.remove("content-length");
     }
@@ -183,8 +187,11 @@ fn agreed(
     head: &AnswerHead,
     source: &Source,
 ) -> Result<(), Why> {
-    let said = head.fields.first("upgrade").unwrap_or_default();
     let asked = asked.upgrade.as_deref();
+    if asked.is_none() && head.status != SWITCHED {
+        return Ok(());
+    }
+    let said = head.fields.first("upgrade").unwrap_or_default();
     let same = asked.is_some_and(|asked| asked.eq_ignore_ascii_case(said));
     let unclear =
         asked.is_some() && matches!(source, Source::Stream(_)) && head.status.is_success();
@@ -367,7 +374,6 @@ impl Attempt<'_> {
             loop {
                 match exchange.poll_head(cx) {
                     Poll::Ready(Ok(Lead::Interim(mut head))) => {
-                        hop::strip(&mut head.fields);
                         if self.pool.settings().load_metric.is_some() {
                             load::take_report(&mut head.fields, None);
                         }

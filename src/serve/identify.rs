@@ -32,7 +32,7 @@ pub struct Identified {
     /// The request and its route.
     pub routed: Routed,
     /// Who asks.
-    pub who: Who,
+    pub who: Rc<Who>,
     /// When: after what had to be read ahead, for limits must not be asked about the past.
     pub now: Nanos,
     /// What was made of the same fields before.
@@ -152,10 +152,7 @@ where
             Some(served) => (served.who.clone(), Some(served)),
             None => identified(&routed),
         };
-        arrival.note.ip.set(who.ip);
-        if who.user.is_some() {
-            arrival.note.user.borrow_mut().clone_from(&who.user);
-        }
+        let _ = arrival.note.who.set(who.clone());
         let reads_ahead = routed.route().needs(Identity::Email)
             && !arrival.body.is_empty()
             && generation.identifier.wants_body(&arrival.head);
@@ -207,6 +204,7 @@ where
                 }) => {
                     if whole {
                         let content_type = head.fields.first("content-type");
+                        let who = Rc::make_mut(who);
                         generation.identifier.set_email(who, content_type, &ahead);
                     }
                     body.put_back(ahead, trailers);
@@ -223,11 +221,12 @@ where
 }
 
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
-fn identified(routed: &Routed) -> (Who, Option<Rc<Served>>) {
+fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let (generation, identifier) = (&arrival.generation, &arrival.generation.identifier);
     let wall = || generation.clock.wall();
     let who = identifier.identify(arrival.peer.connection(), &arrival.head, wall);
+    let who = Rc::new(who);
     let lasts = identifier.looks_at_fields_only() && !route.needs(Identity::Email);
     let known = arrival.known.as_ref().filter(|_| lasts);
     let known = known.filter(|known| known.comes_again(routed.index));

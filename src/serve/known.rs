@@ -4,14 +4,14 @@
 //!
 //! Bound: some four times [`MOST`] for each connection that was asked for something in the last second.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::generation::Generation;
-use crate::head::Fields;
+use crate::head::{Fields, Head};
 use crate::http1::Said;
 use crate::identity::Who;
 use crate::limit::Fingerprint;
@@ -40,6 +40,16 @@ pub struct Block {
     /// The route that the last request took.
     route: Cell<Option<usize>>,
     served: RefCell<Option<Rc<Served>>>,
+    asked: RefCell<Option<Asked>>,
+}
+
+/// The last request with these fields.
+struct Asked {
+    /// Its first line.
+    line: Bytes,
+    head: Rc<Head>,
+    /// Its route.
+    route: Option<(Weak<Generation>, usize)>,
 }
 
 /// What a client asks for by fields.
@@ -57,11 +67,16 @@ pub struct Asks {
 pub struct Served {
     generation: Weak<Generation>,
     route: usize,
-    pub(super) who: Who,
+    pub(super) who: Rc<Who>,
     /// By the route's limits.
     pub(super) keys: SmallVec<[Option<Fingerprint>; 4]>,
-    /// As they go to the upstream, when no limit has anything to say to it.
-    pub(super) onward: OnceCell<Fields>,
+    onward: RefCell<Option<Onward>>,
+}
+
+/// A head, and what it goes to the upstream as, when no limit has anything to say to it.
+struct Onward {
+    asked: Rc<Head>,
+    sent: Rc<Head>,
 }
 
 impl Last {
@@ -101,11 +116,41 @@ impl Last {
             hosted: Cell::new(false),
             route: Cell::new(None),
             served: RefCell::default(),
+            asked: RefCell::default(),
         }));
     }
 }
 
 impl Block {
+    /// The head that begins with this line, if the last one did.
+    pub(super) fn asked(&self, line: &[u8]) -> Option<Rc<Head>> {
+        let asked = self.asked.borrow();
+        let same = asked.as_ref().filter(|asked| asked.line == line);
+        same.map(|asked| asked.head.clone())
+    }
+
+    /// Remembers a head and the line that it begins with.
+    pub(super) fn ask(&self, line: Bytes, head: Rc<Head>) {
+        let route = None;
+        *self.asked.borrow_mut() = Some(Asked { line, head, route });
+    }
+
+    /// The route of the last request, if this is its head.
+    pub(super) fn route(&self, head: &Rc<Head>, by: &Rc<Generation>) -> Option<usize> {
+        let asked = self.asked.borrow();
+        let asked = asked.as_ref().filter(|asked| Rc::ptr_eq(&asked.head, head));
+        let (known, route) = asked?.route.as_ref()?;
+        std::ptr::eq(known.as_ptr(), Rc::as_ptr(by)).then_some(*route)
+    }
+
+    /// Remembers the route of a head.
+    pub(super) fn takes(&self, head: &Rc<Head>, by: &Rc<Generation>, route: usize) {
+        let mut asked = self.asked.borrow_mut();
+        if let Some(asked) = asked.as_mut().filter(|asked| Rc::ptr_eq(&asked.head, head)) {
+            asked.route = Some((Rc::downgrade(by), route));
+        }
+    }
+
     /// What the route made of them.
     pub(super) fn served(&self, by: &Rc<Generation>, route: usize) -> Option<Rc<Served>> {
         let served = self.served.borrow();
@@ -129,11 +174,33 @@ impl Block {
 }
 
 impl Served {
+    /// What a request goes to the upstream as.
+    pub(super) fn onward(&self, asked: &Rc<Head>) -> Option<Rc<Head>> {
+        let mut known = self.onward.borrow_mut();
+        let known = known.as_mut()?;
+        if !Rc::ptr_eq(&known.asked, asked) {
+            let sent = Rc::new(Head {
+                fields: known.sent.fields.clone(),
+                ..asked.line()
+            });
+            *known = Onward {
+                asked: asked.clone(),
+                sent,
+            };
+        }
+        Some(known.sent.clone())
+    }
+
+    /// Remembers what a request goes to the upstream as.
+    pub(super) fn goes(&self, asked: Rc<Head>, sent: Rc<Head>) {
+        *self.onward.borrow_mut() = Some(Onward { asked, sent });
+    }
+
     /// Of a request that was not sent on yet.
     pub(super) fn new(
         by: &Rc<Generation>,
         route: usize,
-        who: Who,
+        who: Rc<Who>,
         keys: SmallVec<[Option<Fingerprint>; 4]>,
     ) -> Served {
         Served {
@@ -141,7 +208,7 @@ impl Served {
             route,
             who,
             keys,
-            onward: OnceCell::new(),
+            onward: RefCell::default(),
         }
     }
 }

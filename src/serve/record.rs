@@ -1,7 +1,7 @@
 //! The outermost layer: stamps the time once, counts and logs every request whatever happens to it,
 //! and turns refusals into answers.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Method, Uri};
+use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
@@ -35,7 +35,7 @@ use crate::throttle::Settling;
 /// A request as it came in; boxed, for every layer hands it on.
 pub struct Arrival {
     /// Its head.
-    pub head: Head,
+    pub head: Rc<Head>,
     /// Its body.
     pub body: RequestBody,
     /// Where it comes from.
@@ -57,12 +57,10 @@ pub struct Note {
     pub at: Nanos,
     /// Its method.
     pub method: Method,
-    /// Its target; only when it may be logged or be an example.
-    pub uri: Option<Uri>,
-    /// The client behind trusted proxies.
-    pub ip: Cell<IpAddr>,
-    /// The verified user.
-    pub user: RefCell<Option<Arc<str>>>,
+    /// Its head; only when its target may be logged or be in an example.
+    pub head: Option<Rc<Head>>,
+    /// Who asks; nobody, when that was not looked at.
+    pub who: OnceCell<Rc<Who>>,
     /// Its route, by index.
     pub route: Cell<Option<usize>>,
     /// The limit that spoke, by index, and what it said.
@@ -79,6 +77,7 @@ pub struct Note {
     by_upstream: Cell<bool>,
     outcome: Cell<Outcome>,
     sent: Cell<u64>,
+    peer: IpAddr,
     generation: Rc<Generation>,
     access: Rc<Access>,
 }
@@ -104,6 +103,16 @@ impl Note {
         if let Some((rule, finding)) = verdict.decider(rules) {
             self.limit.set(Some((rule.index, finding.reading.standing)));
         }
+    }
+
+    /// The client behind trusted proxies.
+    pub fn ip(&self) -> IpAddr {
+        self.who.get().map_or(self.peer, |who| who.ip)
+    }
+
+    /// The verified user.
+    pub fn user(&self) -> Option<&str> {
+        self.who.get()?.user.as_deref()
     }
 
     /// The running policies it is served by.
@@ -184,7 +193,7 @@ pub struct Record<S> {
 /// A request before it is stamped.
 pub struct Fresh {
     /// Its head.
-    pub head: Head,
+    pub head: Rc<Head>,
     /// Where it comes from.
     pub source: Source,
     /// The connection it came over.
@@ -222,9 +231,8 @@ where
         let note = Rc::new(Note {
             at,
             method: head.method.clone(),
-            uri: wanted.then(|| head.uri.clone()),
-            ip: Cell::new(peer.ip),
-            user: RefCell::new(None),
+            head: wanted.then(|| head.clone()),
+            who: OnceCell::new(),
             route: Cell::new(None),
             limit: Cell::new(None),
             decision: Cell::new(None),
@@ -235,6 +243,7 @@ where
             by_upstream: Cell::new(false),
             outcome: Cell::new(Outcome::Gone),
             sent: Cell::new(0),
+            peer: peer.ip,
             generation: generation.clone(),
             access: self.access.clone(),
         });

@@ -2,14 +2,17 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use http_body::Body;
 
 use super::body;
+use super::flush::Flushes;
 use super::record::Recorded;
 use super::request::Wants;
 use super::wire::Wire;
+use super::worker::Worker;
 use crate::head::{Answer, AnswerHead};
 use crate::http1::{Cause, fields};
 
@@ -26,11 +29,10 @@ enum Shape {
 
 /// Sends an answer; says whether the connection may go on.
 pub async fn send(
-    wire: &Wire,
+    wire: &Rc<Wire>,
     wants: Wants,
     answer: Answer<Recorded>,
-    date: &str,
-    close: bool,
+    worker: &Worker,
 ) -> Result<bool, body::Error> {
     let Answer { mut head, body } = answer;
     let status = head.status.as_u16();
@@ -52,20 +54,25 @@ pub async fn send(
         head.fields.remove("connection");
     }
     let follows = !body.is_own() || wire.may_go_on();
-    let keep = wants.keep && !close && !endless && !last && follows;
+    let keep = wants.keep && !worker.draining() && !endless && !last && follows;
     let length = match shape {
         Shape::Plain => exact,
         // What a GET would have been answered; unless nobody knows.
         Shape::Nothing => exact.filter(|length| wants.head_only && *length > 0),
         Shape::Chunked => None,
     };
-    wire.push(|outbox| outbox.text(|out| encode(out, &head, wants, keep, shape, length, date)));
+    let date = worker.date();
+    wire.push(|outbox| outbox.text(|out| encode(out, &head, wants, keep, shape, length, &date)));
     let mut sending = Sending {
         wire,
         body: Some(body),
         shape,
         trailers: wants.trailers,
-        closes: !keep && !endless,
+        end: match (keep, endless) {
+            (true, _) if wire.body_is_over() => End::Together(&worker.flushes),
+            (false, false) => End::Closes,
+            _ => End::Alone,
+        },
         begun: false,
     };
     if endless {
@@ -79,14 +86,23 @@ pub async fn send(
 }
 
 struct Sending<'a> {
-    wire: &'a Wire,
+    wire: &'a Rc<Wire>,
     /// Gone when it is over: then the request is on record before the client sees its end.
     body: Option<Recorded>,
     shape: Shape,
     trailers: bool,
-    /// The end of the connection follows, and takes what is left with it.
-    closes: bool,
+    end: End<'a>,
     begun: bool,
+}
+
+/// How the last piece of an answer leaves.
+enum End<'a> {
+    /// With those of other connections.
+    Together(&'a Flushes),
+    /// With the end of the connection.
+    Closes,
+    /// By itself.
+    Alone,
 }
 
 impl Sending<'_> {
@@ -101,8 +117,15 @@ impl Sending<'_> {
             {
                 next = self.poll_next(cx);
             }
-            if self.closes && self.body.is_none() && matches!(next, Poll::Ready(Ok(()))) {
-                return Poll::Ready(Ok(()));
+            if self.body.is_none() && matches!(next, Poll::Ready(Ok(()))) {
+                match self.end {
+                    End::Together(flushes) if !self.wire.is_full() => {
+                        flushes.add(self.wire.clone());
+                        return Poll::Ready(Ok(()));
+                    }
+                    End::Closes => return Poll::Ready(Ok(())),
+                    End::Together(_) | End::Alone => {}
+                }
             }
             let flushed = self.wire.poll_flush(cx).map_err(Cause::from)?;
             ready!(next)?;

@@ -7,9 +7,8 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri};
 
-use super::hop;
 use super::known::{Asks, Block, Last};
-use crate::head::{Fields, Head};
+use crate::head::{Fields, Head, hop};
 use crate::http1::{
     Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields,
 };
@@ -18,7 +17,7 @@ use crate::http2::reader::PREFACE;
 /// A request that begins.
 pub struct Request {
     /// Method, target and fields.
-    pub head: Head,
+    pub head: Rc<Head>,
     /// How far the body reaches.
     pub framing: Framing,
     /// What the client expects of the answer.
@@ -101,33 +100,46 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
     if known {
         last.learn(&fields, said, &asks, line.newer);
     }
-    line.request(&bytes, fields, said, asks, None).map(Some)
+    let (head, framing) = line.head(&bytes, fields, said, &asks)?;
+    Ok(Some(Request::new(head, framing, said, &asks, None)))
 }
 
-/// The same of a request that differs from the last one in its first line only.
+/// The same of a request that differs from the last one in its first line, if in anything.
 fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
     let Some((start, block)) = last.again(input) else {
         return Ok(None);
     };
-    let mut head = httparse::Request::new(&mut []);
-    let line = match head.parse(input) {
-        // There is no room for the fields, which are known.
-        Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
-            Line::of(input, &head)?
+    let (head, framing) = match block.asked(&input[..start]) {
+        Some(head) => {
+            let framing = block.said.framing(block.newer, Framing::Length(0))?;
+            (head, framing)
         }
-        _ => return Ok(None),
+        None => {
+            let mut head = httparse::Request::new(&mut []);
+            let line = match head.parse(input) {
+                // There is no room for the fields, which are known.
+                Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
+                    Line::of(input, &head)?
+                }
+                _ => return Ok(None),
+            };
+            // Empty lines may have come before the first one.
+            let first = line.target.end < start;
+            if !first || line.newer != block.newer || start + last.len() > MAX_HEAD {
+                return Ok(None);
+            }
+            // A copy, for a part of the input would keep all of it.
+            let bytes = Bytes::copy_from_slice(&input[..start]);
+            let (head, framing) =
+                line.head(&bytes, block.fields.clone(), block.said, &block.asks)?;
+            block.ask(bytes, head.clone());
+            (head, framing)
+        }
     };
-    // Empty lines may have come before the first one.
-    let first = line.target.end < start;
-    if !first || line.newer != block.newer || start + last.len() > MAX_HEAD {
-        return Ok(None);
-    }
-    let bytes = input.split_to(start).freeze();
-    input.advance(last.len());
-    let (fields, asks) = (block.fields.clone(), block.asks.clone());
+    input.advance(start + last.len());
     let known = Some(block.clone());
-    let request = line.request(&bytes, fields, block.said, asks, known);
-    request.map(Some)
+    let request = Request::new(head, framing, block.said, &block.asks, known);
+    Ok(Some(request))
 }
 
 /// The first line of a request.
@@ -157,38 +169,50 @@ impl Line {
         })
     }
 
-    /// The request that begins with it. `bytes` are those that it stands in.
-    fn request(
+    /// The head that begins with it, and how far the body reaches. `bytes` are those that it stands in.
+    fn head(
         self,
         bytes: &Bytes,
         fields: Fields,
         said: Said,
-        asks: Asks,
-        known: Option<Rc<Block>>,
-    ) -> Result<Request, Bad> {
+        asks: &Asks,
+    ) -> Result<(Rc<Head>, Framing), Bad> {
         let Line { method, newer, .. } = self;
         let uri = Uri::from_maybe_shared(bytes.slice(self.target));
         let framing = said.framing(newer, Framing::Length(0))?;
-        let wants = Wants {
-            head_only: method == Method::HEAD,
+        let upgrade = asks.upgrade.as_ref();
+        let head = Rc::new(Head {
+            method,
+            uri: uri.map_err(|_| Bad::Malformed("its target is not one"))?,
             newer,
-            keep: said.keeps(newer),
-            trailers: asks.trailers,
-        };
-        let bodiless = framing.is_over();
-        Ok(Request {
-            head: Head {
-                method,
-                uri: uri.map_err(|_| Bad::Malformed("its target is not one"))?,
-                newer,
-                upgrade: asks.upgrade.filter(|_| newer && bodiless),
-                fields,
-            },
+            upgrade: upgrade.filter(|_| newer && framing.is_over()).cloned(),
+            fields,
+        });
+        Ok((head, framing))
+    }
+}
+
+impl Request {
+    fn new(
+        head: Rc<Head>,
+        framing: Framing,
+        said: Said,
+        asks: &Asks,
+        known: Option<Rc<Block>>,
+    ) -> Request {
+        let newer = head.newer;
+        Request {
             framing,
-            wants,
-            waits: asks.expects && newer && !bodiless,
+            wants: Wants {
+                head_only: head.method == Method::HEAD,
+                newer,
+                keep: said.keeps(newer),
+                trailers: asks.trailers,
+            },
+            waits: asks.expects && newer && !framing.is_over(),
+            head,
             known,
-        })
+        }
     }
 }
 

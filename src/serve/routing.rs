@@ -1,6 +1,7 @@
 //! Finds a request's route, or refuses what cannot be matched safely.
 
 use std::net::Ipv6Addr;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures_util::future::{Either, Ready, err};
@@ -58,10 +59,7 @@ where
     }
 
     fn call(&mut self, mut arrival: Box<Arrival>) -> Self::Future {
-        let found = served(&arrival.head)
-            .and_then(|()| settle_host(&mut arrival))
-            .and_then(|()| find(&arrival));
-        match found {
+        match known(&arrival).map_or_else(|| look(&mut arrival), Ok) {
             Ok(index) => {
                 arrival.note.route.set(Some(index));
                 arrival.generation.routes[index].started.increment(1);
@@ -70,6 +68,22 @@ where
             Err(why) => Either::Right(err(Refusal::new(why, &arrival.head.fields))),
         }
     }
+}
+
+/// The route, where the last request of the connection was the same.
+fn known(arrival: &Arrival) -> Option<usize> {
+    let known = arrival.known.as_ref()?;
+    known.route(&arrival.head, &arrival.generation)
+}
+
+fn look(arrival: &mut Arrival) -> Result<usize, Why> {
+    served(&arrival.head)?;
+    settle_host(arrival)?;
+    let route = find(arrival)?;
+    if let Some(known) = &arrival.known {
+        known.takes(&arrival.head, &arrival.generation, route);
+    }
+    Ok(route)
 }
 
 fn find(arrival: &Arrival) -> Result<usize, Why> {
@@ -116,7 +130,8 @@ fn settle_host(arrival: &mut Arrival) -> Result<(), Why> {
         if !matches!(head.uri.scheme_str(), Some("http" | "https")) || !is_host(host) {
             return Err(Why::Bad("the target is not one of HTTP"));
         }
-        head.fields.set("host", host);
+        let host = host.to_vec();
+        Rc::make_mut(head).fields.set("host", &host);
         // They are not the same any more.
         arrival.known = None;
     }

@@ -40,6 +40,8 @@ struct Inner {
     newer: bool,
     /// The client waits to be told to go on.
     waits: bool,
+    /// What is left of the last answer could not be sent at once.
+    late: bool,
 }
 
 impl Wire {
@@ -55,6 +57,7 @@ impl Wire {
                 body: Framing::Length(0),
                 newer: false,
                 waits: false,
+                late: false,
             }),
         })
     }
@@ -191,6 +194,31 @@ impl Wire {
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         inner.outbox.poll_empty(cx, &mut inner.client)
+    }
+
+    /// Sends what waits; what the client does not take at once is left to the connection's task.
+    pub fn leave(&self, cx: &mut Context<'_>) {
+        let inner = &mut *self.inner.borrow_mut();
+        let sent = inner.outbox.poll_empty(cx, &mut inner.client);
+        inner.late = !matches!(sent, Poll::Ready(Ok(())));
+        if inner.late {
+            self.guard.wake();
+        }
+    }
+
+    /// Something of the last answer is left to be sent.
+    pub fn is_late(&self) -> bool {
+        self.inner.borrow().late
+    }
+
+    /// Sends it.
+    pub fn poll_late(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let inner = &mut *self.inner.borrow_mut();
+        // The request is not over yet.
+        self.guard.request();
+        ready!(inner.outbox.poll_empty(cx, &mut inner.client))?;
+        inner.late = false;
+        Poll::Ready(Ok(()))
     }
 
     /// Reads what is left of an unwanted body; says whether another request may follow.

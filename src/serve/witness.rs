@@ -96,18 +96,16 @@ pub(super) fn tell(note: &Note, now: Nanos) {
         route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
         method: shortened(note.method.as_str(), LONGEST_METHOD),
         path: note
-            .uri
+            .head
             .as_ref()
-            .map(|uri| shortened(uri.path(), LONGEST_PATH)),
+            .map(|head| shortened(head.uri.path(), LONGEST_PATH)),
         status: note.status(),
         outcome: note.outcome().as_str().to_owned(),
         origin: origin(note.by_upstream()).to_owned(),
-        ip: note.ip.get().to_string(),
-        user: {
-            let user = note.user.borrow();
-            let user = user.as_deref();
-            user.map(|user| generation.identifier.user_name(user))
-        },
+        ip: note.ip().to_string(),
+        user: note
+            .user()
+            .map(|user| generation.identifier.user_name(user)),
         limit,
         seconds: took.0 as f64 / 1e9,
     });

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::access::{Access, Writer};
 use super::connection;
+use super::flush::Flushes;
 use super::gateway::{self, Stack};
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
@@ -64,6 +65,8 @@ pub struct Worker {
     pub number: usize,
     /// Deadlines of its connections.
     pub guards: Rc<Guards>,
+    /// Answers that are to leave.
+    pub flushes: Flushes,
     /// Counters.
     pub registry: Registry,
     generation: RefCell<Rc<Generation>>,
@@ -207,6 +210,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     let worker = Rc::new(Worker {
         number,
         guards: Guards::new(clock.clone()),
+        flushes: Flushes::default(),
         generation: RefCell::new(Rc::new(generation)),
         draining: Cell::new(false),
         date: RefCell::new(date(&clock)),
@@ -237,6 +241,8 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         .map(|(socket, entrance)| accept(socket, entrance, worker.clone(), stack.clone()))
         .map(tokio::task::spawn_local)
         .collect();
+    let flushing = worker.clone();
+    let flusher = tokio::task::spawn_local(async move { flushing.flushes.run().await });
     let ticker = tokio::task::spawn_local(tick(worker.clone(), access.clone(), clock.clone()));
     let drain = loop {
         tokio::select! {
@@ -280,6 +286,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         );
     }
     ticker.abort();
+    flusher.abort();
     access.flush();
 }
 

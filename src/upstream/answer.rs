@@ -4,24 +4,67 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use bytes::BytesMut;
+use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 
-use crate::head::{AnswerHead, Fields};
+use crate::head::{AnswerHead, Fields, hop};
 use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
 
+/// Most bytes of a head that is remembered.
+const MOST: usize = 4 * 1024;
+
 /// The head of a final answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Head {
-    /// Status and fields.
+    /// Status and fields; without those of the connection, unless that changes to another protocol.
     pub answer: AnswerHead,
     /// How far the body reaches.
     pub framing: Framing,
     /// The connection may carry another request.
     pub keep: bool,
+}
+
+/// The last final head of a connection: servers often say the same again, and then it is not read again.
+#[derive(Debug, Default)]
+pub struct Last {
+    bytes: Vec<u8>,
+    /// Made when the bytes have come a second time.
+    head: Option<Head>,
+    /// It was that of an answer without a body, because of what was asked.
+    bodiless: bool,
+}
+
+impl Last {
+    /// The head, if it comes again.
+    fn again(&self, input: &mut BytesMut, bodiless: bool) -> Option<Head> {
+        let head = self.head.as_ref()?;
+        if bodiless != self.bodiless || !input.starts_with(&self.bytes) {
+            return None;
+        }
+        input.advance(self.bytes.len());
+        Some(head.clone())
+    }
+
+    /// Remembers a head that stood in these bytes.
+    fn learn(&mut self, bytes: &[u8], head: &mut Head, bodiless: bool) {
+        if self.bytes == bytes {
+            // Copies, for a part of the input would keep all of it.
+            let AnswerHead { reason, fields, .. } = &mut head.answer;
+            *reason = reason.take().map(|reason| Bytes::copy_from_slice(&reason));
+            *fields = fields.gathered();
+            self.head = Some(head.clone());
+            self.bodiless = bodiless;
+            return;
+        }
+        self.head = None;
+        self.bytes.clear();
+        if bytes.len() <= MOST {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
 }
 
 /// Reads heads off the front of what came in.
@@ -39,8 +82,15 @@ pub struct Reader {
 
 impl Reader {
     /// The next head, when all of it is there.
-    pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Read>, Malformed> {
+    pub fn next(
+        &mut self,
+        input: &mut BytesMut,
+        last: &mut Last,
+    ) -> Result<Option<Read>, Malformed> {
         self.heard |= !input.is_empty();
+        if let Some(head) = last.again(input, self.bodiless) {
+            return Ok(Some(Read::Final(head)));
+        }
         let Some(raw) = parse(input)? else {
             return Ok(None);
         };
@@ -52,11 +102,17 @@ impl Reader {
                 if self.interim > MAX_INTERIM {
                     return Err(Malformed("too many interim answers"));
                 }
-                let mut head = raw.head(input, true)?.answer;
-                head.fields.remove("content-length");
-                Ok(Some(Read::Interim(head)))
+                let (mut head, _) = raw.head(input, true)?;
+                head.answer.fields.remove("content-length");
+                hop::strip(&mut head.answer.fields);
+                Ok(Some(Read::Interim(head.answer)))
             }
-            _ => raw.head(input, self.bodiless).map(Read::Final).map(Some),
+            _ => {
+                let (mut head, bytes) = raw.head(input, self.bodiless)?;
+                hop::strip(&mut head.answer.fields);
+                last.learn(&bytes, &mut head, self.bodiless);
+                Ok(Some(Read::Final(head)))
+            }
         }
     }
 }
@@ -112,18 +168,19 @@ impl Raw {
     fn switched(mut self, input: &mut BytesMut) -> Result<Head, Malformed> {
         // It has no body: RFC 9110 section 8.6.
         (self.said.length, self.said.chunked) = (None, false);
-        let mut head = self.head(input, false)?;
+        let (mut head, _) = self.head(input, false)?;
         head.answer.fields.remove("content-length");
         head.answer.fields.remove("transfer-encoding");
         (head.framing, head.keep) = (Framing::Close, false);
         Ok(head)
     }
 
-    fn head(mut self, input: &mut BytesMut, bodiless: bool) -> Result<Head, Malformed> {
+    /// The head, and what it stood in.
+    fn head(mut self, input: &mut BytesMut, bodiless: bool) -> Result<(Head, Bytes), Malformed> {
         let bytes = input.split_to(self.end).freeze();
         let usual = self.status.canonical_reason().unwrap_or_default();
         let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
-        self.fields.settle(bytes);
+        self.fields.settle(bytes.clone());
         let mut keep = self.said.keeps(self.newer);
         if self.status == StatusCode::NO_CONTENT {
             // It may not say so: RFC 9110 section 8.6. What follows may be a body or an answer.
@@ -136,7 +193,7 @@ impl Raw {
         } else {
             self.said.framing(self.newer, Framing::Close)?
         };
-        Ok(Head {
+        let head = Head {
             answer: AnswerHead {
                 status: self.status,
                 reason,
@@ -144,7 +201,8 @@ impl Raw {
             },
             framing,
             keep: keep && framing != Framing::Close,
-        })
+        };
+        Ok((head, bytes))
     }
 }
 
@@ -160,10 +218,10 @@ mod tests {
             interim: 0,
             heard: false,
         };
-        let mut input = BytesMut::new();
+        let (mut input, mut last) = (BytesMut::new(), Last::default());
         for piece in text.chunks(cut) {
             input.extend_from_slice(piece);
-            while let Some(read) = reader.next(&mut input)? {
+            while let Some(read) = reader.next(&mut input, &mut last)? {
                 if let Read::Final(head) = read {
                     return Ok(Some(head));
                 }
@@ -237,6 +295,64 @@ mod tests {
         let head = read(b"HTTP/1.1 200 Fine\r\ncontent-length: 0\r\n\r\n", false, 9);
         let reason = head.unwrap().unwrap().answer.reason;
         assert_eq!(reason.as_deref(), Some(&b"Fine"[..]));
+    }
+
+    /// Whatever a connection has said before, a head is read as on a new one.
+    #[test]
+    fn heads_that_come_again() {
+        let heads = [
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n",
+            "HTTP/1.1 200 Fine\r\nContent-Length:5\r\nConnection: x-a, keep-alive\r\nX-A: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: 1\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.0 200 OK\r\n\r\n",
+            "HTTP/1.1 103 Hints\r\nlink: a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\n\r\n",
+        ];
+        let read = |text: &str, bodiless: bool, cut: usize, last: &mut Last| {
+            let mut reader = Reader {
+                bodiless,
+                upgrade: false,
+                interim: 0,
+                heard: false,
+            };
+            let mut input = BytesMut::new();
+            for piece in [text, "and more"].concat().into_bytes().chunks(cut) {
+                input.extend_from_slice(piece);
+                let read = reader.next(&mut input, last).map(|read| {
+                    let (head, rest) = match read? {
+                        Read::Interim(answer) => (answer, None),
+                        Read::Final(head) => (head.answer, Some((head.framing, head.keep))),
+                    };
+                    let mut lines = Vec::new();
+                    head.fields.write_lines(&mut lines);
+                    Some((head.status, head.reason, lines, rest))
+                });
+                if !matches!(read, Ok(None)) {
+                    return read.map(|read| (read, reader.heard, input.len()));
+                }
+            }
+            Ok((None, false, 0))
+        };
+        let mut last = Last::default();
+        let mut chosen = 1_u64;
+        let mut next = |many: usize| {
+            chosen = chosen
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (chosen >> 33) as usize % many
+        };
+        let mut head = heads[0];
+        for _ in 0..2000 {
+            // The same one most of the time.
+            if next(4) == 0 {
+                head = heads[next(heads.len())];
+            }
+            let (bodiless, cut) = (next(8) == 0, [1, 7, 200][next(3)]);
+            let busy = read(head, bodiless, cut, &mut last);
+            let new = read(head, bodiless, cut, &mut Last::default());
+            assert_eq!(format!("{busy:?}"), format!("{new:?}"), "{head:?}");
+        }
     }
 
     #[test]

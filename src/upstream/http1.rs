@@ -104,9 +104,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     fn poll_lead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
         self.send(cx)?;
         loop {
-            let inbox = &mut self.link.inbox;
+            let Link { inbox, last, .. } = &mut *self.link;
             if inbox.seems_whole() {
-                match self.reader.next(&mut inbox.bytes)? {
+                match self.reader.next(&mut inbox.bytes, last)? {
                     Some(Read::Interim(head)) if head.status == StatusCode::CONTINUE => {
                         inbox.begin();
                         self.hold(false);

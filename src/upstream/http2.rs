@@ -17,7 +17,7 @@ use super::exchange::{Failure, Lead, Next};
 use super::mux::Channel;
 use super::pool::Lease;
 use super::websocket;
-use crate::head::{AnswerHead, Fields, Head};
+use crate::head::{AnswerHead, Fields, Head, hop};
 use crate::http1::{Cause, Malformed};
 
 /// Most interim answers before the final one.
@@ -173,6 +173,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 }
                 let mut fields = Fields::from(&parts.headers);
                 fields.remove(LENGTH);
+                hop::strip(&mut fields);
                 return Poll::Ready(Ok(Lead::Interim(AnswerHead {
                     status: parts.status,
                     reason: None,
@@ -189,6 +190,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     fn head(&mut self, answer: Response<RecvStream>) -> AnswerHead {
         let (parts, body) = answer.into_parts();
         let mut fields = Fields::from(&parts.headers);
+        hop::strip(&mut fields);
         let mut status = parts.status;
         if let Some(length) = parts.headers.get(LENGTH) {
             // Once, however often: `h2` takes none that differ.

@@ -15,6 +15,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use tokio::io::AsyncWriteExt;
 
+use super::answer::Last;
 use super::balance::{Balancer, View};
 use super::budget::Budget;
 use super::mux::{Channel, Muxes};
@@ -122,6 +123,8 @@ pub(super) struct Link {
     pub(super) socket: Socket,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
+    /// What it said last.
+    pub(super) last: Last,
     /// It has carried a request before, so the server may have closed it unseen.
     pub(super) reused: bool,
     address: SocketAddr,
@@ -342,6 +345,7 @@ impl Pool {
                 socket,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
+                last: Last::default(),
                 reused: false,
                 address,
             })))

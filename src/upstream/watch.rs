@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::addresses::{AGAIN, Addresses};
-use super::answer::{Read, Reader};
+use super::answer::{Last, Read, Reader};
 use super::health::{FAILING, Judge};
 use super::servers::Servers;
 use super::settings::Check;
@@ -130,7 +130,10 @@ async fn ask(servers: &Servers, server: usize, check: &Check) -> io::Result<bool
         heard: false,
     };
     loop {
-        match reader.next(&mut input).map_err(io::Error::other)? {
+        match reader
+            .next(&mut input, &mut Last::default())
+            .map_err(io::Error::other)?
+        {
             Some(Read::Final(head)) => {
                 return Ok(is_well(head.answer.status));
             }

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
 
+use crate::head::hop::accepts_trailers;
 use crate::head::{Fields, Head};
 use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET};
 use crate::http2::hpack::{Field, Kind};
 use crate::serve::answer::Why;
-use crate::serve::hop::accepts_trailers;
 use crate::serve::request::passes;
 
 /// Bytes that are made room for at first.

@@ -393,7 +393,7 @@ async fn answer(answering: Answering, head: Head, why: Option<Why>, mut stack: S
         Some(why) => Some(refuse(why, peer)),
         None => {
             let future = stack.call(Fresh {
-                head,
+                head: Rc::new(head),
                 source: Source::Stream(stream.clone()),
                 peer: peer.clone(),
                 generation: worker.generation(),

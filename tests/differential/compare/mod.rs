@@ -9,6 +9,7 @@ use std::fmt;
 
 use http::{HeaderMap, Method, StatusCode};
 use ours::Ours;
+use tollgate::head::{Fields, hop};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,15 @@ pub fn lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Lines {
     let mut lines: Lines = fields.map(line).collect();
     lines.sort_by(|a, b| a.0.cmp(&b.0));
     lines
+}
+
+/// The fields of a head that do not belong to the connection, unless it changes to another protocol.
+pub fn passed_on(status: StatusCode, map: &HeaderMap) -> Lines {
+    let mut fields = Fields::from(map);
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        hop::strip(&mut fields);
+    }
+    lines(fields.iter())
 }
 
 pub fn lines_of(map: &HeaderMap) -> Lines {

@@ -21,7 +21,7 @@ use tollgate::clock::{Clock, Nanos};
 use tollgate::head::{AnswerHead, Head};
 use tollgate::http1::Cause;
 use tollgate::net::proxy::Ends;
-use tollgate::upstream::answer::{Read, Reader};
+use tollgate::upstream::answer::{Last, Read, Reader};
 use tollgate::upstream::pool::Counters;
 use tollgate::upstream::{
     AnswerBody, Balance, Bounds, Caller, Connection, Exchange, Failure, Lead, Pool, Server,
@@ -182,7 +182,7 @@ fn says_keep(case: &Case) -> bool {
     };
     let mut input = BytesMut::from(&case.bytes()[..]);
     loop {
-        match reader.next(&mut input) {
+        match reader.next(&mut input, &mut Last::default()) {
             Ok(Some(Read::Interim(_))) => {}
             Ok(Some(Read::Final(head))) => return head.keep,
             Ok(None) | Err(_) => return false,

@@ -16,7 +16,7 @@ use hyper::ext::ReasonPhrase;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 
-use super::{Asks, Case, End, Start, Verdict, lines_of};
+use super::{Asks, Case, End, Start, Verdict, lines_of, passed_on};
 
 /// Rounds without progress after which there will be none.
 const STILL: usize = 4;
@@ -140,7 +140,7 @@ fn request(asks: Asks, interim: Arc<Mutex<Vec<Start>>>) -> Request<Empty<Bytes>>
         interim.lock().unwrap().push(Start {
             status: answer.status(),
             reason: String::new(),
-            fields: lines_of(answer.headers()),
+            fields: passed_on(answer.status(), answer.headers()),
         });
     });
     request
@@ -229,7 +229,7 @@ impl Client {
         self.verdict.head = Some(Start {
             status: answer.status(),
             reason: String::from_utf8_lossy(reason).into_owned(),
-            fields: lines_of(answer.headers()),
+            fields: passed_on(answer.status(), answer.headers()),
         });
         self.stage = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             Stage::Switch(hyper::upgrade::on(&mut answer))

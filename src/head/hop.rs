@@ -8,7 +8,7 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
-use crate::head::Fields;
+use super::Fields;
 
 /// What `Connection` may say without naming a field away: its own words, and fields without which the
 /// message means something else.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::clock::{Clock, Nanos};
 use crate::head::Lookup;
 use crate::limit::{Count, Fingerprint, Rule, Scale};
@@ -23,7 +21,7 @@ use super::{Admission, Counter, units, used};
 #[derive(Debug, Default)]
 #[must_use = "a reservation stays counted until it is settled, and permits are out until it is dropped"]
 pub struct Ticket {
-    reservations: SmallVec<[Reservation; 1]>,
+    reservations: Vec<Reservation>,
     /// Boxed, for few routes have such limits.
     permits: Option<Box<Taken>>,
 }

@@ -6,6 +6,7 @@
 //! | `certificate` | a certificate with its key, checked when it is read |
 //! | `corked` | a stream under TLS, which lets small messages wait for each other |
 //! | `connector` | how servers are verified and shaken hands with |
+//! | `flush` | messages of several connections, sent together |
 //! | `issued` | a certificate that may be another at any time |
 //! | `proxy` | the PROXY protocol |
 //! | `subject` | whom a client's certificate is for |
@@ -14,6 +15,7 @@
 pub mod certificate;
 pub mod connector;
 mod corked;
+pub mod flush;
 pub mod issued;
 pub mod proxy;
 pub mod socket;
@@ -22,6 +24,7 @@ pub mod tls;
 
 pub use certificate::Certificate;
 pub use connector::{Connector, Roots};
+pub use flush::{Flushes, Leave};
 pub use issued::Issued;
 pub use socket::Socket;
 pub use subject::Subject;

@@ -160,7 +160,7 @@ impl Body for RequestBody {
 
 /// What an upstream answers; streamed, with a deadline for each piece.
 pub struct Relay {
-    inner: Box<AnswerBody<RequestBody>>,
+    inner: AnswerBody<RequestBody>,
     guard: Rc<Guard>,
     silence: Duration,
     deadline: Deadline,
@@ -178,7 +178,7 @@ impl Relay {
         takes_reports: bool,
     ) -> Relay {
         Relay {
-            inner: Box::new(inner),
+            inner,
             guard,
             silence,
             deadline,

@@ -17,7 +17,6 @@ use tower::Service;
 
 use super::answer::{Refusal, Why};
 use super::body::ReplyBody;
-use super::flush::others_first;
 use super::gateway::Stack;
 use super::generation::Outcome;
 use super::guard::{Guard, Phase};
@@ -32,6 +31,7 @@ use super::wire::Wire;
 use super::worker::{Refused, Worker};
 use crate::head::{Answer, AnswerHead, Fields, Head};
 use crate::net::Socket;
+use crate::net::flush::others_first;
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::Offer;
 

@@ -14,7 +14,6 @@ use tower::Service;
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::deadline::Deadline;
-use super::flush::others_first;
 use super::generation::Generation;
 use super::identify::Identified;
 use super::load::{self, Load};
@@ -285,7 +284,6 @@ impl Attempt<'_> {
     /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
     /// that the server may have closed in the meantime.
     async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
-        others_first().await;
         let mut deadline = Deadline::new(self.pool.settings().total);
         let connection = deadline.before(self.pool.checkout(self.caller())).await;
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));

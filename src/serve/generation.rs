@@ -15,6 +15,7 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::facts::{Facts, Sampler};
 use crate::identity::{Identifier, Keyer};
+use crate::net::Flushes;
 use crate::policy::Ruleset;
 use crate::pressure::Kind;
 use crate::telemetry::{Histogram, Label, Metric, Registry};
@@ -169,6 +170,7 @@ impl Generation {
         worker: usize,
         registry: &Registry,
         clock: &Clock,
+        flushes: &Rc<Flushes>,
     ) -> Generation {
         let ruleset = running.ruleset.clone();
         let kept = |servers: &Arc<Servers>| {
@@ -184,7 +186,8 @@ impl Generation {
                     connected: counter(Metric::UpstreamConnects),
                     retried: counter(Metric::UpstreamRetries),
                 };
-                Pool::new(servers.clone(), clock.clone(), counters, worker as u64)
+                let (servers, flushes) = (servers.clone(), flushes.clone());
+                Pool::new(servers, clock.clone(), counters, worker as u64, flushes)
             })
         });
         let pools: Vec<Rc<Pool>> = pools.collect();

@@ -7,7 +7,6 @@ pub mod body;
 pub mod connection;
 pub mod deadline;
 pub mod explain;
-pub mod flush;
 pub mod forward;
 pub mod gateway;
 pub mod generation;

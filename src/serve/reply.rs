@@ -8,13 +8,13 @@ use std::task::{Context, Poll, ready};
 use http_body::Body;
 
 use super::body;
-use super::flush::Flushes;
 use super::record::Recorded;
 use super::request::Wants;
 use super::wire::Wire;
 use super::worker::Worker;
 use crate::head::{Answer, AnswerHead};
 use crate::http1::{Cause, fields};
+use crate::net::Flushes;
 
 /// How the body of an answer is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

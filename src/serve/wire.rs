@@ -19,6 +19,7 @@ use crate::head::AnswerHead;
 use crate::http1::chunked::Piece;
 use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Framing, MAX_HEAD, Outbox};
+use crate::net::Leave;
 
 /// Most bytes of an unwanted body that are read so that the connection can go on.
 pub const MAX_DRAIN: usize = 256 * 1024;
@@ -196,16 +197,6 @@ impl Wire {
         inner.outbox.poll_empty(cx, &mut inner.client)
     }
 
-    /// Sends what waits; what the client does not take at once is left to the connection's task.
-    pub fn leave(&self, cx: &mut Context<'_>) {
-        let inner = &mut *self.inner.borrow_mut();
-        let sent = inner.outbox.poll_empty(cx, &mut inner.client);
-        inner.late = !matches!(sent, Poll::Ready(Ok(())));
-        if inner.late {
-            self.guard.wake();
-        }
-    }
-
     /// Something of the last answer is left to be sent.
     pub fn is_late(&self) -> bool {
         self.inner.borrow().late
@@ -267,6 +258,17 @@ impl Wire {
             ready!(inner.outbox.poll_empty(cx, &mut inner.client))?;
         }
         std::pin::Pin::new(&mut inner.client).poll_shutdown(cx)
+    }
+}
+
+impl Leave for Wire {
+    fn leave(&self, cx: &mut Context<'_>) {
+        let inner = &mut *self.inner.borrow_mut();
+        let sent = inner.outbox.poll_empty(cx, &mut inner.client);
+        inner.late = !matches!(sent, Poll::Ready(Ok(())));
+        if inner.late {
+            self.guard.wake();
+        }
     }
 }
 

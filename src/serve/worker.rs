@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 
 use super::access::{Access, Writer};
 use super::connection;
-use super::flush::Flushes;
 use super::gateway::{self, Stack};
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
@@ -23,6 +22,7 @@ use super::host::Host;
 use super::listen::{Handed, Placed, Share};
 use super::occupancy::Occupancy;
 use crate::clock::Clock;
+use crate::net::Flushes;
 use crate::pressure::Around;
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Watch;
@@ -66,7 +66,7 @@ pub struct Worker {
     /// Deadlines of its connections.
     pub guards: Rc<Guards>,
     /// Answers that are to leave.
-    pub flushes: Flushes,
+    pub flushes: Rc<Flushes>,
     /// Counters.
     pub registry: Registry,
     generation: RefCell<Rc<Generation>>,
@@ -154,6 +154,7 @@ impl Worker {
                 self.number,
                 &self.registry,
                 clock,
+                &self.flushes,
             );
             self.generation.replace(Rc::new(next));
         }
@@ -200,7 +201,8 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         registry,
         clock,
     } = start;
-    let generation = Generation::new(&running, None, number, &registry, &clock);
+    let flushes = Rc::new(Flushes::default());
+    let generation = Generation::new(&running, None, number, &registry, &clock, &flushes);
     // One worker looks after the servers for all.
     let mut watch = (number == 0).then(Watch::default);
     if let Some(watch) = &mut watch {
@@ -210,7 +212,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     let worker = Rc::new(Worker {
         number,
         guards: Guards::new(clock.clone()),
-        flushes: Flushes::default(),
+        flushes,
         generation: RefCell::new(Rc::new(generation)),
         draining: Cell::new(false),
         date: RefCell::new(date(&clock)),
@@ -241,16 +243,22 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         .map(|(socket, entrance)| accept(socket, entrance, worker.clone(), stack.clone()))
         .map(tokio::task::spawn_local)
         .collect();
-    let flushing = worker.clone();
-    let flusher = tokio::task::spawn_local(async move { flushing.flushes.run().await });
+    let flushes = worker.flushes.clone();
+    let flusher = tokio::task::spawn_local(async move { flushes.run().await });
     let ticker = tokio::task::spawn_local(tick(worker.clone(), access.clone(), clock.clone()));
     let drain = loop {
         tokio::select! {
             order = inbox.recv() => match order {
                 Some(Order::Run(running, done)) => {
                     let before = worker.generation();
-                    let next =
-                        Generation::new(&running, Some(&before), number, &worker.registry, &clock);
+                    let next = Generation::new(
+                        &running,
+                        Some(&before),
+                        number,
+                        &worker.registry,
+                        &clock,
+                        &worker.flushes,
+                    );
                     worker.generation.replace(Rc::new(next));
                     if let Some(watch) = &mut watch {
                         watch.follow(&running.upstreams, &clock);

@@ -57,11 +57,9 @@ pub(super) type Next<E> = Option<Result<Frame<Bytes>, Failure<E>>>;
 /// See the module.
 pub struct Exchange<B>(Way<B>);
 
-// The usual one is not to be fetched from elsewhere.
-#[allow(clippy::large_enum_variant)]
 enum Way<B> {
     /// Over a connection of HTTP/1.1.
-    One(http1::Exchange<B>),
+    One(Box<http1::Exchange<B>>),
     /// Over a stream of HTTP/2.
     Two(Box<http2::Exchange<B>>),
 }
@@ -71,7 +69,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn new(connection: Connection, head: &Head, body: B) -> Exchange<B> {
         let Connection { lease, line } = connection;
         match line {
-            Line::One(link) => Exchange(Way::One(http1::Exchange::new(lease, link, head, body))),
+            Line::One(link) => {
+                let exchange = http1::Exchange::new(lease, link, head, body);
+                Exchange(Way::One(Box::new(exchange)))
+            }
             Line::Two(channel) => {
                 let exchange = http2::Exchange::new(lease, channel, head, body);
                 Exchange(Way::Two(Box::new(exchange)))

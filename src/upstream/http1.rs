@@ -1,7 +1,9 @@
 //! One request and its answer over a connection of HTTP/1.1: both directions run in the task of the request,
 //! so that nothing is handed from task to task.
 
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -20,7 +22,7 @@ use crate::http1::{Cause, Framing};
 /// See the module.
 pub struct Exchange<B> {
     pub(super) lease: Lease,
-    link: Box<Link>,
+    link: Rc<RefCell<Link>>,
     upload: Upload<B>,
     reader: Reader,
     /// All of the request has been sent, or no more of it will be.
@@ -32,9 +34,9 @@ pub struct Exchange<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
-    pub fn new(lease: Lease, mut link: Box<Link>, head: &Head, body: B) -> Exchange<B> {
+    pub fn new(lease: Lease, link: Rc<RefCell<Link>>, head: &Head, body: B) -> Exchange<B> {
         let upload = Upload::new(head, body);
-        upload.begin(head, &mut link);
+        upload.begin(head, &mut link.borrow_mut());
         Exchange {
             lease,
             link,
@@ -61,16 +63,17 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     pub fn may_repeat(&self) -> bool {
-        self.link.reused && !self.reader.heard && self.upload.may_repeat()
+        self.link.borrow().reused && !self.reader.heard && self.upload.may_repeat()
     }
 
-    pub fn repeat(&mut self, head: &Head, lease: Lease, mut link: Box<Link>) {
+    pub fn repeat(&mut self, head: &Head, lease: Lease, link: Rc<RefCell<Link>>) {
+        // What waits there is not to leave, and may be a piece of the body.
+        let waiting = std::mem::take(&mut self.link.borrow_mut().outbox);
         if self.upload.begun {
             self.upload.begun = false;
-            self.upload.begin(head, &mut link);
+            self.upload.begin(head, &mut link.borrow_mut());
         } else {
-            // A piece of the body may wait there.
-            std::mem::swap(&mut link.outbox, &mut self.link.outbox);
+            link.borrow_mut().outbox = waiting;
         }
         (self.lease, self.link) = (lease, link);
         self.sent = false;
@@ -92,7 +95,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             Poll::Ready(Ok(Lead::Final(head))) => self.lease.answered(head.status),
             // A server may close a connection that is unused, or one whose client is slow.
             Poll::Ready(Err(Failure::Server(_)))
-                if self.sent && (self.reader.heard || !self.link.reused) =>
+                if self.sent && (self.reader.heard || !self.link.borrow().reused) =>
             {
                 self.lease.failed();
             }
@@ -104,11 +107,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     fn poll_lead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
         self.send(cx)?;
         loop {
-            let Link { inbox, last, .. } = &mut *self.link;
+            let mut held = self.link.borrow_mut();
+            let link = &mut *held;
+            let Link { inbox, last, .. } = link;
             if inbox.seems_whole() {
                 match self.reader.next(&mut inbox.bytes, last)? {
                     Some(Read::Interim(head)) if head.status == StatusCode::CONTINUE => {
                         inbox.begin();
+                        drop(held);
                         self.hold(false);
                         self.send(cx)?;
                         continue;
@@ -124,7 +130,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                     None => {}
                 }
             }
-            let read = ready!(self.link.poll_read(cx));
+            let read = ready!(link.poll_read(cx));
             match (read, self.failed.take()) {
                 (Ok(1..), failed) => self.failed = failed,
                 // The write says more than the read that failed after it.
@@ -136,10 +142,26 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     /// A server may answer and stop reading, so a write that fails does not end the exchange.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Failure<B::Error>> {
+        let link = &mut *self.link.borrow_mut();
+        if std::mem::take(&mut link.late) {
+            self.sent = false;
+        }
         if self.sent {
             return Ok(());
         }
-        match self.upload.poll_send(cx, &mut self.link) {
+        if self.upload.is_new() {
+            let more = self.upload.gather(cx, &mut link.outbox);
+            let more = more.map_err(Failure::Request)?;
+            if more != Poll::Ready(true) {
+                // Together with those of other connections. Whoever asks takes it for sent.
+                (self.upload.begun, self.upload.progress) = (true, true);
+                self.sent = more.is_ready();
+                link.waker = Some(cx.waker().clone());
+                self.lease.flushes().add(self.link.clone());
+                return Ok(());
+            }
+        }
+        match self.upload.poll_send(cx, link) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.sent = true,
             Poll::Ready(Err(Broken::Body(error))) => return Err(Failure::Request(error)),
@@ -160,7 +182,11 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn finish(self, now: Nanos) {
         self.lease.succeeded();
         let whole = self.sent && self.failed.is_none();
-        if self.keep && whole && self.link.inbox.bytes.is_empty() {
+        let quiet = {
+            let link = self.link.borrow();
+            link.inbox.bytes.is_empty() && link.outbox.is_empty() && !link.late
+        };
+        if self.keep && whole && quiet {
             self.lease.release(self.link, now);
         }
     }
@@ -176,12 +202,13 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Failure<B::Error>>> {
         self.send(cx)?;
+        let link = &mut *self.link.borrow_mut();
         loop {
-            let piece = self.framing.next(&mut self.link.inbox.bytes)?;
+            let piece = self.framing.next(&mut link.inbox.bytes)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }
-            if ready!(self.link.poll_read(cx))? == 0 {
+            if ready!(link.poll_read(cx))? == 0 {
                 return Poll::Ready(match self.framing {
                     Framing::Close => Ok(Piece::End),
                     _ => Err(Cause::Closed.into()),

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -25,8 +25,8 @@ use crate::clock::{Clock, Nanos};
 use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Outbox};
 use crate::limit::Identity;
-use crate::net::Socket;
 use crate::net::proxy::{self, Ends};
+use crate::net::{Flushes, Leave, Socket};
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;
@@ -103,6 +103,7 @@ pub struct Pool {
     muxes: Vec<Muxes>,
     clock: Clock,
     counters: Counters,
+    flushes: Rc<Flushes>,
 }
 
 /// What one worker counts of one upstream.
@@ -114,7 +115,7 @@ pub struct Counters {
 }
 
 struct Idle {
-    link: Box<Link>,
+    link: Rc<RefCell<Link>>,
     since: Nanos,
 }
 
@@ -127,6 +128,10 @@ pub(super) struct Link {
     pub(super) last: Last,
     /// It has carried a request before, so the server may have closed it unseen.
     pub(super) reused: bool,
+    /// The task of the request, when that may have to send what is left of it.
+    pub(super) waker: Option<Waker>,
+    /// It has to.
+    pub(super) late: bool,
     address: SocketAddr,
 }
 
@@ -143,7 +148,7 @@ pub struct Caller {
 pub(super) enum Line {
     /// A connection of its own. Give it back with `Lease::release` once the answer has been read;
     /// dropping it closes it.
-    One(Box<Link>),
+    One(Rc<RefCell<Link>>),
     /// A place on a connection of HTTP/2.
     Two(Channel),
 }
@@ -167,7 +172,13 @@ type Tried = SmallVec<[usize; 8]>;
 
 impl Pool {
     /// No connection is made yet. Pools of different `seed` begin at different servers.
-    pub fn new(servers: Arc<Servers>, clock: Clock, counters: Counters, seed: u64) -> Rc<Pool> {
+    pub fn new(
+        servers: Arc<Servers>,
+        clock: Clock,
+        counters: Counters,
+        seed: u64,
+        flushes: Rc<Flushes>,
+    ) -> Rc<Pool> {
         Rc::new(Pool {
             balancer: Balancer::new(&servers.settings, seed),
             budget: Budget::new(clock.now()),
@@ -176,6 +187,7 @@ impl Pool {
             servers,
             clock,
             counters,
+            flushes,
         })
     }
 
@@ -300,11 +312,11 @@ impl Pool {
         (!fresh).then(|| self.idle(server)).flatten().map(Line::One)
     }
 
-    fn idle(&self, server: usize) -> Option<Box<Link>> {
+    fn idle(&self, server: usize) -> Option<Rc<RefCell<Link>>> {
         let mut idle = self.idle[server].borrow_mut();
         loop {
-            let mut last = idle.pop()?;
-            if last.link.socket.is_quiet() {
+            let last = idle.pop()?;
+            if last.link.borrow_mut().socket.is_quiet() {
                 return Some(last.link);
             }
         }
@@ -341,14 +353,16 @@ impl Pool {
                 }
                 return muxes.begin(socket, address).await.map(Line::Two);
             }
-            Ok(Line::One(Box::new(Link {
+            Ok(Line::One(Rc::new(RefCell::new(Link {
                 socket,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
                 last: Last::default(),
                 reused: false,
+                waker: None,
+                late: false,
                 address,
-            })))
+            }))))
         };
         let server_name = || known.name.to_string();
         let line = match tokio::time::timeout(after, attempt).await {
@@ -379,9 +393,10 @@ impl Pool {
         }
         for (idle, known) in self.idle.iter().zip(self.servers.all()) {
             idle.borrow_mut().retain_mut(|idle| {
+                let link = &mut *idle.link.borrow_mut();
                 idle.since >= keep_since
-                    && known.addresses.has(idle.link.address)
-                    && idle.link.socket.is_quiet()
+                    && known.addresses.has(link.address)
+                    && link.socket.is_quiet()
             });
         }
     }
@@ -461,14 +476,22 @@ impl Lease {
         }
     }
 
+    /// Where requests of the worker wait to leave together.
+    pub(super) fn flushes(&self) -> &Flushes {
+        &self.pool.flushes
+    }
+
     /// Keeps the connection for the next request. `now` may be coarse.
-    pub fn release(self, mut link: Box<Link>, now: Nanos) {
+    pub fn release(self, link: Rc<RefCell<Link>>, now: Nanos) {
         // The server takes all that comes over it for one client's.
         if self.pool.settings().proxy.is_some() {
             return;
         }
-        link.inbox.begin();
-        link.reused = true;
+        {
+            let link = &mut *link.borrow_mut();
+            link.inbox.begin();
+            link.reused = true;
+        }
         let mut idle = self.pool.idle[self.server].borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push(Idle { link, since: now });
@@ -481,6 +504,18 @@ impl Drop for Lease {
         let servers = &self.pool.servers;
         servers.all()[self.server].health.closed();
         servers.leave(Bound::Open);
+    }
+}
+
+impl Leave for RefCell<Link> {
+    fn leave(&self, cx: &mut Context<'_>) {
+        let link = &mut *self.borrow_mut();
+        let sent = link.outbox.poll_empty(cx, &mut link.socket);
+        let waker = link.waker.take();
+        if !matches!(sent, Poll::Ready(Ok(()))) {
+            link.late = true;
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use tollgate::clock::{Clock, Nanos};
 use tollgate::head::{AnswerHead, Head};
 use tollgate::http1::Cause;
+use tollgate::net::Flushes;
 use tollgate::net::proxy::Ends;
 use tollgate::upstream::answer::{Last, Read, Reader};
 use tollgate::upstream::pool::Counters;
@@ -40,6 +41,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Ours {
     runtime: Runtime,
     pool: Rc<Pool>,
+    flushes: Rc<Flushes>,
     listener: TcpListener,
     /// Connections made.
     connected: Arc<AtomicU64>,
@@ -58,9 +60,11 @@ impl Ours {
             connected: metrics::Counter::from_arc(connected.clone()),
             retried: metrics::Counter::noop(),
         };
+        let flushes = Rc::new(Flushes::default());
         Ours {
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
-            pool: Pool::new(servers, clock, counters, 0),
+            pool: Pool::new(servers, clock, counters, 0, flushes.clone()),
+            flushes,
             listener,
             connected,
             spare: None,
@@ -73,7 +77,7 @@ impl Ours {
             self.check_out();
         }
         let (mut server, connection) = self.spare.take().unwrap();
-        let mut client = Client::new(case.asks, connection);
+        let mut client = Client::new(case.asks, connection, self.flushes.clone());
         let end = self.runtime.block_on(async {
             client.turn(slowly).await;
             for piece in &case.pieces {
@@ -203,10 +207,11 @@ enum Stage {
 struct Client {
     stage: Stage,
     verdict: Verdict,
+    flushes: Rc<Flushes>,
 }
 
 impl Client {
-    fn new(asks: Asks, connection: Connection) -> Client {
+    fn new(asks: Asks, connection: Connection, flushes: Rc<Flushes>) -> Client {
         let mut head = Head {
             method: asks.method(),
             newer: true,
@@ -217,6 +222,7 @@ impl Client {
         Client {
             stage: Stage::Head(Exchange::new(connection, &head, Empty::new())),
             verdict: Verdict::new(),
+            flushes,
         }
     }
 
@@ -232,7 +238,12 @@ impl Client {
         // The first has the kernel asked; a body tells of its mistake only when it is asked again.
         for _ in 0..2 {
             tokio::task::yield_now().await;
-            let _ = poll_fn(|cx| Poll::Ready(self.poll(cx))).await;
+            let turn = |cx: &mut Context<'_>| {
+                let polled = self.poll(cx);
+                self.flushes.leave(cx);
+                Poll::Ready(polled)
+            };
+            let _ = poll_fn(turn).await;
         }
     }
 

@@ -1,43 +1,58 @@
-//! Answers that are whole leave together, at the end of a worker's turn: messages that leave one right after the
-//! other find a process on the other side awake, and waking it is what costs the kernel most.
+//! Messages that are whole leave together, at the end of a worker's turn: when they leave one right after the other
+//! a process on the other side is found awake, and waking it is what costs the kernel most.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
-use super::wire::Wire;
+/// A connection with something that waits to be sent.
+pub trait Leave {
+    /// Sends it; what the other end does not take at once is left to the connection's own task, which is woken.
+    fn leave(&self, cx: &mut Context<'_>);
+}
 
-/// The connections of one worker with an answer that is to leave.
+/// The connections of one worker with a message that is to leave.
 #[derive(Default)]
 pub struct Flushes {
-    waiting: RefCell<Vec<Rc<Wire>>>,
+    waiting: RefCell<Vec<Rc<dyn Leave>>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Flushes {
     /// Has what waits on this connection sent when the other connections that are ready have had their turn.
-    pub fn add(&self, wire: Rc<Wire>) {
+    pub fn add(&self, connection: Rc<dyn Leave>) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty()
             && let Some(waker) = &*self.waker.borrow()
         {
             waker.wake_by_ref();
         }
-        waiting.push(wire);
+        waiting.push(connection);
+    }
+
+    /// Sends what was added.
+    pub fn leave(&self, cx: &mut Context<'_>) {
+        let mut leaving = self.waiting.take();
+        leaving
+            .drain(..)
+            .for_each(|connection| connection.leave(cx));
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            // Its room is for the next turn.
+            *waiting = leaving;
+        }
     }
 
     /// Sends what is added, until it is dropped.
     pub async fn run(&self) {
-        let mut leaving = Vec::new();
         let sending = poll_fn(|cx| {
             let mut waker = self.waker.borrow_mut();
             if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
                 *waker = Some(cx.waker().clone());
             }
             drop(waker);
-            std::mem::swap(&mut leaving, &mut *self.waiting.borrow_mut());
-            leaving.drain(..).for_each(|wire| wire.leave(cx));
+            self.leave(cx);
             Poll::Pending
         });
         // One turn may be for more connections than tokio lets a task look at.

@@ -268,14 +268,15 @@ impl Admission {
             if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
                 continue;
             }
-            let key = match ask.keys.get(place) {
+            let known = ask.keys.get(place);
+            let key = match known {
                 Some(known) => *known,
                 None => ask.identifier.key(ask.who, &rule.key),
             };
             let Some(key) = key else {
                 continue;
             };
-            let by_address = rule.key == [Identity::Ip];
+            let by_address = !parents.is_empty() && rule.key == [Identity::Ip];
             let parents = if by_address { parents } else { &[] };
             let multiply = multiply(ask.identifier, rule, ask.who);
             match (&rule.limit, &self.counters[rule.index]) {
@@ -292,8 +293,10 @@ impl Admission {
                         shadow: rule.shadow,
                         parents,
                     };
-                    // It comes while the next key is hashed.
-                    self.store.prefetch(&item);
+                    if known.is_none() {
+                        // It comes while the next key is hashed.
+                        self.store.prefetch(&item);
+                    }
                     asked.items.push(item);
                     asked.applies.push(place as u16);
                 }
@@ -322,6 +325,9 @@ impl Admission {
         admitted: bool,
     ) -> Ticket {
         let mut ticket = Ticket::default();
+        if !asked.items.iter().any(|item| item.limit.reserves) {
+            return ticket;
+        }
         let places = asked.applies.iter().map(|place| usize::from(*place));
         for ((item, place), reading) in asked.items.iter().zip(places).zip(readings) {
             let took = reading.standing.admits() && (admitted || item.shadow);
@@ -341,13 +347,14 @@ impl Asked<'_> {
             admitted,
             ..Verdict::default()
         };
-        for ((item, place), reading) in self.items.iter().zip(&self.applies).zip(readings) {
-            verdict.findings.push(Finding {
+        let said = self.items.iter().zip(&self.applies).zip(readings);
+        verdict
+            .findings
+            .extend(said.map(|((item, place), reading)| Finding {
                 rule: usize::from(*place),
                 key: item.key,
                 reading: *reading,
-            });
-        }
+            }));
         verdict
     }
 

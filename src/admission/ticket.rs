@@ -21,6 +21,7 @@ use super::{Admission, Counter, units, used};
 #[derive(Debug, Default)]
 #[must_use = "a reservation stays counted until it is settled, and permits are out until it is dropped"]
 pub struct Ticket {
+    /// On the heap, for a ticket goes through many hands, mostly with none.
     reservations: Vec<Reservation>,
     /// Boxed, for few routes have such limits.
     permits: Option<Box<Taken>>,
@@ -184,7 +185,7 @@ impl Reservation {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        for held in self.reservations.drain(..) {
+        for held in std::mem::take(&mut self.reservations) {
             held.settle(held.units, held.clock.now());
         }
     }

@@ -37,13 +37,16 @@ pub struct Verdict {
 impl Verdict {
     /// Finds who decides, and for how long the request is held back.
     pub(super) fn weigh(&mut self, rules: &[Arc<Rule>]) {
+        let mut best = None;
         for (index, finding) in self.findings.iter().enumerate() {
-            if rules[finding.rule].shadow {
+            let rule = &rules[finding.rule];
+            if rule.shadow {
                 continue;
             }
             self.delay = self.delay.max(finding.reading.delay);
-            let best = self.deciding.map(|best| &self.findings[best]);
-            if best.is_none_or(|best| precedence(finding, rules) > precedence(best, rules)) {
+            let own = Some(precedence(finding, rule));
+            if own > best {
+                best = own;
                 self.deciding = Some(index);
             }
         }
@@ -95,8 +98,14 @@ impl Verdict {
 
     /// The one of them that decides among them.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
+        if let Some((rule, finding)) = self.decider(rules)
+            && rule.disclose == Disclose::All
+        {
+            return Some(finding);
+        }
+        let precedence = |finding: &Finding| precedence(finding, &rules[finding.rule]);
         self.disclosed(rules).reduce(|best, next| {
-            if precedence(next, rules) > precedence(best, rules) {
+            if precedence(next) > precedence(best) {
                 next
             } else {
                 best
@@ -121,7 +130,8 @@ impl Verdict {
 }
 
 /// Of several limits the one with the greatest decides, of equals the first.
-fn precedence(finding: &Finding, rules: &[Arc<Rule>]) -> (u8, u64, Nanos) {
+#[inline]
+fn precedence(finding: &Finding, rule: &Rule) -> (u8, u64, Nanos) {
     let reading = &finding.reading;
     let (rank, weight) = match reading.standing {
         Standing::Unsatisfiable => (2, u64::MAX),
@@ -129,7 +139,7 @@ fn precedence(finding: &Finding, rules: &[Arc<Rule>]) -> (u8, u64, Nanos) {
         Standing::Over => (1, u64::MAX),
         Standing::Within => (0, u64::MAX - u64::from(reading.remaining)),
     };
-    let window = rules[finding.rule].limit.window(reading.window);
+    let window = rule.limit.window(reading.window);
     (
         rank,
         weight,

@@ -7,8 +7,6 @@
 //!
 //! Bounds: 8 bytes a cell, and the names of the candidates.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::LazyLock;
 
 /// Rows of cells.
@@ -17,6 +15,7 @@ pub const ROWS: usize = 2;
 const DECAY: f64 = 0.925;
 /// Counts above are never worn down: the odds are less than one in ten million.
 const SAFE: usize = 208;
+const HINTS: usize = 64;
 
 /// Odds out of 2^32 that a cell with this count is worn down.
 static ODDS: LazyLock<[u32; SAFE]> = LazyLock::new(|| {
@@ -27,22 +26,6 @@ static ODDS: LazyLock<[u32; SAFE]> = LazyLock::new(|| {
 struct Cell {
     mark: u32,
     count: u32,
-}
-
-/// Keys are hashes already.
-#[derive(Default)]
-struct Same(u64);
-
-impl Hasher for Same {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
 }
 
 /// A key that may be among those that come most often.
@@ -61,7 +44,8 @@ pub struct HeavyKeeper<N> {
     cells: Box<[Cell]>,
     candidates: Vec<Candidate<N>>,
     most: usize,
-    places: HashMap<u64, usize, BuildHasherDefault<Same>>,
+    /// Where candidates were found last, by some bits of their hashes.
+    hints: [u16; HINTS],
     /// The least count of a candidate, when there is no room for more.
     floor: u64,
     random: u64,
@@ -74,13 +58,14 @@ impl<N> HeavyKeeper<N> {
             cells: vec![Cell::default(); width * ROWS].into(),
             candidates: Vec::with_capacity(most),
             most,
-            places: HashMap::default(),
+            hints: [0; HINTS],
             floor: 0,
             random: seed | 1,
         }
     }
 
     /// Counts a key by its hash, which must look random. Asks for its name only if it becomes a candidate.
+    #[inline]
     pub fn count(&mut self, hash: u64, name: impl FnOnce() -> N) {
         let mut most = 0;
         let mark = mark(hash);
@@ -109,8 +94,8 @@ impl<N> HeavyKeeper<N> {
     }
 
     fn candidate(&mut self, hash: u64, count: u64, name: impl FnOnce() -> N) {
-        if let Some(place) = self.places.get(&hash) {
-            let known = &mut self.candidates[*place];
+        if let Some(place) = self.place(hash) {
+            let known = &mut self.candidates[place];
             let was = known.count;
             known.count = was.max(count);
             if was == self.floor {
@@ -124,17 +109,28 @@ impl<N> HeavyKeeper<N> {
             name: name(),
         };
         if self.candidates.len() < self.most {
-            self.places.insert(hash, self.candidates.len());
             self.candidates.push(candidate);
         } else {
             let counts = self.candidates.iter().enumerate();
             let least = counts.min_by_key(|(_, candidate)| candidate.count);
             let place = least.map_or(0, |(place, _)| place);
-            let gone = std::mem::replace(&mut self.candidates[place], candidate);
-            self.places.remove(&gone.hash);
-            self.places.insert(hash, place);
+            self.candidates[place] = candidate;
         }
         self.find_floor();
+    }
+
+    /// The candidate of this hash. They are few, and who comes often is found by the hint.
+    #[inline]
+    fn place(&mut self, hash: u64) -> Option<usize> {
+        let hint = &mut self.hints[(hash >> 40) as usize % HINTS];
+        let is = |candidate: &Candidate<N>| candidate.hash == hash;
+        let hinted = usize::from(*hint);
+        if self.candidates.get(hinted).is_some_and(is) {
+            return Some(hinted);
+        }
+        let place = self.candidates.iter().position(is)?;
+        *hint = u16::try_from(place).unwrap_or(0);
+        Some(place)
     }
 
     fn find_floor(&mut self) {
@@ -152,7 +148,6 @@ impl<N> HeavyKeeper<N> {
     pub fn clear(&mut self) {
         self.cells.fill(Cell::default());
         self.candidates.clear();
-        self.places.clear();
         self.floor = 0;
     }
 

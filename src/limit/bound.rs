@@ -26,6 +26,7 @@ impl From<Concurrency> for Bound {
 
 impl Bound {
     /// The limit on a rate, if it is one.
+    #[inline]
     pub fn rate(&self) -> Option<&Limit> {
         match self {
             Bound::Rate(limit) => Some(limit),
@@ -42,9 +43,9 @@ impl Bound {
     }
 
     /// The window that a reading names.
-    pub fn window(&self, index: u8) -> Option<Rate> {
-        let limit = self.rate()?;
-        limit.windows.get(usize::from(index)).copied()
+    #[inline]
+    pub fn window(&self, index: u8) -> Option<&Rate> {
+        self.rate()?.windows.get(usize::from(index))
     }
 
     /// What happens above it.

@@ -13,7 +13,7 @@ use super::gcra::Terms;
 use super::lending::{self, Lending};
 use super::window::Window;
 use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, Throttle};
-use super::{buckets, fixed_window, gcra, multi_level, sliding_log, sliding_window};
+use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::clock::Nanos;
 
 /// What must be equal for two limits to share states: algorithm, window lengths, reservation, and whether
@@ -83,7 +83,7 @@ impl Limit {
             Algorithm::SlidingWindow => self
                 .windows
                 .iter()
-                .map(|rate| sliding_window::ring(rate.window()).words())
+                .map(|rate| sliding_window::ring(rate).words())
                 .sum(),
             Algorithm::MultiLevel => multi_level::rings(self).map(|(_, ring)| ring.words()).sum(),
             Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS,
@@ -158,10 +158,12 @@ impl Limit {
 }
 
 impl Cell<'_> {
+    #[inline]
     fn state(&self) -> &[u32] {
         &self.words[self.limit.head_words()..]
     }
 
+    #[inline]
     fn pending(&self) -> u32 {
         if self.limit.reserves {
             self.words[0]
@@ -174,56 +176,34 @@ impl Cell<'_> {
         &self.words[self.limit.pending_words()..]
     }
 
+    #[inline(always)]
     fn window(&self, index: usize, multiply: u32) -> Window<'_> {
-        let rate = self.limit.windows[index];
-        let interval = rate.interval(multiply);
+        let rate = &self.limit.windows[index];
+        // With a multiplier that is a division, for nothing where nobody asks.
+        let timed = self.limit.algorithm.is_gcra();
         Window {
             limit: self.limit,
             rate,
             index,
             key: self.key,
             state: self.state(),
-            interval,
+            interval: rate.interval(if timed { multiply } else { 1 }),
         }
     }
 
     /// What the limit says to `cost` units at `now`, leaving the state as it is. [`Cell::finish`] completes it.
     pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> Reading {
-        let mut speaking: Option<Reading> = None;
+        let mut reading = NOTHING;
         let mut over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let window = self.window(index, scale.multiply);
-            let (base, ceiling) = self.limit.bounds(&window.rate, scale.multiply);
-            let committed = window.used(now);
-            let total = committed.saturating_add(self.pending());
-            let mut reading = Reading {
-                standing: Standing::Within,
-                window: index as u8,
-                quota: window.rate.times(scale.multiply),
-                remaining: base.saturating_sub(total),
-                wait: Nanos::ZERO,
-                reset: Nanos::ZERO,
-                delay: Nanos::ZERO,
-                sketched: false,
-            };
-            if cost > ceiling {
-                reading.standing = Standing::Unsatisfiable;
-            } else if let Some(excess) = exceeds(total, cost, ceiling) {
-                reading.standing = Standing::Refused;
-                reading.wait = window.wait_for(now, committed, excess);
-                if excess <= committed && exceeds(total, 1, base.min(total)) == Some(excess) {
-                    reading.reset = reading.wait;
-                }
-            } else {
-                over |= exceeds(total, cost, base).is_some();
-                delay = delay.max(self.delay(&window, now));
-            }
-            if speaking.is_none_or(|before| speaks_before(&reading, &before)) {
-                speaking = Some(reading);
+            let (said, above) = self.stand(index, now, cost, scale.multiply);
+            over |= above;
+            delay = delay.max(said.delay);
+            if index == 0 || speaks_before(&said, &reading) {
+                reading = said;
             }
         }
-        let mut reading = speaking.unwrap_or(NOTHING);
         if reading.standing == Standing::Within {
             reading.delay = delay;
             if over {
@@ -240,6 +220,39 @@ impl Cell<'_> {
             }
         }
         reading
+    }
+
+    /// What one window says, and whether that is above the rate.
+    #[inline]
+    fn stand(&self, index: usize, now: Nanos, cost: u32, multiply: u32) -> (Reading, bool) {
+        let window = self.window(index, multiply);
+        let (base, ceiling) = self.limit.bounds(window.rate, multiply);
+        let committed = window.used(now);
+        let total = committed.saturating_add(self.pending());
+        let mut over = false;
+        let mut reading = Reading {
+            standing: Standing::Within,
+            window: index as u8,
+            quota: window.rate.times(multiply),
+            remaining: base.saturating_sub(total),
+            wait: Nanos::ZERO,
+            reset: Nanos::ZERO,
+            delay: Nanos::ZERO,
+            sketched: false,
+        };
+        if cost > ceiling {
+            reading.standing = Standing::Unsatisfiable;
+        } else if let Some(excess) = exceeds(total, cost, ceiling) {
+            reading.standing = Standing::Refused;
+            reading.wait = window.wait_for(now, committed, excess);
+            if excess <= committed && exceeds(total, 1, base.min(total)) == Some(excess) {
+                reading.reset = reading.wait;
+            }
+        } else {
+            over = exceeds(total, cost, base).is_some();
+            reading.delay = self.delay(&window, now);
+        }
+        (reading, over)
     }
 
     /// What is left to say of a reading once it is known what was taken: `cost` units, which have been
@@ -260,11 +273,11 @@ impl Cell<'_> {
             self.limit.algorithm,
             Algorithm::SlidingLog | Algorithm::SlidingWindow | Algorithm::MultiLevel
         );
+        let (base, _) = self.limit.bounds(window.rate, multiply);
         if reading.remaining > 0 && exact && !self.limit.reserves {
             // The oldest unit is what leaves next.
-            return window.wait(now, 1);
+            return window.oldest(now, base.saturating_sub(reading.remaining));
         }
-        let (base, _) = self.limit.bounds(&window.rate, multiply);
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
         match exceeds(total, 1, base.min(total)) {
@@ -290,6 +303,18 @@ impl Cell<'_> {
         match self.limit.algorithm {
             Algorithm::SlidingLog => self.limit.log_words(self.state(), now, cost),
             _ => self.limit.max_words(),
+        }
+    }
+
+    /// Whether the words are enough for `cost` more units at `now`.
+    #[inline]
+    pub fn has_room(&self, now: Nanos, cost: u32) -> bool {
+        match self.limit.algorithm {
+            Algorithm::SlidingLog => {
+                sliding_log::has_room(self.state(), cost)
+                    || self.needs_words(now, cost) <= self.words.len()
+            }
+            _ => true,
         }
     }
 
@@ -336,7 +361,7 @@ impl Cell<'_> {
             Algorithm::SlidingLog => sliding_log::apply(limit, state, now, cost),
             Algorithm::SlidingWindow => {
                 for (index, rate) in each {
-                    let ring = sliding_window::ring(rate.window());
+                    let ring = sliding_window::ring(rate);
                     ring.apply(&mut state[index * ring.words()..], now, cost);
                 }
             }
@@ -379,33 +404,34 @@ impl Cell<'_> {
             return Nanos(u64::MAX);
         }
         let (limit, state) = (self.limit, self.state());
-        let each = limit.windows.iter().enumerate();
-        let latest = match limit.algorithm {
-            Algorithm::SlidingLog => Some(sliding_log::fresh_at(limit, state)),
-            Algorithm::SlidingWindow => each
-                .map(|(index, rate)| {
-                    let ring: buckets::Ring = sliding_window::ring(rate.window());
-                    ring.fresh_at(&state[index * ring.words()..])
-                })
-                .max(),
-            Algorithm::MultiLevel => multi_level::rings(limit)
-                .map(|(offset, ring)| ring.fresh_at(&state[offset..]))
-                .max(),
-            Algorithm::FixedWindow => each
-                .map(|(index, rate)| {
-                    let words = &state[index * fixed_window::WORDS..];
-                    fixed_window::fresh_at(words, self.key, rate.window())
-                })
-                .max(),
-            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => each
-                .map(|(index, _)| gcra::arrival(&state[index * gcra::WORDS..]))
-                .max(),
-        };
-        let lent = match limit.throttle.lends() {
+        let mut latest = match limit.throttle.lends() {
             true => lending::fresh_at(limit, self.lent()),
             false => Nanos::ZERO,
         };
-        latest.unwrap_or(Nanos::ZERO).max(lent)
+        match limit.algorithm {
+            Algorithm::SlidingLog => return latest.max(sliding_log::fresh_at(limit, state)),
+            Algorithm::MultiLevel => {
+                for (offset, ring) in multi_level::rings(limit) {
+                    latest = latest.max(ring.fresh_at(&state[offset..]));
+                }
+                return latest;
+            }
+            _ => {}
+        }
+        for (index, rate) in limit.windows.iter().enumerate() {
+            latest = latest.max(match limit.algorithm {
+                Algorithm::SlidingWindow => {
+                    let ring = sliding_window::ring(rate);
+                    ring.fresh_at(&state[index * ring.words()..])
+                }
+                Algorithm::FixedWindow => {
+                    let words = &state[index * fixed_window::WORDS..];
+                    fixed_window::fresh_at(words, self.key, rate.window())
+                }
+                _ => gcra::arrival(&state[index * gcra::WORDS..]),
+            });
+        }
+        latest
     }
 
     /// Units that count at `now` in the window at `index`, pending ones included.

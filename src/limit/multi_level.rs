@@ -5,21 +5,21 @@
 
 use super::Limit;
 use super::buckets::Ring;
+use super::rate::Interval;
 use crate::clock::Nanos;
 
-const LEVELS: [Nanos; 4] = [
-    Nanos::from_secs(1),
-    Nanos::from_secs(60),
-    Nanos::from_secs(3_600),
-    Nanos::from_secs(86_400),
-];
+const LEVELS: [Interval; 4] = [seconds(1), seconds(60), seconds(3_600), seconds(86_400)];
+
+const fn seconds(many: u64) -> Interval {
+    Interval::new(Nanos::from_secs(many).0)
+}
 
 /// Most buckets of a level that one window is summed over.
 const MOST: u64 = 60;
 
 /// The level of a window: its place among the levels.
 fn level(window: Nanos) -> usize {
-    let covers = |length: &Nanos| window.0.div_ceil(length.0) <= MOST;
+    let covers = |length: &Interval| length.count(window) <= MOST;
     LEVELS.iter().position(covers).unwrap_or(LEVELS.len() - 1)
 }
 
@@ -40,19 +40,19 @@ pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, Ring)> {
 }
 
 fn ring(longest: Nanos) -> Ring {
-    let length = bucket(longest);
-    let buckets = longest.0.div_ceil(length.0) as u32;
+    let length = LEVELS[level(longest)];
+    let buckets = length.count(longest) as u32;
     Ring { length, buckets }
 }
 
 /// The ring that answers a window.
 pub(super) fn ring_of(limit: &Limit, window: Nanos) -> (usize, Ring) {
-    let length = bucket(window);
+    let length = LEVELS[level(window)];
     let found = rings(limit).find(|(_, ring)| ring.length == length);
     found.unwrap_or((0, ring(window)))
 }
 
 /// Length of the buckets that a window is summed over.
 pub(super) fn bucket(window: Nanos) -> Nanos {
-    LEVELS[level(window)]
+    Nanos(LEVELS[level(window)].nanos())
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::sliding_window::BUCKETS;
 use crate::clock::Nanos;
 
 /// A quota of units in a window.
@@ -12,10 +13,12 @@ pub struct Rate {
     window: Nanos,
     /// What [`Rate::interval`] says without a multiplier.
     interval: Interval,
+    /// What a sliding window is cut into.
+    bucket: Interval,
 }
 
-/// Nanoseconds between two units of a steady flow, kept in a form that divides without a division, which
-/// would be a good part of what a decision costs.
+/// Nanoseconds between two units of a steady flow, or of a bucket, kept in a form that divides without a
+/// division, which would be a good part of what a decision costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Interval {
     nanos: u64,
@@ -24,8 +27,8 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    fn new(nanos: u64) -> Interval {
-        let nanos = nanos.max(1);
+    pub(crate) const fn new(nanos: u64) -> Interval {
+        let nanos = if nanos == 0 { 1 } else { nanos };
         Interval {
             nanos,
             inverse: u64::MAX / nanos,
@@ -36,12 +39,25 @@ impl Interval {
         self.nanos
     }
 
+    /// A quotient that is short by one at most, and what it leaves.
+    #[inline]
+    fn divide(self, span: Nanos) -> (u64, u64) {
+        let least = ((u128::from(span.0) * u128::from(self.inverse)) >> 64) as u64;
+        (least, span.0 - least * self.nanos)
+    }
+
     /// How many of it `span` touches: the quotient, rounded up.
     #[inline]
     pub(crate) fn count(self, span: Nanos) -> u64 {
-        let least = ((u128::from(span.0) * u128::from(self.inverse)) >> 64) as u64;
-        let rest = span.0 - least * self.nanos;
+        let (least, rest) = self.divide(span);
         least + u64::from(rest > 0) + u64::from(rest > self.nanos)
+    }
+
+    /// How many of it are over after `span`: the quotient, rounded down.
+    #[inline]
+    pub(crate) fn whole(self, span: Nanos) -> u64 {
+        let (least, rest) = self.divide(span);
+        least + u64::from(rest >= self.nanos)
     }
 }
 
@@ -79,10 +95,12 @@ impl Rate {
             return Err(RateError::Window);
         }
         let interval = Interval::new(window.0.div_ceil(u64::from(quota)));
+        let bucket = Interval::new(window.0.div_ceil(u64::from(BUCKETS)));
         Ok(Rate {
             quota,
             window,
             interval,
+            bucket,
         })
     }
 
@@ -99,6 +117,12 @@ impl Rate {
     /// Units, with the plan's multiplier.
     pub fn times(self, multiply: u32) -> u32 {
         self.quota.saturating_mul(multiply)
+    }
+
+    /// A bucket of a sliding window.
+    #[inline]
+    pub(crate) fn bucket(self) -> Interval {
+        self.bucket
     }
 
     /// Between two units of a steady flow, rounded up, for rounding down would admit more.
@@ -191,6 +215,8 @@ mod tests {
                 for span in [span, span / nanos * nanos] {
                     let count = Interval::new(nanos).count(Nanos(span));
                     assert_eq!(count, span.div_ceil(nanos), "{span} / {nanos}");
+                    let whole = Interval::new(nanos).whole(Nanos(span));
+                    assert_eq!(whole, span / nanos, "{span} / {nanos}");
                 }
             }
         }

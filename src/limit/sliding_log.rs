@@ -91,11 +91,18 @@ impl<'a> Log<'a> {
             Some(newest) if newest >= self.tick + (1 << 30) => return 0,
             Some(_) => {}
         }
+        // The newest is inside, so that none is older than two windows: the difference fits.
+        let inside = |place| {
+            let age = (self.tick as u32).wrapping_sub(self.stamp(place)) as i32;
+            i64::from(age) < window as i64
+        };
+        if inside(0) {
+            // What leaves is dropped when the next comes, so this is the usual case.
+            return 0;
+        }
         while low < high {
             let middle = usize::midpoint(low, high);
-            // The newest is inside, so that none is older than two windows: the difference fits.
-            let age = (self.tick as u32).wrapping_sub(self.stamp(middle)) as i32;
-            if i64::from(age) < window as i64 {
+            if inside(middle) {
                 high = middle
             } else {
                 low = middle + 1
@@ -125,6 +132,13 @@ pub(super) fn wait(limit: &Limit, words: &[u32], now: Nanos, window: Nanos, unit
     let behind = log.stamp(last).wrapping_sub(log.stamp(place));
     let leaves = (newest - u64::from(behind) + window) << log.shift;
     Nanos(leaves).since(now)
+}
+
+/// Whether `cost` more units have room beside all that are there.
+#[inline]
+pub(super) fn has_room(words: &[u32], cost: u32) -> bool {
+    let capacity = (words.len() - HEAD).min(MAX_STAMPS as usize);
+    (words[0] & 0xffff) as usize + cost as usize <= capacity
 }
 
 /// Words for the units inside the longest window and `cost` more.

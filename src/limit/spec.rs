@@ -90,7 +90,7 @@ impl Limit {
         let (mut rings, mut room) = (SmallVec::<[Ring; 2]>::new(), 1);
         if self.algorithm == Algorithm::MultiLevel {
             rings.extend(multi_level::rings(self).map(|(_, ring)| Ring {
-                length: micros(ring.length),
+                length: micros(Nanos(ring.length.nanos())),
                 kept: u64::from(ring.buckets) + 1,
             }));
         }
@@ -103,10 +103,10 @@ impl Limit {
             match self.algorithm {
                 Algorithm::SlidingLog => {}
                 Algorithm::SlidingWindow => {
-                    let ring = sliding_window::ring(window);
+                    let ring = sliding_window::ring(rate);
                     first = rings.len() as u64;
                     rings.push(Ring {
-                        length: micros(ring.length),
+                        length: micros(Nanos(ring.length.nanos())),
                         kept: u64::from(ring.buckets) + 1,
                     });
                 }

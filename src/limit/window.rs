@@ -11,21 +11,23 @@ const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 /// One window of a cell.
 pub(super) struct Window<'a> {
     pub(super) limit: &'a Limit,
-    pub(super) rate: Rate,
+    pub(super) rate: &'a Rate,
     pub(super) index: usize,
     pub(super) key: Fingerprint,
     /// The words without the count of pending units.
     pub(super) state: &'a [u32],
+    /// Between two units, where the algorithm knows one.
     pub(super) interval: Interval,
 }
 
 impl Window<'_> {
+    #[inline(always)]
     pub(super) fn used(&self, now: Nanos) -> u32 {
         let window = self.rate.window();
         match self.limit.algorithm {
             Algorithm::SlidingLog => sliding_log::used(self.limit, self.state, now, window),
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(window);
+                let ring = sliding_window::ring(self.rate);
                 ring.used(&self.state[self.index * ring.words()..], now, window)
             }
             Algorithm::MultiLevel => {
@@ -43,6 +45,19 @@ impl Window<'_> {
         }
     }
 
+    /// Until the oldest of those that count no longer does; there are no more than `most`.
+    #[inline]
+    pub(super) fn oldest(&self, now: Nanos, most: u32) -> Nanos {
+        match self.limit.algorithm {
+            Algorithm::SlidingWindow => {
+                let ring = sliding_window::ring(self.rate);
+                let state = &self.state[self.index * ring.words()..];
+                ring.oldest(state, now, self.rate.window(), most)
+            }
+            _ => self.wait(now, 1),
+        }
+    }
+
     /// Until `units` of those that count no longer do, `committed` of them for a time that is known.
     pub(super) fn wait_for(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         if units <= committed {
@@ -53,12 +68,13 @@ impl Window<'_> {
     }
 
     /// Until `units` of those that count no longer do; there are as many.
+    #[inline(always)]
     pub(super) fn wait(&self, now: Nanos, units: u32) -> Nanos {
         let window = self.rate.window();
         match self.limit.algorithm {
             Algorithm::SlidingLog => sliding_log::wait(self.limit, self.state, now, window, units),
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(window);
+                let ring = sliding_window::ring(self.rate);
                 ring.wait(&self.state[self.index * ring.words()..], now, window, units)
             }
             Algorithm::MultiLevel => {

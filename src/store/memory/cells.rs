@@ -62,7 +62,7 @@ pub(super) fn join(words: [u32; 2]) -> u64 {
     u64::from(words[1]) << 32 | u64::from(words[0])
 }
 
-fn placed(block: Block, fresh_at: Nanos) -> u64 {
+pub(super) fn placed(block: Block, fresh_at: Nanos) -> u64 {
     join([block, u32::try_from(fresh_at.ceil_secs()).unwrap_or(NEVER)])
 }
 

@@ -83,7 +83,8 @@ pub(super) fn alone(
     }
     let home = cells.table.home(info.seed(), item.key);
     let terms = item.limit.terms(item.scale.multiply);
-    let mut entry = home.lock(item.slot.0)?;
+    let locked = [Some(home.lock())];
+    let mut entry = home.entry(&locked, item.slot.0)?;
     if sketch.active(now, hedge::windows(item.limit)) {
         return None;
     }
@@ -93,7 +94,7 @@ pub(super) fn alone(
         None => {
             let mut cell = Cell {
                 limit: item.limit,
-                key: home.key(),
+                key: entry.key(),
                 words: &mut words,
             };
             let mut reading = cell.eval(now, item.cost, item.scale);

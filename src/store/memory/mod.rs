@@ -5,6 +5,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `decide` | one request's decision over all its limits |
+//! | `together`, `entry` | the same where all cells are there and in their places, which is cheaper |
 //! | `cells` | finds, makes, moves and evicts cells |
 //! | `table`, `places` | buckets of seven entries, two for each key, a spin lock each |
 //! | `arena` | blocks for states that outgrow an entry |
@@ -18,6 +19,7 @@
 mod arena;
 mod cells;
 mod decide;
+mod entry;
 mod hedge;
 mod map;
 pub(super) mod networks;
@@ -29,6 +31,7 @@ pub mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,6 +43,7 @@ use self::cells::{Cells, Found, Owner};
 use self::decide::{Call, Taking};
 use self::sketch::Sketch;
 use self::table::Table;
+use self::together::together;
 use super::{Item, Registered, Slot};
 use crate::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, Reading};
@@ -169,6 +173,9 @@ impl Memory {
             && let Some(admits) =
                 decide::alone(&self.cells, &self.sketch, item, now, taking, readings)
         {
+            return admits;
+        }
+        if let Some(admits) = together(&self.cells, &self.sketch, items, now, taking, readings) {
             return admits;
         }
         self.decide_all(items, now, taking, readings)

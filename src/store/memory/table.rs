@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use super::entry::Home;
 use super::map::Map;
 use super::places::{fold, hashed, partner, scale};
 use super::snapshot::Copying;
@@ -19,7 +20,7 @@ use crate::limit::Fingerprint;
 /// Bytes of a bucket.
 pub(super) const BUCKET: usize = 128;
 /// Words of a bucket.
-const WORDS: usize = BUCKET / 8;
+pub(super) const WORDS: usize = BUCKET / 8;
 /// Entries of a bucket.
 pub(super) const ENTRIES: usize = 7;
 
@@ -79,7 +80,7 @@ impl Mark {
     }
 }
 
-fn key_of(mark: u64) -> Fingerprint {
+pub(super) fn key_of(mark: u64) -> Fingerprint {
     let tag = u128::from(mark >> 18);
     Fingerprint(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
@@ -231,63 +232,8 @@ impl Table {
     }
 }
 
-/// A key and the bucket it prefers.
-pub(super) struct Home<'a> {
-    words: &'a [AtomicU64; WORDS],
-    mark: u64,
-}
-
-impl<'a> Home<'a> {
-    /// See [`Mark::key`].
-    pub(super) fn key(&self) -> Fingerprint {
-        key_of(self.mark)
-    }
-
-    /// Locks the bucket for the entry that the key has here under `slot`.
-    #[inline]
-    pub(super) fn lock(&self, slot: u16) -> Option<Entry<'a>> {
-        lock(&self.words[0]);
-        let mut entry = Entry {
-            words: self.words,
-            state: 0,
-        };
-        let mark = self.mark | u64::from(slot);
-        // Without branches, for nobody can predict which entry it is.
-        let mut found = 0;
-        for place in (2..WORDS).step_by(2) {
-            let same = self.words[place].load(Ordering::Relaxed) == mark;
-            found |= if same { place + 1 } else { 0 };
-        }
-        entry.state = found;
-        (found != 0).then_some(entry)
-    }
-}
-
-/// One entry in its bucket, which is locked.
-pub(super) struct Entry<'a> {
-    words: &'a [AtomicU64; WORDS],
-    /// Which word is its state.
-    state: usize,
-}
-
-impl Entry<'_> {
-    pub(super) fn state(&self) -> u64 {
-        self.words[self.state].load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_state(&mut self, state: u64) {
-        self.words[self.state].store(state, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Entry<'_> {
-    fn drop(&mut self) {
-        self.words[0].store(0, Ordering::Release);
-    }
-}
-
 #[inline]
-fn lock(lock: &AtomicU64) {
+pub(super) fn lock(lock: &AtomicU64) {
     while lock.swap(1, Ordering::Acquire) != 0 {
         wait(lock);
     }
@@ -306,7 +252,7 @@ fn wait(lock: &AtomicU64) {
     }
 }
 
-/// Locked buckets; but for an [`Entry`], entries are read and written only through it.
+/// Locked buckets; but for an [`Entry`](super::entry::Entry), entries are read and written only through it.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     table: &'a Table,

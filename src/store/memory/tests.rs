@@ -1,6 +1,7 @@
 //! The store as a whole: what it must never forgive, and what it must leave alone.
 
 mod settling;
+mod together;
 
 use smallvec::SmallVec;
 

@@ -1,0 +1,103 @@
+//! Entries where most are, in the bucket that their key prefers and under the slot that is asked for. For
+//! decisions that make, move and evict nothing; all others go through [`Held`](super::table::Held).
+
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::table::{WORDS, key_of, lock};
+use crate::limit::Fingerprint;
+
+/// A key and the bucket it prefers.
+pub(super) struct Home<'a> {
+    pub(super) words: &'a [AtomicU64; WORDS],
+    /// Its mark but for the slot.
+    pub(super) mark: u64,
+}
+
+/// A locked bucket.
+pub(super) struct Lock<'a>(&'a AtomicU64);
+
+impl Drop for Lock<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// Locks the buckets of all `homes`, in ascending order; nothing where one was locked already.
+#[inline]
+pub(super) fn lock_all<'a, const N: usize>(homes: [&Home<'a>; N]) -> [Option<Lock<'a>>; N] {
+    // They lie in one piece of memory, by their numbers.
+    let mut order = homes.map(|home| &home.words[0]);
+    order.sort_unstable_by_key(|lock| ptr::from_ref(*lock));
+    std::array::from_fn(|place| {
+        let locked = place > 0 && ptr::eq(order[place - 1], order[place]);
+        (!locked).then(|| Lock::new(order[place]))
+    })
+}
+
+impl<'a> Lock<'a> {
+    #[inline]
+    fn new(word: &'a AtomicU64) -> Lock<'a> {
+        lock(word);
+        Lock(word)
+    }
+}
+
+impl<'a> Home<'a> {
+    /// Locks the bucket.
+    #[inline]
+    pub(super) fn lock(&self) -> Lock<'a> {
+        Lock::new(&self.words[0])
+    }
+
+    /// The entry that the key has here under `slot`, for as long as the bucket is locked.
+    #[inline]
+    pub(super) fn entry<'l>(
+        &self,
+        _locked: &'l [Option<Lock<'a>>],
+        slot: u16,
+    ) -> Option<Entry<'l>> {
+        let mark = self.mark | u64::from(slot);
+        // Without branches, for nobody can predict which entry it is.
+        let mut found = 0;
+        for place in (2..WORDS).step_by(2) {
+            let same = self.words[place].load(Ordering::Relaxed) == mark;
+            found |= if same { place + 1 } else { 0 };
+        }
+        (found != 0).then_some(Entry {
+            state: &self.words[found],
+            mark,
+        })
+    }
+}
+
+/// One entry, while its bucket is locked.
+pub(super) struct Entry<'l> {
+    state: &'l AtomicU64,
+    mark: u64,
+}
+
+impl Entry<'_> {
+    /// See [`Mark::key`](super::table::Mark::key).
+    #[inline]
+    pub(super) fn key(&self) -> Fingerprint {
+        key_of(self.mark)
+    }
+
+    #[inline]
+    pub(super) fn state(&self) -> u64 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set_state(&mut self, state: u64) {
+        self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// Whether both are one.
+    #[inline]
+    pub(super) fn same(&self, other: &Entry<'_>) -> bool {
+        ptr::eq(self.state, other.state)
+    }
+}

@@ -1,0 +1,178 @@
+//! The cheap path is held against the call that it saves: two stores are told the same, one takes it where it can.
+
+use super::*;
+
+/// Xorshift: the same seed draws the same.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % most
+    }
+}
+
+/// Kinds of limits, so that any two may meet in a request.
+fn kinds() -> Vec<Limit> {
+    let soft = Throttle::Soft { percent: 50 };
+    let elastic = Throttle::Elastic { most: 3, of: 1 };
+    let rates = ["3/s", "5/m", "2/s,9/m", "40/m"];
+    let mut all = Vec::new();
+    for base in every() {
+        for rates in rates {
+            let base = limit(rates, base.algorithm);
+            all.push(base.clone());
+            all.push(Limit {
+                throttle: soft,
+                ..base.clone()
+            });
+            all.push(Limit {
+                throttle: elastic,
+                ..base.clone()
+            });
+            all.push(Limit {
+                reserves: true,
+                ..base
+            });
+        }
+    }
+    all
+}
+
+struct Two {
+    cheap: Memory,
+    whole: Memory,
+    limits: Vec<(Limit, Slot)>,
+    saved: usize,
+}
+
+impl Two {
+    fn new() -> Two {
+        let (cheap, whole) = (store(8 << 20), store(8 << 20));
+        let limits = kinds().into_iter().enumerate().map(|(number, limit)| {
+            let scope = number.to_string();
+            let slot = cheap.register(&scope, &limit).unwrap().slot();
+            assert_eq!(whole.register(&scope, &limit).unwrap().slot(), slot);
+            (limit, slot)
+        });
+        Two {
+            limits: limits.collect(),
+            cheap,
+            whole,
+            saved: 0,
+        }
+    }
+
+    fn decide(&mut self, items: &[Item<'_>], now: Nanos, taking: Taking, seed: u64) -> bool {
+        let (mut one, mut other) = (SmallVec::new(), SmallVec::new());
+        let Memory { cells, sketch, .. } = &self.cheap;
+        let admits = match together(cells, sketch, items, now, taking, &mut one) {
+            Some(admits) => {
+                self.saved += 1;
+                admits
+            }
+            None => {
+                assert!(one.is_empty(), "seed {seed}");
+                self.cheap.decide_all(items, now, taking, &mut one)
+            }
+        };
+        let expected = self.whole.decide_all(items, now, taking, &mut other);
+        assert_eq!((admits, &one), (expected, &other), "seed {seed}: {items:?}");
+        admits
+    }
+}
+
+fn drawn<'a>(limits: &'a [(Limit, Slot)], dice: &mut Dice, parents: &'a [Parent]) -> Item<'a> {
+    let (limit, slot) = &limits[dice.below(limits.len())];
+    Item {
+        cost: [0, 1, 1, 1, 2, 7][dice.below(6)],
+        scale: Scale {
+            multiply: [1, 1, 1, 4][dice.below(4)],
+            lent: [0, 0, 700, 2_000][dice.below(4)],
+        },
+        shadow: dice.below(20) == 0,
+        parents: if dice.below(20) == 0 { parents } else { &[] },
+        ..item(limit, *slot, dice.below(2) as u128)
+    }
+}
+
+#[test]
+fn the_cheap_path_says_and_leaves_what_a_call_does() {
+    let parents = [Parent {
+        key: key(77),
+        factor: 2,
+    }];
+    for seed in 0..20_u64 {
+        let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut two = Two::new();
+        let limits = two.limits.clone();
+        // Few of all, so that they are met again.
+        let first = dice.below(limits.len() - 8);
+        let limits = &limits[first..first + 8];
+        let mut now = START;
+        for _ in 0..3_000 {
+            now = Nanos(match dice.below(12) {
+                0 => now.0 + dice.below(90_000_000_000) as u64,
+                1 => now.0 - dice.below(1_000_000_000) as u64,
+                2..6 => now.0 + dice.below(1_000_000_000) as u64,
+                _ => now.0 + dice.below(50_000_000) as u64,
+            });
+            let many = 1 + dice.below(5);
+            let items: Vec<Item<'_>> = (0..many)
+                .map(|_| drawn(limits, &mut dice, &parents))
+                .collect();
+            let taking = match dice.below(8) {
+                0 => Taking::Nothing,
+                1 => Taking::Shadows,
+                _ => Taking::All,
+            };
+            let admitted = two.decide(&items, now, taking, seed);
+            for item in items.iter().filter(|item| item.limit.reserves) {
+                if admitted && taking == Taking::All && dice.below(4) > 0 {
+                    let used = dice.below(3) as u32;
+                    two.cheap.settle(item, false, used, now);
+                    two.whole.settle(item, false, used, now);
+                }
+            }
+        }
+        assert!(two.saved > 500, "seed {seed}: {} of 3000", two.saved);
+        for (limit, slot) in limits {
+            for number in 0..2 {
+                let item = item(limit, *slot, number);
+                assert_eq!(
+                    two.cheap.used(&item, now),
+                    two.whole.used(&item, now),
+                    "seed {seed}: {limit:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn buckets_are_locked_in_one_order_and_let_go() {
+    let memory = store(1 << 20);
+    let limit = limit("1000000/h", Algorithm::SlidingWindow);
+    let slots = ["a", "b", "c"].map(|scope| memory.register(scope, &limit).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (memory, limit, slots) = (&memory, &limit, &slots);
+            scope.spawn(move || {
+                for turn in 0..20_000_usize {
+                    let item = |n: usize| {
+                        let slot = slots[(turn + thread * n) % 3].slot();
+                        item(limit, slot, ((turn + n) % 3) as u128)
+                    };
+                    take(memory, &[item(0), item(1), item(2)], START);
+                }
+            });
+        }
+    });
+    let items = slots
+        .iter()
+        .flat_map(|slot| (0..3).map(|n| (slot.slot(), n)));
+    let used = items.map(|(slot, n)| memory.used(&item(&limit, slot, n), START)[0]);
+    assert_eq!(used.sum::<u32>(), 4 * 20_000 * 3);
+}

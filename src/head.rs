@@ -224,9 +224,26 @@ impl Fields {
             let named = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
             self.retain(|name| !others.names().any(|other| named(name, other)));
         }
-        let start = self.head.len() + self.added.len();
-        others.write_lines(&mut self.added);
-        self.places.extend(others.lines_from(start as u32));
+        let start = (self.head.len() + self.added.len()) as u32;
+        if !others.are_lines() {
+            others.write_lines(&mut self.added);
+            return self.places.extend(others.lines_from(start));
+        }
+        self.added.extend_from_slice(&others.added);
+        self.places.extend(others.places.iter().map(|place| Place {
+            name: place.name + start,
+            value: place.value + start,
+            ..*place
+        }));
+    }
+
+    /// All of them were added, and none was taken out: what was added is their lines.
+    fn are_lines(&self) -> bool {
+        let lines = self.places.iter();
+        let bytes: usize = lines
+            .map(|p| (p.tag.length() + p.value_length) as usize + 4)
+            .sum();
+        self.known.is_none() && self.head.is_empty() && bytes == self.added.len()
     }
 
     /// The same fields, to be shared.

@@ -15,6 +15,7 @@ pub mod sharing;
 mod sliding_log;
 mod sliding_window;
 pub mod spec;
+pub mod texts;
 mod window;
 
 use crate::clock::Nanos;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::{Bound, OnError, Sharing};
+use super::{Bound, OnError, Sharing, texts};
 use crate::pressure::Condition;
 
 /// The one word that a limit is called by everywhere.
@@ -146,6 +146,8 @@ pub struct Rule {
     pub sharing: Sharing,
     /// What holds while the store cannot be asked.
     pub on_store_error: OnError,
+    /// What is said of it.
+    pub texts: texts::Once,
 }
 
 impl Rule {
@@ -156,6 +158,7 @@ impl Rule {
         Rule {
             sharing: limit.rate().map_or(Sharing::Local, Sharing::default_for),
             on_store_error: OnError::Local,
+            texts: texts::Once::default(),
             index,
             origin: String::new(),
             scope: name.as_str().to_owned(),

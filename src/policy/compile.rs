@@ -10,7 +10,7 @@ use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
-use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle};
+use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle, texts};
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::store::snapshot;
 use crate::{record, upstream};
@@ -329,6 +329,7 @@ impl Rules {
             key: limit.key.iter().map(|part| part.value).collect(),
             sharing: store::sharing(limit, &bound),
             on_store_error: limit.on_store_error,
+            texts: texts::Once::default(),
             limit: bound,
             count,
             condition: limit.condition.as_ref().map(|at| at.value.clone()),

@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
@@ -22,7 +21,7 @@ use super::generation::Outcome;
 use super::record::Note;
 use crate::clock::{Clock, Nanos};
 use crate::identity::token;
-use crate::limit::Standing;
+use crate::limit::{Rule, Standing};
 use crate::policy::{AccessLog, settings::Logged};
 use crate::telemetry::{Metric, Registry};
 
@@ -244,8 +243,12 @@ fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());
     let ruleset = &generation.ruleset;
-    decimal(out, "{\"time\":", began.as_millis() as u64, 3);
-    address(out, ",\"ip\":", note.ip());
+    number(out, "{\"time\":", began.as_secs());
+    fraction::<3>(out, began.subsec_millis());
+    match note.address() {
+        Some(known) => word(out, ",\"ip\":", known),
+        None => word(out, ",\"ip\":", &note.ip().to_string()),
+    }
     if let Some(user) = note.user() {
         text(out, ",\"user\":", user);
     }
@@ -255,14 +258,12 @@ fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
         text(out, ",\"target\":", &token::mask(source, target(&head.uri)));
     }
     if let Some(route) = note.route.get() {
-        text(out, ",\"route\":", &ruleset.routes[route].name);
+        out.extend_from_slice(&generation.routes[route].logged);
     }
     number(out, ",\"status\":", note.status().into());
     word(out, ",\"outcome\":", note.outcome().as_str());
     if let Some((rule, standing)) = note.limit.get() {
-        let rule = &ruleset.rules[rule];
-        word(out, ",\"limit\":", rule.name.as_str());
-        text(out, ",\"limit_at\":", &rule.origin);
+        out.extend_from_slice(&generation.rules[rule].logged);
         word(out, ",\"standing\":", standing.as_str());
     }
     if note.alone.get() {
@@ -275,11 +276,28 @@ fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
         text(out, ",\"server\":", server);
     }
     number(out, ",\"bytes\":", note.sent());
-    decimal(out, ",\"seconds\":", took.0 / 1000, 6);
+    number(out, ",\"seconds\":", took.0 / 1_000_000_000);
+    fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
     out.extend_from_slice(b"}\n");
 }
 
+/// What lines say of a route.
+pub(super) fn of_route(name: &str) -> Box<[u8]> {
+    let mut out = Vec::new();
+    text(&mut out, ",\"route\":", name);
+    out.into()
+}
+
+/// What lines say of a limit.
+pub(super) fn of_rule(rule: &Rule) -> Box<[u8]> {
+    let mut out = Vec::new();
+    word(&mut out, ",\"limit\":", rule.name.as_str());
+    text(&mut out, ",\"limit_at\":", &rule.origin);
+    out.into()
+}
+
 /// A name and what needs no escapes.
+#[inline(always)]
 fn word(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());
     out.push(b'"');
@@ -287,39 +305,33 @@ fn word(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(b'"');
 }
 
-fn address(out: &mut Vec<u8>, name: &str, ip: IpAddr) {
-    let IpAddr::V4(ip) = ip else {
-        return word(out, name, &ip.to_string());
-    };
-    let [first, rest @ ..] = ip.octets();
-    out.extend_from_slice(name.as_bytes());
-    number(out, "\"", first.into());
-    for octet in rest {
-        number(out, ".", octet.into());
-    }
-    out.push(b'"');
-}
-
 fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    let escaped = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Looked at to the end, which is done for many bytes at once.
+    if !value.bytes().fold(false, |any, byte| any | escaped(byte)) {
+        return word(out, name, value);
+    }
     out.extend_from_slice(name.as_bytes());
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
 
+#[inline(always)]
 fn number(out: &mut Vec<u8>, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A number whose last `places` digits stand behind the point.
-fn decimal(out: &mut Vec<u8>, name: &str, value: u64, places: usize) {
-    let unit = 10_u64.pow(places as u32);
-    number(out, name, value / unit);
+/// A point and the digits of a number below 10^`N`.
+#[inline(always)]
+fn fraction<const N: usize>(out: &mut Vec<u8>, mut value: u32) {
+    let mut digits = [b'0'; N];
+    for digit in digits.iter_mut().rev() {
+        *digit += (value % 10) as u8;
+        value /= 10;
+    }
     out.push(b'.');
-    let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(value % unit).as_bytes();
-    out.extend_from_slice(&b"000000"[..places.saturating_sub(digits.len())]);
-    out.extend_from_slice(digits);
+    out.extend_from_slice(&digits);
 }
 
 /// A target as it came.
@@ -337,18 +349,18 @@ mod tests {
     #[test]
     fn members() {
         let mut out = Vec::new();
-        decimal(&mut out, "{\"a\":", 1_700_000_000_042, 3);
+        number(&mut out, "{\"a\":", 1_700_000_000);
+        fraction::<3>(&mut out, 42);
         text(&mut out, ",\"b\":", "c\"\\\n\u{7f}é");
-        decimal(&mut out, ",\"d\":", 7, 6);
+        text(&mut out, ",\"c\":", "\u{7f}é");
+        number(&mut out, ",\"d\":", 0);
+        fraction::<6>(&mut out, 7);
         number(&mut out, ",\"e\":", u64::MAX);
         word(&mut out, ",\"f\":", "");
-        address(&mut out, ",\"g\":", [192, 0, 2, 255].into());
-        address(&mut out, ",\"h\":", [0xfe80, 0, 0, 0, 0, 0, 0, 1].into());
         out.push(b'}');
         let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let expected = serde_json::json!({
-            "a": 1_700_000_000.042, "b": "c\"\\\n\u{7f}é", "d": 0.000_007, "e": u64::MAX, "f": "",
-            "g": "192.0.2.255", "h": "fe80::1",
+            "a": 1_700_000_000.042, "b": "c\"\\\n\u{7f}é", "c": "\u{7f}é", "d": 0.000_007, "e": u64::MAX, "f": "",
         });
         assert_eq!(read, expected);
     }

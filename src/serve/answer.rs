@@ -1,5 +1,7 @@
 //! Why a request is not served, and how that reads: one exhaustive match from cause to status.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
@@ -31,7 +33,7 @@ pub enum Why {
     /// The policy requires an identity that the request does not prove.
     Unidentified(Identity),
     /// A limit refuses it. The answer is ready.
-    Limited(Box<Answer<Bytes>>),
+    Limited(Rc<Answer<Bytes>>),
     /// The upstream has no room for it beside those that matter more.
     Shed(Shed),
     /// The client stopped sending its body.
@@ -103,7 +105,7 @@ impl Refusal {
     /// The answer.
     pub fn answer(self) -> Answer<Bytes> {
         if let Why::Limited(answer) = self.why {
-            return *answer;
+            return Rc::unwrap_or_clone(answer);
         }
         let (status, detail) = describe(&self.why);
         let mut answer = if self.grpc {
@@ -272,13 +274,12 @@ impl From<Denied<Identified>> for Refusal {
             verdict,
             shed,
         } = denied;
-        let style = request.routed.route().headers;
-        let grpc = reject::is_grpc(&request.routed.arrival.head.fields);
+        let arrival = &request.routed.arrival;
         if let Some(shed) = shed {
-            return Refusal::told(Why::Shed(shed), grpc);
+            return Refusal::new(Why::Shed(shed), &arrival.head.fields);
         }
-        let answer = reject::answer(&verdict, request.rules(), style, grpc);
-        Refusal::told(Why::Limited(Box::new(answer)), grpc)
+        let answer = arrival.generation.refusals.answer(&request, &verdict);
+        Refusal::told(Why::Limited(answer), false)
     }
 }
 

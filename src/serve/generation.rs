@@ -9,12 +9,15 @@ use std::sync::Arc;
 use metrics::Counter;
 use siphasher::sip::SipHasher13;
 
+use super::access;
 use super::listen::Entrance;
+use super::refusals::Refusals;
 use crate::acme::Tokens;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::facts::{Facts, Sampler};
 use crate::identity::{Identifier, Keyer};
+use crate::limit::Rule;
 use crate::net::Flushes;
 use crate::policy::Ruleset;
 use crate::pressure::Kind;
@@ -79,6 +82,8 @@ pub struct Generation {
     pub sampler: Sampler,
     /// Time.
     pub clock: Clock,
+    /// Refusals told before.
+    pub refusals: Refusals,
     running: Running,
     secret: Option<[u8; 16]>,
 }
@@ -143,6 +148,8 @@ pub struct RouteCounters {
     pub upstream: Histogram,
     /// By status, and whether the upstream gave the answer; as they appear.
     answers: RefCell<Vec<((u16, bool), Counter)>>,
+    /// What the access log says of it.
+    pub logged: Box<[u8]>,
     registry: Registry,
     worker: usize,
     route: Box<str>,
@@ -160,6 +167,8 @@ pub struct RuleCounters {
     pub shadow_refused: Counter,
     /// Tells its keys from those of other limits.
     pub mark: u64,
+    /// What the access log says of it.
+    pub logged: Box<[u8]>,
 }
 
 impl Generation {
@@ -205,7 +214,7 @@ impl Generation {
             .map(|name| RouteCounters::new(registry, worker, name))
             .collect();
         let rules = ruleset.rules.iter();
-        let rules = rules.map(|rule| RuleCounters::new(registry, worker, rule.name.as_str()));
+        let rules = rules.map(|rule| RuleCounters::new(registry, worker, rule));
         Generation {
             identifier: Identifier::new(ruleset.identity.clone(), running.keyer()),
             admission: running.admission.for_worker(worker),
@@ -219,6 +228,7 @@ impl Generation {
             facts: running.facts.clone(),
             sampler: Sampler::default(),
             clock: clock.clone(),
+            refusals: Refusals::default(),
             secret: running.secret(),
             running: running.clone(),
         }
@@ -252,6 +262,7 @@ impl RouteCounters {
             took: Histogram::new(registry, worker, total, label),
             upstream: Histogram::new(registry, worker, upstream, label),
             answers: RefCell::default(),
+            logged: access::of_route(route),
             registry: registry.clone(),
             worker,
             route: route.into(),
@@ -276,7 +287,8 @@ impl RouteCounters {
 }
 
 impl RuleCounters {
-    fn new(registry: &Registry, worker: usize, limit: &str) -> RuleCounters {
+    fn new(registry: &Registry, worker: usize, rule: &Rule) -> RuleCounters {
+        let limit = rule.name.as_str();
         let counter = |outcome| {
             let labels = [(Label::Limit, limit), (Label::Outcome, outcome)];
             registry.worker_counter(worker, Metric::LimitDecisions, &labels)
@@ -291,6 +303,7 @@ impl RuleCounters {
                 hasher.write(limit.as_bytes());
                 hasher.finish()
             },
+            logged: access::of_rule(rule),
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod load;
 pub mod occupancy;
 pub mod peer;
 pub mod record;
+pub mod refusals;
 pub mod reply;
 pub mod request;
 pub mod routing;

@@ -77,7 +77,7 @@ pub struct Note {
     by_upstream: Cell<bool>,
     outcome: Cell<Outcome>,
     sent: Cell<u64>,
-    peer: IpAddr,
+    peer: Rc<Peer>,
     generation: Rc<Generation>,
     access: Rc<Access>,
 }
@@ -107,7 +107,12 @@ impl Note {
 
     /// The client behind trusted proxies.
     pub fn ip(&self) -> IpAddr {
-        self.who.get().map_or(self.peer, |who| who.ip)
+        self.who.get().map_or(self.peer.ip, |who| who.ip)
+    }
+
+    /// The same as text, where that is known.
+    pub fn address(&self) -> Option<&str> {
+        (self.ip() == self.peer.ip).then_some(&*self.peer.address)
     }
 
     /// The verified user.
@@ -243,7 +248,7 @@ where
             by_upstream: Cell::new(false),
             outcome: Cell::new(Outcome::Gone),
             sent: Cell::new(0),
-            peer: peer.ip,
+            peer: peer.clone(),
             generation: generation.clone(),
             access: self.access.clone(),
         });

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::admission::{Finding, Verdict};
 use crate::head::Fields;
-use crate::limit::Rule;
+use crate::limit::texts::Texts;
+use crate::limit::{Bound, Reading, Rule};
 use crate::route::HeaderStyle;
 
 /// Adds what `verdict` says to the client: every disclosed limit that applied in `RateLimit-Policy`,
@@ -18,34 +19,19 @@ pub fn tell(fields: &mut Fields, verdict: &Verdict, rules: &[Arc<Rule>], style: 
     let Some(decider) = decider else {
         return;
     };
-    let name = |finding: &Finding| rules[finding.rule].name.as_str();
-    let window = |finding: &Finding| {
-        let rate = rules[finding.rule].limit.window(finding.reading.window);
-        rate.map(|rate| rate.window().ceil_secs())
-    };
-    let left = decider.reading;
+    let (rule, left) = (&rules[decider.rule], decider.reading);
     // Nobody knows when a permit comes back.
-    let reset = window(decider).map(|_| rules[decider.rule].limit.seconds(left.reset));
+    let timed = rule.limit.window(left.window).is_some();
+    let reset = timed.then(|| rule.limit.seconds(left.reset));
     if matches!(style, HeaderStyle::Ietf | HeaderStyle::Both) {
         fields.compose("ratelimit-policy", |value| {
             for (place, finding) in verdict.disclosed(rules).enumerate() {
-                add(value, if place == 0 { "\"" } else { ", \"" });
-                add(value, name(finding));
-                add(value, "\";q=");
-                number(value, finding.reading.quota);
-                match window(finding) {
-                    Some(seconds) => {
-                        add(value, ";w=");
-                        number(value, seconds);
-                    }
-                    None => add(value, ";qu=\"concurrent-requests\""),
-                }
+                add(value, if place == 0 { "" } else { ", " });
+                promise(value, finding, &rules[finding.rule]);
             }
         });
         fields.compose("ratelimit", |value| {
-            add(value, "\"");
-            add(value, name(decider));
-            add(value, "\";r=");
+            add(value, &said(rule).left);
             number(value, left.remaining);
             if let Some(seconds) = reset {
                 add(value, ";t=");
@@ -67,6 +53,49 @@ pub fn tell(fields: &mut Fields, verdict: &Verdict, rules: &[Arc<Rule>], style: 
             }
         }
     }
+}
+
+/// Appends what `RateLimit-Policy` says of one limit.
+fn promise(value: &mut Vec<u8>, finding: &Finding, rule: &Rule) {
+    let Reading { quota, window, .. } = finding.reading;
+    let known = said(rule).windows.get(usize::from(window));
+    match known.filter(|(usual, _)| *usual == quota) {
+        Some((_, text)) => add(value, text),
+        None => write(value, rule, window, quota),
+    }
+}
+
+/// The same, not made before.
+fn write(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
+    for part in ["\"", rule.name.as_str(), "\";q="] {
+        add(value, part);
+    }
+    number(value, quota);
+    match rule.limit.window(window) {
+        Some(rate) => {
+            add(value, ";w=");
+            number(value, rate.window().ceil_secs());
+        }
+        None => add(value, ";qu=\"concurrent-requests\""),
+    }
+}
+
+fn said(rule: &Rule) -> &Texts {
+    rule.texts.get(|| {
+        let quotas = match &rule.limit {
+            Bound::Rate(limit) => limit.windows.iter().map(|rate| rate.quota()).collect(),
+            Bound::Open(limit) => vec![limit.most],
+        };
+        let window = |(window, quota): (usize, u32)| {
+            let mut text = Vec::new();
+            write(&mut text, rule, window as u8, quota);
+            (quota, String::from_utf8_lossy(&text).into())
+        };
+        Texts {
+            left: format!("\"{}\";r=", rule.name).into(),
+            windows: quotas.into_iter().enumerate().map(window).collect(),
+        }
+    })
 }
 
 // Formatting machinery would cost as much as the decision.

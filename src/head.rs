@@ -4,14 +4,15 @@
 //! request has a dozen, and a hash map of them costs more to build than all its lookups save.
 
 pub mod hop;
+mod place;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri, Version};
+use place::{Place, Tag, Text};
 
 /// A request without its body.
 #[derive(Clone, Debug, Default)]
@@ -130,34 +131,6 @@ struct Lines {
 
 /// Bytes that are made room for at once.
 const ADDED: usize = 256;
-
-/// Where a field is.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    tag: Tag,
-    name: u32,
-    value: u32,
-    value_length: u32,
-}
-
-/// A name's length and its first and last byte without case: names seldom share it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tag(u32);
-
-impl Tag {
-    #[inline]
-    fn of(name: &[u8]) -> Tag {
-        let lower = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
-        let ends = lower(name.first()) << 24 | lower(name.last()) << 16;
-        Tag(ends | u32::from(name.len() as u16))
-    }
-
-    /// Of the name.
-    #[inline]
-    fn length(self) -> u32 {
-        self.0 & 0xffff
-    }
-}
 
 impl Fields {
     /// None yet, with room for so many.
@@ -352,6 +325,22 @@ impl Fields {
         self.first(name).is_some()
     }
 
+    /// Of which of these names there is a field.
+    #[inline]
+    pub fn which<const N: usize>(&self, names: [&str; N]) -> [bool; N] {
+        let tags = names.map(|name| Tag::of(name.as_bytes()));
+        let mut found = [false; N];
+        for (place, text) in self.parts() {
+            for which in 0..N {
+                if place.tag == tags[which] {
+                    let name = names[which].as_bytes();
+                    found[which] |= text.name(place).eq_ignore_ascii_case(name);
+                }
+            }
+        }
+        found
+    }
+
     /// Every field's name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let parts = self.parts();
@@ -389,64 +378,6 @@ impl Fields {
             }
         }
         out.extend_from_slice(text.bytes(&run));
-    }
-}
-
-/// What fields came in, and what was added to it.
-#[derive(Clone, Copy)]
-struct Text<'a>(&'a [u8], &'a [u8]);
-
-impl<'a> Text<'a> {
-    /// The value of the first field of this name.
-    #[inline]
-    fn first(self, places: &[Place], name: &str) -> Option<&'a [u8]> {
-        let tag = Tag::of(name.as_bytes());
-        for place in places {
-            if place.tag == tag && self.name(place).eq_ignore_ascii_case(name.as_bytes()) {
-                return Some(self.value(place));
-            }
-        }
-        None
-    }
-
-    /// Where a field's line ends, if it stands there as it would be written.
-    fn line_end(self, place: &Place) -> Option<usize> {
-        let Text(head, added) = self;
-        let name_end = place.name as usize + place.tag.length() as usize;
-        let value = place.value as usize;
-        let value_end = value + place.value_length as usize;
-        let (whole, shift) = match name_end.checked_sub(head.len()) {
-            None => (head, 0),
-            Some(_) => (added, head.len()),
-        };
-        let is = |at: usize, text: &[u8]| {
-            at.checked_sub(shift)
-                .and_then(|at| whole.get(at..at + 2))
-                .is_some_and(|found| found == text)
-        };
-        let stands = value == name_end + 2 && is(name_end, b": ") && is(value_end, b"\r\n");
-        stands.then_some(value_end + 2)
-    }
-
-    fn name(self, place: &Place) -> &'a [u8] {
-        self.part(place.name, place.tag.length())
-    }
-
-    fn value(self, place: &Place) -> &'a [u8] {
-        self.part(place.value, place.value_length)
-    }
-
-    fn part(self, start: u32, length: u32) -> &'a [u8] {
-        let (start, length) = (start as usize, length as usize);
-        self.bytes(&(start..start + length))
-    }
-
-    fn bytes(self, place: &Range<usize>) -> &'a [u8] {
-        let Text(head, added) = self;
-        match place.start.checked_sub(head.len()) {
-            None => &head[place.clone()],
-            Some(start) => &added[start..start + place.len()],
-        }
     }
 }
 

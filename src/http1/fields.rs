@@ -37,6 +37,7 @@ pub fn offset(input: &BytesMut, part: &[u8]) -> usize {
 }
 
 /// Appends a field as it stands in a head or in trailers.
+#[inline]
 pub fn write(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
@@ -45,6 +46,7 @@ pub fn write(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// The same for a number.
+#[inline]
 pub fn write_number(out: &mut Vec<u8>, name: &[u8], value: u64) {
     write(out, name, itoa::Buffer::new().format(value).as_bytes());
 }

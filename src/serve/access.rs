@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -18,9 +19,11 @@ use http::Uri;
 use metrics::Counter;
 
 use super::generation::Outcome;
+use super::known::MOST;
 use super::record::Note;
 use crate::clock::{Clock, Nanos};
-use crate::identity::token;
+use crate::head::Head;
+use crate::identity::{Who, token};
 use crate::limit::{Rule, Standing};
 use crate::policy::{AccessLog, settings::Logged};
 use crate::telemetry::{Metric, Registry};
@@ -242,9 +245,60 @@ fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
     let generation = note.generation();
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());
-    let ruleset = &generation.ruleset;
     number(out, "{\"time\":", began.as_secs());
     fraction::<3>(out, began.subsec_millis());
+    again(out, note);
+    number(out, ",\"seconds\":", took.0 / 1_000_000_000);
+    fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
+    out.extend_from_slice(b"}\n");
+}
+
+/// What a line says between the times. A client that is refused over and over is told of in the same words.
+fn again(out: &mut Vec<u8>, note: &Note) {
+    let refused = note
+        .known
+        .as_ref()
+        .filter(|_| note.outcome() == Outcome::Refused);
+    let (Some(known), Some(who), Some(head)) = (refused, note.who.get(), &note.head) else {
+        return middle(out, note);
+    };
+    let told = (
+        note.status(),
+        note.sent(),
+        note.limit.get(),
+        note.alone.get(),
+    );
+    let mut last = known.logged.borrow_mut();
+    if let Some(last) = &*last
+        && Rc::ptr_eq(&last.head, head)
+        && Rc::ptr_eq(&last.who, who)
+        && last.told == told
+    {
+        return out.extend_from_slice(&last.text);
+    }
+    let start = out.len();
+    middle(out, note);
+    let text = &out[start..];
+    *last = (text.len() <= MOST).then(|| Words {
+        head: head.clone(),
+        who: who.clone(),
+        told,
+        text: text.into(),
+    });
+}
+
+/// See [`again`]. Who asks is looked up once for each route and generation, so its place stands for both.
+pub(super) struct Words {
+    head: Rc<Head>,
+    who: Rc<Who>,
+    /// Status, bytes, the limit that spoke, and whether without a shared store.
+    told: (u16, u64, Option<(usize, Standing)>, bool),
+    text: Box<[u8]>,
+}
+
+fn middle(out: &mut Vec<u8>, note: &Note) {
+    let generation = note.generation();
+    let ruleset = &generation.ruleset;
     match note.address() {
         Some(known) => word(out, ",\"ip\":", known),
         None => word(out, ",\"ip\":", &note.ip().to_string()),
@@ -276,9 +330,6 @@ fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
         text(out, ",\"server\":", server);
     }
     number(out, ",\"bytes\":", note.sent());
-    number(out, ",\"seconds\":", took.0 / 1_000_000_000);
-    fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
-    out.extend_from_slice(b"}\n");
 }
 
 /// What lines say of a route.

@@ -10,6 +10,7 @@ use std::rc::{Rc, Weak};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use super::access::Words;
 use super::generation::Generation;
 use crate::head::{Fields, Head};
 use crate::http1::Said;
@@ -41,6 +42,8 @@ pub struct Block {
     route: Cell<Option<usize>>,
     served: RefCell<Option<Rc<Served>>>,
     asked: RefCell<Option<Asked>>,
+    /// What the access log said of the last one that was refused.
+    pub(super) logged: RefCell<Option<Words>>,
 }
 
 /// The last request with these fields.
@@ -61,6 +64,8 @@ pub struct Asks {
     pub(super) trailers: bool,
     /// For this protocol.
     pub(super) upgrade: Option<Bytes>,
+    /// To be answered as gRPC is.
+    pub(super) grpc: bool,
 }
 
 /// What a route made of them.
@@ -117,6 +122,7 @@ impl Last {
             route: Cell::new(None),
             served: RefCell::default(),
             asked: RefCell::default(),
+            logged: RefCell::default(),
         }));
     }
 }

@@ -59,6 +59,8 @@ pub struct Note {
     pub method: Method,
     /// Its head; only when its target may be logged or be in an example.
     pub head: Option<Rc<Head>>,
+    /// What was made of the same fields before.
+    pub known: Option<Rc<Block>>,
     /// Who asks; nobody, when that was not looked at.
     pub who: OnceCell<Rc<Who>>,
     /// Its route, by index.
@@ -237,6 +239,7 @@ where
             at,
             method: head.method.clone(),
             head: wanted.then(|| head.clone()),
+            known: known.clone(),
             who: OnceCell::new(),
             route: Cell::new(None),
             limit: Cell::new(None),

@@ -6,15 +6,18 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::identify::Identified;
-use crate::admission::Verdict;
+use crate::admission::{Finding, Verdict};
 use crate::head::Answer;
+use crate::limit::Reading;
 use crate::throttle::reject;
 
 /// Answers that are kept; a power of two.
 const PLACES: usize = 64;
+
+/// Limits of a request whose refusal is kept.
+const MOST: usize = 4;
 
 /// See the module.
 #[derive(Default)]
@@ -26,7 +29,7 @@ struct Kept {
     answer: Option<Rc<Answer<Bytes>>>,
 }
 
-/// All that the answer to a request refused by one limit depends on.
+/// All that the answer to a request that limits refuse depends on.
 #[derive(PartialEq, Eq)]
 struct Key {
     route: usize,
@@ -35,15 +38,22 @@ struct Key {
     wait: Option<u64>,
     /// The limit that is told of, what is left of it and for how long.
     decider: Option<(usize, u32, u64)>,
-    /// Limit, window, quota, and whether it refuses.
-    findings: SmallVec<[(usize, u8, u32, bool); 4]>,
+    /// Of each limit, those behind the last one zero.
+    limits: [Limit; MOST],
 }
+
+/// Limit, window, quota, and of those that refuse the place in the order of their waits.
+type Limit = (u16, u8, u8, u32);
 
 impl Refusals {
     /// The answer to a request that limits refuse.
     pub(super) fn answer(&self, request: &Identified, verdict: &Verdict) -> Rc<Answer<Bytes>> {
         let route = request.routed.route();
-        let grpc = reject::is_grpc(&request.routed.arrival.head.fields);
+        let arrival = &request.routed.arrival;
+        let grpc = match &arrival.known {
+            Some(known) => known.asks.grpc,
+            None => reject::is_grpc(&arrival.head.fields),
+        };
         let make = || reject::answer(verdict, request.rules(), route.headers, grpc);
         let Some(key) = Key::of(request, verdict, grpc) else {
             return Rc::new(make());
@@ -73,29 +83,51 @@ impl Refusals {
 }
 
 impl Key {
-    /// Nothing where several limits refuse, whose order is that of their waits.
+    /// Nothing where there are too many limits.
     fn of(request: &Identified, verdict: &Verdict, grpc: bool) -> Option<Key> {
         let rules = request.rules();
-        let mut refusing = 0;
-        let findings = verdict.findings.iter().map(|finding| {
-            let reading = &finding.reading;
-            let refuses = !reading.standing.admits();
-            refusing += usize::from(refuses);
-            (finding.rule, reading.window, reading.quota, refuses)
-        });
-        let findings = findings.collect();
+        let refuses = |finding: &&Finding| !finding.reading.standing.admits();
+        let mut limits = [(0, 0, 0, 0); MOST];
+        if verdict.findings.len() > MOST {
+            return None;
+        }
+        for (place, (finding, limit)) in verdict.findings.iter().zip(&mut limits).enumerate() {
+            let Reading {
+                window,
+                quota,
+                wait,
+                ..
+            } = finding.reading;
+            // Of equals the first comes first.
+            let ahead = |(other, before): (usize, &Finding)| {
+                let before_it = (before.reading.wait, place) > (wait, other);
+                refuses(&before) && before_it
+            };
+            let order = match refuses(&finding) {
+                true => {
+                    1 + verdict
+                        .findings
+                        .iter()
+                        .enumerate()
+                        .filter(|f| ahead(*f))
+                        .count()
+                }
+                false => 0,
+            };
+            *limit = (finding.rule as u16, window, order as u8, quota);
+        }
         let decider = verdict.disclosed_decider(rules).map(|finding| {
             let reading = &finding.reading;
             let reset = rules[finding.rule].limit.seconds(reading.reset);
             (finding.rule, reading.remaining, reset)
         });
-        (refusing == 1).then(|| Key {
+        Some(Key {
             route: request.routed.index,
             grpc,
             alone: verdict.alone,
             wait: verdict.retry_after(rules),
             decider,
-            findings,
+            limits,
         })
     }
 }

@@ -49,9 +49,11 @@ pub async fn send(
     };
     let endless = shape == Shape::Plain && exact.is_none();
     // Of the gateway's own answers those have one after which nothing can follow.
-    let last = !switched && head.fields.contains("connection");
+    let mut has = head.fields.which(["content-length", "connection", "date"]);
+    let last = has[1] && !switched;
     if last {
         head.fields.remove("connection");
+        has[1] = false;
     }
     let follows = !body.is_own() || wire.may_go_on();
     let keep = wants.keep && !worker.draining() && !endless && !last && follows;
@@ -62,7 +64,9 @@ pub async fn send(
         Shape::Chunked => None,
     };
     let date = worker.date();
-    wire.push(|outbox| outbox.text(|out| encode(out, &head, wants, keep, shape, length, &date)));
+    wire.push(|outbox| {
+        outbox.text(|out| encode(out, &head, has, (wants.newer, keep), shape, length, &date))
+    });
     let mut sending = Sending {
         wire,
         body: Some(body),
@@ -184,27 +188,27 @@ pub fn lead(out: &mut Vec<u8>, head: &AnswerHead) {
 fn encode(
     out: &mut Vec<u8>,
     head: &AnswerHead,
-    wants: Wants,
-    keep: bool,
+    [has_length, has_connection, has_date]: [bool; 3],
+    (newer, keep): (bool, bool),
     shape: Shape,
     length: Option<u64>,
     date: &str,
 ) {
     lead(out, head);
-    if let Some(length) = length.filter(|_| !head.fields.contains("content-length")) {
+    if let Some(length) = length.filter(|_| !has_length) {
         fields::write_number(out, b"content-length", length);
     }
     if shape == Shape::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
-    if head.fields.contains("connection") {
+    if has_connection {
         // It says what the connection changes to.
     } else if !keep {
         out.extend_from_slice(b"connection: close\r\n");
-    } else if !wants.newer {
+    } else if !newer {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
-    if !head.fields.contains("date") {
+    if !has_date {
         fields::write(out, b"date", date.as_bytes());
     }
     out.extend_from_slice(b"\r\n");

@@ -13,6 +13,7 @@ use crate::http1::{
     Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields,
 };
 use crate::http2::reader::PREFACE;
+use crate::throttle::reject::is_grpc;
 
 /// A request that begins.
 pub struct Request {
@@ -223,6 +224,7 @@ impl Asks {
             expects: expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
             trailers: fields.all("te").any(hop::accepts_trailers),
             upgrade: said.upgrade.then(|| upgrade(fields)).flatten(),
+            grpc: is_grpc(fields),
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | `pool` | the connections | worker and upstream |
 //! | `mux` | those of HTTP/2 | worker and server |
 //! | `exchange` | one request and its answer | request |
+//! | `error` | why there is no answer | request |
 //! | `http1`, `http2` | the same in each version | request |
 //! | `upload` | a request of HTTP/1.1 as bytes | request |
 //! | `answer` | the head of an answer of HTTP/1.1 | request |
@@ -26,6 +27,7 @@ pub mod addresses;
 pub mod answer;
 pub mod balance;
 pub mod budget;
+pub mod error;
 pub mod exchange;
 pub mod gate;
 pub mod health;
@@ -39,8 +41,9 @@ mod upload;
 pub mod watch;
 mod websocket;
 
+pub use error::Error;
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
-pub use pool::{Caller, Connection, Error, Pool};
+pub use pool::{Caller, Connection, Pool};
 pub use servers::Servers;
 pub use settings::{Balance, Bounds, Check, Eject, Server, Settings};
 pub use watch::Watch;

@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use http::StatusCode;
 use smallvec::SmallVec;
@@ -18,79 +17,19 @@ use tokio::io::AsyncWriteExt;
 use super::answer::Last;
 use super::balance::{Balancer, View};
 use super::budget::Budget;
+use super::error::Error;
 use super::mux::{Channel, Muxes};
 use super::servers::{Bound, Servers};
 use super::{Balance, Settings};
 use crate::clock::{Clock, Nanos};
+use crate::http1::Outbox;
 use crate::http1::inbox::Inbox;
-use crate::http1::{Cause, Outbox};
 use crate::limit::Identity;
 use crate::net::proxy::{self, Ends};
 use crate::net::{Flushes, Leave, Socket};
 
 /// Unused connections kept for each server.
 pub const MAX_IDLE: usize = 256;
-
-/// Why an upstream gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No connection within the time allowed.
-    #[error("no connection to {server} within {after:?}")]
-    ConnectTimeout {
-        /// Which server.
-        server: String,
-        /// How long was allowed.
-        after: Duration,
-    },
-    /// No connection.
-    #[error("no connection to {server}: {cause}")]
-    Connect {
-        /// Which server.
-        server: String,
-        /// Why.
-        cause: io::Error,
-    },
-    /// The connection broke or the answer was not HTTP.
-    #[error("{server} gave no answer: {cause}")]
-    Exchange {
-        /// Which server.
-        server: String,
-        /// Why.
-        cause: Cause,
-    },
-    /// No first byte within the time allowed.
-    #[error("{server} sent no answer within {after:?}")]
-    FirstByteTimeout {
-        /// Which server.
-        server: String,
-        /// How long was allowed.
-        after: Duration,
-    },
-    /// The answer was not there within the time that the whole request may take.
-    #[error("{upstream} gave no answer within {after:?}")]
-    TotalTimeout {
-        /// Which upstream.
-        upstream: String,
-        /// How long was allowed.
-        after: Duration,
-    },
-    /// No server may be asked.
-    #[error("no server of {upstream} is available")]
-    Unavailable {
-        /// Which upstream.
-        upstream: String,
-    },
-    /// It has as many requests as it may have.
-    #[error("{upstream} has {most} requests {what}")]
-    Full {
-        /// Which upstream.
-        upstream: String,
-        /// "open", or "waiting for a connection".
-        what: &'static str,
-        /// How many it may have.
-        most: u32,
-    },
-}
 
 /// The connections of one worker to one upstream.
 pub struct Pool {

@@ -1,0 +1,67 @@
+//! Why an upstream gave no answer.
+
+use std::io;
+use std::time::Duration;
+
+use crate::http1::Cause;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection within the time allowed.
+    #[error("no connection to {server} within {after:?}")]
+    ConnectTimeout {
+        /// Which server.
+        server: String,
+        /// How long was allowed.
+        after: Duration,
+    },
+    /// No connection.
+    #[error("no connection to {server}: {cause}")]
+    Connect {
+        /// Which server.
+        server: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The connection broke or the answer was not HTTP.
+    #[error("{server} gave no answer: {cause}")]
+    Exchange {
+        /// Which server.
+        server: String,
+        /// Why.
+        cause: Cause,
+    },
+    /// No first byte within the time allowed.
+    #[error("{server} sent no answer within {after:?}")]
+    FirstByteTimeout {
+        /// Which server.
+        server: String,
+        /// How long was allowed.
+        after: Duration,
+    },
+    /// The answer was not there within the time that the whole request may take.
+    #[error("{upstream} gave no answer within {after:?}")]
+    TotalTimeout {
+        /// Which upstream.
+        upstream: String,
+        /// How long was allowed.
+        after: Duration,
+    },
+    /// No server may be asked.
+    #[error("no server of {upstream} is available")]
+    Unavailable {
+        /// Which upstream.
+        upstream: String,
+    },
+    /// It has as many requests as it may have.
+    #[error("{upstream} has {most} requests {what}")]
+    Full {
+        /// Which upstream.
+        upstream: String,
+        /// "open", or "waiting for a connection".
+        what: &'static str,
+        /// How many it may have.
+        most: u32,
+    },
+}

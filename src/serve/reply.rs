@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use http::StatusCode;
 use http_body::Body;
 
 use super::body;
@@ -176,12 +177,21 @@ impl Sending<'_> {
 
 /// Writes a status line and fields.
 pub fn lead(out: &mut Vec<u8>, head: &AnswerHead) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(head.status.as_str().as_bytes());
-    out.push(b' ');
-    let usual = head.status.canonical_reason().unwrap_or_default();
-    out.extend_from_slice(head.reason.as_deref().unwrap_or(usual.as_bytes()));
-    out.extend_from_slice(b"\r\n");
+    match (head.status, &head.reason) {
+        // The most usual ones at once.
+        (StatusCode::OK, None) => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+        (StatusCode::TOO_MANY_REQUESTS, None) => {
+            out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
+        }
+        (status, reason) => {
+            let usual = status.canonical_reason().unwrap_or_default();
+            out.extend_from_slice(b"HTTP/1.1 ");
+            out.extend_from_slice(status.as_str().as_bytes());
+            out.push(b' ');
+            out.extend_from_slice(reason.as_deref().unwrap_or(usual.as_bytes()));
+            out.extend_from_slice(b"\r\n");
+        }
+    }
     head.fields.write_lines(out);
 }
 
@@ -209,7 +219,9 @@ fn encode(
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
     if !has_date {
-        fields::write(out, b"date", date.as_bytes());
+        out.extend_from_slice(b"date: ");
+        out.extend_from_slice(date.as_bytes());
+        out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -126,6 +126,29 @@ fn clients_that_do_not_read() {
     assert!(upstream.drain().len() < 100, "it was served all the same");
 }
 
+/// A client that reads late gets every answer, whoever sends what it did not take at once.
+#[test]
+fn clients_that_read_late() {
+    const MANY: usize = 20_000;
+    let none =
+        "match: /none\nupstream: up\nlimits: { few: { key: ip, rate: 1/h, throttle: hard } }\n";
+    let site = Site::start("", &[("none", none)]);
+    let mut asker = site.connect();
+    let mut stream = asker.stream.try_clone().unwrap();
+    let sender = thread::spawn(move || {
+        let requests = "GET /none HTTP/1.1\r\nhost: t\r\n\r\n".repeat(MANY);
+        stream.write_all(requests.as_bytes()).unwrap();
+    });
+    thread::sleep(Duration::from_millis(500));
+    for number in 0..MANY {
+        let status = asker.answer(false).unwrap().status();
+        assert_eq!(status, if number == 0 { 200 } else { 429 }, "{number}");
+    }
+    sender.join().unwrap();
+    asker.send("GET /other HTTP/1.1\r\nhost: t\r\n\r\n");
+    assert_eq!(asker.answer(false).unwrap().status(), 404);
+}
+
 /// Many slow ones make nobody else wait.
 #[test]
 fn crowds() {

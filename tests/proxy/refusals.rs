@@ -240,3 +240,64 @@ fn what_no_policy_serves() {
     assert_eq!(allowed, ["GET", "HEAD", "POST", "PUT"]);
     assert!(upstream.drain().is_empty());
 }
+
+/// Refusals that were told before are told again: each must be that of its route, its client and its time.
+#[test]
+fn refusals_of_many_clients_in_turn() {
+    let identity = "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n";
+    let upstream = Upstream::plain();
+    let policy = |route: &str, limits: &str| {
+        format!("match: /{route}\nupstream: up\nlimits: {{ {limits} }}\n")
+    };
+    let one = policy("one", "hour: { key: ip, rate: 1/h, throttle: hard }");
+    let two = policy(
+        "two",
+        "hour: { key: ip, rate: 1/h, throttle: hard }, day: { key: ip, rate: 3/d, throttle: hard }",
+    );
+    let hidden = policy(
+        "hidden",
+        "minute: { key: ip, rate: 1/m, throttle: hard, disclose: none }, day: { key: ip, rate: 9/d, throttle: hard }",
+    );
+    let files = [("one", &*one), ("two", &*two), ("hidden", &*hidden)];
+    let gateway = Gateway::start(upstream.address, identity, &files);
+    let mut client = gateway.connect();
+    let mut known = std::collections::HashMap::new();
+    for number in 0_usize..600 {
+        let route = ["one", "two", "hidden"][number * 7 / 5 % 3];
+        let from = number * 11 / 3 % 8;
+        client.send(format!(
+            "GET /{route} HTTP/1.1\r\nhost: t\r\nx-forwarded-for: 192.0.2.{from}\r\n\r\n"
+        ));
+        let answer = client.answer();
+        if answer.status() == 200 {
+            continue;
+        }
+        assert_eq!(answer.status(), 429);
+        let wait: u64 = answer.field("retry-after").unwrap().parse().unwrap();
+        let text = answer.text();
+        assert!(text.contains(&format!("try again in {wait} s.")), "{text}");
+        let violated = match route {
+            "hidden" => "}",
+            _ => "\"violated-policies\":[\"hour\"]",
+        };
+        assert!(text.contains(violated), "{route}: {text}");
+        let policy = answer.field("ratelimit-policy").unwrap();
+        let told = match route {
+            "one" => "\"hour\";q=1;w=3600",
+            "two" => "\"hour\";q=1;w=3600, \"day\";q=3;w=86400",
+            _ => "\"day\";q=9;w=86400",
+        };
+        assert_eq!(policy, told);
+        // What is left of the day is the client's own; what is waited for only becomes less.
+        let limit = answer.field("ratelimit").unwrap();
+        let left = limit.split(";t=").next().unwrap().to_owned();
+        let (least, same) = known.entry((route, from)).or_insert((wait, left.clone()));
+        assert!(
+            wait <= *least && wait + 30 > *least,
+            "{route} {from}: {wait}, {least}"
+        );
+        assert_eq!(left, *same);
+        *least = wait;
+    }
+    assert_eq!(known.len(), 24);
+}

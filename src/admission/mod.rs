@@ -157,24 +157,26 @@ impl Admission {
             Some((shared, worker)) if !asked.items.is_empty() => {
                 self.decide_shared(shared, *worker, ask, &asked)
             }
+            _ if asked.wants.is_empty() => self.decide_here(ask, &asked),
             _ => {
-                let (verdict, ticket) = self.decide_here(ask, &asked);
+                let (verdict, ticket) = self.decide_open(ask, &asked);
                 Decided::Now(verdict, ticket)
             }
         }
     }
 
-    fn decide_here(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> (Verdict, Ticket) {
-        if !asked.wants.is_empty() {
-            return self.decide_open(ask, asked);
+    fn decide_here(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> Decided {
+        // Made where it is handed back, for it is large.
+        let mut decided = Decided::Now(Verdict::default(), Ticket::default());
+        if let Decided::Now(verdict, ticket) = &mut decided {
+            let mut readings = SmallVec::new();
+            let items = &asked.items;
+            let admitted = items.is_empty() || self.store.take(items, ask.now, &mut readings);
+            asked.tell(&readings, admitted, verdict);
+            verdict.weigh(ask.rules);
+            self.reserve(ask, asked, &readings, admitted, ticket);
         }
-        let mut readings = SmallVec::new();
-        let items = &asked.items;
-        let admitted = items.is_empty() || self.store.take(items, ask.now, &mut readings);
-        let mut verdict = asked.verdict(&readings, admitted);
-        verdict.weigh(ask.rules);
-        let ticket = self.ticket(ask, asked, &readings, admitted);
-        (verdict, ticket)
+        decided
     }
 
     /// The same where requests are limited by how many are open: rates are asked while the permits that
@@ -194,10 +196,11 @@ impl Admission {
             false
         };
         let (admitted, taken) = self.permits.take(&asked.wants, &mut open, others);
-        let mut verdict = asked.verdict(&readings, admitted);
+        let (mut verdict, mut ticket) = (Verdict::default(), Ticket::default());
+        asked.tell(&readings, admitted, &mut verdict);
         asked.add_open(&mut verdict, &open);
         verdict.weigh(ask.rules);
-        let mut ticket = self.ticket(ask, asked, &readings, admitted);
+        self.reserve(ask, asked, &readings, admitted, &mut ticket);
         ticket.keep(taken);
         (verdict, ticket)
     }
@@ -214,7 +217,8 @@ impl Admission {
         let items = &asked.items;
         let admits = items.is_empty() || self.store.peek(items, ask.now, &mut readings);
         let there = self.permits.peek(&asked.wants, &mut open);
-        let mut verdict = asked.verdict(&readings, admits && there);
+        let mut verdict = Verdict::default();
+        asked.tell(&readings, admits && there, &mut verdict);
         asked.add_open(&mut verdict, &open);
         verdict.weigh(ask.rules);
         verdict
@@ -317,16 +321,17 @@ impl Admission {
         }
     }
 
-    fn ticket(
+    #[inline]
+    fn reserve(
         &self,
         ask: &Ask<'_>,
         asked: &Asked<'_>,
         readings: &[Reading],
         admitted: bool,
-    ) -> Ticket {
-        let mut ticket = Ticket::default();
+        ticket: &mut Ticket,
+    ) {
         if !asked.items.iter().any(|item| item.limit.reserves) {
-            return ticket;
+            return;
         }
         let places = asked.applies.iter().map(|place| usize::from(*place));
         for ((item, place), reading) in asked.items.iter().zip(places).zip(readings) {
@@ -336,26 +341,21 @@ impl Admission {
                 ticket.hold(self, rule, item, reading.sketched, Counted::Here);
             }
         }
-        ticket
     }
 }
 
 impl Asked<'_> {
     /// What the store said, not yet weighed.
-    fn verdict(&self, readings: &[Reading], admitted: bool) -> Verdict {
-        let mut verdict = Verdict {
-            admitted,
-            ..Verdict::default()
-        };
-        let said = self.items.iter().zip(&self.applies).zip(readings);
-        verdict
-            .findings
-            .extend(said.map(|((item, place), reading)| Finding {
+    #[inline]
+    fn tell(&self, readings: &[Reading], admitted: bool, verdict: &mut Verdict) {
+        verdict.admitted = admitted;
+        for ((item, place), reading) in self.items.iter().zip(&self.applies).zip(readings) {
+            verdict.findings.push(Finding {
                 rule: usize::from(*place),
                 key: item.key,
                 reading: *reading,
-            }));
-        verdict
+            });
+        }
     }
 
     /// Adds what permits said.
@@ -372,7 +372,7 @@ impl Asked<'_> {
 }
 
 fn exempt(rule: &Rule, ip: IpAddr) -> bool {
-    rule.exempt.iter().any(|network| network.contains(&ip))
+    !rule.exempt.is_empty() && rule.exempt.iter().any(|network| network.contains(&ip))
 }
 
 /// What the rule lends now, in thousandths of its rate.

@@ -115,15 +115,22 @@ impl Ring {
         Nanos::ZERO
     }
 
-    /// Until the oldest unit in `window` no longer counts. No more than `most` units count.
+    /// The same where no more than `most` units count.
     #[inline]
-    pub fn oldest(self, words: &[u32], now: Nanos, window: Nanos, most: u32) -> Nanos {
+    pub fn until(
+        self,
+        words: &[u32],
+        now: Nanos,
+        window: Nanos,
+        (most, units): (u32, u32),
+    ) -> Nanos {
         let newest = Ring::current(words);
-        if most == 0 || words[self.slot(newest)] != most {
-            return self.wait(words, now, window, 1);
+        let all = most > 0 && most < u32::MAX && words[self.slot(newest)] == most;
+        if all && units <= most {
+            // They are in one bucket: no need to look for it.
+            return self.leaves(newest, now, window);
         }
-        // All are in one bucket: no need to look for it.
-        self.leaves(newest, now, window)
+        self.wait(words, now, window, units)
     }
 
     /// Until this bucket no longer counts.
@@ -179,10 +186,12 @@ fn sum(counts: &[u32]) -> u64 {
         }
     }
     let (mut sum, mut any) = (0_u32, 0_u32);
-    for count in sums.iter().chain(rest) {
-        sum = sum.wrapping_add(*count);
+    for lane in 0..8 {
+        sum = sum.wrapping_add(sums[lane]);
+        any |= bits[lane];
     }
-    for count in bits.iter().chain(rest) {
+    for count in rest {
+        sum = sum.wrapping_add(*count);
         any |= count;
     }
     if any <= u32::MAX / USUAL as u32 && counts.len() <= USUAL {

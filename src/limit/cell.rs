@@ -7,9 +7,9 @@
 //! Counts stop at `u32::MAX`, above every quota. Only units settled late, beyond what was reserved,
 //! get there, and a wait may then be told too short.
 
+mod converted;
 mod saved;
 
-use super::gcra::Terms;
 use super::lending::{self, Lending};
 use super::window::Window;
 use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, Throttle};
@@ -99,31 +99,13 @@ impl Limit {
     }
 
     /// Words before those of the algorithm: what is pending, then what is lent.
-    fn head_words(&self) -> usize {
+    pub(super) fn head_words(&self) -> usize {
         self.pending_words() + usize::from(self.throttle.lends()) * lending::WORDS
     }
 
     fn log_words(&self, state: &[u32], now: Nanos, cost: u32) -> usize {
         let words = sliding_log::needs_words(self, state, now, cost) + self.head_words();
         sliding_log::size_class(words).min(self.max_words())
-    }
-
-    /// What decides about a request in one step, where there is such a thing: [`Cell::eval`], then
-    /// [`Cell::apply`] when that admits, then [`Cell::finish`].
-    #[inline]
-    pub fn terms(&self, multiply: u32) -> Option<Terms> {
-        let (Algorithm::Gcra { .. }, [rate], 0) =
-            (self.algorithm, &self.windows[..], self.head_words())
-        else {
-            return None;
-        };
-        let (base, ceiling) = self.bounds(rate, multiply);
-        Some(Terms {
-            quota: rate.times(multiply),
-            base,
-            ceiling,
-            interval: rate.interval(multiply),
-        })
     }
 
     /// The most units that may count in a window, within the rate and with what a soft limit adds.
@@ -439,46 +421,6 @@ impl Cell<'_> {
         self.window(index, 1)
             .used(now)
             .saturating_add(self.pending())
-    }
-
-    /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
-    /// window than `old` would have counted there, or all that the window admits, so that a changed
-    /// limit forgives nothing. A log hands its stamps on to a log; from other shapes all that counts
-    /// in some window counts from `now`. Needs [`Limit::max_words`].
-    pub fn convert_from(&mut self, old: &Cell<'_>, now: Nanos) {
-        let log = Algorithm::SlidingLog;
-        let mut counted = 0;
-        if self.limit.algorithm == log && old.limit.algorithm == log {
-            let state = &mut self.words[self.limit.head_words()..];
-            sliding_log::convert((old.limit, old.state()), (self.limit, state), now);
-        } else {
-            // With the largest plan, for which the shortest interval counts the most units.
-            let multiply = old.limit.max_multiply;
-            let windows = 0..old.limit.windows.len();
-            let most = windows.map(|index| old.window(index, multiply).used(now));
-            counted = most.max().unwrap_or(0);
-        }
-        if self.limit.reserves {
-            self.words[0] = old.pending();
-        } else {
-            counted = counted.saturating_add(old.pending());
-        }
-        if self.limit.throttle.lends() && old.limit.throttle.lends() {
-            let at = self.limit.pending_words();
-            self.words[at..at + lending::WORDS].copy_from_slice(&old.lent()[..lending::WORDS]);
-        }
-        match self.limit.algorithm {
-            Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let state = &mut self.words[self.limit.head_words()..];
-                for (index, rate) in self.limit.windows.iter().enumerate() {
-                    // More than all of it would keep the key waiting for longer than any window.
-                    let counted = counted.min(self.limit.bounds(rate, 1).1);
-                    let interval = rate.interval(1);
-                    gcra::apply(&mut state[index * gcra::WORDS..], now, interval, counted);
-                }
-            }
-            _ => self.commit(now, counted, 1),
-        }
     }
 }
 

@@ -8,7 +8,6 @@
 //! Words of each window: `[theoretical arrival time in ns, low half, high half]`.
 
 use super::rate::Interval;
-use super::{Reading, Standing};
 use crate::clock::Nanos;
 
 /// Words of each window.
@@ -46,60 +45,4 @@ pub(super) fn apply(words: &mut [u32], now: Nanos, interval: Interval, cost: u32
     let next = arrival(words).max(now).after(Nanos(span)).0;
     words[0] = next as u32;
     words[1] = (next >> 32) as u32;
-}
-
-/// What a limit of one window admits to one request, worked out before its state is at hand.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    pub(super) quota: u32,
-    /// Units that may be used within the rate, and with what the throttle lends.
-    pub(super) base: u32,
-    pub(super) ceiling: u32,
-    pub(super) interval: Interval,
-}
-
-impl Terms {
-    /// Decides about `cost` units, and takes them when they are admitted and `consume` is set. `words`
-    /// is the state.
-    #[inline]
-    pub fn decide(&self, words: &mut [u32], now: Nanos, cost: u32, consume: bool) -> Reading {
-        let mut early = arrival(words).since(now);
-        let mut used = u32::try_from(self.interval.count(early)).unwrap_or(u32::MAX);
-        let total = u64::from(used) + u64::from(cost);
-        let mut wait = Nanos::ZERO;
-        let standing = if cost > self.ceiling {
-            Standing::Unsatisfiable
-        } else if total > u64::from(self.ceiling) {
-            wait = self.until(self.ceiling - cost, early);
-            Standing::Refused
-        } else {
-            if consume && cost > 0 {
-                apply(words, now, self.interval, cost);
-                used += cost;
-                early = arrival(words).since(now);
-            }
-            if total > u64::from(self.base) {
-                Standing::Over
-            } else {
-                Standing::Within
-            }
-        };
-        Reading {
-            standing,
-            window: 0,
-            quota: self.quota,
-            remaining: self.base.saturating_sub(used),
-            wait,
-            reset: self.until(self.base.min(used).saturating_sub(1), early),
-            delay: Nanos::ZERO,
-            sketched: false,
-        }
-    }
-
-    /// Until no more than `units` are used.
-    fn until(&self, units: u32, early: Nanos) -> Nanos {
-        early.since(Nanos(
-            self.interval.nanos().saturating_mul(u64::from(units)),
-        ))
-    }
 }

@@ -15,6 +15,7 @@ pub mod sharing;
 mod sliding_log;
 mod sliding_window;
 pub mod spec;
+mod terms;
 pub mod texts;
 mod window;
 
@@ -23,11 +24,11 @@ use crate::clock::Nanos;
 pub use bound::Bound;
 pub use cell::{Cell, Shape};
 pub use concurrency::Concurrency;
-pub use gcra::Terms;
 pub use rate::Rate;
 pub use rule::{Count, Disclose, Identity, Name, Rule};
 pub use sharing::{OnError, Sharing};
 pub use spec::Spec;
+pub use terms::{Found, Terms};
 
 /// The largest quota, as written, for which the exact log of stamps is the default.
 pub const LOG_DEFAULT_QUOTA: u32 = 1_024;

@@ -118,17 +118,22 @@ pub(super) fn used(limit: &Limit, words: &[u32], now: Nanos, window: Nanos) -> u
     (log.len() - log.first_inside(ticks(window, log.shift))) as u32
 }
 
-/// Until `units` of those inside `window` have left it.
-pub(super) fn wait(limit: &Limit, words: &[u32], now: Nanos, window: Nanos, units: u32) -> Nanos {
+/// Until `units` of the `inside` that are inside `window` have left it.
+pub(super) fn wait(
+    limit: &Limit,
+    words: &[u32],
+    now: Nanos,
+    window: Nanos,
+    (inside, units): (u32, u32),
+) -> Nanos {
     let log = Log::new(limit, words, now);
     let window = ticks(window, log.shift);
     let Some(newest) = log.newest() else {
         return Nanos::ZERO;
     };
     let last = log.len() - 1;
-    let place = (log.first_inside(window) + units as usize)
-        .saturating_sub(1)
-        .min(last);
+    let first = log.len().saturating_sub(inside as usize);
+    let place = (first + units as usize).saturating_sub(1).min(last);
     let behind = log.stamp(last).wrapping_sub(log.stamp(place));
     let leaves = (newest - u64::from(behind) + window) << log.shift;
     Nanos(leaves).since(now)

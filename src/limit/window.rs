@@ -52,27 +52,31 @@ impl Window<'_> {
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate);
                 let state = &self.state[self.index * ring.words()..];
-                ring.oldest(state, now, self.rate.window(), most)
+                ring.until(state, now, self.rate.window(), (most, 1))
             }
-            _ => self.wait(now, 1),
+            Algorithm::SlidingLog => self.wait(now, self.used(now), 1),
+            _ => self.wait(now, most, 1),
         }
     }
 
     /// Until `units` of those that count no longer do, `committed` of them for a time that is known.
     pub(super) fn wait_for(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         if units <= committed {
-            return self.wait(now, units);
+            return self.wait(now, committed, units);
         }
         // The rest is pending and may be given back at any moment.
         UNKNOWN_WAIT
     }
 
-    /// Until `units` of those that count no longer do; there are as many.
+    /// Until `units` of the `committed` that count no longer do; there are as many.
     #[inline(always)]
-    pub(super) fn wait(&self, now: Nanos, units: u32) -> Nanos {
+    fn wait(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         let window = self.rate.window();
         match self.limit.algorithm {
-            Algorithm::SlidingLog => sliding_log::wait(self.limit, self.state, now, window, units),
+            Algorithm::SlidingLog => {
+                let units = (committed, units);
+                sliding_log::wait(self.limit, self.state, now, window, units)
+            }
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate);
                 ring.wait(&self.state[self.index * ring.words()..], now, window, units)

@@ -87,19 +87,24 @@ pub struct Note {
 impl Note {
     /// Counts and remembers what admission decided.
     pub fn decided(&self, verdict: &Verdict, rules: &[Arc<Rule>], who: &Who, now: Nanos) {
+        let generation = &*self.generation;
+        let facts = generation.facts.as_deref();
         for finding in &verdict.findings {
-            let rule = &rules[finding.rule];
-            let counters = &self.generation.rules[rule.index];
+            let rule = &*rules[finding.rule];
+            let counters = &generation.rules[rule.index];
             match (finding.reading.standing, rule.shadow) {
                 (Standing::Within, _) => counters.within.increment(1),
                 (Standing::Over, _) => counters.over.increment(1),
                 (_, true) => counters.shadow_refused.increment(1),
                 (_, false) => counters.refused.increment(1),
             }
+            if let Some(facts) = facts {
+                witness::count(facts, generation, who, (rule, finding));
+            }
         }
-        if let Some(facts) = &self.generation.facts {
-            let decision = witness::count(facts, &self.generation, (who, now), verdict, rules);
-            self.decision.set(decision);
+        if facts.is_some() {
+            let example = witness::example(generation, (who, now), verdict, rules);
+            self.decision.set(example);
         }
         self.alone.set(verdict.alone);
         if let Some((rule, finding)) = verdict.decider(rules) {

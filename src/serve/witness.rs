@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::generation::{Generation, Outcome, origin};
 use super::record::Note;
-use crate::admission::Verdict;
+use crate::admission::{Finding, Verdict};
 use crate::clock::Nanos;
 use crate::facts::{Decision, Facts, Key, LONGEST_PATH, Sample};
 use crate::identity::Who;
@@ -16,33 +16,39 @@ const LONGEST_METHOD: usize = 32;
 /// How many ways there are for a request to end; classes of what limits said come behind.
 const ENDS: u8 = Outcome::ALL.len() as u8;
 
-/// Counts whom limits were asked about. If this request is to be an example, what the limit said that matters most.
+/// Counts whom a limit was asked about, and whom it refused.
+#[inline]
 pub(super) fn count(
     facts: &Facts,
+    generation: &Generation,
+    who: &Who,
+    (rule, finding): (&Rule, &Finding),
+) {
+    let hash = finding.key.0 as u64 ^ generation.rules[rule.index].mark;
+    let name = || Key {
+        limit: rule.name.as_str().to_owned(),
+        key: generation.identifier.key_name(who, &rule.key),
+    };
+    facts.asked.count(hash, name);
+    if !finding.reading.standing.admits() && !rule.shadow {
+        facts.refused.count(hash, name);
+    }
+}
+
+/// If this request is to be an example, what the limit said that matters most.
+pub(super) fn example(
     generation: &Generation,
     (who, at): (&Who, Nanos),
     verdict: &Verdict,
     rules: &[Arc<Rule>],
 ) -> Option<Box<Decision>> {
-    let identifier = &generation.identifier;
-    let mut shadow = None;
-    for finding in &verdict.findings {
-        let rule = &rules[finding.rule];
-        let hash = finding.key.0 as u64 ^ generation.rules[rule.index].mark;
-        let name = || Key {
-            limit: rule.name.as_str().to_owned(),
-            key: identifier.key_name(who, &rule.key),
-        };
-        facts.asked.count(hash, name);
-        match (finding.reading.standing.admits(), rule.shadow) {
-            (true, _) => {}
-            (false, true) => shadow = shadow.or(Some((&**rule, finding))),
-            (false, false) => facts.refused.count(hash, name),
-        }
-    }
     let decider = verdict.decider(rules);
     let notable = decider.filter(|(_, finding)| finding.reading.standing != Standing::Within);
-    let (rule, finding) = notable.or(shadow)?;
+    let (rule, finding) = notable.or_else(|| {
+        let each = verdict.findings.iter();
+        let mut each = each.map(|finding| (&*rules[finding.rule], finding));
+        each.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
+    })?;
     let reading = &finding.reading;
     let class = ENDS + 2 * reading.standing as u8 + u8::from(rule.shadow);
     if !generation.sampler.takes((class, Some(rule.index)), at) {
@@ -55,7 +61,7 @@ pub(super) fn count(
             (Standing::Refused | Standing::Unsatisfiable, true) => "shadow_refused".to_owned(),
             (standing, _) => standing.as_str().to_owned(),
         },
-        key: identifier.key_name(who, &rule.key),
+        key: generation.identifier.key_name(who, &rule.key),
         quota: reading.quota.into(),
         window: window.and_then(|rate| {
             let text = rate.to_string();

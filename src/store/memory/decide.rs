@@ -84,8 +84,8 @@ pub(super) fn alone(
     let home = cells.table.home(info.seed(), item.key);
     let terms = item.limit.terms(item.scale.multiply);
     let locked = [Some(home.lock())];
-    let mut entry = home.entry(&locked, item.slot.0)?;
-    if sketch.active(now, hedge::windows(item.limit)) {
+    let mut entry = home.entry(&locked, item.slot.0);
+    if !entry.there() || sketch.active(now, hedge::windows(item.limit)) {
         return None;
     }
     let mut words = split(entry.state());

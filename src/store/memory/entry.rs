@@ -26,9 +26,9 @@ impl Drop for Lock<'_> {
 
 /// Locks the buckets of all `homes`, in ascending order; nothing where one was locked already.
 #[inline]
-pub(super) fn lock_all<'a, const N: usize>(homes: [&Home<'a>; N]) -> [Option<Lock<'a>>; N] {
+pub(super) fn lock_all<'a, const N: usize>(homes: &[Home<'a>; N]) -> [Option<Lock<'a>>; N] {
     // They lie in one piece of memory, by their numbers.
-    let mut order = homes.map(|home| &home.words[0]);
+    let mut order = homes.each_ref().map(|home| &home.words[0]);
     order.sort_unstable_by_key(|lock| ptr::from_ref(*lock));
     std::array::from_fn(|place| {
         let locked = place > 0 && ptr::eq(order[place - 1], order[place]);
@@ -53,11 +53,7 @@ impl<'a> Home<'a> {
 
     /// The entry that the key has here under `slot`, for as long as the bucket is locked.
     #[inline]
-    pub(super) fn entry<'l>(
-        &self,
-        _locked: &'l [Option<Lock<'a>>],
-        slot: u16,
-    ) -> Option<Entry<'l>> {
+    pub(super) fn entry<'l>(&self, _locked: &'l [Option<Lock<'a>>], slot: u16) -> Entry<'l> {
         let mark = self.mark | u64::from(slot);
         // Without branches, for nobody can predict which entry it is.
         let mut found = 0;
@@ -65,10 +61,10 @@ impl<'a> Home<'a> {
             let same = self.words[place].load(Ordering::Relaxed) == mark;
             found |= if same { place + 1 } else { 0 };
         }
-        (found != 0).then_some(Entry {
+        Entry {
             state: &self.words[found],
-            mark,
-        })
+            mark: if found == 0 { 0 } else { mark },
+        }
     }
 }
 
@@ -93,6 +89,12 @@ impl Entry<'_> {
     #[inline]
     pub(super) fn set_state(&mut self, state: u64) {
         self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// Whether it was found; if not, it must not be written.
+    #[inline]
+    pub(super) fn there(&self) -> bool {
+        self.mark != 0
     }
 
     /// Whether both are one.

@@ -11,16 +11,8 @@ use super::entry::{Entry, Home, lock_all};
 use super::hedge;
 use super::sketch::Sketch;
 use crate::clock::Nanos;
-use crate::limit::{Cell, Reading};
+use crate::limit::{Cell, Fingerprint, Found, Reading, Terms};
 use crate::store::Item;
-
-/// One item and its entry.
-struct Seat<'l> {
-    item: &'l Item<'l>,
-    entry: Entry<'l>,
-    /// Whether the state lives in the entry.
-    inline: bool,
-}
 
 /// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed.
 #[inline]
@@ -52,39 +44,36 @@ fn few<const N: usize>(
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
     let items: &[Item<'_>; N] = items.try_into().ok()?;
-    let infos = items.each_ref().map(|item| cells.slots.get(item.slot));
-    let homes: [Option<Home<'_>>; N] = std::array::from_fn(|place| {
-        let (item, info) = (&items[place], infos[place]?);
-        let plain = !item.shadow && item.parents.is_empty() && !item.limit.windows.is_empty();
+    let plain = |item: &Item<'_>| item.parents.is_empty() && !item.limit.windows.is_empty();
+    if !items.iter().all(plain) {
+        return None;
+    }
+    let infos = all(items.each_ref().map(|item| cells.slots.get(item.slot)))?;
+    let homes: [Home<'_>; N] = std::array::from_fn(|place| {
+        let (seed, key) = (infos[place].seed(), items[place].key);
         // All come at once, for a lock holds up what is behind it.
-        cells.table.prefetch(info.seed(), item.key);
-        plain.then(|| cells.table.home(info.seed(), item.key))
+        cells.table.prefetch(seed, key);
+        cells.table.home(seed, key)
     });
-    let homes = all(&homes)?;
-    let locked = lock_all(homes);
-    let mut seats: [Option<Seat<'_>>; N] = [const { None }; N];
-    for place in 0..N {
-        let item = &items[place];
-        let entry = homes[place].entry(&locked, item.slot.0)?;
-        let mut others = seats.iter().flatten();
-        let shared = others.any(|seat| seat.entry.same(&entry));
-        if shared || sketch.active(now, hedge::windows(item.limit)) {
+    let locked = lock_all(&homes);
+    let mut seats: [Seat<'_>; N] = std::array::from_fn(|place| {
+        let (item, inline) = (&items[place], infos[place].inline());
+        Seat::new(item, inline, homes[place].entry(&locked, item.slot.0))
+    });
+    for (place, seat) in seats.iter().enumerate() {
+        let mut others = seats[..place].iter();
+        let twin = others.any(|other| other.entry.same(&seat.entry));
+        if twin || !seat.entry.there() || sketch.active(now, hedge::windows(seat.item.limit)) {
             return None;
         }
-        let inline = infos[place]?.inline();
-        seats[place] = Some(Seat {
-            item,
-            entry,
-            inline,
-        });
     }
     decide(cells, &mut seats, now, taking, readings)
 }
 
-fn all<T, const N: usize>(of: &[Option<T>; N]) -> Option<[&T; N]> {
-    let mut all = [of.first()?.as_ref()?; N];
+fn all<T: Copy, const N: usize>(of: [Option<T>; N]) -> Option<[T; N]> {
+    let mut all = [(*of.first()?)?; N];
     for (one, own) in all.iter_mut().zip(of) {
-        *one = own.as_ref()?;
+        *one = own?;
     }
     Some(all)
 }
@@ -92,78 +81,167 @@ fn all<T, const N: usize>(of: &[Option<T>; N]) -> Option<[&T; N]> {
 #[inline(always)]
 fn decide<const N: usize>(
     cells: &Cells,
-    seats: &mut [Option<Seat<'_>>; N],
+    seats: &mut [Seat<'_>; N],
     now: Nanos,
     taking: Taking,
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
-    let (mut admitted, mut roomy) = (true, true);
-    for seat in seats.iter_mut().flatten() {
-        let Item { cost, scale, .. } = *seat.item;
-        let reading = seat.look(cells, |cell| {
-            roomy &= cell.has_room(now, cost);
-            cell.eval(now, cost, scale)
-        });
-        admitted &= reading.standing.admits();
-        readings.push(reading);
+    let mut open = seats.each_mut().map(|seat| seat.open(cells));
+    let said = open.each_mut().map(|open| open.look(now));
+    let mut admitted = true;
+    for (open, said) in open.iter().zip(&said) {
+        admitted &= open.item.shadow || said.admits();
     }
-    let takes = admitted && taking == Taking::All;
-    if takes && !roomy {
-        readings.clear();
+    let takes: [bool; N] = std::array::from_fn(|place| match open[place].item.shadow {
+        true => taking != Taking::Nothing && said[place].admits(),
+        false => taking == Taking::All && admitted,
+    });
+    let mut each = open.iter_mut().zip(takes);
+    if each.any(|(open, takes)| takes && !open.has_room(now)) {
         return None;
     }
-    for (seat, reading) in seats.iter_mut().flatten().zip(readings) {
-        let Item { cost, scale, .. } = *seat.item;
-        if takes {
-            seat.change(cells, |cell| {
-                cell.apply(reading, now, cost, scale);
-                cell.finish(reading, now, cost, scale.multiply);
-            });
-        } else if reading.reset == Nanos::ZERO {
-            seat.look(cells, |cell| cell.finish(reading, now, 0, scale.multiply));
+    let mut fresh_at = [Nanos::ZERO; N];
+    for place in 0..N {
+        let (open, said) = (&mut open[place], &said[place]);
+        if takes[place] {
+            let reading = open.take(now, said, &mut fresh_at[place]);
+            readings.push(reading);
+        } else {
+            readings.push(open.leave(now, said));
+        }
+    }
+    for place in 0..N {
+        if takes[place] {
+            seats[place].close(fresh_at[place]);
         }
     }
     Some(admitted)
 }
 
-impl Seat<'_> {
-    /// Reads the cell.
-    #[inline]
-    fn look<R>(&mut self, cells: &Cells, read: impl FnOnce(&Cell<'_>) -> R) -> R {
-        let (state, key) = (self.entry.state(), self.entry.key());
-        let mut inline = split(state);
-        let words = match self.inline {
-            true => &mut inline[..],
-            false => cells.arena.words(&mut self.entry, state as Block),
-        };
-        read(&Cell {
-            limit: self.item.limit,
-            key,
-            words,
-        })
+/// An item and its entry.
+struct Seat<'l> {
+    item: &'l Item<'l>,
+    terms: Option<Terms<'l>>,
+    entry: Entry<'l>,
+    /// The state, where it lives in the entry.
+    inline: Option<[u32; 2]>,
+}
+
+impl<'l> Seat<'l> {
+    #[inline(always)]
+    fn new(item: &'l Item<'l>, inline: bool, entry: Entry<'l>) -> Seat<'l> {
+        Seat {
+            item,
+            terms: item.limit.terms(item.scale.multiply),
+            inline: inline.then(|| split(entry.state())),
+            entry,
+        }
     }
 
-    /// Changes the cell.
-    #[inline]
-    fn change(&mut self, cells: &Cells, write: impl FnOnce(&mut Cell<'_>)) {
-        let (state, key, limit) = (self.entry.state(), self.entry.key(), self.item.limit);
-        if self.inline {
-            let mut words = split(state);
-            write(&mut Cell {
-                limit,
-                key,
-                words: &mut words,
-            });
-            self.entry.set_state(join(words));
-            return;
-        }
-        let mut cell = Cell {
-            limit,
+    #[inline(always)]
+    fn open<'w>(&'w mut self, cells: &'w Cells) -> Open<'w> {
+        let (key, block) = (self.entry.key(), self.entry.state() as Block);
+        Open {
+            item: self.item,
+            terms: self.terms.as_ref(),
             key,
-            words: cells.arena.words(&mut self.entry, state as Block),
-        };
-        write(&mut cell);
-        let fresh_at = cell.fresh_at();
-        self.entry.set_state(placed(state as Block, fresh_at));
+            words: match &mut self.inline {
+                Some(words) => words,
+                None => cells.arena.words(&mut self.entry, block),
+            },
+        }
+    }
+
+    /// Leaves the state as it is now.
+    #[inline(always)]
+    fn close(&mut self, fresh_at: Nanos) {
+        self.entry.set_state(match self.inline {
+            Some(words) => join(words),
+            None => placed(self.entry.state() as Block, fresh_at),
+        });
+    }
+}
+
+/// An item and its state.
+struct Open<'w> {
+    item: &'w Item<'w>,
+    terms: Option<&'w Terms<'w>>,
+    key: Fingerprint,
+    words: &'w mut [u32],
+}
+
+/// What a first look said.
+enum Said<'w> {
+    Terms(&'w Terms<'w>, Found),
+    Cell(Reading),
+}
+
+impl Said<'_> {
+    #[inline(always)]
+    fn admits(&self) -> bool {
+        match self {
+            Said::Terms(_, found) => found.standing.admits(),
+            Said::Cell(reading) => reading.standing.admits(),
+        }
+    }
+}
+
+impl<'w> Open<'w> {
+    #[inline(always)]
+    fn cell(&mut self) -> Cell<'_> {
+        Cell {
+            limit: self.item.limit,
+            key: self.key,
+            words: self.words,
+        }
+    }
+
+    #[inline(always)]
+    fn has_room(&mut self, now: Nanos) -> bool {
+        let cost = self.item.cost;
+        self.cell().has_room(now, cost)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, now: Nanos) -> Said<'w> {
+        let Item { cost, scale, .. } = *self.item;
+        match self.terms {
+            Some(terms) => Said::Terms(terms, terms.look(self.words, now, cost)),
+            None => Said::Cell(self.cell().eval(now, cost, scale)),
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, now: Nanos, said: &Said<'_>, fresh_at: &mut Nanos) -> Reading {
+        let Item { cost, scale, .. } = *self.item;
+        match said {
+            Said::Terms(terms, found) => {
+                let reading = terms.take(self.words, now, cost, *found);
+                *fresh_at = terms.fresh_at(self.words);
+                reading
+            }
+            Said::Cell(reading) => {
+                let (mut reading, mut cell) = (*reading, self.cell());
+                cell.apply(&reading, now, cost, scale);
+                cell.finish(&mut reading, now, cost, scale.multiply);
+                *fresh_at = cell.fresh_at();
+                reading
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn leave(&mut self, now: Nanos, said: &Said<'_>) -> Reading {
+        let Item { cost, scale, .. } = *self.item;
+        match said {
+            Said::Terms(terms, found) => terms.leave(self.words, now, cost, *found),
+            Said::Cell(reading) => {
+                let mut reading = *reading;
+                if reading.reset == Nanos::ZERO {
+                    self.cell().finish(&mut reading, now, 0, scale.multiply);
+                }
+                reading
+            }
+        }
     }
 }

@@ -1,0 +1,176 @@
+//! What most limits are: one window, and nothing pending or lent. What they decide is worked out before their state
+//! is at hand, and what a first look has found is not looked for again. They say and leave what
+//! [`Cell::eval`](super::Cell::eval), [`Cell::apply`](super::Cell::apply) and [`Cell::finish`](super::Cell::finish) do.
+
+use super::buckets::Ring;
+use super::rate::Interval;
+use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log, sliding_window};
+use crate::clock::Nanos;
+
+/// What such a limit admits to one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    limit: &'a Limit,
+    window: Nanos,
+    quota: u32,
+    /// Units that may be used within the rate, and with what the throttle lends.
+    base: u32,
+    ceiling: u32,
+    memory: Memory,
+}
+
+/// How it remembers.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    Arrival(Interval),
+    Ring(Ring),
+    Log,
+}
+
+/// What a look at the state found.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Whether the request passes.
+    pub standing: Standing,
+    used: u32,
+}
+
+impl Limit {
+    /// What decides about a request, where there is such a thing.
+    #[inline]
+    pub fn terms(&self, multiply: u32) -> Option<Terms<'_>> {
+        let ([rate], 0) = (&self.windows[..], self.head_words()) else {
+            return None;
+        };
+        let memory = match self.algorithm {
+            Algorithm::Gcra { .. } => Memory::Arrival(rate.interval(multiply)),
+            Algorithm::SlidingWindow => Memory::Ring(sliding_window::ring(rate)),
+            Algorithm::SlidingLog => Memory::Log,
+            _ => return None,
+        };
+        let (base, ceiling) = self.bounds(rate, multiply);
+        Some(Terms {
+            limit: self,
+            window: rate.window(),
+            quota: rate.times(multiply),
+            base,
+            ceiling,
+            memory,
+        })
+    }
+}
+
+impl Terms<'_> {
+    /// Decides about `cost` units, and takes them when they are admitted and `consume` is set. `words`
+    /// is the state, with words enough.
+    #[inline]
+    pub fn decide(&self, words: &mut [u32], now: Nanos, cost: u32, consume: bool) -> Reading {
+        let found = self.look(words, now, cost);
+        if consume && found.standing.admits() {
+            self.take(words, now, cost, found)
+        } else {
+            self.leave(words, now, cost, found)
+        }
+    }
+
+    /// Whether `cost` units are admitted.
+    #[inline]
+    pub fn look(&self, words: &[u32], now: Nanos, cost: u32) -> Found {
+        let used = match self.memory {
+            Memory::Arrival(interval) => gcra::used(words, now, interval),
+            Memory::Ring(ring) => ring.used(words, now, self.window),
+            Memory::Log => sliding_log::used(self.limit, words, now, self.window),
+        };
+        let total = u64::from(used) + u64::from(cost);
+        let standing = if cost > self.ceiling {
+            Standing::Unsatisfiable
+        } else if total > u64::from(self.ceiling) {
+            Standing::Refused
+        } else if total > u64::from(self.base) {
+            Standing::Over
+        } else {
+            Standing::Within
+        };
+        Found { standing, used }
+    }
+
+    /// Takes units that are admitted.
+    #[inline]
+    pub fn take(&self, words: &mut [u32], now: Nanos, cost: u32, found: Found) -> Reading {
+        if cost > 0 {
+            match self.memory {
+                Memory::Arrival(interval) => gcra::apply(words, now, interval, cost),
+                Memory::Ring(ring) => ring.apply(words, now, cost),
+                Memory::Log => sliding_log::apply(self.limit, words, now, cost),
+            }
+        }
+        let used = found.used.saturating_add(cost);
+        self.reading(words, now, Found { used, ..found }, None)
+    }
+
+    /// Takes nothing.
+    #[inline]
+    pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Found) -> Reading {
+        let refused = (found.standing == Standing::Refused).then(|| {
+            let units = self.ceiling - cost;
+            (units, self.until(words, now, found.used, units))
+        });
+        self.reading(words, now, found, refused)
+    }
+
+    /// When the state, of which something was just taken, is equal to a fresh one.
+    #[inline]
+    pub fn fresh_at(&self, words: &[u32]) -> Nanos {
+        match self.memory {
+            Memory::Arrival(_) => gcra::arrival(words),
+            Memory::Ring(ring) => ring.fresh_at(words),
+            Memory::Log => sliding_log::fresh_at(self.limit, words),
+        }
+    }
+
+    #[inline]
+    fn reading(
+        &self,
+        words: &[u32],
+        now: Nanos,
+        found: Found,
+        refused: Option<(u32, Nanos)>,
+    ) -> Reading {
+        let Found { standing, used } = found;
+        let units = self.base.min(used).saturating_sub(1);
+        let reset = match refused {
+            _ if used == 0 => Nanos::ZERO,
+            Some((same, wait)) if same == units => wait,
+            _ => self.until(words, now, used, units),
+        };
+        Reading {
+            standing,
+            window: 0,
+            quota: self.quota,
+            remaining: self.base.saturating_sub(used),
+            wait: refused.map_or(Nanos::ZERO, |(_, wait)| wait),
+            reset,
+            delay: Nanos::ZERO,
+            sketched: false,
+        }
+    }
+
+    /// Until no more than `units` of the `used` are used.
+    #[inline]
+    fn until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
+        match self.memory {
+            Memory::Arrival(interval) => {
+                let early = gcra::arrival(words).since(now);
+                early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
+            }
+            Memory::Ring(ring) => {
+                let leave = (used, used.saturating_sub(units));
+                ring.until(words, now, self.window, leave)
+            }
+            Memory::Log => {
+                let leave = (used, used.saturating_sub(units));
+                sliding_log::wait(self.limit, words, now, self.window, leave)
+            }
+        }
+    }
+}

@@ -112,8 +112,13 @@ impl Limit {
     #[inline]
     pub(crate) fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
         let quota = rate.times(multiply);
-        if self.algorithm == (Algorithm::Gcra { burst: None }) && self.throttle == Throttle::Hard {
+        let plain = match self.algorithm {
             // One window long, so nothing is to be bounded.
+            Algorithm::Gcra { burst } => burst.is_none(),
+            Algorithm::SlidingLog | Algorithm::LeakyBucket { .. } => false,
+            Algorithm::SlidingWindow | Algorithm::MultiLevel | Algorithm::FixedWindow => true,
+        };
+        if plain && self.throttle == Throttle::Hard {
             return (quota, quota);
         }
         let base = match self.algorithm {

@@ -23,6 +23,7 @@ use super::source::Source;
 use crate::head::{Answer, AnswerHead, Fields, Head, hop};
 use crate::http1::Malformed;
 use crate::limit::{Count, Rule};
+use crate::net::flush::others_first;
 use crate::pressure::{Permit, Utilisation};
 use crate::route::Route;
 use crate::telemetry::Metric;
@@ -284,6 +285,9 @@ impl Attempt<'_> {
     /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
     /// that the server may have closed in the meantime.
     async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
+        if !body.is_empty() {
+            others_first().await;
+        }
         let mut deadline = Deadline::new(self.pool.settings().total);
         let connection = deadline.before(self.pool.checkout(self.caller())).await;
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));

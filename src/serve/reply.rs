@@ -16,6 +16,11 @@ use super::worker::Worker;
 use crate::head::{Answer, AnswerHead};
 use crate::http1::{Cause, fields};
 use crate::net::Flushes;
+use crate::net::flush::others_first;
+
+/// Longest body that waits for the answers of other connections. A longer one leaves as soon as it is there, for the
+/// processor still has it at hand; its connection waits before it is read.
+const SHORT: u64 = 4096;
 
 /// How the body of an answer is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,13 @@ pub async fn send(
     worker: &Worker,
 ) -> Result<bool, body::Error> {
     let Answer { mut head, body } = answer;
+    let short = body
+        .size_hint()
+        .exact()
+        .is_some_and(|length| length <= SHORT);
+    if !short {
+        others_first().await;
+    }
     let status = head.status.as_u16();
     let exact = body.size_hint().exact();
     let switched = status == 101;
@@ -74,7 +86,7 @@ pub async fn send(
         shape,
         trailers: wants.trailers,
         end: match (keep, endless) {
-            (true, _) if wire.body_is_over() => End::Together(&worker.flushes),
+            (true, _) if short && wire.body_is_over() => End::Together(&worker.flushes),
             (false, false) => End::Closes,
             _ => End::Alone,
         },

@@ -149,17 +149,13 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         if self.sent {
             return Ok(());
         }
-        if self.upload.is_new() {
-            let more = self.upload.gather(cx, &mut link.outbox);
-            let more = more.map_err(Failure::Request)?;
-            if more != Poll::Ready(true) {
-                // Together with those of other connections. Whoever asks takes it for sent.
-                (self.upload.begun, self.upload.progress) = (true, true);
-                self.sent = more.is_ready();
-                link.waker = Some(cx.waker().clone());
-                self.lease.flushes().add(self.link.clone());
-                return Ok(());
-            }
+        if self.upload.is_new() && self.upload.is_bodiless() {
+            // Together with those of other connections. Whoever asks takes it for sent.
+            self.upload.leaves();
+            self.sent = true;
+            link.waker = Some(cx.waker().clone());
+            self.lease.flushes().add(self.link.clone());
+            return Ok(());
         }
         match self.upload.poll_send(cx, link) {
             Poll::Pending => {}

@@ -98,7 +98,12 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
                     (self.begun, self.progress) = (true, true);
                 }
             }
-            let more = self.gather(cx, &mut link.outbox);
+            // What is there of the body goes with the head, and small pieces go together.
+            self.started = true;
+            let mut more = self.poll_body(cx, &mut link.outbox);
+            while matches!(more, Poll::Ready(Ok(true))) && !link.outbox.is_full() {
+                more = self.poll_body(cx, &mut link.outbox);
+            }
             while !link.outbox.is_empty() {
                 ready!(link.outbox.poll_write(cx, &mut link.socket)).map_err(Broken::Server)?;
                 (self.begun, self.progress) = (true, true);
@@ -124,19 +129,14 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         !self.started
     }
 
-    /// Queues what is there of the body, which goes with the head, and small pieces together; says whether there may
-    /// be more.
-    pub fn gather(
-        &mut self,
-        cx: &mut Context<'_>,
-        outbox: &mut Outbox,
-    ) -> Poll<Result<bool, B::Error>> {
-        self.started = true;
-        let mut more = self.poll_body(cx, outbox);
-        while matches!(more, Poll::Ready(Ok(true))) && !outbox.is_full() {
-            more = self.poll_body(cx, outbox);
-        }
-        more
+    /// There is nothing behind the head.
+    pub fn is_bodiless(&self) -> bool {
+        self.body.is_none()
+    }
+
+    /// Somebody else sends what is queued.
+    pub fn leaves(&mut self) {
+        (self.started, self.begun, self.progress) = (true, true, true);
     }
 
     /// Queues the next piece of the body; says whether there was one.

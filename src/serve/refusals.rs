@@ -14,7 +14,7 @@ use crate::limit::Reading;
 use crate::throttle::reject;
 
 /// Answers that are kept; a power of two.
-const PLACES: usize = 64;
+pub const PLACES: usize = 64;
 
 /// Limits of a request whose refusal is kept.
 const MOST: usize = 4;

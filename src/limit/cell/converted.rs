@@ -8,7 +8,7 @@ impl Cell<'_> {
     /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
     /// window than `old` would have counted there, or all that the window admits, so that a changed
     /// limit forgives nothing. A log hands its stamps on to a log; from other shapes all that counts
-    /// in some window counts from `now`. Needs [`Limit::max_words`].
+    /// in some window counts from `now`. Needs `Limit::max_words`.
     pub fn convert_from(&mut self, old: &Cell<'_>, now: Nanos) {
         let log = Algorithm::SlidingLog;
         let mut counted = 0;

@@ -286,6 +286,10 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
+        if wire.is_late() {
+            // The client of the answer before may read only now. An error shows with the next one.
+            let _ = wire.poll_flush(cx);
+        }
         wire.poll_gone(cx).map(|()| None)
     })
     .await

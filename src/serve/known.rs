@@ -1,8 +1,9 @@
 //! What the last request of a connection said below its first line, and what was made of it: most clients
-//! say the same each time, and then only the first line is looked at again. Nothing is remembered that depends on
-//! more than these bytes, the version of HTTP, the connection, the route and the running policies.
+//! say the same each time, and then only the first line is looked at again, if it is another. Nothing is remembered that
+//! depends on more than the head, the connection, the route and the running policies.
 //!
-//! Bound: some four times [`MOST`] for each connection that was asked for something in the last second.
+//! Bound: some four times [`MOST`], and the first lines of the last requests that were sent on and refused, for each
+//! connection that was asked for something in the last second.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

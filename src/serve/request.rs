@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri};
 
-use super::known::{Asks, Block, Last};
+use super::known::{Asks, Block, Last, MOST};
 use crate::head::{Fields, Head, hop};
 use crate::http1::{
     Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields,
@@ -133,7 +133,9 @@ fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
             let bytes = Bytes::copy_from_slice(&input[..start]);
             let (head, framing) =
                 line.head(&bytes, block.fields.clone(), block.said, &block.asks)?;
-            block.ask(bytes, head.clone());
+            if start <= MOST {
+                block.ask(bytes, head.clone());
+            }
             (head, framing)
         }
     };

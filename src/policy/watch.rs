@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use notify::event::{AccessKind, AccessMode};
+use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::load::traces;
@@ -158,11 +158,13 @@ impl Folders {
     }
 }
 
-/// Reading is no change; else the looking would see itself.
+/// Reading is no change; else the looking would see itself. Where it is told that a writer has closed a file, what it
+/// wrote before is none either: a log may be in the same folder.
 fn matters(kind: &EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
         EventKind::Access(_) => false,
+        EventKind::Modify(ModifyKind::Data(_)) => !cfg!(target_os = "linux"),
         _ => true,
     }
 }

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -34,9 +35,11 @@ impl Flushes {
     /// Sends what was added.
     pub fn leave(&self, cx: &mut Context<'_>) {
         let mut leaving = self.waiting.take();
-        leaving
-            .drain(..)
-            .for_each(|connection| connection.leave(cx));
+        for connection in leaving.drain(..) {
+            // A panic is the end of one connection, not of all.
+            let leave = AssertUnwindSafe(|| connection.leave(cx));
+            let _ = panic::catch_unwind(leave);
+        }
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
             // Its room is for the next turn.
@@ -71,4 +74,36 @@ pub async fn others_first() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Leaves, or panics.
+    struct Connection(bool, Cell<bool>);
+
+    impl Leave for Connection {
+        fn leave(&self, _: &mut Context<'_>) {
+            assert!(self.0, "a mistake");
+            self.1.set(true);
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_one_connection() {
+        let flushes = Flushes::default();
+        let connection = |sound| Rc::new(Connection(sound, Cell::new(false)));
+        let all = [connection(true), connection(false), connection(true)];
+        all.iter().for_each(|one| flushes.add(one.clone()));
+        flushes.leave(&mut Context::from_waker(Waker::noop()));
+        let left = all.each_ref().map(|one| one.1.get());
+        assert_eq!(left, [true, false, true]);
+        flushes.add(all[0].clone());
+        all[0].1.set(false);
+        flushes.leave(&mut Context::from_waker(Waker::noop()));
+        assert!(all[0].1.get());
+    }
 }

@@ -1,5 +1,6 @@
 //! What all limits of a request said, and which of them decides.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -37,16 +38,15 @@ pub struct Verdict {
 impl Verdict {
     /// Finds who decides, and for how long the request is held back.
     pub(super) fn weigh(&mut self, rules: &[Arc<Rule>]) {
-        let mut best = None;
+        let mut best: Option<&Finding> = None;
         for (index, finding) in self.findings.iter().enumerate() {
             let rule = &rules[finding.rule];
             if rule.shadow {
                 continue;
             }
             self.delay = self.delay.max(finding.reading.delay);
-            let own = Some(precedence(finding, rule));
-            if own > best {
-                best = own;
+            if best.is_none_or(|best| decides_before(finding, best, rules)) {
+                best = Some(finding);
                 self.deciding = Some(index);
             }
         }
@@ -103,9 +103,8 @@ impl Verdict {
         {
             return Some(finding);
         }
-        let precedence = |finding: &Finding| precedence(finding, &rules[finding.rule]);
         self.disclosed(rules).reduce(|best, next| {
-            if precedence(next) > precedence(best) {
+            if decides_before(next, best, rules) {
                 next
             } else {
                 best
@@ -129,20 +128,21 @@ impl Verdict {
     }
 }
 
-/// Of several limits the one with the greatest decides, of equals the first.
+/// Whether a limit decides rather than one that comes before it; see [`Verdict::deciding`].
 #[inline]
-fn precedence(finding: &Finding, rule: &Rule) -> (u8, u64, Nanos) {
-    let reading = &finding.reading;
-    let (rank, weight) = match reading.standing {
+fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> bool {
+    let weight = |finding: &Finding| match finding.reading.standing {
         Standing::Unsatisfiable => (2, u64::MAX),
-        Standing::Refused => (2, reading.wait.0),
+        Standing::Refused => (2, finding.reading.wait.0),
         Standing::Over => (1, u64::MAX),
-        Standing::Within => (0, u64::MAX - u64::from(reading.remaining)),
+        Standing::Within => (0, u64::MAX - u64::from(finding.reading.remaining)),
     };
-    let window = rule.limit.window(reading.window);
-    (
-        rank,
-        weight,
-        window.map_or(Nanos::ZERO, |rate| rate.window()),
-    )
+    let window = |finding: &Finding| {
+        let rate = rules[finding.rule].limit.window(finding.reading.window);
+        rate.map_or(Nanos::ZERO, |rate| rate.window())
+    };
+    match weight(finding).cmp(&weight(before)) {
+        Ordering::Equal => window(finding) > window(before),
+        unequal => unequal.is_gt(),
+    }
 }

@@ -73,10 +73,11 @@ impl Terms<'_> {
         }
     }
 
-    /// Whether `cost` units are admitted.
+    /// Whether `cost` units are admitted; no words are a fresh state.
     #[inline]
     pub fn look(&self, words: &[u32], now: Nanos, cost: u32) -> Found {
         let used = match self.memory {
+            _ if words.is_empty() => 0,
             Memory::Arrival(interval) => gcra::used(words, now, interval),
             Memory::Ring(ring) => ring.used(words, now, self.window),
             Memory::Log => sliding_log::used(self.limit, words, now, self.window),

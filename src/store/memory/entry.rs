@@ -1,10 +1,11 @@
 //! Entries where most are, in the bucket that their key prefers and under the slot that is asked for. For
 //! decisions that make, move and evict nothing; all others go through [`Held`](super::table::Held).
 
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::table::{WORDS, key_of, lock};
+use super::table::{WORDS, alike, key_of, lock};
 use crate::limit::Fingerprint;
 
 /// A key and the bucket it prefers.
@@ -55,16 +56,29 @@ impl<'a> Home<'a> {
     #[inline]
     pub(super) fn entry<'l>(&self, _locked: &'l [Option<Lock<'a>>], slot: u16) -> Entry<'l> {
         let mark = self.mark | u64::from(slot);
-        // Without branches, for nobody can predict which entry it is.
-        let mut found = 0;
-        for place in (2..WORDS).step_by(2) {
-            let same = self.words[place].load(Ordering::Relaxed) == mark;
-            found |= if same { place + 1 } else { 0 };
+        // Without branches, for nobody can predict which entry it is; but the second half is another cache line.
+        let within = |places: Range<usize>| {
+            places.step_by(2).fold(0, |found, place| {
+                let same = self.words[place].load(Ordering::Relaxed) == mark;
+                found | if same { place + 1 } else { 0 }
+            })
+        };
+        let mut found = within(2..WORDS / 2);
+        if found == 0 {
+            found = within(WORDS / 2..WORDS);
         }
         Entry {
             state: &self.words[found],
             mark: if found == 0 { 0 } else { mark },
         }
+    }
+
+    /// Whether the key has no entry at all, neither elsewhere nor under another slot, while the bucket is locked.
+    #[inline]
+    pub(super) fn vacant(&self, _locked: &[Option<Lock<'a>>]) -> bool {
+        let strays = self.words[1].load(Ordering::Relaxed);
+        let mut marks = self.words[2..].iter().step_by(2);
+        strays == 0 && !marks.any(|mark| alike(mark.load(Ordering::Relaxed), self.mark))
     }
 }
 

@@ -80,6 +80,12 @@ impl Mark {
     }
 }
 
+/// Whether two marks differ in their slots at most.
+#[inline]
+pub(super) fn alike(one: u64, other: u64) -> bool {
+    (one ^ other) & !(SLOT | AWAY) == 0
+}
+
 pub(super) fn key_of(mark: u64) -> Fingerprint {
     let tag = u128::from(mark >> 18);
     Fingerprint(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
@@ -142,10 +148,11 @@ impl Table {
         (tag, scale(b, self.count), hashed(tag))
     }
 
-    /// The part of [`Table::spot`] that needs no second bucket.
+    /// The part of [`Table::spot`] that needs no second bucket. Starts to load the first.
     #[inline]
     pub(super) fn home(&self, seed: u64, key: Fingerprint) -> Home<'_> {
         let (mark, first, _) = self.place(seed, key);
+        self.map.prefetch(first as usize);
         Home {
             words: self.words(first),
             mark,

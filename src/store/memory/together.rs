@@ -1,5 +1,5 @@
-//! Decides about a few items whose cells are all there and in the first of their buckets: what most requests
-//! ask, at a fourth of the price of a [`Call`](super::decide::Call), for nothing is made, moved, evicted or
+//! Decides about a few items whose cells are in the first of their buckets, or nowhere and not to be made: what most
+//! requests ask, at a fourth of the price of a [`Call`](super::decide::Call), for nothing is made, moved, evicted or
 //! converted. What it says and leaves is what a call would.
 
 use smallvec::SmallVec;
@@ -49,12 +49,9 @@ fn few<const N: usize>(
         return None;
     }
     let infos = all(items.each_ref().map(|item| cells.slots.get(item.slot)))?;
-    let homes: [Home<'_>; N] = std::array::from_fn(|place| {
-        let (seed, key) = (infos[place].seed(), items[place].key);
-        // All come at once, for a lock holds up what is behind it.
-        cells.table.prefetch(seed, key);
-        cells.table.home(seed, key)
-    });
+    // All buckets come at once, for a lock holds up what is behind it.
+    let homes: [Home<'_>; N] =
+        std::array::from_fn(|place| cells.table.home(infos[place].seed(), items[place].key));
     let locked = lock_all(&homes);
     let mut seats: [Seat<'_>; N] = std::array::from_fn(|place| {
         let (item, inline) = (&items[place], infos[place].inline());
@@ -62,8 +59,10 @@ fn few<const N: usize>(
     });
     for (place, seat) in seats.iter().enumerate() {
         let mut others = seats[..place].iter();
+        // Two that are nowhere may be one.
         let twin = others.any(|other| other.entry.same(&seat.entry));
-        if twin || !seat.entry.there() || sketch.active(now, hedge::windows(seat.item.limit)) {
+        let clear = seat.entry.there() || (seat.terms.is_some() && homes[place].vacant(&locked));
+        if twin || !clear || sketch.active(now, hedge::windows(seat.item.limit)) {
             return None;
         }
     }
@@ -133,7 +132,7 @@ impl<'l> Seat<'l> {
         Seat {
             item,
             terms: item.limit.terms(item.scale.multiply),
-            inline: inline.then(|| split(entry.state())),
+            inline: (inline && entry.there()).then(|| split(entry.state())),
             entry,
         }
     }
@@ -147,6 +146,7 @@ impl<'l> Seat<'l> {
             key,
             words: match &mut self.inline {
                 Some(words) => words,
+                None if !self.entry.there() => &mut [],
                 None => cells.arena.words(&mut self.entry, block),
             },
         }
@@ -167,6 +167,7 @@ struct Open<'w> {
     item: &'w Item<'w>,
     terms: Option<&'w Terms<'w>>,
     key: Fingerprint,
+    /// None where the key has no cell.
     words: &'w mut [u32],
 }
 
@@ -199,7 +200,7 @@ impl<'w> Open<'w> {
     #[inline(always)]
     fn has_room(&mut self, now: Nanos) -> bool {
         let cost = self.item.cost;
-        self.cell().has_room(now, cost)
+        !self.words.is_empty() && self.cell().has_room(now, cost)
     }
 
     #[inline(always)]

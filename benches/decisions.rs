@@ -150,28 +150,56 @@ fn windows() -> [(&'static str, Limit); 3] {
     ]
 }
 
+/// What `turns` requests of each thread ask for, where the key of rank k comes a k-th as often as the first.
+fn zipf(keys: u64, turns: u64) -> Vec<u32> {
+    let sums: Vec<f64> = (1..=keys)
+        .scan(0.0, |sum, rank| {
+            *sum += 1.0 / rank as f64;
+            Some(*sum)
+        })
+        .collect();
+    let all = sums.last().copied().unwrap_or(1.0);
+    let draw = |turn| {
+        let point = (mix(turn) >> 11) as f64 / (1_u64 << 53) as f64 * all;
+        sums.partition_point(|sum| *sum < point) as u32
+    };
+    (0..THREADS * turns).map(draw).collect()
+}
+
 fn speeds(keys: u64, budget: usize, rounds: u64, turns: u64) -> Result<(), tollgate::store::Error> {
-    let mut engines: Vec<(&str, Box<dyn Engine>)> = vec![("governor", Box::new(governor()))];
-    for (name, limit) in windows() {
-        engines.push((name, Box::new(Ours::new(budget, limit)?)));
-    }
-    for (_, engine) in &engines {
-        for key in 0..keys {
-            engine.decide(key);
+    let drawn = zipf(keys, turns);
+    let zipf = |number, turn, _| drawn[(number * turns + turn) as usize].into();
+    let uniform =
+        |number: u64, turn: u64, round: u64| below(keys, mix(turn ^ number << 40 ^ round << 48));
+    type Draw<'a> = &'a (dyn Fn(u64, u64, u64) -> u64 + Sync);
+    let draws: [(&str, Draw<'_>); 2] = [("uniform", &uniform), ("Zipf", &zipf)];
+    for (which, draw) in draws {
+        // What one distribution has filled is not the next one's.
+        let mut engines: Vec<(&str, Box<dyn Engine>)> = vec![("governor", Box::new(governor()))];
+        for (name, limit) in windows() {
+            engines.push((name, Box::new(Ours::new(budget, limit)?)));
         }
-    }
-    let mut found: Vec<Vec<f64>> = vec![Vec::new(); engines.len()];
-    for round in 0..rounds {
-        for (index, (_, engine)) in engines.iter().enumerate() {
-            let draw = move |number, turn| below(keys, mix(turn ^ number << 40 ^ round << 48));
-            found[index].push(speed(engine.as_ref(), turns, &draw));
+        for (_, engine) in &engines {
+            for key in 0..keys {
+                engine.decide(key);
+            }
         }
-    }
-    let peer = found[0].clone();
-    for ((name, _), speeds) in engines.iter().zip(found) {
-        let ratios = speeds.iter().zip(&peer).map(|(ours, peer)| ours / peer);
-        let ratio = median(ratios.collect());
-        println!("| {keys} | {name} | {:.1} | {ratio:.2} |", median(speeds));
+        let mut found: Vec<Vec<f64>> = vec![Vec::new(); engines.len()];
+        for round in 0..rounds {
+            for (index, (_, engine)) in engines.iter().enumerate() {
+                let keys = |number, turn| draw(number, turn, round);
+                found[index].push(speed(engine.as_ref(), turns, &keys));
+            }
+        }
+        let peer = found[0].clone();
+        for ((name, _), speeds) in engines.iter().zip(found) {
+            let ratios = speeds.iter().zip(&peer).map(|(ours, peer)| ours / peer);
+            let ratio = median(ratios.collect());
+            println!(
+                "| {keys}, {which} | {name} | {:.1} | {ratio:.2} |",
+                median(speeds)
+            );
+        }
     }
     Ok(())
 }

@@ -212,13 +212,16 @@ fn tollgate(place: &Place, log: &str) -> Result<Command, Failure> {
         false => "",
     };
     let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
+    // Not among the files of the configuration, whose folders the gateway watches.
+    let logs = place.folder.join("logs");
+    fs::create_dir(&logs)?;
     let gateway = format!(
         "version: 1\nworkers: {workers}\nlisten: [{address}]\nconnections: {{ total: {CONNECTIONS_MAX} }}\nadmin: {}\nrecord: memory\n\
          access_log: {{ requests: {log}, file: '{}' }}\n\
          policies: policies\nupstreams: {{ bench: [http://{upstream}] }}\n\
          identity: {{ {trusted}token: {{ bearer: true }} }}\n",
         free_address()?,
-        place.folder.join("refused.log").display(),
+        logs.join("refused.log").display(),
     );
     fs::write(place.folder.join("tollgate.yaml"), gateway)?;
     let policies = place.folder.join("policies");

@@ -55,7 +55,7 @@ impl Axis {
     fn sizes(self) -> &'static [u64] {
         match self {
             Axis::Routes => &[10, 100, 1_000, 10_000],
-            Axis::Limits => &[0, 1, 2, 4, 8],
+            Axis::Limits => &[0, 1, 2, 3, 4, 8],
             Axis::Keys => &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
             Axis::Connections => &[10, 100, 1_000, 10_000],
             Axis::Workers => &[1, 2],

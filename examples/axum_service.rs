@@ -145,11 +145,11 @@ impl Candidate for Asked {
 /// The answer to a request that a limit refused.
 struct Refused(axum::http::Response<Bytes>);
 
-impl From<Denied<Asked>> for Refused {
-    fn from(denied: Denied<Asked>) -> Refused {
+impl From<Denied<'_, Asked>> for Refused {
+    fn from(denied: Denied<'_, Asked>) -> Refused {
         let rules = &denied.request.limits.rules;
         let style = denied.request.header_style();
-        Refused(reject::answer(&denied.verdict, rules, style, false).into())
+        Refused(reject::answer(denied.verdict, rules, style, false).into())
     }
 }
 

@@ -127,6 +127,18 @@ pub struct Fields {
 struct Lines {
     bytes: Bytes,
     places: Box<[Place]>,
+    present: Present,
+}
+
+/// Which of the fields are there that whoever sends a head adds to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Present {
+    /// `Content-Length`.
+    pub length: bool,
+    /// `Connection`.
+    pub connection: bool,
+    /// `Date`.
+    pub date: bool,
 }
 
 /// Bytes that are made room for at once.
@@ -226,6 +238,7 @@ impl Fields {
         let lines = Lines {
             bytes: bytes.into(),
             places: self.lines_from(0).collect(),
+            present: self.present(),
         };
         Fields {
             known: Some(Arc::new(lines)),
@@ -325,18 +338,20 @@ impl Fields {
         self.first(name).is_some()
     }
 
-    /// Of which of these names there is a field.
+    /// See [`Present`].
     #[inline]
-    pub fn which<const N: usize>(&self, names: [&str; N]) -> [bool; N] {
-        let tags = names.map(|name| Tag::of(name.as_bytes()));
-        let mut found = [false; N];
-        for (place, text) in self.parts() {
-            for which in 0..N {
-                if place.tag == tags[which] {
-                    let name = names[which].as_bytes();
-                    found[which] |= text.name(place).eq_ignore_ascii_case(name);
-                }
-            }
+    pub fn present(&self) -> Present {
+        let known = self.known.as_ref();
+        let mut found = known.map_or_else(Present::default, |known| known.present);
+        let text = Text(&self.head, &self.added);
+        for place in &self.places {
+            let is = |name: &str| {
+                place.tag == Tag::of(name.as_bytes())
+                    && text.name(place).eq_ignore_ascii_case(name.as_bytes())
+            };
+            found.length |= is("content-length");
+            found.connection |= is("connection");
+            found.date |= is("date");
         }
         found
     }

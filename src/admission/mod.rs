@@ -73,6 +73,8 @@ struct Asked<'a> {
     items: SmallVec<[Item<'a>; 4]>,
     /// The place of each item's rule among the request's rules.
     applies: SmallVec<[u16; 4]>,
+    /// Some item reserves what it takes.
+    reserves: bool,
     wants: SmallVec<[Want<'a>; 2]>,
     /// The same of the wants.
     wanted_by: SmallVec<[u16; 2]>,
@@ -301,6 +303,7 @@ impl Admission {
                         // It comes while the next key is hashed.
                         self.store.prefetch(&item);
                     }
+                    asked.reserves |= limit.reserves;
                     asked.items.push(item);
                     asked.applies.push(place as u16);
                 }
@@ -330,7 +333,7 @@ impl Admission {
         admitted: bool,
         ticket: &mut Ticket,
     ) {
-        if !asked.items.iter().any(|item| item.limit.reserves) {
+        if !asked.reserves {
             return;
         }
         let places = asked.applies.iter().map(|place| usize::from(*place));

@@ -61,6 +61,13 @@ pub enum Outcome<'a> {
 }
 
 impl Ticket {
+    #[cold]
+    fn count_all(&mut self) {
+        for held in self.reservations.drain(..) {
+            held.settle(held.units, held.clock.now());
+        }
+    }
+
     /// Keeps what `item` reserved; `sketched` is what its reading said.
     pub(super) fn hold(
         &mut self,
@@ -102,6 +109,7 @@ impl Ticket {
     }
 
     /// Nothing is reserved, or not any more.
+    #[inline]
     pub fn is_settled(&self) -> bool {
         self.reservations.is_empty()
     }
@@ -184,9 +192,10 @@ impl Reservation {
 }
 
 impl Drop for Ticket {
+    #[inline]
     fn drop(&mut self) {
-        for held in std::mem::take(&mut self.reservations) {
-            held.settle(held.units, held.clock.now());
+        if !self.is_settled() {
+            self.count_all();
         }
     }
 }

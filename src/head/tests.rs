@@ -98,3 +98,26 @@ fn maps() {
     assert_eq!(map["b"], "2");
     assert_eq!(listed(&Fields::from(&map)), "a=1 a=3 b=2");
 }
+
+#[test]
+fn what_is_present_is_known_of_shared_fields_too() {
+    let mut fields = Fields::default();
+    fields.add("content-lengths", b"1");
+    fields.add("Date", b"now");
+    let both = |fields: &Fields| [fields.present(), fields.gathered().present()];
+    let date = Present {
+        date: true,
+        ..Present::default()
+    };
+    assert_eq!(both(&fields), [date; 2]);
+    let mut shared = fields.gathered();
+    shared.add("CONTENT-LENGTH", b"1");
+    let length = true;
+    assert_eq!(both(&shared), [Present { length, ..date }; 2]);
+    shared.remove("date");
+    let left = Present {
+        length,
+        ..Present::default()
+    };
+    assert_eq!(both(&shared), [left; 2]);
+}

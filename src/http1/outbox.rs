@@ -43,8 +43,11 @@ impl Outbox {
 
     /// So many bytes wait.
     pub fn len(&self) -> usize {
-        let queued: usize = self.queue.iter().map(Bytes::len).sum();
-        self.buffer.len() - self.written + queued
+        let buffered = self.buffer.len() - self.written;
+        if self.queue.is_empty() {
+            return buffered;
+        }
+        buffered + self.queue.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// So much waits that more should wait until it has been written.

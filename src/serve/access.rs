@@ -6,7 +6,7 @@
 //! [`LAST`] for all of them when the gateway ends.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -181,6 +181,10 @@ fn lines(piece: &[u8]) -> u64 {
 pub struct Access {
     writer: Writer,
     piece: RefCell<Vec<u8>>,
+    /// Wall-clock time at the beginning of the clock, as of the last tick.
+    beginning: Cell<Nanos>,
+    /// The second of the last line, and how a line begins in it.
+    second: RefCell<(u64, Vec<u8>)>,
 }
 
 /// Requests that the end of a worker cut off are logged too.
@@ -192,11 +196,19 @@ impl Drop for Access {
 
 impl Access {
     /// Collects for `writer`.
-    pub fn new(writer: Writer) -> Access {
+    pub fn new(writer: Writer, clock: &Clock) -> Access {
         Access {
             writer,
             piece: RefCell::new(Vec::new()),
+            beginning: Cell::new(beginning(clock)),
+            second: RefCell::default(),
         }
+    }
+
+    /// Hands over what was collected, and looks at the wall clock. A worker does so ten times a second.
+    pub fn tick(&self, clock: &Clock) {
+        self.flush();
+        self.beginning.set(beginning(clock));
     }
 
     /// Whether any request may be logged, so that its target must be kept.
@@ -217,7 +229,7 @@ impl Access {
         if piece.is_empty() {
             piece.reserve(PIECE + ROOM);
         }
-        write(&mut piece, note, now);
+        self.write(&mut piece, note, now);
         if piece.len() >= PIECE {
             let piece = std::mem::take(&mut *piece);
             self.hand_over(piece);
@@ -232,6 +244,24 @@ impl Access {
         }
     }
 
+    /// Writes the line of a request. By hand, for it is written for every request that is refused.
+    fn write(&self, out: &mut Vec<u8>, note: &Note, now: Nanos) {
+        let took = now.since(note.at);
+        let began = self.beginning.get().after(note.at).0;
+        let (second, beginning) = &mut *self.second.borrow_mut();
+        if *second != began / 1_000_000_000 || beginning.is_empty() {
+            *second = began / 1_000_000_000;
+            beginning.clear();
+            number(beginning, "{\"time\":", *second);
+        }
+        out.extend_from_slice(beginning);
+        fraction::<3>(out, (began % 1_000_000_000 / 1_000_000) as u32);
+        again(out, note);
+        number(out, ",\"seconds\":", took.0 / 1_000_000_000);
+        fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
+        out.extend_from_slice(b"}\n");
+    }
+
     fn hand_over(&self, piece: Vec<u8>) {
         if let Err(refused) = self.writer.pieces.try_send(piece) {
             let (TrySendError::Full(piece) | TrySendError::Disconnected(piece)) = refused;
@@ -240,17 +270,8 @@ impl Access {
     }
 }
 
-/// Writes the line of a request. By hand, for it is written for every request that is refused.
-fn write(out: &mut Vec<u8>, note: &Note, now: Nanos) {
-    let generation = note.generation();
-    let took = now.since(note.at);
-    let began = generation.clock.wall().saturating_sub(took.into());
-    number(out, "{\"time\":", began.as_secs());
-    fraction::<3>(out, began.subsec_millis());
-    again(out, note);
-    number(out, ",\"seconds\":", took.0 / 1_000_000_000);
-    fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
-    out.extend_from_slice(b"}\n");
+fn beginning(clock: &Clock) -> Nanos {
+    Nanos::from(clock.wall()).since(clock.now())
 }
 
 /// What a line says between the times. A client that is refused over and over is told of in the same words.
@@ -297,7 +318,7 @@ pub(super) struct Words {
 }
 
 fn middle(out: &mut Vec<u8>, note: &Note) {
-    let generation = note.generation();
+    let generation = &*note.generation;
     let ruleset = &generation.ruleset;
     match note.address() {
         Some(known) => word(out, ",\"ip\":", known),

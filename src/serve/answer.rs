@@ -267,8 +267,8 @@ impl From<body::Error> for Why {
     }
 }
 
-impl From<Denied<Identified>> for Refusal {
-    fn from(denied: Denied<Identified>) -> Refusal {
+impl From<Denied<'_, Identified>> for Refusal {
+    fn from(denied: Denied<'_, Identified>) -> Refusal {
         let Denied {
             request,
             verdict,
@@ -278,7 +278,7 @@ impl From<Denied<Identified>> for Refusal {
         if let Some(shed) = shed {
             return Refusal::new(Why::Shed(shed), &arrival.head.fields);
         }
-        let answer = arrival.generation.refusals.answer(&request, &verdict);
+        let answer = arrival.note.generation.refusals.answer(&request, verdict);
         Refusal::told(Why::Limited(answer), false)
     }
 }

@@ -50,7 +50,10 @@ impl From<Failure<Error>> for Error {
 }
 
 /// What a client sends; streamed, with a deadline for each piece.
-pub struct RequestBody {
+pub struct RequestBody(Option<Box<Sent>>);
+
+/// Boxed, for most requests have none.
+struct Sent {
     /// Read ahead to look for an email address: content, and the trailers if they came too.
     ahead: Option<Bytes>,
     trailers: Option<Box<HeaderMap>>,
@@ -61,29 +64,38 @@ pub struct RequestBody {
 
 impl RequestBody {
     /// The body of the request that comes from `source`.
-    pub fn new(source: &Source, generation: Rc<Generation>) -> RequestBody {
-        RequestBody {
+    pub fn new(source: &Source, generation: &Rc<Generation>) -> RequestBody {
+        let sent = || Sent {
             ahead: None,
             trailers: None,
-            rest: (!source.body_is_over()).then(|| source.clone()),
+            rest: Some(source.clone()),
             guard: source.guard().clone(),
-            generation,
-        }
+            generation: generation.clone(),
+        };
+        RequestBody((!source.body_is_over()).then(|| Box::new(sent())))
     }
 
     /// Puts back what was read from it.
     pub fn put_back(&mut self, ahead: Bytes, trailers: Option<HeaderMap>) {
-        self.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());
-        self.trailers = trailers.map(Box::new);
+        if let Some(sent) = &mut self.0 {
+            sent.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());
+            sent.trailers = trailers.map(Box::new);
+        }
     }
 
     /// Nothing is left to read.
     pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|sent| sent.is_empty())
+    }
+}
+
+impl Sent {
+    fn is_empty(&self) -> bool {
         self.ahead.is_none() && self.trailers.is_none() && self.rest.is_none()
     }
 }
 
-impl Drop for RequestBody {
+impl Drop for Sent {
     fn drop(&mut self) {
         self.guard.body_came();
     }
@@ -97,13 +109,15 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Some(ahead) = self.ahead.take() {
+        let Some(this) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        if let Some(ahead) = this.ahead.take() {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
-        if let Some(trailers) = self.trailers.take() {
+        if let Some(trailers) = this.trailers.take() {
             return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
-        let this = &mut *self;
         let Some(source) = &this.rest else {
             return Poll::Ready(None);
         };
@@ -141,11 +155,14 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        let rest = match &self.rest {
+        let Some(sent) = &self.0 else {
+            return SizeHint::with_exact(0);
+        };
+        let ahead = sent.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let rest = match &sent.rest {
             Some(source) => source.body_left(),
             // Trailers need chunks.
-            None if self.trailers.is_some() => SizeHint::default(),
+            None if sent.trailers.is_some() => SizeHint::default(),
             None => SizeHint::with_exact(0),
         };
         let mut hint = SizeHint::new();

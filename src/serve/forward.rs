@@ -84,11 +84,10 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         head: asked,
         body,
         source,
-        peer,
-        generation,
         note,
         ..
-    } = *routed.arrival;
+    } = routed.arrival;
+    let (peer, generation) = (&note.peer, &note.generation);
     let pool = &generation.pools[upstream];
     let key = pool
         .hashes()
@@ -110,7 +109,7 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
             hop::strip(&mut fields);
             generation.identifier.strip(peer.ip, &mut fields);
             claims.write(&mut fields);
-            announce(&mut fields, &peer, source.via(asked.newer));
+            announce(&mut fields, peer, source.via(asked.newer));
             if !fields.contains("host") {
                 fields.add("host", pool.host().as_bytes());
             }
@@ -132,8 +131,8 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         pool,
         key,
         source: &source,
-        generation: &generation,
-        peer: &peer,
+        generation,
+        peer,
         note: &note,
         load: permit
             .map(|permit| Load::new(permit, generation.kinds[index], generation.clock.clone())),
@@ -310,9 +309,8 @@ impl Attempt<'_> {
                     if head.status == SWITCHED {
                         silence = self.generation.ruleset.timeouts.tunnel;
                         deadline = Deadline::new(None);
-                        let generation = self.generation.clone();
                         self.source.open_tunnel();
-                        exchange.tunnel(RequestBody::new(self.source, generation));
+                        exchange.tunnel(RequestBody::new(self.source, self.generation));
                     }
                     let body = exchange.into_body(self.peer.coarse());
                     let guard = self.source.guard().clone();

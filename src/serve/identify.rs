@@ -42,7 +42,7 @@ pub struct Identified {
 impl Identified {
     /// The pressure on its upstream, where something gives way to that.
     fn pressure(&self) -> Option<&Arc<Pressure>> {
-        let pools = &self.routed.arrival.generation.pools;
+        let pools = &self.routed.arrival.note.generation.pools;
         pools[self.routed.route().upstream].servers().pressure()
     }
 
@@ -60,7 +60,7 @@ impl Candidate for Identified {
         Ask {
             rules: self.rules(),
             who: &self.who,
-            identifier: &arrival.generation.identifier,
+            identifier: &arrival.note.generation.identifier,
             now: self.now,
             keys: self.served.as_ref().map_or(&[], |served| &served.keys),
             pressure: self.pressure().map(|pressure| &**pressure),
@@ -71,7 +71,7 @@ impl Candidate for Identified {
         let Some(pressure) = self.pressure() else {
             return Ok(None);
         };
-        let identifier = &self.routed.arrival.generation.identifier;
+        let identifier = &self.routed.arrival.note.generation.identifier;
         let class = class(self.routed.route(), &self.who, identifier);
         let cohort = || cohort(&self.who, identifier);
         pressure.admit(class, self.now, cohort).map(Some)
@@ -84,11 +84,11 @@ impl Candidate for Identified {
     }
 
     fn admission(&self) -> &Admission {
-        &self.routed.arrival.generation.admission
+        &self.routed.arrival.note.generation.admission
     }
 
     fn clock(&self) -> &Clock {
-        &self.routed.arrival.generation.clock
+        &self.routed.arrival.note.generation.clock
     }
 
     fn header_style(&self) -> HeaderStyle {
@@ -145,7 +145,7 @@ where
 
     fn call(&mut self, routed: Routed) -> Self::Future {
         let arrival = &routed.arrival;
-        let generation = &arrival.generation;
+        let generation = &arrival.note.generation;
         let known = arrival.known.as_ref();
         let served = known.and_then(|known| known.served(generation, routed.index));
         let (who, served) = match served {
@@ -185,11 +185,9 @@ where
                 routed, who, now, ..
             } = &mut identified;
             let Arrival {
-                head,
-                body,
-                generation,
-                ..
-            } = &mut *routed.arrival;
+                head, body, note, ..
+            } = &mut routed.arrival;
+            let generation = &note.generation;
             let most = generation
                 .ruleset
                 .identity
@@ -223,9 +221,12 @@ where
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
 fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
-    let (generation, identifier) = (&arrival.generation, &arrival.generation.identifier);
+    let (generation, identifier) = (
+        &arrival.note.generation,
+        &arrival.note.generation.identifier,
+    );
     let wall = || generation.clock.wall();
-    let who = identifier.identify(arrival.peer.connection(), &arrival.head, wall);
+    let who = identifier.identify(arrival.note.peer.connection(), &arrival.head, wall);
     let who = Rc::new(who);
     let lasts = identifier.looks_at_fields_only() && !route.needs(Identity::Email);
     let known = arrival.known.as_ref().filter(|_| lasts);

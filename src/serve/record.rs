@@ -32,7 +32,7 @@ use crate::identity::Who;
 use crate::limit::{Rule, Standing};
 use crate::throttle::Settling;
 
-/// A request as it came in; boxed, for every layer hands it on.
+/// A request as it came in; small, for every layer hands it on.
 pub struct Arrival {
     /// Its head.
     pub head: Rc<Head>,
@@ -40,10 +40,6 @@ pub struct Arrival {
     pub body: RequestBody,
     /// Where it comes from.
     pub source: Source,
-    /// The connection it came over.
-    pub peer: Rc<Peer>,
-    /// The policies it is served by.
-    pub generation: Rc<Generation>,
     /// What was made of the same fields before.
     pub known: Option<Rc<Block>>,
     /// What the record will say of it.
@@ -79,8 +75,10 @@ pub struct Note {
     by_upstream: Cell<bool>,
     outcome: Cell<Outcome>,
     sent: Cell<u64>,
-    peer: Rc<Peer>,
-    generation: Rc<Generation>,
+    /// The connection it came over.
+    pub peer: Rc<Peer>,
+    /// The running policies it is served by.
+    pub generation: Rc<Generation>,
     access: Rc<Access>,
 }
 
@@ -125,11 +123,6 @@ impl Note {
     /// The verified user.
     pub fn user(&self) -> Option<&str> {
         self.who.get()?.user.as_deref()
-    }
-
-    /// The running policies it is served by.
-    pub fn generation(&self) -> &Generation {
-        &self.generation
     }
 
     /// Status of the answer; 0 when the client left before there was one.
@@ -218,7 +211,7 @@ pub struct Fresh {
 
 impl<S> Service<Fresh> for Record<S>
 where
-    S: Service<Box<Arrival>, Response = Answer<Settling<Relay>>, Error = Refusal>,
+    S: Service<Arrival, Response = Answer<Settling<Relay>>, Error = Refusal>,
 {
     type Response = Answer<Recorded>;
     type Error = Infallible;
@@ -256,21 +249,19 @@ where
             by_upstream: Cell::new(false),
             outcome: Cell::new(Outcome::Gone),
             sent: Cell::new(0),
-            peer: peer.clone(),
-            generation: generation.clone(),
+            peer,
+            generation,
             access: self.access.clone(),
         });
-        let body = RequestBody::new(&source, generation.clone());
+        let body = RequestBody::new(&source, &note.generation);
         let recording = Some(Recording(note.clone()));
-        let future = self.inner.call(Box::new(Arrival {
+        let future = self.inner.call(Arrival {
             head,
             body,
             source,
-            peer,
-            generation,
             known,
             note,
-        }));
+        });
         Recorder { future, recording }
     }
 }

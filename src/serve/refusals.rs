@@ -39,11 +39,11 @@ struct Key {
     /// The limit that is told of, what is left of it and for how long.
     decider: Option<(usize, u32, u64)>,
     /// Of each limit, those behind the last one zero.
-    limits: [Limit; MOST],
+    limits: [Packed; MOST],
 }
 
-/// Limit, window, quota, and of those that refuse the place in the order of their waits.
-type Limit = (u16, u8, u8, u32);
+/// Limit, window, of those that refuse the place in the order of their waits, and quota.
+type Packed = u64;
 
 impl Refusals {
     /// The answer to a request that limits refuse.
@@ -71,7 +71,14 @@ impl Refusals {
             }) if *known == key => answer.clone(),
             Some(Kept { key: known, answer }) if *known == key => {
                 let mut made = make();
-                made.head.fields = made.head.fields.gathered();
+                let fields = &mut made.head.fields;
+                if !fields.contains("content-length") {
+                    // As who sends it would.
+                    let mut digits = itoa::Buffer::new();
+                    let length = digits.format(made.body.len());
+                    fields.add("content-length", length.as_bytes());
+                }
+                *fields = fields.gathered();
                 answer.insert(Rc::new(made)).clone()
             }
             _ => {
@@ -87,10 +94,11 @@ impl Key {
     fn of(request: &Identified, verdict: &Verdict, grpc: bool) -> Option<Key> {
         let rules = request.rules();
         let refuses = |finding: &&Finding| !finding.reading.standing.admits();
-        let mut limits = [(0, 0, 0, 0); MOST];
+        let mut limits = [0; MOST];
         if verdict.findings.len() > MOST {
             return None;
         }
+        let single = verdict.findings.iter().filter(refuses).count() == 1;
         for (place, (finding, limit)) in verdict.findings.iter().zip(&mut limits).enumerate() {
             let Reading {
                 window,
@@ -103,18 +111,14 @@ impl Key {
                 let before_it = (before.reading.wait, place) > (wait, other);
                 refuses(&before) && before_it
             };
+            let each = verdict.findings.iter().enumerate();
             let order = match refuses(&finding) {
-                true => {
-                    1 + verdict
-                        .findings
-                        .iter()
-                        .enumerate()
-                        .filter(|f| ahead(*f))
-                        .count()
-                }
+                true if single => 1,
+                true => 1 + each.filter(|f| ahead(*f)).count(),
                 false => 0,
             };
-            *limit = (finding.rule as u16, window, order as u8, quota);
+            let which = (finding.rule as u64) << 48 | u64::from(window) << 40;
+            *limit = which | (order as u64) << 32 | u64::from(quota);
         }
         let decider = verdict.disclosed_decider(rules).map(|finding| {
             let reading = &finding.reading;

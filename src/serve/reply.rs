@@ -13,7 +13,7 @@ use super::record::Recorded;
 use super::request::Wants;
 use super::wire::Wire;
 use super::worker::Worker;
-use crate::head::{Answer, AnswerHead};
+use crate::head::{Answer, AnswerHead, Present};
 use crate::http1::{Cause, fields};
 use crate::net::Flushes;
 use crate::net::flush::others_first;
@@ -41,15 +41,12 @@ pub async fn send(
     worker: &Worker,
 ) -> Result<bool, body::Error> {
     let Answer { mut head, body } = answer;
-    let short = body
-        .size_hint()
-        .exact()
-        .is_some_and(|length| length <= SHORT);
+    let exact = body.size_hint().exact();
+    let short = exact.is_some_and(|length| length <= SHORT);
     if !short {
         others_first().await;
     }
     let status = head.status.as_u16();
-    let exact = body.size_hint().exact();
     let switched = status == 101;
     let shape = if switched {
         Shape::Plain
@@ -62,11 +59,11 @@ pub async fn send(
     };
     let endless = shape == Shape::Plain && exact.is_none();
     // Of the gateway's own answers those have one after which nothing can follow.
-    let mut has = head.fields.which(["content-length", "connection", "date"]);
-    let last = has[1] && !switched;
+    let mut has = head.fields.present();
+    let last = has.connection && !switched;
     if last {
         head.fields.remove("connection");
-        has[1] = false;
+        has.connection = false;
     }
     let follows = !body.is_own() || wire.may_go_on();
     let keep = wants.keep && !worker.draining() && !endless && !last && follows;
@@ -210,27 +207,27 @@ pub fn lead(out: &mut Vec<u8>, head: &AnswerHead) {
 fn encode(
     out: &mut Vec<u8>,
     head: &AnswerHead,
-    [has_length, has_connection, has_date]: [bool; 3],
+    has: Present,
     (newer, keep): (bool, bool),
     shape: Shape,
     length: Option<u64>,
     date: &str,
 ) {
     lead(out, head);
-    if let Some(length) = length.filter(|_| !has_length) {
+    if let Some(length) = length.filter(|_| !has.length) {
         fields::write_number(out, b"content-length", length);
     }
     if shape == Shape::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
-    if has_connection {
+    if has.connection {
         // It says what the connection changes to.
     } else if !keep {
         out.extend_from_slice(b"connection: close\r\n");
     } else if !newer {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
-    if !has_date {
+    if !has.date {
         out.extend_from_slice(b"date: ");
         out.extend_from_slice(date.as_bytes());
         out.extend_from_slice(b"\r\n");

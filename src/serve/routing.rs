@@ -16,7 +16,7 @@ use crate::route::{Found, Route, normalise};
 /// A request and the route it takes.
 pub struct Routed {
     /// The request.
-    pub arrival: Box<Arrival>,
+    pub arrival: Arrival,
     /// Its route's place among the running policies' routes.
     pub index: usize,
 }
@@ -24,7 +24,7 @@ pub struct Routed {
 impl Routed {
     /// The route.
     pub fn route(&self) -> &Route {
-        &self.arrival.generation.ruleset.routes[self.index]
+        &self.arrival.note.generation.ruleset.routes[self.index]
     }
 }
 
@@ -46,7 +46,7 @@ pub struct Routing<S> {
     inner: S,
 }
 
-impl<S> Service<Box<Arrival>> for Routing<S>
+impl<S> Service<Arrival> for Routing<S>
 where
     S: Service<Routed, Error = Refusal>,
 {
@@ -58,11 +58,11 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut arrival: Box<Arrival>) -> Self::Future {
+    fn call(&mut self, mut arrival: Arrival) -> Self::Future {
         match known(&arrival).map_or_else(|| look(&mut arrival), Ok) {
             Ok(index) => {
                 arrival.note.route.set(Some(index));
-                arrival.generation.routes[index].started.increment(1);
+                arrival.note.generation.routes[index].started.increment(1);
                 Either::Left(self.inner.call(Routed { arrival, index }))
             }
             Err(why) => Either::Right(err(Refusal::new(why, &arrival.head.fields))),
@@ -73,7 +73,7 @@ where
 /// The route, where the last request of the connection was the same.
 fn known(arrival: &Arrival) -> Option<usize> {
     let known = arrival.known.as_ref()?;
-    known.route(&arrival.head, &arrival.generation)
+    known.route(&arrival.head, &arrival.note.generation)
 }
 
 fn look(arrival: &mut Arrival) -> Result<usize, Why> {
@@ -81,7 +81,7 @@ fn look(arrival: &mut Arrival) -> Result<usize, Why> {
     settle_host(arrival)?;
     let route = find(arrival)?;
     if let Some(known) = &arrival.known {
-        known.takes(&arrival.head, &arrival.generation, route);
+        known.takes(&arrival.head, &arrival.note.generation, route);
     }
     Ok(route)
 }
@@ -91,7 +91,7 @@ fn find(arrival: &Arrival) -> Result<usize, Why> {
     let path = normalise(head.uri.path())
         .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
     let host = head.fields.text("host");
-    let table = &arrival.generation.ruleset.table;
+    let table = &arrival.note.generation.ruleset.table;
     match table.find(host, &head.method, &path) {
         Found::Route(index) => Ok(index),
         Found::OtherMethod => Err(Why::WrongMethod(table.allow(host, &path))),

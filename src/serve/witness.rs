@@ -82,7 +82,7 @@ pub(super) fn example(
 
 /// Tells of a request that is over, if it is to be an example.
 pub(super) fn tell(note: &Note, now: Nanos) {
-    let generation = note.generation();
+    let generation = &*note.generation;
     let Some(facts) = &generation.facts else {
         return;
     };

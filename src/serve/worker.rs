@@ -208,7 +208,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     if let Some(watch) = &mut watch {
         watch.follow(&running.upstreams, &clock);
     }
-    let access = Rc::new(Access::new(writer));
+    let access = Rc::new(Access::new(writer, &clock));
     let worker = Rc::new(Worker {
         number,
         guards: Guards::new(clock.clone()),
@@ -372,7 +372,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
     for count in 0_u64.. {
         interval.tick().await;
         worker.guards.tick();
-        access.flush();
+        access.tick(&clock);
         worker.tend_store(&clock);
         if worker.number == 0 {
             let shared = worker.generation().admission.shared_store().cloned();

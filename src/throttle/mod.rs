@@ -61,11 +61,11 @@ pub trait Candidate: Sized {
 
 /// A request that a limit refused, or that its upstream has no room for.
 #[derive(Debug)]
-pub struct Denied<R> {
+pub struct Denied<'v, R> {
     /// The request.
     pub request: R,
     /// What limits say.
-    pub verdict: Verdict,
+    pub verdict: &'v Verdict,
     /// All limits admit it, but other requests matter more.
     pub shed: Option<Shed>,
 }
@@ -112,7 +112,7 @@ impl<R, S> Service<R> for Throttle<S>
 where
     R: Candidate,
     S: Service<R::Admitted, Response: Settle> + Clone,
-    S::Error: From<Denied<R>> + Failed,
+    S::Error: for<'v> From<Denied<'v, R>> + Failed,
 {
     type Response = <S::Response as Settle>::Settling;
     type Error = S::Error;
@@ -127,8 +127,12 @@ where
             Ok(permit) => permit,
             Err(shed) => return Deciding::shed(request, shed),
         };
-        match request.admission().decide(&request.ask()) {
-            Decided::Now(verdict, ticket) => self.proceed(request, permit, verdict, ticket),
+        let mut decided = request.admission().decide(&request.ask());
+        match decided {
+            // Looked at where it lies, for it is large.
+            Decided::Now(ref verdict, ref mut ticket) => {
+                self.proceed(request, permit, verdict, std::mem::take(ticket))
+            }
             Decided::Later(verdict) => {
                 if let Some(permit) = &permit {
                     permit.waits(true);
@@ -151,18 +155,20 @@ impl<S> Throttle<S> {
         &mut self,
         request: R,
         permit: Option<Permit>,
-        verdict: Verdict,
+        verdict: &Verdict,
         mut ticket: Ticket,
     ) -> Deciding<R, S>
     where
         R: Candidate,
         S: Service<R::Admitted, Response: Settle> + Clone,
-        S::Error: From<Denied<R>> + Failed,
+        S::Error: for<'v> From<Denied<'v, R>> + Failed,
     {
-        request.note(&verdict);
+        request.note(verdict);
         if !verdict.admitted {
-            // Shadow limits have reserved; what other limits refuse uses nothing of them either.
-            ticket.settle(Outcome::Unsent, request.ask().now);
+            if !ticket.is_settled() {
+                // Shadow limits have reserved; what other limits refuse uses nothing of them either.
+                ticket.settle(Outcome::Unsent, request.ask().now);
+            }
             return Deciding::denied(request, verdict, None);
         }
         if let Some(permit) = &permit {
@@ -172,14 +178,14 @@ impl<S> Throttle<S> {
         }
         let mut headers = Fields::with_capacity(3);
         let style = request.header_style();
-        headers::tell(&mut headers, &verdict, request.ask().rules, style);
+        headers::tell(&mut headers, verdict, request.ask().rules, style);
         let pass = Pass {
             headers,
             ticket,
             clock: request.clock().clone(),
         };
         let delay = verdict.delay;
-        let admitted = request.admitted(&verdict, permit);
+        let admitted = request.admitted(verdict, permit);
         if delay.0 > 0 {
             let sleep = Box::pin(tokio::time::sleep(delay.into()));
             // The one that is ready goes, as tower asks; a new one will be polled.
@@ -218,9 +224,9 @@ impl<R, S> Deciding<R, S>
 where
     R: Candidate,
     S: Service<R::Admitted>,
-    S::Error: From<Denied<R>>,
+    S::Error: for<'v> From<Denied<'v, R>>,
 {
-    fn denied(request: R, verdict: Verdict, shed: Option<Shed>) -> Deciding<R, S> {
+    fn denied(request: R, verdict: &Verdict, shed: Option<Shed>) -> Deciding<R, S> {
         let denied = Denied {
             request,
             verdict,
@@ -238,10 +244,10 @@ where
         let verdict = request.admission().peek(&request.ask());
         if verdict.admitted {
             request.gives_way(&shed);
-            return Deciding::denied(request, verdict, Some(shed));
+            return Deciding::denied(request, &verdict, Some(shed));
         }
         request.note(&verdict);
-        Deciding::denied(request, verdict, None)
+        Deciding::denied(request, &verdict, None)
     }
 }
 
@@ -249,7 +255,7 @@ impl<R, S> Future for Deciding<R, S>
 where
     R: Candidate,
     S: Service<R::Admitted, Response: Settle> + Clone,
-    S::Error: From<Denied<R>> + Failed,
+    S::Error: for<'v> From<Denied<'v, R>> + Failed,
 {
     type Output = Result<<S::Response as Settle>::Settling, S::Error>;
 
@@ -264,7 +270,7 @@ where
                     let Some((request, permit, mut throttle)) = next.take() else {
                         return Poll::Pending;
                     };
-                    let next = throttle.proceed(request, permit, verdict, ticket);
+                    let next = throttle.proceed(request, permit, &verdict, ticket);
                     self.set(next);
                 }
                 DecidingProject::Delayed { sleep, next } => {

@@ -83,8 +83,8 @@ enum Failure {
     Broken,
 }
 
-impl From<Denied<Asked>> for Failure {
-    fn from(_: Denied<Asked>) -> Failure {
+impl From<Denied<'_, Asked>> for Failure {
+    fn from(_: Denied<'_, Asked>) -> Failure {
         Failure::Limited
     }
 }

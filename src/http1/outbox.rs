@@ -33,6 +33,7 @@ pub struct Outbox {
     /// So much of the buffer has been written.
     written: usize,
     queue: VecDeque<Bytes>,
+    broken: bool,
 }
 
 impl Outbox {
@@ -109,6 +110,11 @@ impl Outbox {
         });
     }
 
+    /// Nobody knows how much was sent: nothing more may be.
+    pub fn break_off(&mut self) {
+        self.broken = true;
+    }
+
     /// Gives up an empty buffer.
     pub fn give_up_room(&mut self) {
         if self.is_empty() {
@@ -121,6 +127,9 @@ impl Outbox {
     where
         W: AsyncWrite + Unpin,
     {
+        if self.broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         if self.is_empty() {
             return Poll::Ready(Ok(()));
         }
@@ -170,7 +179,7 @@ impl Outbox {
     where
         W: AsyncWrite + Unpin,
     {
-        while !self.is_empty() {
+        while self.broken || !self.is_empty() {
             ready!(self.poll_write(cx, to))?;
         }
         Pin::new(to).poll_flush(cx)
@@ -202,6 +211,16 @@ mod tests {
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
+    }
+
+    #[test]
+    fn nothing_follows_what_was_broken_off() {
+        let (mut outbox, mut to) = (Outbox::default(), Slow(1, Vec::new()));
+        outbox.push(Bytes::from_static(b"answer"));
+        outbox.break_off();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let sent = outbox.poll_empty(&mut cx, &mut to);
+        assert!(matches!(sent, Poll::Ready(Err(_))) && to.1.is_empty());
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::task::{Context, Poll, Waker};
 pub trait Leave {
     /// Sends it; what the other end does not take at once is left to the connection's own task, which is woken.
     fn leave(&self, cx: &mut Context<'_>);
+
+    /// A panic broke off the sending: wakes the connection's own task, which ends it.
+    fn broke(&self);
 }
 
 /// The connections of one worker with a message that is to leave.
@@ -38,7 +41,9 @@ impl Flushes {
         for connection in leaving.drain(..) {
             // A panic is the end of one connection, not of all.
             let leave = AssertUnwindSafe(|| connection.leave(cx));
-            let _ = panic::catch_unwind(leave);
+            if panic::catch_unwind(leave).is_err() {
+                connection.broke();
+            }
         }
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
@@ -82,28 +87,32 @@ mod tests {
 
     use super::*;
 
-    /// Leaves, or panics.
-    struct Connection(bool, Cell<bool>);
+    /// Leaves, or panics; what became of it.
+    struct Connection(bool, Cell<&'static str>);
 
     impl Leave for Connection {
         fn leave(&self, _: &mut Context<'_>) {
             assert!(self.0, "a mistake");
-            self.1.set(true);
+            self.1.set("left");
+        }
+
+        fn broke(&self) {
+            self.1.set("broke");
         }
     }
 
     #[test]
     fn a_panic_ends_one_connection() {
         let flushes = Flushes::default();
-        let connection = |sound| Rc::new(Connection(sound, Cell::new(false)));
+        let connection = |sound| Rc::new(Connection(sound, Cell::new("waits")));
         let all = [connection(true), connection(false), connection(true)];
         all.iter().for_each(|one| flushes.add(one.clone()));
         flushes.leave(&mut Context::from_waker(Waker::noop()));
         let left = all.each_ref().map(|one| one.1.get());
-        assert_eq!(left, [true, false, true]);
+        assert_eq!(left, ["left", "broke", "left"]);
         flushes.add(all[0].clone());
-        all[0].1.set(false);
+        all[0].1.set("waits");
         flushes.leave(&mut Context::from_waker(Waker::noop()));
-        assert!(all[0].1.get());
+        assert_eq!(all[0].1.get(), "left");
     }
 }

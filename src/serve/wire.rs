@@ -270,6 +270,13 @@ impl Leave for Wire {
             self.guard.wake();
         }
     }
+
+    fn broke(&self) {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.outbox.break_off();
+        inner.late = true;
+        self.guard.wake();
+    }
 }
 
 impl Inner {

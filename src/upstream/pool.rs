@@ -456,6 +456,13 @@ impl Leave for RefCell<Link> {
             waker.into_iter().for_each(Waker::wake);
         }
     }
+
+    fn broke(&self) {
+        let link = &mut *self.borrow_mut();
+        link.outbox.break_off();
+        link.late = true;
+        link.waker.take().into_iter().for_each(Waker::wake);
+    }
 }
 
 impl Link {

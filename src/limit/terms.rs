@@ -73,14 +73,17 @@ impl Terms<'_> {
         }
     }
 
-    /// Whether `cost` units are admitted; no words are a fresh state.
+    /// Whether `cost` units are admitted. An empty `words` stands for a fresh state.
     #[inline]
     pub fn look(&self, words: &[u32], now: Nanos, cost: u32) -> Found {
-        let used = match self.memory {
-            _ if words.is_empty() => 0,
-            Memory::Arrival(interval) => gcra::used(words, now, interval),
-            Memory::Ring(ring) => ring.used(words, now, self.window),
-            Memory::Log => sliding_log::used(self.limit, words, now, self.window),
+        let used = if words.is_empty() {
+            0
+        } else {
+            match self.memory {
+                Memory::Arrival(interval) => gcra::used(words, now, interval),
+                Memory::Ring(ring) => ring.used(words, now, self.window),
+                Memory::Log => sliding_log::used(self.limit, words, now, self.window),
+            }
         };
         let total = u64::from(used) + u64::from(cost);
         let standing = if cost > self.ceiling {
@@ -109,7 +112,7 @@ impl Terms<'_> {
         self.reading(words, now, Found { used, ..found }, None)
     }
 
-    /// Takes nothing.
+    /// Takes nothing. `words` is as in [`Terms::look`].
     #[inline]
     pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Found) -> Reading {
         let refused = (found.standing == Standing::Refused).then(|| {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::table::{WORDS, alike, key_of, lock};
+use super::table::{WORDS, key_of, lock, tagged};
 use crate::limit::Fingerprint;
 
 /// A key and the bucket it prefers.
@@ -78,7 +78,7 @@ impl<'a> Home<'a> {
     pub(super) fn vacant(&self, _locked: &[Option<Lock<'a>>]) -> bool {
         let strays = self.words[1].load(Ordering::Relaxed);
         let mut marks = self.words[2..].iter().step_by(2);
-        strays == 0 && !marks.any(|mark| alike(mark.load(Ordering::Relaxed), self.mark))
+        strays == 0 && !marks.any(|mark| tagged(mark.load(Ordering::Relaxed)) == self.mark)
     }
 }
 
@@ -102,6 +102,8 @@ impl Entry<'_> {
 
     #[inline]
     pub(super) fn set_state(&mut self, state: u64) {
+        // Else it would be the bucket's lock.
+        debug_assert!(self.there());
         self.state.store(state, Ordering::Relaxed);
     }
 

@@ -80,10 +80,10 @@ impl Mark {
     }
 }
 
-/// Whether two marks differ in their slots at most.
+/// What a mark says of the key alone, wherever it is and under whichever slot.
 #[inline]
-pub(super) fn alike(one: u64, other: u64) -> bool {
-    (one ^ other) & !(SLOT | AWAY) == 0
+pub(super) fn tagged(mark: u64) -> u64 {
+    mark & (TAG | NETWORK)
 }
 
 pub(super) fn key_of(mark: u64) -> Fingerprint {
@@ -176,7 +176,7 @@ impl Table {
         Spot {
             first,
             second: self.partner(tag, first),
-            mark: mark.0 & (TAG | NETWORK),
+            mark: tagged(mark.0),
             hash: hashed(tag),
         }
     }
@@ -331,7 +331,7 @@ impl Held<'_> {
             for entry in 0..ENTRIES {
                 let mark = words[2 + 2 * entry].load(Ordering::Relaxed);
                 let moved = mark & AWAY != 0;
-                if mark & (TAG | NETWORK) == spot.mark
+                if tagged(mark) == spot.mark
                     && moved == (*bucket != spot.first)
                     && owned((mark & SLOT) as u16)
                 {

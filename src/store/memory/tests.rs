@@ -96,9 +96,14 @@ fn a_table_two_thirds_full_needs_no_sketch() {
 
 /// Fills the table with keys that stay.
 fn fill(memory: &Memory, now: Nanos) {
+    crowd(memory, 16, now);
+}
+
+/// Counts so many keys for each bucket that none of them is evicted.
+fn crowd(memory: &Memory, each: u128, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
     let slot = memory.register("fill", &stay).unwrap().slot();
-    for n in 0..u128::from(memory.cells.table.count()) * 16 {
+    for n in 0..u128::from(memory.cells.table.count()) * each {
         take(memory, &[item(&stay, slot, n)], now);
     }
 }

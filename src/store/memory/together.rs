@@ -167,7 +167,7 @@ struct Open<'w> {
     item: &'w Item<'w>,
     terms: Option<&'w Terms<'w>>,
     key: Fingerprint,
-    /// None where the key has no cell.
+    /// Empty where the key has no cell.
     words: &'w mut [u32],
 }
 
@@ -197,6 +197,7 @@ impl<'w> Open<'w> {
         }
     }
 
+    /// Never where the key has no cell: nothing could be written.
     #[inline(always)]
     fn has_room(&mut self, now: Nanos) -> bool {
         let cost = self.item.cost;

@@ -1,6 +1,5 @@
 //! What all limits of a request said, and which of them decides.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -141,8 +140,7 @@ fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> b
         let rate = rules[finding.rule].limit.window(finding.reading.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
-    match weight(finding).cmp(&weight(before)) {
-        Ordering::Equal => window(finding) > window(before),
-        unequal => unequal.is_gt(),
-    }
+    let order = weight(finding).cmp(&weight(before));
+    let order = order.then_with(|| window(finding).cmp(&window(before)));
+    order.is_gt()
 }

@@ -71,7 +71,7 @@ impl Top {
     }
 
     /// Counts a key by its hash, which must look random. Asks for its name only if it may be listed.
-    // Inlined, for what is asked and refused is counted by the same hash.
+    // Inlined, so that who counts one key in two lists places it once.
     #[inline(always)]
     pub fn count(&self, hash: u64, name: impl FnOnce() -> Key) {
         let (register, rank) = distinct::place(hash);

@@ -158,8 +158,8 @@ impl Folders {
     }
 }
 
-/// Reading is no change; else the looking would see itself. Where it is told that a writer has closed a file, what it
-/// wrote before is none either: a log may be in the same folder.
+/// Reading is no change; else the looking would see itself. On Linux a change of what a file says counts when its writer
+/// closes it, for a log may lie beside the policies; one that is never closed is seen by the next [`LOOK`].
 fn matters(kind: &EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,

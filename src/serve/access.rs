@@ -181,8 +181,8 @@ fn lines(piece: &[u8]) -> u64 {
 pub struct Access {
     writer: Writer,
     piece: RefCell<Vec<u8>>,
-    /// Wall-clock time at the beginning of the clock, as of the last tick.
-    beginning: Cell<Nanos>,
+    /// Wall-clock time at the beginning of the clock, as of the last tick: after a step lines are wrong until the next.
+    origin: Cell<Nanos>,
     /// The second of the last line, and how a line begins in it.
     second: RefCell<(u64, Vec<u8>)>,
 }
@@ -200,7 +200,7 @@ impl Access {
         Access {
             writer,
             piece: RefCell::new(Vec::new()),
-            beginning: Cell::new(beginning(clock)),
+            origin: Cell::new(origin(clock)),
             second: RefCell::default(),
         }
     }
@@ -208,7 +208,7 @@ impl Access {
     /// Hands over what was collected, and looks at the wall clock. A worker does so ten times a second.
     pub fn tick(&self, clock: &Clock) {
         self.flush();
-        self.beginning.set(beginning(clock));
+        self.origin.set(origin(clock));
     }
 
     /// Whether any request may be logged, so that its target must be kept.
@@ -247,7 +247,7 @@ impl Access {
     /// Writes the line of a request. By hand, for it is written for every request that is refused.
     fn write(&self, out: &mut Vec<u8>, note: &Note, now: Nanos) {
         let took = now.since(note.at);
-        let began = self.beginning.get().after(note.at).0;
+        let began = self.origin.get().after(note.at).0;
         let (second, beginning) = &mut *self.second.borrow_mut();
         if *second != began / 1_000_000_000 || beginning.is_empty() {
             *second = began / 1_000_000_000;
@@ -270,7 +270,7 @@ impl Access {
     }
 }
 
-fn beginning(clock: &Clock) -> Nanos {
+fn origin(clock: &Clock) -> Nanos {
     Nanos::from(clock.wall()).since(clock.now())
 }
 

@@ -221,10 +221,8 @@ where
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
 fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
-    let (generation, identifier) = (
-        &arrival.note.generation,
-        &arrival.note.generation.identifier,
-    );
+    let generation = &arrival.note.generation;
+    let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
     let who = identifier.identify(arrival.note.peer.connection(), &arrival.head, wall);
     let who = Rc::new(who);

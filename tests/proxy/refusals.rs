@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::thread;
 
-use crate::common::{Client, Gateway, Upstream, status};
+use crate::common::{Client, Gateway, Upstream, read_body, status};
 
 const ONE: &str = "match: /**\nupstream: up\nlimits:\n  once: { key: ip, rate: 1/h }\n";
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: t\r\n\r\n";
@@ -129,6 +129,25 @@ fn what_a_refusal_looks_like() {
             .unwrap()
             .starts_with("\"once\";r=0;t=")
     );
+}
+
+#[test]
+fn a_refusal_told_again_says_its_length_once() {
+    let upstream = Upstream::plain();
+    let gateway = used_up(&upstream);
+    let mut client = gateway.connect();
+    for number in 0..12 {
+        let method = ["GET", "GET", "HEAD"][number % 3];
+        client.send(format!("{method} /a HTTP/1.1\r\nhost: t\r\n\r\n"));
+        let mut answer = client.head().unwrap();
+        assert_eq!(answer.status(), 429);
+        let lengths = answer.fields.iter().filter(|(n, _)| n == "content-length");
+        assert_eq!(lengths.count(), 1, "{answer:?}");
+        if method == "GET" {
+            read_body(&mut client.reader, &mut answer).unwrap();
+            assert!(answer.text().ends_with('}'), "{answer:?}");
+        }
+    }
 }
 
 #[test]

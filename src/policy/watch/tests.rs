@@ -112,3 +112,19 @@ fn ends_when_it_is_dropped() {
     // The sender lives in the closure, which goes with the thread.
     assert_eq!(told.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_is_being_written_counts_when_it_is_closed() {
+    use std::io::Write;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut log = fs::File::create(folder.path().join("refused.log")).expect("made");
+    let (events, told) = channel();
+    let mut folders = Folders::new(events);
+    assert!(folders.follow([folder.path().to_owned()].into()));
+    log.write_all(b"a line\n").expect("written");
+    assert!(told.recv_timeout(QUIET).is_err());
+    drop(log);
+    assert!(matches!(told.recv_timeout(LONG), Ok(Signal::Event)));
+}

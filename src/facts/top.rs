@@ -71,7 +71,7 @@ impl Top {
     }
 
     /// Counts a key by its hash, which must look random. Asks for its name only if it may be listed.
-    // Inlined, so that who counts one key in two lists places it once.
+    // Inlined, so that for a key counted in two lists its place is found once.
     #[inline(always)]
     pub fn count(&self, hash: u64, name: impl FnOnce() -> Key) {
         let (register, rank) = distinct::place(hash);

@@ -115,9 +115,14 @@ impl Outbox {
         self.broken = true;
     }
 
+    /// See [`Outbox::break_off`].
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Gives up an empty buffer.
     pub fn give_up_room(&mut self) {
-        if self.is_empty() {
+        if self.is_empty() && !self.broken {
             *self = Outbox::default();
         }
     }
@@ -221,6 +226,11 @@ mod tests {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let sent = outbox.poll_empty(&mut cx, &mut to);
         assert!(matches!(sent, Poll::Ready(Err(_))) && to.1.is_empty());
+        let mut empty = Outbox::default();
+        empty.break_off();
+        empty.give_up_room();
+        let sent = empty.poll_empty(&mut cx, &mut to);
+        assert!(matches!(sent, Poll::Ready(Err(_))));
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn lines(piece: &[u8]) -> u64 {
 pub struct Access {
     writer: Writer,
     piece: RefCell<Vec<u8>>,
-    /// Wall-clock time at the beginning of the clock, as of the last tick: after a step lines are wrong until the next.
+    /// Wall-clock time at the beginning of the clock, as of the last tick. When that clock is set, lines are wrong until the next tick.
     origin: Cell<Nanos>,
     /// The second of the last line, and how a line begins in it.
     second: RefCell<(u64, Vec<u8>)>,

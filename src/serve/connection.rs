@@ -286,9 +286,9 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        if wire.is_late() {
-            // The client of the answer before may read only now. An error shows with the next one.
-            let _ = wire.poll_flush(cx);
+        // The client of the answer before may read only now. Nothing may follow one that never came whole.
+        if wire.is_late() && matches!(wire.poll_flush(cx), Poll::Ready(Err(_))) {
+            return Poll::Ready(None);
         }
         wire.poll_gone(cx).map(|()| None)
     })

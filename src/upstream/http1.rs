@@ -146,6 +146,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         if std::mem::take(&mut link.late) {
             self.sent = false;
         }
+        if link.outbox.is_broken() {
+            // The server may wait for the rest for ever, so that reading would not end.
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        }
         if self.sent {
             return Ok(());
         }

@@ -99,7 +99,7 @@ fn fill(memory: &Memory, now: Nanos) {
     crowd(memory, 16, now);
 }
 
-/// Counts so many keys for each bucket that none of them is evicted.
+/// Counts keys, on average so many a bucket, under a limit of a week, so that they stay.
 fn crowd(memory: &Memory, each: u128, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
     let slot = memory.register("fill", &stay).unwrap().slot();

@@ -1,10 +1,14 @@
 //! Connections to names that stand for several addresses, and for others later.
 
 use std::net::{SocketAddr, TcpListener};
+use std::task::Poll;
 
+use http::{Method, Uri};
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
+use crate::head::{Fields, Head};
+use crate::upstream::http1::Exchange;
 use crate::upstream::tests::{server, settings};
 
 fn runtime() -> Runtime {
@@ -103,5 +107,32 @@ fn one_server_that_refuses_is_503_at_once_for_a_moment() {
         pool.clock.advance(Nanos::from_millis(100));
         assert!(pool.checkout(nobody()).await.is_ok());
         drop(listener);
+    });
+}
+
+#[test]
+fn a_request_whose_sending_panicked_ends_at_once() {
+    let (_listener, address) = listen();
+    let pool = pool(&[address]);
+    let head = Head {
+        method: Method::GET,
+        uri: Uri::from_static("/"),
+        newer: true,
+        upgrade: None,
+        fields: Fields::default(),
+    };
+    runtime().block_on(async {
+        for taken in [false, true] {
+            let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
+            let mut exchange = Exchange::new(lease, link.clone(), &head, String::new());
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(exchange.poll_head(&mut cx).is_pending());
+            if taken {
+                link.borrow_mut().outbox = Outbox::default();
+            }
+            link.broke();
+            let answer = exchange.poll_head(&mut cx);
+            assert!(matches!(answer, Poll::Ready(Err(_))), "taken: {taken}");
+        }
     });
 }

@@ -118,7 +118,7 @@ impl Tenants {
         let mut response = Response::new(Full::from(format!("tenant `{tenant}`\n")));
         let mut fields = Fields::default();
         headers::tell(&mut fields, &verdict, &self.rules, HeaderStyle::Ietf);
-        response.set(&fields);
+        response.set(fields);
         response
     }
 }

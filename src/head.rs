@@ -203,11 +203,16 @@ impl Fields {
     }
 
     /// Makes `others` the only fields of their names.
-    pub fn set_all(&mut self, others: &Fields) {
-        let mut tags = others.parts().map(|(other, _)| other.tag);
-        if tags.any(|tag| self.parts().any(|(place, _)| place.tag == tag)) {
+    pub fn set_all(&mut self, others: Fields) {
+        let taken = |tag| self.parts().any(|(place, _)| place.tag == tag);
+        if others.parts().any(|(other, _)| taken(other.tag)) {
             let named = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
             self.retain(|name| !others.names().any(|other| named(name, other)));
+        }
+        if self.places.is_empty() && others.known.is_none() {
+            let known = self.known.take();
+            *self = Fields { known, ..others };
+            return;
         }
         let start = (self.head.len() + self.added.len()) as u32;
         if !others.are_lines() {

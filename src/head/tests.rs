@@ -50,9 +50,9 @@ fn changes() {
     others.add("x", b"");
     others.add("D", b"5");
     others.repeat("y", "d");
-    fields.set_all(&others);
+    fields.set_all(others);
     assert_eq!(listed(&fields), "x= D=5 y=5");
-    fields.set_all(&Fields::default());
+    fields.set_all(Fields::default());
     assert_eq!(listed(&fields), "x= D=5 y=5");
 }
 

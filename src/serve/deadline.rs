@@ -1,7 +1,7 @@
 //! The end of the time that a whole request may take, where it has one.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,9 +22,8 @@ impl Deadline {
         sleep.is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
     }
 
-    /// What `future` comes to, if it does in time.
-    pub async fn before<F: Future>(&mut self, future: F) -> Option<F::Output> {
-        let mut future = pin!(future);
+    /// What `future` comes to, if it does in time. Borrowed, for what is handed over is kept twice.
+    pub async fn before<F: Future>(&mut self, mut future: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Pending if self.has_passed(cx) => Poll::Ready(None),
             polled => polled.map(Some),

@@ -1,7 +1,7 @@
 //! Sends an admitted request to its upstream and the answer back, streaming both ways.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +14,6 @@ use tower::Service;
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::deadline::Deadline;
-use super::generation::Generation;
 use super::identify::Identified;
 use super::load::{self, Load};
 use super::peer::Peer;
@@ -65,15 +64,67 @@ impl Service<Admitted> for Forward {
     }
 }
 
-async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
-    let index = admitted.identified.routed.index;
-    let route = admitted.identified.routed.route();
-    let upstream = route.upstream;
+// An `async fn` would keep what it takes apart beside the parts.
+fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Refusal>> {
     let Admitted {
         identified,
         over,
         permit,
     } = admitted;
+    let index = identified.routed.index;
+    let upstream = identified.routed.route().upstream;
+    let note = &identified.routed.arrival.note;
+    let placement = |identities| {
+        note.generation
+            .identifier
+            .placement(&identified.who, identities)
+    };
+    let key = note.generation.pools[upstream].hashes().and_then(placement);
+    let head = onward(&identified, over);
+    let Arrival {
+        body, source, note, ..
+    } = identified.routed.arrival;
+    async move {
+        let (peer, generation) = (&note.peer, &note.generation);
+        let pool = &generation.pools[upstream];
+        let load = |permit| Load::new(permit, generation.kinds[index], generation.clock.clone());
+        let attempt = Attempt {
+            pool,
+            key,
+            source: &source,
+            note: &note,
+            load: permit.map(load),
+        };
+        match attempt.run(&head, body).await {
+            Ok(mut answer) => {
+                if let Some(metric) = &pool.settings().load_metric {
+                    let load = load::take_report(&mut answer.head.fields, metric.as_deref());
+                    attempt.told(load);
+                }
+                let upgrade = head.upgrade.as_ref();
+                if let Some(protocol) = upgrade.filter(|_| answer.head.status == SWITCHED) {
+                    hop::strip(&mut answer.head.fields);
+                    answer.head.fields.add("connection", b"upgrade");
+                    answer.head.fields.add("upgrade", protocol);
+                }
+                Ok(answer)
+            }
+            Err(why) => {
+                if let Why::Upstream(error) = &why {
+                    peer.count_failure(&pool.settings().name, error);
+                    tracing::warn!(upstream = %pool.settings().name, %error, "no answer");
+                    if let Some(load) = &attempt.load {
+                        load.failed();
+                    }
+                }
+                Err(Refusal::new(why, &head.fields))
+            }
+        }
+    }
+}
+
+/// What the request goes to the upstream as.
+fn onward(identified: &Identified, over: Option<String>) -> Rc<Head> {
     let Identified {
         routed,
         who,
@@ -86,82 +137,42 @@ async fn forward(admitted: Admitted) -> Result<Answer<Relay>, Refusal> {
         source,
         note,
         ..
-    } = routed.arrival;
-    let (peer, generation) = (&note.peer, &note.generation);
-    let pool = &generation.pools[upstream];
-    let key = pool
-        .hashes()
-        .and_then(|identities| generation.identifier.placement(&who, identities));
-    let known = served.filter(|_| over.is_none());
-    let head = match known.as_ref().and_then(|known| known.onward(&asked)) {
-        Some(head) => head,
-        None => {
-            let claims = Claims {
-                user: who.user.as_deref(),
-                plan: who
-                    .plan
-                    .map(|plan| &*generation.ruleset.identity.plan.plans[plan].name),
-                over,
-            };
-            let mut fields = asked.fields.clone();
-            // What the client lists in Connection goes before the gateway adds fields of its own, so that
-            // it cannot list those.
-            hop::strip(&mut fields);
-            generation.identifier.strip(peer.ip, &mut fields);
-            claims.write(&mut fields);
-            announce(&mut fields, peer, source.via(asked.newer));
-            if !fields.contains("host") {
-                fields.add("host", pool.host().as_bytes());
-            }
-            adapt(&mut fields, &generation.ruleset.routes[index], &body);
-            if known.is_some() {
-                fields = fields.gathered();
-            }
-            let head = Rc::new(Head {
-                fields,
-                ..asked.line()
-            });
-            if let Some(known) = known {
-                known.goes(asked, head.clone());
-            }
-            head
-        }
-    };
-    let attempt = Attempt {
-        pool,
-        key,
-        source: &source,
-        generation,
-        peer,
-        note: &note,
-        load: permit
-            .map(|permit| Load::new(permit, generation.kinds[index], generation.clock.clone())),
-    };
-    match attempt.run(&head, body).await {
-        Ok(mut answer) => {
-            if let Some(metric) = &pool.settings().load_metric {
-                let load = load::take_report(&mut answer.head.fields, metric.as_deref());
-                attempt.told(load);
-            }
-            let upgrade = head.upgrade.as_ref();
-            if let Some(protocol) = upgrade.filter(|_| answer.head.status == SWITCHED) {
-                hop::strip(&mut answer.head.fields);
-                answer.head.fields.add("connection", b"upgrade");
-                answer.head.fields.add("upgrade", protocol);
-            }
-            Ok(answer)
-        }
-        Err(why) => {
-            if let Why::Upstream(error) = &why {
-                peer.count_failure(&pool.settings().name, error);
-                tracing::warn!(upstream = %pool.settings().name, %error, "no answer");
-                if let Some(load) = &attempt.load {
-                    load.failed();
-                }
-            }
-            Err(Refusal::new(why, &head.fields))
-        }
+    } = &routed.arrival;
+    let known = served.as_ref().filter(|_| over.is_none());
+    if let Some(head) = known.and_then(|known| known.onward(asked)) {
+        return head;
     }
+    let (peer, generation) = (&note.peer, &note.generation);
+    let route = routed.route();
+    let plans = &generation.ruleset.identity.plan.plans;
+    let claims = Claims {
+        user: who.user.as_deref(),
+        plan: who.plan.map(|plan| &*plans[plan].name),
+        over,
+    };
+    let mut fields = asked.fields.clone();
+    // What the client lists in Connection goes before the gateway adds fields of its own, so that
+    // it cannot list those.
+    hop::strip(&mut fields);
+    generation.identifier.strip(peer.ip, &mut fields);
+    claims.write(&mut fields);
+    announce(&mut fields, peer, source.via(asked.newer));
+    if !fields.contains("host") {
+        let host = generation.pools[route.upstream].host();
+        fields.add("host", host.as_bytes());
+    }
+    adapt(&mut fields, route, body);
+    if known.is_some() {
+        fields = fields.gathered();
+    }
+    let head = Rc::new(Head {
+        fields,
+        ..asked.line()
+    });
+    if let Some(known) = known {
+        known.goes(asked.clone(), head.clone());
+    }
+    head
 }
 
 /// Takes out what would not be true, or would be in the way, once the request goes on.
@@ -201,7 +212,7 @@ fn agreed(
         _ => return Ok(()),
     };
     Err(Why::Upstream(upstream::Error::Exchange {
-        server: exchange.server().to_owned(),
+        server: exchange.server().to_string(),
         cause: Malformed(wrong).into(),
     }))
 }
@@ -266,8 +277,6 @@ struct Attempt<'a> {
     /// What chooses the server, if something does.
     key: Option<u64>,
     source: &'a Source,
-    generation: &'a Rc<Generation>,
-    peer: &'a Peer,
     note: &'a Note,
     load: Option<Load>,
 }
@@ -288,31 +297,32 @@ impl Attempt<'_> {
             others_first().await;
         }
         let mut deadline = Deadline::new(self.pool.settings().total);
-        let connection = deadline.before(self.pool.checkout(self.caller())).await;
+        let checkout = pin!(self.pool.checkout(self.caller()));
+        let connection = deadline.before(checkout).await;
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));
         let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
-        let began = self.generation.clock.now();
+        let began = self.note.generation.clock.now();
         let mut repeats = 0;
         loop {
             match self.head(&mut exchange, &mut deadline).await {
                 Ok(head) => {
-                    let now = self.generation.clock.now();
+                    let now = self.note.generation.clock.now();
                     if let Some(load) = &self.load {
                         load.answered(head.status, now);
                     }
-                    let counters = self.generation.route_counters(self.note.route.get());
+                    let counters = self.note.generation.route_counters(self.note.route.get());
                     counters.upstream.observe(now.since(began));
                     let mut silence = self.pool.settings().first_byte;
                     // From now on the client is late only if the server is silent too.
                     self.source.guard().answer_begins();
                     agreed(&exchange, asked, &head, self.source)?;
                     if head.status == SWITCHED {
-                        silence = self.generation.ruleset.timeouts.tunnel;
+                        silence = self.note.generation.ruleset.timeouts.tunnel;
                         deadline = Deadline::new(None);
                         self.source.open_tunnel();
-                        exchange.tunnel(RequestBody::new(self.source, self.generation));
+                        exchange.tunnel(RequestBody::new(self.source, &self.note.generation));
                     }
-                    let body = exchange.into_body(self.peer.coarse());
+                    let body = exchange.into_body(self.note.peer.coarse());
                     let guard = self.source.guard().clone();
                     let reports = self.pool.settings().load_metric.is_some();
                     let body = Relay::new(body, guard, silence, deadline, reports);
@@ -325,9 +335,8 @@ impl Attempt<'_> {
                     if let Some(load) = &self.load {
                         load.again();
                     }
-                    let connection = deadline
-                        .before(self.pool.checkout_fresh(self.caller()))
-                        .await;
+                    let checkout = pin!(self.pool.checkout_fresh(self.caller()));
+                    let connection = deadline.before(checkout).await;
                     match connection.unwrap_or_else(|| Err(self.overdue())) {
                         Ok(connection) => exchange.repeat(asked, connection),
                         // The first server may have seen the request.
@@ -343,7 +352,7 @@ impl Attempt<'_> {
     fn caller(&self) -> Caller {
         Caller {
             key: self.key,
-            ends: self.peer.ends,
+            ends: self.note.peer.ends,
         }
     }
 
@@ -361,7 +370,7 @@ impl Attempt<'_> {
         deadline: &mut Deadline,
     ) -> Result<AnswerHead, Why> {
         if self.note.wants_server() {
-            self.note.server.replace(Some(exchange.server().to_owned()));
+            self.note.server.replace(Some(exchange.server().clone()));
         }
         let guard = self.source.guard();
         let after = self.pool.settings().first_byte;
@@ -414,7 +423,7 @@ impl Attempt<'_> {
             exchange.late();
         }
         guard.server_spoke();
-        let server = || exchange.server().to_owned();
+        let server = || exchange.server().to_string();
         Err(match result {
             Some(Ok(head)) => return Ok(head),
             Some(Err(_)) | None if slow_body => Why::SlowBody,

@@ -68,7 +68,7 @@ pub struct Note {
     /// Its limits were decided without the store that gateways share.
     pub alone: Cell<bool>,
     /// The server it went to, and whether one was tried.
-    pub server: RefCell<Option<String>>,
+    pub server: RefCell<Option<Arc<str>>>,
     /// Why it was not served.
     pub reason: Cell<Option<&'static str>>,
     status: Cell<u16>,

@@ -319,7 +319,7 @@ impl Pass {
             self.ticket.settle(outcome, self.clock.now());
         }
         let left = (!self.ticket.is_empty()).then_some((self.ticket, self.clock));
-        answer.set(&self.headers);
+        answer.set(self.headers);
         Ok(answer.settling(left))
     }
 }

@@ -29,7 +29,7 @@ pub trait Settle {
     fn fields(&self) -> &dyn Lookup;
 
     /// Makes these the only fields of their names.
-    fn set(&mut self, fields: &Fields);
+    fn set(&mut self, fields: Fields);
 
     /// Wraps the body.
     fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
@@ -46,8 +46,8 @@ impl<B> Settle for Response<B> {
         self.headers()
     }
 
-    fn set(&mut self, fields: &Fields) {
-        self.headers_mut().extend(HeaderMap::from(fields.clone()));
+    fn set(&mut self, fields: Fields) {
+        self.headers_mut().extend(HeaderMap::from(fields));
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
@@ -66,7 +66,7 @@ impl<B> Settle for Answer<B> {
         &self.head.fields
     }
 
-    fn set(&mut self, fields: &Fields) {
+    fn set(&mut self, fields: Fields) {
         self.head.fields.set_all(fields);
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -97,7 +98,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// The server that is asked.
-    pub fn server(&self) -> &str {
+    pub fn server(&self) -> &Arc<str> {
         match &self.0 {
             Way::One(exchange) => exchange.lease.server(),
             Way::Two(exchange) => exchange.lease.server(),

@@ -4,6 +4,7 @@
 //! Bound: [`MAX_IDLE`] unused connections for each worker and server.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -150,10 +151,13 @@ impl Pool {
 
     /// A connection for a new request, an unused one if there is one. Each server that may be asked is
     /// tried once; nothing has been sent to those that cannot be reached.
-    pub async fn checkout(self: &Rc<Self>, caller: Caller) -> Result<Connection, Error> {
+    pub fn checkout(
+        self: &Rc<Self>,
+        caller: Caller,
+    ) -> impl Future<Output = Result<Connection, Error>> {
         self.budget.earn();
         let fresh = self.budget.is_low();
-        self.find(caller, fresh, false).await
+        self.find(caller, fresh, false)
     }
 
     /// Whether a request that may be repeated may also be repeated for the sake of the servers.
@@ -162,45 +166,51 @@ impl Pool {
     }
 
     /// Another connection for a request that is repeated: a new one, or a place on one of HTTP/2 that goes on.
-    pub async fn checkout_fresh(self: &Rc<Self>, caller: Caller) -> Result<Connection, Error> {
+    pub fn checkout_fresh(
+        self: &Rc<Self>,
+        caller: Caller,
+    ) -> impl Future<Output = Result<Connection, Error>> {
         self.counters.retried.increment(1);
-        self.find(caller, true, true).await
+        self.find(caller, true, true)
     }
 
-    async fn find(
+    // An `async fn` would keep its arguments twice.
+    fn find(
         self: &Rc<Self>,
         caller: Caller,
         fresh: bool,
         again: bool,
-    ) -> Result<Connection, Error> {
+    ) -> impl Future<Output = Result<Connection, Error>> {
         let mut tried = Tried::new();
         let mut admitted = None;
         let mut last = None;
-        while let Some(server) = self.next(caller.key, &tried) {
-            let lease = self.lease(server, again)?;
-            if let Some(line) = self.unused(server, fresh) {
-                return Ok(Connection { lease, line });
-            }
-            tried.push(server);
-            if !*admitted.get_or_insert_with(|| self.admits()) {
-                continue;
+        async move {
+            while let Some(server) = self.next(caller.key, &tried) {
+                let lease = self.lease(server, again)?;
+                if let Some(line) = self.unused(server, fresh) {
+                    return Ok(Connection { lease, line });
+                }
+                tried.push(server);
+                if !*admitted.get_or_insert_with(|| self.admits()) {
+                    continue;
+                }
+                if last.is_some() {
+                    self.counters.retried.increment(1);
+                }
+                // Boxed, as all that is rare: what a request's future may hold is copied with it.
+                match Box::pin(self.connect(server, caller.ends)).await {
+                    Ok(line) => return Ok(Connection { lease, line }),
+                    Err(full @ Error::Full { .. }) => return Err(full),
+                    Err(error) => last = Some(error),
+                }
             }
             if last.is_some() {
-                self.counters.retried.increment(1);
+                self.servers.gate().shut(self.clock.now());
             }
-            // Boxed, as all that is rare: what a request's future may hold is copied with it.
-            match Box::pin(self.connect(server, caller.ends)).await {
-                Ok(line) => return Ok(Connection { lease, line }),
-                Err(full @ Error::Full { .. }) => return Err(full),
-                Err(error) => last = Some(error),
-            }
+            Err(last.unwrap_or_else(|| Error::Unavailable {
+                upstream: self.settings().name.clone(),
+            }))
         }
-        if last.is_some() {
-            self.servers.gate().shut(self.clock.now());
-        }
-        Err(last.unwrap_or_else(|| Error::Unavailable {
-            upstream: self.settings().name.clone(),
-        }))
     }
 
     /// Whether servers may be asked for connections.
@@ -382,7 +392,7 @@ impl View for Seen<'_> {
 
 impl Lease {
     /// The server at the other end.
-    pub fn server(&self) -> &str {
+    pub fn server(&self) -> &Arc<str> {
         &self.pool.servers.all()[self.server].name
     }
 

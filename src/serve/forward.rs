@@ -1,7 +1,7 @@
 //! Sends an admitted request to its upstream and the answer back, streaming both ways.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,6 +17,7 @@ use super::deadline::Deadline;
 use super::identify::Identified;
 use super::load::{self, Load};
 use super::peer::Peer;
+use super::places::{Places, Running};
 use super::record::{Arrival, Note};
 use super::source::Source;
 use crate::head::{Answer, AnswerHead, Fields, Head, hop};
@@ -47,20 +48,26 @@ pub struct Admitted {
 }
 
 /// The innermost service.
-#[derive(Clone, Copy, Debug)]
-pub struct Forward;
+#[derive(Clone)]
+pub struct Forward(Places<Admitted, Result<Answer<Relay>, Refusal>>);
+
+impl Default for Forward {
+    fn default() -> Forward {
+        Forward(Places::new(forward))
+    }
+}
 
 impl Service<Admitted> for Forward {
     type Response = Answer<Relay>;
     type Error = Refusal;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer<Relay>, Refusal>>>>;
+    type Future = Running<Admitted, Result<Answer<Relay>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, admitted: Admitted) -> Self::Future {
-        Box::pin(forward(admitted))
+        self.0.run(admitted)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::throttle::{Throttle, ThrottleLayer};
 /// The whole stack.
 pub type Stack = Record<Routing<Identify<Throttle<Forward>>>>;
 
-/// Builds the stack. It holds no state of its own: each request brings the policies it is served by.
+/// Builds the stack. It holds nothing that is decided by: each request brings the policies it is served by.
 pub fn stack(access: Rc<Access>) -> Stack {
     ServiceBuilder::new()
         // Fresh → Arrival: stamps the time once; whatever happens, one line and one count.
@@ -28,5 +28,5 @@ pub fn stack(access: Rc<Access>) -> Stack {
         // Identified → Admitted, or 429: before any connection to an upstream is touched.
         .layer(ThrottleLayer)
         // Admitted → Answer, or 502, 503, 504.
-        .service(Forward)
+        .service(Forward::default())
 }

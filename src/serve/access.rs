@@ -35,7 +35,11 @@ pub const PIECE: usize = 64 * 1024;
 const ROOM: usize = 1024;
 
 /// Pieces that may wait for the writer.
-pub const QUEUE: usize = 64;
+pub const QUEUE: usize = 128;
+
+/// How long the writer leaves pieces waiting once it has written all there were: to be woken for each costs as much as
+/// to write it.
+pub const PACE: Duration = Duration::from_millis(10);
 
 /// Longest wait for what is still to be written at the end.
 pub const LAST: Duration = Duration::from_secs(2);
@@ -86,12 +90,15 @@ impl Writer {
             .name("access-log".into())
             .spawn(move || {
                 let _end: SyncSender<()> = end;
-                for piece in waiting {
-                    if let Err(error) = out.write_all(&piece).and_then(|()| out.flush()) {
-                        lost.increment(lines(&piece));
-                        losses.add(lines(&piece), &error);
+                while let Ok(first) = waiting.recv() {
+                    for piece in std::iter::once(first).chain(waiting.try_iter()) {
+                        if let Err(error) = out.write_all(&piece).and_then(|()| out.flush()) {
+                            lost.increment(lines(&piece));
+                            losses.add(lines(&piece), &error);
+                        }
+                        losses.tell_at_times();
                     }
-                    losses.tell_at_times();
+                    thread::sleep(PACE);
                 }
                 losses.tell();
             })?;

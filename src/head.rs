@@ -209,15 +209,15 @@ impl Fields {
             let named = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
             self.retain(|name| !others.names().any(|other| named(name, other)));
         }
-        if self.places.is_empty() && others.known.is_none() {
-            let known = self.known.take();
-            *self = Fields { known, ..others };
-            return;
-        }
         let start = (self.head.len() + self.added.len()) as u32;
         if !others.are_lines() {
             others.write_lines(&mut self.added);
             return self.places.extend(others.lines_from(start));
+        }
+        if self.places.is_empty() {
+            let known = self.known.take();
+            *self = Fields { known, ..others };
+            return;
         }
         self.added.extend_from_slice(&others.added);
         self.places.extend(others.places.iter().map(|place| Place {

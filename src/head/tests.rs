@@ -57,6 +57,48 @@ fn changes() {
 }
 
 #[test]
+fn what_is_set_joins_shared_fields_or_takes_their_place() {
+    let written = |fields: &Fields| {
+        let mut out = Vec::new();
+        fields.write_lines(&mut out);
+        String::from_utf8(out).unwrap()
+    };
+    let shared = fields().gathered();
+    let mut added = Fields::default();
+    added.add("d", b"4");
+    added.add("e", b"");
+    let mut taken = added.clone();
+    taken.remove("d");
+    taken.add("b", b"5");
+    let mut begun = fields();
+    begun.remove("a");
+    for (others, all, left) in [
+        (added, "a=1 B=2 a=3 d=4 e=", "B=2 d=4 e="),
+        (taken, "a=1 a=3 e= b=5", "e= b=5"),
+        (begun, "a=1 a=3 B=2", "B=2"),
+    ] {
+        let mut fields = shared.clone();
+        fields.set_all(others);
+        assert_eq!(listed(&fields), all);
+        assert_eq!(written(&fields), lined(all));
+        fields.remove("A");
+        assert_eq!(listed(&fields), left);
+        assert_eq!(written(&fields), lined(left));
+        fields.add("g", b"7");
+        assert_eq!(listed(&fields), format!("{left} g=7"));
+    }
+    assert_eq!(listed(&shared), "a=1 B=2 a=3");
+}
+
+/// What is listed, as lines.
+fn lined(listed: &str) -> String {
+    let lines = listed
+        .split(' ')
+        .map(|field| field.replace('=', ": ") + "\r\n");
+    lines.collect()
+}
+
+#[test]
 fn lines() {
     let head = Bytes::from_static(b"a: 1\r\nB:2\r\nc: \r\nd: 4\r\ne:  5 \r\n");
     let mut fields = Fields::default();

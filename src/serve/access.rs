@@ -2,8 +2,8 @@
 //! lines and hands them to a thread that writes; a slow disk or a full one loses lines, counted and
 //! told, and never holds a request.
 //!
-//! Bounds: [`PIECE`] bytes collected by each worker, [`QUEUE`] pieces waiting for the writer, and
-//! [`LAST`] for all of them when the gateway ends.
+//! Bounds: [`PIECE`] bytes collected by each worker, [`QUEUE`] pieces waiting for the writer, which looks again after
+//! [`PACE`], and [`LAST`] for all of them when the gateway ends.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -424,6 +424,27 @@ fn target(uri: &Uri) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_pieces_are_written_in_order_and_before_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("access.log");
+        let settings = AccessLog {
+            requests: Logged::All,
+            file: Some(file.clone()),
+        };
+        let (writer, written) = Writer::start(&settings, &Registry::default()).unwrap();
+        let pieces = (0..3 * QUEUE).map(|number| format!("{number}\n"));
+        for piece in pieces.clone() {
+            writer.pieces.send(piece.into()).unwrap();
+        }
+        drop(writer);
+        assert!(written.wait());
+        assert_eq!(
+            fs::read_to_string(file).unwrap(),
+            pieces.collect::<String>()
+        );
+    }
 
     #[test]
     fn members() {

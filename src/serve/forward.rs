@@ -17,7 +17,7 @@ use super::deadline::Deadline;
 use super::identify::Identified;
 use super::load::{self, Load};
 use super::peer::Peer;
-use super::places::{Places, Running};
+use super::pooled::{FuturePool, Pooled};
 use super::record::{Arrival, Note};
 use super::source::Source;
 use crate::head::{Answer, AnswerHead, Fields, Head, hop};
@@ -49,18 +49,18 @@ pub struct Admitted {
 
 /// The innermost service.
 #[derive(Clone)]
-pub struct Forward(Places<Admitted, Result<Answer<Relay>, Refusal>>);
+pub struct Forward(FuturePool<Admitted, Result<Answer<Relay>, Refusal>>);
 
 impl Default for Forward {
     fn default() -> Forward {
-        Forward(Places::new(forward))
+        Forward(FuturePool::new(forward))
     }
 }
 
 impl Service<Admitted> for Forward {
     type Response = Answer<Relay>;
     type Error = Refusal;
-    type Future = Running<Admitted, Result<Answer<Relay>, Refusal>>;
+    type Future = Pooled<Admitted, Result<Answer<Relay>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -304,8 +304,10 @@ impl Attempt<'_> {
             others_first().await;
         }
         let mut deadline = Deadline::new(self.pool.settings().total);
-        let checkout = pin!(self.pool.checkout(self.caller()));
-        let connection = deadline.before(checkout).await;
+        let connection = {
+            let checkout = pin!(self.pool.checkout(self.caller()));
+            deadline.before(checkout).await
+        };
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));
         let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
         let began = self.note.generation.clock.now();
@@ -342,8 +344,10 @@ impl Attempt<'_> {
                     if let Some(load) = &self.load {
                         load.again();
                     }
-                    let checkout = pin!(self.pool.checkout_fresh(self.caller()));
-                    let connection = deadline.before(checkout).await;
+                    let connection = {
+                        let checkout = pin!(self.pool.checkout_fresh(self.caller()));
+                        deadline.before(checkout).await
+                    };
                     match connection.unwrap_or_else(|| Err(self.overdue())) {
                         Ok(connection) => exchange.repeat(asked, connection),
                         // The first server may have seen the request.
@@ -453,5 +457,19 @@ impl Peer {
         let reason = super::answer::upstream_reason(error);
         self.failures(Metric::UpstreamErrors, upstream, reason)
             .increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<F>(_: fn(Admitted) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_future_is_small_for_it_is_copied_into_its_box() {
+        assert!(size(forward) <= 800, "{}", size(forward));
     }
 }

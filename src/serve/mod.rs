@@ -19,7 +19,7 @@ pub mod listen;
 pub mod load;
 pub mod occupancy;
 pub mod peer;
-mod places;
+mod pooled;
 pub mod record;
 pub mod refusals;
 pub mod reply;

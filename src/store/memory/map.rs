@@ -65,6 +65,7 @@ impl Map {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let bucket = self.base.as_ptr().add(bucket * 32);
             _mm_prefetch::<_MM_HINT_T0>(bucket.cast());
+            _mm_prefetch::<_MM_HINT_T0>(bucket.add(16).cast());
         }
     }
 

@@ -1,6 +1,7 @@
 //! One request in, one verdict out, and the ticket that settles it. Every door of the gateway
 //! decides here; nothing here knows HTTP status codes of its own. Only a store that gateways share is waited for.
 
+mod ahead;
 mod later;
 pub mod ticket;
 mod verdict;
@@ -20,6 +21,7 @@ use crate::store::shared::core::Counted;
 use crate::store::shared::plan::Plan;
 use crate::store::{self, Item, Memory, Parent, Permits, Registered, Shared, Slot};
 
+pub use ahead::Ahead;
 pub use later::{Decided, Later};
 pub use ticket::{Outcome, Ticket};
 pub use verdict::{Finding, Verdict};
@@ -299,9 +301,11 @@ impl Admission {
                         shadow: rule.shadow,
                         parents,
                     };
-                    if known.is_none() {
+                    if known.is_none()
+                        && let Some(bucket) = self.store.bucket(item.slot, key)
+                    {
                         // It comes while the next key is hashed.
-                        self.store.prefetch(&item);
+                        self.store.prefetch(bucket);
                     }
                     asked.reserves |= limit.reserves;
                     asked.items.push(item);

@@ -198,7 +198,7 @@ mod tests {
             key: format!("ip={key}"),
         };
         for _ in 0..times {
-            witness.facts.asked.count(key, name);
+            witness.facts.asked.count(key, 1, name);
         }
     }
 

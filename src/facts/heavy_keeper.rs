@@ -64,28 +64,31 @@ impl<N> HeavyKeeper<N> {
         }
     }
 
-    /// Counts a key by its hash, which must look random. Asks for its name only if it becomes a candidate.
-    #[inline]
-    pub fn count(&mut self, hash: u64, name: impl FnOnce() -> N) {
+    /// Counts a key that came so often, by its hash, which must look random. Asks for its name only if it becomes a
+    /// candidate.
+    pub fn count(&mut self, hash: u64, times: u32, name: impl FnOnce() -> N) {
         let mut most = 0;
         let mark = mark(hash);
         for place in self.at(hash) {
-            let cell = self.cells[place];
-            if cell.mark != mark && cell.count > 0 {
-                let odds = ODDS.get(cell.count as usize).copied();
-                if odds.is_none_or(|odds| self.random() >= odds) {
-                    continue;
+            let mut cell = self.cells[place];
+            let mut left = times;
+            while cell.mark != mark && cell.count > 0 && left > 0 {
+                let Some(odds) = ODDS.get(cell.count as usize) else {
+                    left = 0;
+                    break;
+                };
+                if self.random() < *odds {
+                    cell.count -= 1;
                 }
-                if cell.count > 1 {
-                    self.cells[place].count -= 1;
-                    continue;
-                }
-                self.cells[place].count = 0;
+                // Who wears it down to nothing has it, and counts.
+                left -= u32::from(cell.count > 0);
             }
-            let cell = &mut self.cells[place];
-            cell.mark = mark;
-            cell.count = cell.count.saturating_add(1);
-            most = most.max(cell.count);
+            if left > 0 {
+                cell.mark = mark;
+                cell.count = cell.count.saturating_add(left);
+                most = most.max(cell.count);
+            }
+            self.cells[place] = cell;
         }
         let most = u64::from(most);
         if most > self.floor {

@@ -7,12 +7,14 @@ pub mod distinct;
 mod event;
 pub mod heavy_keeper;
 mod list;
+pub mod recent;
 mod sample;
 mod sum;
 pub mod top;
 
 pub use event::{Change, Event};
 pub use list::{LONGEST, List, Listed, Lists};
+pub use recent::{Recent, Whom};
 pub use sample::{Class, Decision, LONGEST_PATH, Sample, Sampler};
 pub use sum::Sums;
 pub use top::{Key, Top};

@@ -31,12 +31,22 @@ fn hash(number: u64) -> u64 {
     dice.next()
 }
 
-/// 20 keys with Zipf's frequencies among many that come once.
+/// A key and where it is counted.
+struct Counted<'t>(&'t Top, u64);
+
+impl Whom for Counted<'_> {
+    fn tell(&self, hash: u64, asked: u32, _: u32) {
+        self.0.count(hash, asked, || key(self.1));
+    }
+}
+
+/// 20 keys with Zipf's frequencies among many that come once, counted by four workers.
 #[track_caller]
 fn check(spray: u64, seed: u64) {
     const EVENTS: u64 = 1_200_000;
     let mut dice = Dice(seed);
     let top = Top::new(seed);
+    let workers: [Recent<Counted<'_>>; 4] = Default::default();
     let weights: Vec<f64> = (1..=2_000).map(|rank| 1.0 / f64::from(rank)).collect();
     let sums: Vec<f64> = weights
         .iter()
@@ -54,8 +64,12 @@ fn check(spray: u64, seed: u64) {
             sums.partition_point(|sum| *sum < point) as u64
         };
         *truth.entry(number).or_default() += 1;
-        top.count(hash(number), || key(number));
+        workers[event as usize % 4].count(hash(number), false, || Counted(&top, number));
+        if event % 10_000 == 0 {
+            workers.iter().for_each(Recent::tell);
+        }
     }
+    workers.iter().for_each(Recent::tell);
     let list = top.list(0, true);
     let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
     heavy.sort_unstable_by(|one, other| other.cmp(one));
@@ -99,7 +113,7 @@ fn lists_add_up() {
         let facts = Facts::default();
         for (number, count) in counts {
             for _ in 0..*count {
-                facts.asked.count(hash(*number), || key(*number));
+                facts.asked.count(hash(*number), 1, || key(*number));
             }
         }
         facts.asked.list(0, true)
@@ -150,7 +164,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
     let list = |seed: u64| {
         let top = Top::new(7);
         for number in 0..500 {
-            top.count(hash(number * 2 + seed), || key(number));
+            top.count(hash(number * 2 + seed), 1, || key(number));
         }
         top.list(seed, true)
     };
@@ -169,7 +183,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
     let few = |seed: u64| {
         let top = Top::new(7);
         let keys = 40 * seed..40 * (seed + 1);
-        keys.for_each(|number| top.count(hash(number), || key(number)));
+        keys.for_each(|number| top.count(hash(number), 1, || key(number)));
         top.list(seed, true)
     };
     let mut all = Sum::default();
@@ -194,7 +208,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
 #[test]
 fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
     let facts = Facts::default();
-    facts.asked.count(hash(1), || key(1));
+    facts.asked.count(hash(1), 1, || key(1));
     let kept = Mutex::new(Vec::new());
     let next = Minute { at: 60, seed: 0 };
     let ends = std::cell::Cell::new(true);

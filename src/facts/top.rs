@@ -70,16 +70,14 @@ impl Top {
         }
     }
 
-    /// Counts a key by its hash, which must look random. Asks for its name only if it may be listed.
-    // Inlined, so that for a key counted in two lists its place is found once.
-    #[inline(always)]
-    pub fn count(&self, hash: u64, name: impl FnOnce() -> Key) {
+    /// Counts a key that came so often, by its hash, which must look random. Asks for its name only if it may be listed.
+    pub fn count(&self, hash: u64, times: u32, name: impl FnOnce() -> Key) {
         let (register, rank) = distinct::place(hash);
         let mut stripe = self.stripes[register / REGISTERS].lock();
-        stripe.total += 1;
+        stripe.total += u64::from(times);
         let held = &mut stripe.registers[register % REGISTERS];
         *held = rank.max(*held);
-        stripe.keeper.count(hash, name);
+        stripe.keeper.count(hash, times, name);
     }
 
     /// What was counted, of hashes under the secret that `seed` tells. In the `end` it begins anew.

@@ -9,11 +9,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::tcp::Tcp;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Corked {
     /// The stream.
-    pub tcp: TcpStream,
+    pub tcp: Tcp,
     held: Vec<u8>,
     corked: bool,
 }
@@ -25,7 +27,7 @@ impl Corked {
     /// Holds what is written until it waits for something to read, if it is `corked`.
     pub fn new(tcp: TcpStream, corked: bool) -> Corked {
         Corked {
-            tcp,
+            tcp: Tcp(tcp),
             held: Vec::new(),
             corked,
         }
@@ -58,7 +60,7 @@ impl Corked {
 impl Drop for Corked {
     fn drop(&mut self) {
         if !self.held.is_empty() {
-            let _ = self.tcp.try_write(&self.held);
+            let _ = self.tcp.0.try_write(&self.held);
         }
     }
 }

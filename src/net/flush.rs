@@ -2,8 +2,9 @@
 //! a process on the other side is found awake, and waking it is what costs the kernel most.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -69,16 +70,21 @@ impl Flushes {
 }
 
 /// Lets the worker's other connections that are ready go first.
-pub async fn others_first() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
+#[derive(Debug, Default)]
+pub struct OthersFirst {
+    went: bool,
+}
+
+impl Future for OthersFirst {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.went, true) {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    })
-    .await;
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! | `flush` | messages of several connections, sent together |
 //! | `issued` | a certificate that may be another at any time |
 //! | `proxy` | the PROXY protocol |
+//! | `tcp` | a stream past libc; besides `store`'s map the only unsafe code |
 //! | `subject` | whom a client's certificate is for |
 //! | `tls` | what a listener that speaks TLS offers |
 
@@ -20,6 +21,7 @@ pub mod issued;
 pub mod proxy;
 pub mod socket;
 pub mod subject;
+mod tcp;
 pub mod tls;
 
 pub use certificate::Certificate;

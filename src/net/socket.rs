@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::corked::Corked;
+use super::tcp::Tcp;
 use super::tls::{HTTP2, Offer, PROOF};
 use super::{Connector, Subject};
 
@@ -19,7 +20,7 @@ use super::{Connector, Subject};
 #[derive(Debug)]
 pub enum Socket {
     /// Bytes as they are.
-    Plain(TcpStream),
+    Plain(Tcp),
     /// Either side of TLS.
     Tls(Box<TlsStream<Corked>>),
 }
@@ -27,13 +28,13 @@ pub enum Socket {
 impl Socket {
     /// Takes a client's stream that came from a listener which is [prepared](prepare).
     pub fn plain(stream: TcpStream) -> Socket {
-        Socket::Plain(stream)
+        Socket::Plain(Tcp(stream))
     }
 
     /// Takes a connected stream and sends small messages at once.
     pub fn new(stream: TcpStream) -> io::Result<Socket> {
         prepare(&stream)?;
-        Ok(Socket::Plain(stream))
+        Ok(Socket::Plain(Tcp(stream)))
     }
 
     /// Takes a stream as [`Socket::plain`] does and shakes hands with its client.
@@ -86,8 +87,8 @@ impl Socket {
 
     fn tcp(&self) -> &TcpStream {
         match self {
-            Socket::Plain(stream) => stream,
-            Socket::Tls(stream) => &stream.get_ref().0.tcp,
+            Socket::Plain(stream) => &stream.0,
+            Socket::Tls(stream) => &stream.get_ref().0.tcp.0,
         }
     }
 
@@ -171,8 +172,7 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
-            // A TCP socket has nothing to flush.
-            Socket::Plain(_) => Poll::Ready(Ok(())),
+            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }

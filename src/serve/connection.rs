@@ -31,7 +31,7 @@ use super::wire::Wire;
 use super::worker::{Refused, Worker};
 use crate::head::{Answer, AnswerHead, Fields, Head};
 use crate::net::Socket;
-use crate::net::flush::others_first;
+use crate::net::flush::OthersFirst;
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::Offer;
 
@@ -221,7 +221,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                 peer.answered();
                 if !wire.is_idle() {
                     // The next request is here already.
-                    others_first().await;
+                    OthersFirst::default().await;
                 }
             }
             Ok(_) => break,

@@ -23,7 +23,7 @@ use super::source::Source;
 use crate::head::{Answer, AnswerHead, Fields, Head, hop};
 use crate::http1::Malformed;
 use crate::limit::{Count, Rule};
-use crate::net::flush::others_first;
+use crate::net::flush::OthersFirst;
 use crate::pressure::{Permit, Utilisation};
 use crate::route::Route;
 use crate::telemetry::Metric;
@@ -301,7 +301,7 @@ impl Attempt<'_> {
     /// that the server may have closed in the meantime.
     async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
         if !body.is_empty() {
-            others_first().await;
+            OthersFirst::default().await;
         }
         let mut deadline = Deadline::new(self.pool.settings().total);
         let connection = {

@@ -11,6 +11,7 @@ use futures_util::future::{Either, Ready, err};
 use http::HeaderMap;
 use http_body::Frame;
 use http_body_util::BodyExt;
+use smallvec::SmallVec;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
@@ -231,8 +232,10 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let known = known.filter(|known| known.comes_again(routed.index));
     let served = known.map(|known| {
         let rules = route.rules.iter();
-        let keys = rules.map(|rule| identifier.key(&who, &rule.key)).collect();
-        known.serve(Served::new(generation, routed.index, who.clone(), keys))
+        let keys: SmallVec<_> = rules.map(|rule| identifier.key(&who, &rule.key)).collect();
+        let ahead = generation.admission.ahead(&route.rules, &keys);
+        let who = who.clone();
+        known.serve(Served::new(generation, routed.index, who, keys, ahead))
     });
     (who, served)
 }

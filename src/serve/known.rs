@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::access::Words;
 use super::generation::Generation;
+use crate::admission::Ahead;
 use crate::head::{Fields, Head};
 use crate::http1::Said;
 use crate::identity::Who;
@@ -76,6 +77,7 @@ pub struct Served {
     pub(super) who: Rc<Who>,
     /// By the route's limits.
     pub(super) keys: SmallVec<[Option<Fingerprint>; 4]>,
+    ahead: Ahead,
     onward: RefCell<Option<Onward>>,
 }
 
@@ -92,6 +94,14 @@ impl Last {
         let start = memchr::memchr(b'\n', input)? + 1;
         let same = input[start..].starts_with(&self.lines);
         (same && input[..start].ends_with(b"\r\n")).then_some((start, block))
+    }
+
+    /// Starts to load what limits will look at if the next request says the same.
+    pub(super) fn prefetch(&self) {
+        let Some(block) = &self.block else { return };
+        if let Some(served) = &*block.served.borrow() {
+            served.ahead.prefetch();
+        }
     }
 
     /// How many bytes the lines have.
@@ -209,12 +219,14 @@ impl Served {
         route: usize,
         who: Rc<Who>,
         keys: SmallVec<[Option<Fingerprint>; 4]>,
+        ahead: Ahead,
     ) -> Served {
         Served {
             generation: Rc::downgrade(by),
             route,
             who,
             keys,
+            ahead,
             onward: RefCell::default(),
         }
     }

@@ -84,11 +84,10 @@ pub struct Note {
 
 impl Note {
     /// Counts and remembers what admission decided.
-    pub fn decided(&self, verdict: &Verdict, rules: &[Arc<Rule>], who: &Who, now: Nanos) {
-        let generation = &*self.generation;
-        let facts = generation.facts.as_deref();
+    pub fn decided(&self, verdict: &Verdict, rules: &[Arc<Rule>], who: &Rc<Who>, now: Nanos) {
+        let generation = &self.generation;
         for finding in &verdict.findings {
-            let rule = &*rules[finding.rule];
+            let rule = &rules[finding.rule];
             let counters = &generation.rules[rule.index];
             match (finding.reading.standing, rule.shadow) {
                 (Standing::Within, _) => counters.within.increment(1),
@@ -96,11 +95,12 @@ impl Note {
                 (_, true) => counters.shadow_refused.increment(1),
                 (_, false) => counters.refused.increment(1),
             }
-            if let Some(facts) = facts {
-                witness::count(facts, generation, who, (rule, finding));
+            if generation.facts.is_some() {
+                let recent = &self.peer.worker.recent;
+                witness::count(recent, generation, who, (rule, finding));
             }
         }
-        if facts.is_some() {
+        if generation.facts.is_some() {
             let example = witness::example(generation, (who, now), verdict, rules);
             self.decision.set(example);
         }

@@ -1,6 +1,6 @@
 //! An answer on its way to the client: its head as bytes, then its body as it comes.
 
-use std::future::poll_fn;
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +16,7 @@ use super::worker::Worker;
 use crate::head::{Answer, AnswerHead, Present};
 use crate::http1::{Cause, fields};
 use crate::net::Flushes;
-use crate::net::flush::others_first;
+use crate::net::flush::OthersFirst;
 
 /// Longest body that waits for the answers of other connections. A longer one leaves as soon as it is there, for the
 /// processor still has it at hand; its connection waits before it is read.
@@ -33,19 +33,16 @@ enum Shape {
     Chunked,
 }
 
-/// Sends an answer; says whether the connection may go on.
-pub async fn send(
-    wire: &Rc<Wire>,
+/// Sends an answer, whose head is written at once; comes to whether the connection may go on.
+pub fn send<'a>(
+    wire: &'a Rc<Wire>,
     wants: Wants,
     answer: Answer<Recorded>,
-    worker: &Worker,
-) -> Result<bool, body::Error> {
+    worker: &'a Worker,
+) -> Sending<'a> {
     let Answer { mut head, body } = answer;
     let exact = body.size_hint().exact();
     let short = exact.is_some_and(|length| length <= SHORT);
-    if !short {
-        others_first().await;
-    }
     let status = head.status.as_u16();
     let switched = status == 101;
     let shape = if switched {
@@ -77,7 +74,10 @@ pub async fn send(
     wire.push(|outbox| {
         outbox.text(|out| encode(out, &head, has, (wants.newer, keep), shape, length, &date))
     });
-    let mut sending = Sending {
+    if endless {
+        wire.reset_on_close(true);
+    }
+    Sending {
         wire,
         body: Some(body),
         shape,
@@ -87,26 +87,44 @@ pub async fn send(
             (false, false) => End::Closes,
             _ => End::Alone,
         },
+        others: (!short).then(OthersFirst::default),
         begun: false,
-    };
-    if endless {
-        wire.reset_on_close(true);
+        keep,
+        endless,
     }
-    poll_fn(|cx| sending.poll(cx)).await?;
-    if endless {
-        wire.reset_on_close(false);
-    }
-    Ok(keep)
 }
 
-struct Sending<'a> {
+/// The future of [`send`].
+pub struct Sending<'a> {
     wire: &'a Rc<Wire>,
     /// Gone when it is over: then the request is on record before the client sees its end.
     body: Option<Recorded>,
     shape: Shape,
     trailers: bool,
     end: End<'a>,
+    /// Those that have a turn before.
+    others: Option<OthersFirst>,
     begun: bool,
+    /// Another request may follow.
+    keep: bool,
+    /// The end of the connection is that of the answer.
+    endless: bool,
+}
+
+impl Future for Sending<'_> {
+    type Output = Result<bool, body::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(others) = &mut self.others {
+            ready!(Pin::new(others).poll(cx));
+            self.others = None;
+        }
+        ready!(self.poll_all(cx))?;
+        if self.endless {
+            self.wire.reset_on_close(false);
+        }
+        Poll::Ready(Ok(self.keep))
+    }
 }
 
 /// How the last piece of an answer leaves.
@@ -120,7 +138,7 @@ enum End<'a> {
 }
 
 impl Sending<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
         loop {
             if std::mem::replace(&mut self.begun, true) {
                 ready!(self.wire.poll_flush(cx)).map_err(Cause::from)?;

@@ -95,7 +95,7 @@ impl Wire {
                 }
             }
             match ready!(inner.poll_read(cx)) {
-                Ok(1..) => {}
+                Ok(1..) => inner.last.prefetch(),
                 // Nobody is there to be told.
                 Ok(0) | Err(_) => return Poll::Ready(Ok(None)),
             }

@@ -1,12 +1,13 @@
-//! What single requests tell [`Facts`]: whom their limits counted, and some of them as examples.
+//! What requests tell [`Facts`](crate::facts::Facts): whom their limits counted, and some of them as examples.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::generation::{Generation, Outcome, origin};
 use super::record::Note;
 use crate::admission::{Finding, Verdict};
 use crate::clock::Nanos;
-use crate::facts::{Decision, Facts, Key, LONGEST_PATH, Sample};
+use crate::facts::{Decision, Key, LONGEST_PATH, Recent, Sample, Whom};
 use crate::identity::Who;
 use crate::limit::{Rule, Standing};
 
@@ -16,23 +17,47 @@ const LONGEST_METHOD: usize = 32;
 /// How many ways there are for a request to end; classes of what limits said come behind.
 const ENDS: u8 = Outcome::ALL.len() as u8;
 
+/// Who asked, and the limit that counted.
+pub struct Asker {
+    generation: Rc<Generation>,
+    rule: Arc<Rule>,
+    who: Rc<Who>,
+}
+
+impl Whom for Asker {
+    fn tell(&self, hash: u64, asked: u32, refused: u32) {
+        let Some(facts) = &self.generation.facts else {
+            return;
+        };
+        let name = || Key {
+            limit: self.rule.name.as_str().to_owned(),
+            key: self
+                .generation
+                .identifier
+                .key_name(&self.who, &self.rule.key),
+        };
+        facts.asked.count(hash, asked, name);
+        if refused > 0 {
+            facts.refused.count(hash, refused, name);
+        }
+    }
+}
+
 /// Counts whom a limit was asked about, and whom it refused.
 #[inline]
 pub(super) fn count(
-    facts: &Facts,
-    generation: &Generation,
-    who: &Who,
-    (rule, finding): (&Rule, &Finding),
+    recent: &Recent<Asker>,
+    generation: &Rc<Generation>,
+    who: &Rc<Who>,
+    (rule, finding): (&Arc<Rule>, &Finding),
 ) {
     let hash = finding.key.0 as u64 ^ generation.rules[rule.index].mark;
-    let name = || Key {
-        limit: rule.name.as_str().to_owned(),
-        key: generation.identifier.key_name(who, &rule.key),
-    };
-    facts.asked.count(hash, name);
-    if !finding.reading.standing.admits() && !rule.shadow {
-        facts.refused.count(hash, name);
-    }
+    let refused = !finding.reading.standing.admits() && !rule.shadow;
+    recent.count(hash, refused, || Asker {
+        generation: generation.clone(),
+        rule: rule.clone(),
+        who: who.clone(),
+    });
 }
 
 /// If this request is to be an example, what the limit said that matters most.

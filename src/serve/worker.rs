@@ -21,7 +21,9 @@ use super::guard::{Guards, TICK};
 use super::host::Host;
 use super::listen::{Handed, Placed, Share};
 use super::occupancy::Occupancy;
+use super::witness::Asker;
 use crate::clock::Clock;
+use crate::facts::Recent;
 use crate::net::Flushes;
 use crate::pressure::Around;
 use crate::telemetry::{Label, Metric, Registry};
@@ -67,6 +69,8 @@ pub struct Worker {
     pub guards: Rc<Guards>,
     /// Answers that are to leave.
     pub flushes: Rc<Flushes>,
+    /// Whom limits were asked about.
+    pub recent: Recent<Asker>,
     /// Counters.
     pub registry: Registry,
     generation: RefCell<Rc<Generation>>,
@@ -213,6 +217,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         number,
         guards: Guards::new(clock.clone()),
         flushes,
+        recent: Recent::default(),
         generation: RefCell::new(Rc::new(generation)),
         draining: Cell::new(false),
         date: RefCell::new(date(&clock)),
@@ -373,6 +378,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
         interval.tick().await;
         worker.guards.tick();
         access.tick(&clock);
+        worker.recent.tell();
         worker.tend_store(&clock);
         if worker.number == 0 {
             let shared = worker.generation().admission.shared_store().cloned();

@@ -119,7 +119,7 @@ impl Connection {
             }
             let waits = self.mux.with(|shared| shared.has_output());
             if waits && std::mem::take(&mut self.others_first) {
-                // See `net::flush::others_first`.
+                // See `net::flush::OthersFirst`.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

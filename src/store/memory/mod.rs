@@ -14,7 +14,7 @@
 //! | `settle` | how a reservation ends |
 //! | `slots` | the limits that were registered |
 //! | `snapshot` | what a process leaves to the next |
-//! | `map` | zeroed memory on demand; the only unsafe code |
+//! | `map` | zeroed memory on demand; the only unsafe code here |
 
 mod arena;
 mod cells;
@@ -89,6 +89,10 @@ pub struct Usage {
     pub sketched: u64,
 }
 
+/// Where a key's counts are looked for first; says the same for as long as the store lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket(u32);
+
 /// See the module.
 #[derive(Debug)]
 pub struct Memory {
@@ -125,13 +129,17 @@ impl Memory {
         slots.register(scope, limit, || table.slots())
     }
 
-    /// Starts to load what a decision about this key will look at: for callers that have something
-    /// else to do first, if only to read the clock.
+    /// Where decisions about this key look first.
     #[inline]
-    pub fn prefetch(&self, item: &Item<'_>) {
-        if let Some(info) = self.cells.slots.get(item.slot) {
-            self.cells.table.prefetch(info.seed(), item.key);
-        }
+    pub fn bucket(&self, slot: Slot, key: Fingerprint) -> Option<Bucket> {
+        let info = self.cells.slots.get(slot)?;
+        Some(self.cells.table.bucket(info.seed(), key))
+    }
+
+    /// Starts to load it: for callers that have something else to do first, if only to read the clock.
+    #[inline]
+    pub fn prefetch(&self, bucket: Bucket) {
+        self.cells.table.prefetch(bucket);
     }
 
     /// Takes all items that are not shadows, or none of them; each shadow takes when it alone admits.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use super::Bucket;
 use super::entry::Home;
 use super::map::Map;
 use super::places::{fold, hashed, partner, scale};
@@ -159,10 +160,16 @@ impl Table {
         }
     }
 
-    /// Starts to load the first bucket of `key`.
+    /// The first bucket of `key`.
     #[inline]
-    pub(super) fn prefetch(&self, seed: u64, key: Fingerprint) {
-        self.map.prefetch(self.place(seed, key).1 as usize);
+    pub(super) fn bucket(&self, seed: u64, key: Fingerprint) -> Bucket {
+        Bucket(self.place(seed, key).1)
+    }
+
+    /// Starts to load it.
+    #[inline]
+    pub(super) fn prefetch(&self, bucket: Bucket) {
+        self.map.prefetch(bucket.0 as usize);
     }
 
     /// See [`partner`].

@@ -49,6 +49,9 @@ fn ask(server: &Server, path: &str, user: &str, times: usize) {
 fn explained(server: &Server, refused: u64) -> Value {
     let explain = || json(server, "/v1/record/explain?from=-1m");
     soon("all is recorded", || explain()["refused"] == refused);
+    // Workers tell whom they refused ten times a second.
+    let top = || json(server, "/v1/record/top?from=-1m");
+    soon("all are listed", || top()["total"] == refused);
     explain()
 }
 

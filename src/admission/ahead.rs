@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Admission, Counter};
+use super::Admission;
 use crate::limit::{Fingerprint, Rule};
 use crate::store::{Bucket, Memory};
 
@@ -29,12 +29,8 @@ impl Ahead {
 impl Admission {
     /// What a request will meet that these rules count under these keys.
     pub fn ahead(&self, rules: &[Arc<Rule>], keys: &[Option<Fingerprint>]) -> Ahead {
-        let buckets = rules.iter().zip(keys).filter_map(|(rule, key)| {
-            match self.counters.get(rule.index)? {
-                Counter::Rate(registered, _) => self.store.bucket(registered.slot(), (*key)?),
-                Counter::Open(_) => None,
-            }
-        });
+        let each = rules.iter().zip(keys);
+        let buckets = each.filter_map(|(rule, key)| self.store.bucket(self.slot(rule)?, (*key)?));
         Ahead {
             store: self.store.clone(),
             buckets: buckets.collect(),

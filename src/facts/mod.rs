@@ -1,7 +1,10 @@
 //! Who and why: who is counted and refused most often, and single requests as examples. Numbers alone do not tell one client
 //! from a million.
 //!
-//! Bounds: those of two [`Top`]s, and 1,024 samples until they are collected.
+//! What a worker has counted it tells ten times a second: what comes in the last tenth of a minute's last second may be
+//! in the list of the next.
+//!
+//! Bounds: those of two [`Top`]s, of a [`Recent`] for each worker, and 1,024 samples until they are collected.
 
 pub mod distinct;
 mod event;

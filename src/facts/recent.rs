@@ -1,12 +1,13 @@
 //! What one worker has counted and not told yet. Clients come again and again, and to count each of their requests where
 //! all workers do takes as long as to decide about it.
 //!
-//! Bound: [`PLACES`] keys.
+//! Bound: [`PLACES`] keys for each worker, with whom each is of until it is told.
 
 use std::cell::RefCell;
 
 /// Keys whose counts wait. One that finds another in its place has that one told.
-pub const PLACES: usize = 256;
+pub const PLACES: usize = 1 << BITS;
+const BITS: u32 = 10;
 
 /// Somebody who is counted.
 pub trait Whom {
@@ -35,7 +36,7 @@ impl<W: Whom> Recent<W> {
     /// Counts a key by its hash, which must look random.
     #[inline]
     pub fn count(&self, hash: u64, refused: bool, whom: impl FnOnce() -> W) {
-        let place = &mut self.0.borrow_mut()[hash as usize % PLACES];
+        let place = &mut self.0.borrow_mut()[place(hash)];
         match place {
             Some(counted) if counted.hash == hash => {
                 counted.asked += 1;
@@ -71,6 +72,11 @@ impl<W: Whom> Drop for Recent<W> {
     }
 }
 
+/// Mixed again: two limits that count one key may agree in some bits of their hashes, and do then for all keys.
+fn place(hash: u64) -> usize {
+    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BITS)) as usize
+}
+
 impl<W: Whom> Counted<W> {
     fn tell(&self) {
         self.whom.tell(self.hash, self.asked, self.refused);
@@ -99,7 +105,7 @@ mod tests {
     fn every_count_is_told_once() {
         let (book, recent) = (Book::default(), Recent::default());
         let told = || book.0.borrow().clone();
-        let other = 7 + PLACES as u64;
+        let other = (9..).find(|other| place(*other) == place(7)).unwrap_or(0);
         for refused in [false, true, true] {
             recent.count(7, refused, || book.clone());
             recent.count(8, false, || book.clone());
@@ -113,5 +119,17 @@ mod tests {
         recent.count(7, false, || book.clone());
         drop(recent);
         assert_eq!(told()[&7], (4, 2));
+    }
+
+    #[test]
+    fn two_limits_on_the_same_keys_leave_each_other_alone() {
+        let (book, recent) = (Book::default(), Recent::default());
+        for key in 1..=32_u64 {
+            let hash = key.wrapping_mul(0xd129_0d35_4f3a_9d6b);
+            for mark in [0x1f00, 0x2f00 << 40] {
+                recent.count(hash ^ mark, false, || book.clone());
+            }
+        }
+        assert!(book.0.borrow().len() < 8);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::heavy_keeper::HeavyKeeper;
 use super::sum::Sum;
 use super::*;
 
@@ -157,6 +158,32 @@ fn samples_are_few_and_of_every_class() {
         .count();
     assert_eq!(many, 24);
     assert!(!sampler.has_room(at(7_999)) && sampler.has_room(at(8_000)));
+}
+
+/// What a key that comes 40 times, `times` at once, counts in the place of one that came before.
+fn worn(before: u32, times: u32) -> u64 {
+    let each = 1..=400;
+    let counts = each.map(|seed| {
+        let mut keeper = HeavyKeeper::new(1, 2, hash(seed));
+        keeper.count(hash(1), before, || "before");
+        (0..40 / times).for_each(|_| keeper.count(hash(2), times, || "after"));
+        let found = keeper.candidates().iter().find(|one| one.name == "after");
+        let count = found.map_or(0, |one| one.count);
+        assert!(count <= 40, "{count}");
+        count
+    });
+    counts.sum()
+}
+
+#[test]
+fn who_comes_many_times_at_once_counts_as_one_by_one() {
+    assert_eq!(worn(0, 40), 400 * 40);
+    for before in [1, 5, 15] {
+        let (single, lumps) = (worn(before, 1), worn(before, 8));
+        println!("{before}: {single} singly, {lumps} in lumps");
+        assert!(single.abs_diff(lumps) * 25 < 400 * 40);
+    }
+    assert_eq!(worn(300, 40), 0);
 }
 
 #[test]

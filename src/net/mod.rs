@@ -9,8 +9,8 @@
 //! | `flush` | messages of several connections, sent together |
 //! | `issued` | a certificate that may be another at any time |
 //! | `proxy` | the PROXY protocol |
-//! | `tcp` | a stream past libc; besides `store`'s map the only unsafe code |
 //! | `subject` | whom a client's certificate is for |
+//! | `tcp` | a stream past libc; besides `store`'s map the only unsafe code |
 //! | `tls` | what a listener that speaks TLS offers |
 
 pub mod certificate;

@@ -20,7 +20,8 @@ const ENDS: u8 = Outcome::ALL.len() as u8;
 /// Who asked, and the limit that counted.
 pub struct Asker {
     generation: Rc<Generation>,
-    rule: Arc<Rule>,
+    /// The limit, by index.
+    rule: usize,
     who: Rc<Who>,
 }
 
@@ -29,12 +30,10 @@ impl Whom for Asker {
         let Some(facts) = &self.generation.facts else {
             return;
         };
+        let rule = &self.generation.ruleset.rules[self.rule];
         let name = || Key {
-            limit: self.rule.name.as_str().to_owned(),
-            key: self
-                .generation
-                .identifier
-                .key_name(&self.who, &self.rule.key),
+            limit: rule.name.as_str().to_owned(),
+            key: self.generation.identifier.key_name(&self.who, &rule.key),
         };
         facts.asked.count(hash, asked, name);
         if refused > 0 {
@@ -49,13 +48,13 @@ pub(super) fn count(
     recent: &Recent<Asker>,
     generation: &Rc<Generation>,
     who: &Rc<Who>,
-    (rule, finding): (&Arc<Rule>, &Finding),
+    (rule, finding): (&Rule, &Finding),
 ) {
     let hash = finding.key.0 as u64 ^ generation.rules[rule.index].mark;
     let refused = !finding.reading.standing.admits() && !rule.shadow;
     recent.count(hash, refused, || Asker {
         generation: generation.clone(),
-        rule: rule.clone(),
+        rule: rule.index,
         who: who.clone(),
     });
 }

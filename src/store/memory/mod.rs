@@ -89,7 +89,7 @@ pub struct Usage {
     pub sketched: u64,
 }
 
-/// Where a key's counts are looked for first; says the same for as long as the store lives.
+/// Where a key's counts are looked for first, for as long as its limit keeps its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket(u32);
 

@@ -98,6 +98,8 @@ impl Two {
     fn has_cell(&self, item: &Item<'_>) -> bool {
         let Cells { slots, table, .. } = &self.cheap.cells;
         let seed = slots.get(item.slot).unwrap().seed();
+        let fetched = self.cheap.bucket(item.slot, item.key).unwrap();
+        assert_eq!(fetched.0, table.spot(seed, item.key, false).first);
         let homes = [table.home(seed, item.key)];
         let locked = lock_all(&homes);
         homes[0].entry(&locked, item.slot.0).there()

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 pub struct Tcp(pub TcpStream);
 
 impl Tcp {
-    /// What `call` does to so many bytes. That it did less than all says that the kernel can do no more for now: tokio,
-    /// which does the same to its own calls (its issue 5866), is told as if another one had found that out.
+    /// What `call` does to so many bytes. That it did less than all says that the kernel can do no more for now: tokio
+    /// concludes the same from its own calls, and is told here as if another call had found that out.
     fn try_all(
         &self,
         interest: Interest,

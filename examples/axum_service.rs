@@ -124,7 +124,6 @@ impl Candidate for Asked {
             who: &self.who,
             identifier: &self.limits.identifier,
             now: self.at,
-            keys: &[],
             pressure: None,
         }
     }

@@ -100,11 +100,10 @@ impl Tenants {
             who: &who,
             identifier: &self.identifier,
             now: self.clock.now(),
-            keys: &[],
             pressure: None,
         };
         // At once, for no store is shared with other gateways.
-        let Some((verdict, ticket)) = self.admission.decide(&ask).now() else {
+        let Some((verdict, ticket)) = self.admission.decide(&ask, None).now() else {
             let mut busy = Response::new(Full::default());
             *busy.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
             return busy;

@@ -39,6 +39,14 @@ impl Nanos {
     pub const fn ceil_secs(self) -> u64 {
         self.0.div_ceil(1_000_000_000)
     }
+
+    /// What must pass of a span until [`Nanos::ceil_secs`] of the rest is another; for ever when it is over.
+    pub const fn of_second(self) -> Nanos {
+        match self.0 {
+            0 => Nanos(u64::MAX),
+            left => Nanos((left - 1) % 1_000_000_000 + 1),
+        }
+    }
 }
 
 impl From<Duration> for Nanos {

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use smallvec::SmallVec;
@@ -177,16 +177,19 @@ impl Site {
     fn decide(&self, user: u32) -> (bool, Ticket) {
         let mut who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
         who.user = Some(user.to_string().into());
-        let decided = self.admission.decide(&Ask {
-            rules: &self.rules,
-            who: &who,
-            identifier: &self.identifier,
-            now: NOW,
-            keys: &[],
-            pressure: None,
-        });
+        let decided = self.admission.decide(&self.ask(&who, NOW), None);
         let (verdict, ticket) = decided.now().unwrap();
         (verdict.admitted, ticket)
+    }
+
+    fn ask<'a>(&'a self, who: &'a Who, now: Nanos) -> Ask<'a> {
+        Ask {
+            rules: &self.rules,
+            who,
+            identifier: &self.identifier,
+            now,
+            pressure: None,
+        }
     }
 }
 
@@ -251,5 +254,38 @@ fn permits_and_rates_are_taken_together_or_not_at_all() {
         let refused: Vec<_> = (0..3).map(|_| site.decide(0)).collect();
         assert!(refused.iter().all(|(admitted, _)| !admitted));
         assert_eq!(site.admission.permits().entries(), 0, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_client_that_is_refused_again_and_again_gets_what_there_is() {
+    const ROUNDS: u64 = 50;
+    for algorithm in algorithms() {
+        let site = Site::new(vec![
+            (Identity::Ip, limit("60/m", algorithm).into()),
+            (Identity::User, limit("90/m", algorithm).into()),
+        ]);
+        let who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let together = Barrier::new(THREADS as usize);
+        let admitted: [AtomicU32; ROUNDS as usize] = std::array::from_fn(|_| AtomicU32::new(0));
+        count(1, |_, _| {
+            // A connection of its own, which knows what it was told last.
+            let keys = site.rules.iter();
+            let keys = keys.map(|rule| site.identifier.key(&who, &rule.key));
+            let ahead = site.admission.ahead(&site.rules, keys.collect());
+            for round in 0..ROUNDS {
+                // Long enough for all that was used to leave every kind of window.
+                let now = NOW.after(Nanos::from_secs(round * 200));
+                together.wait();
+                for _ in 0..100 {
+                    let ask = site.ask(&who, now);
+                    let (verdict, _) = site.admission.decide(&ask, Some(&ahead)).now().unwrap();
+                    admitted[round as usize].fetch_add(u32::from(verdict.admitted), Relaxed);
+                }
+            }
+            true
+        });
+        let admitted = admitted.map(AtomicU32::into_inner);
+        assert_eq!(admitted, [60; ROUNDS as usize], "{algorithm:?}");
     }
 }

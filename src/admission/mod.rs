@@ -3,6 +3,8 @@
 
 mod ahead;
 mod later;
+#[cfg(test)]
+mod tests;
 pub mod ticket;
 mod verdict;
 
@@ -63,8 +65,6 @@ pub struct Ask<'a> {
     pub identifier: &'a Identifier,
     /// When.
     pub now: Nanos,
-    /// Whom each of the limits counts, where that is known already; else empty.
-    pub keys: &'a [Option<Fingerprint>],
     /// What elastic limits may lend of; nothing where nothing is known to be spare.
     pub pressure: Option<&'a Pressure>,
 }
@@ -152,41 +152,67 @@ impl Admission {
     }
 
     /// Checks all limits of a request and takes from all of them, or from none. Made at once, unless
-    /// a store that gateways share must be asked.
-    pub fn decide(&self, ask: &Ask<'_>) -> Decided {
+    /// a store that gateways share must be asked. `ahead` is of whoever asks, by these rules.
+    pub fn decide(&self, ask: &Ask<'_>, ahead: Option<&Ahead>) -> Decided {
+        // Made where it is handed back, for it is large.
+        let mut decided = Decided::Now(Verdict::default(), Ticket::default());
+        if let (Some(ahead), Decided::Now(verdict, _)) = (ahead, &mut decided)
+            && ahead.refuses(ask.now, verdict)
+        {
+            return decided;
+        }
         let parents = ask.identifier.parents(ask.who);
         let mut asked = Asked::default();
-        self.gather(ask, &parents, &mut asked);
+        let known = ahead.map_or(&[][..], |ahead| &ahead.keys);
+        self.gather((ask, known), &parents, &mut asked);
         match &self.shared {
             Some((shared, worker)) if !asked.items.is_empty() => {
                 self.decide_shared(shared, *worker, ask, &asked)
             }
-            _ if asked.wants.is_empty() => self.decide_here(ask, &asked),
             _ => {
-                let (verdict, ticket) = self.decide_open(ask, &asked);
-                Decided::Now(verdict, ticket)
+                if let Decided::Now(verdict, ticket) = &mut decided {
+                    match asked.wants.is_empty() {
+                        true => self.decide_here((ask, ahead), &asked, verdict, ticket),
+                        false => self.decide_open(ask, &asked, verdict, ticket),
+                    }
+                }
+                decided
             }
         }
     }
 
-    fn decide_here(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> Decided {
-        // Made where it is handed back, for it is large.
-        let mut decided = Decided::Now(Verdict::default(), Ticket::default());
-        if let Decided::Now(verdict, ticket) = &mut decided {
-            let mut readings = SmallVec::new();
-            let items = &asked.items;
-            let admitted = items.is_empty() || self.store.take(items, ask.now, &mut readings);
-            asked.tell(&readings, admitted, verdict);
-            verdict.weigh(ask.rules);
-            self.reserve(ask, asked, &readings, admitted, ticket);
+    fn decide_here(
+        &self,
+        (ask, ahead): (&Ask<'_>, Option<&Ahead>),
+        asked: &Asked<'_>,
+        verdict: &mut Verdict,
+        ticket: &mut Ticket,
+    ) {
+        let versions = ahead.and_then(Ahead::versions);
+        let mut readings = SmallVec::new();
+        let items = &asked.items;
+        let admitted = items.is_empty() || self.store.take(items, ask.now, &mut readings);
+        asked.tell(&readings, admitted, verdict);
+        verdict.weigh(ask.rules);
+        self.reserve(ask, asked, &readings, admitted, ticket);
+        if let Some(ahead) = ahead {
+            ahead.decided(admitted);
+            if let Some(versions) = versions.filter(|_| !admitted) {
+                ahead.keep(ask, asked, verdict, versions);
+            }
         }
-        decided
     }
 
     /// The same where requests are limited by how many are open: rates are asked while the permits that
     /// the request needs are held.
     #[inline(never)]
-    fn decide_open(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> (Verdict, Ticket) {
+    fn decide_open(
+        &self,
+        ask: &Ask<'_>,
+        asked: &Asked<'_>,
+        verdict: &mut Verdict,
+        ticket: &mut Ticket,
+    ) {
         let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
         let items = &asked.items;
         let others = |there: bool| {
@@ -200,20 +226,18 @@ impl Admission {
             false
         };
         let (admitted, taken) = self.permits.take(&asked.wants, &mut open, others);
-        let (mut verdict, mut ticket) = (Verdict::default(), Ticket::default());
-        asked.tell(&readings, admitted, &mut verdict);
-        asked.add_open(&mut verdict, &open);
+        asked.tell(&readings, admitted, verdict);
+        asked.add_open(verdict, &open);
         verdict.weigh(ask.rules);
-        self.reserve(ask, asked, &readings, admitted, &mut ticket);
+        self.reserve(ask, asked, &readings, admitted, ticket);
         ticket.keep(taken);
-        (verdict, ticket)
     }
 
     /// What [`Admission::decide`] would say, taking nothing; of what gateways share, as far as this one knows.
     pub fn peek(&self, ask: &Ask<'_>) -> Verdict {
         let parents = ask.identifier.parents(ask.who);
         let mut asked = Asked::default();
-        self.gather(ask, &parents, &mut asked);
+        self.gather((ask, &[]), &parents, &mut asked);
         if let Some((shared, _)) = &self.shared {
             return self.glance(shared, ask, &asked);
         }
@@ -271,12 +295,17 @@ impl Admission {
     }
 
     // Into a place of the caller's: it is too large to be handed about.
-    fn gather<'a>(&self, ask: &Ask<'a>, parents: &'a [Parent], asked: &mut Asked<'a>) {
+    fn gather<'a>(
+        &self,
+        (ask, known): (&Ask<'a>, &[Option<Fingerprint>]),
+        parents: &'a [Parent],
+        asked: &mut Asked<'a>,
+    ) {
         for (place, rule) in ask.rules.iter().enumerate() {
             if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
                 continue;
             }
-            let known = ask.keys.get(place);
+            let known = known.get(place);
             let key = match known {
                 Some(known) => *known,
                 None => ask.identifier.key(ask.who, &rule.key),

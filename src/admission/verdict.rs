@@ -30,6 +30,8 @@ pub struct Verdict {
     pub admitted: bool,
     /// How long the request must be held back first (leaky bucket).
     pub delay: Nanos,
+    /// It refuses as the one before did: but for waits, which are shorter, all is the same.
+    pub again: bool,
     /// Decided without the store that several gateways share, because it could not be asked.
     pub alone: bool,
 }
@@ -79,6 +81,17 @@ impl Verdict {
             }
         }
         Some(longest)
+    }
+
+    /// For how long it reads the same where seconds are told, if nothing but time passes.
+    pub fn same_seconds(&self, rules: &[Arc<Rule>]) -> Nanos {
+        let waits = self.findings.iter();
+        let waits = waits.map(|finding| (finding, finding.reading.wait));
+        let decider = self.disclosed_decider(rules);
+        let resets = decider.map(|finding| (finding, finding.reading.reset));
+        let each = waits.chain(resets);
+        let each = each.map(|(finding, span)| rules[finding.rule].limit.same_seconds(span));
+        each.min().unwrap_or(Nanos::ZERO)
     }
 
     /// The limit that decides.

@@ -64,12 +64,19 @@ impl Bound {
         }
     }
 
-    /// See [`Limit::seconds`].
+    /// A wait or a reset in whole seconds, rounded up but for what coarse stamps add to it.
     pub fn seconds(&self, span: Nanos) -> u64 {
-        match self {
-            Bound::Rate(limit) => limit.seconds(span),
-            Bound::Open(_) => span.ceil_secs(),
-        }
+        self.but_for_stamps(span).ceil_secs()
+    }
+
+    /// For how long [`Bound::seconds`] of what is left of it is the same.
+    pub fn same_seconds(&self, span: Nanos) -> Nanos {
+        self.but_for_stamps(span).of_second()
+    }
+
+    fn but_for_stamps(&self, span: Nanos) -> Nanos {
+        self.rate()
+            .map_or(span, |limit| span.since(limit.coarseness()))
     }
 
     /// What it promises, as one sentence without a full stop. Plans multiply the numbers.

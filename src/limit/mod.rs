@@ -71,11 +71,7 @@ impl Limit {
         self.throttle.lends() && reading.standing == Standing::Over
     }
 
-    /// A wait or a reset in whole seconds, rounded up but for what coarse stamps add to it.
-    pub fn seconds(&self, span: Nanos) -> u64 {
-        span.since(self.coarseness()).ceil_secs()
-    }
-
+    /// What coarse stamps add to a wait or a reset.
     fn coarseness(&self) -> Nanos {
         match self.algorithm {
             Algorithm::SlidingLog => sliding_log::coarseness(self),

@@ -128,7 +128,6 @@ pub async fn explain(
         who: &who,
         identifier: &identifier,
         now: clock.now(),
-        keys: &[],
         pressure: pressure.map(|pressure| &**pressure),
     };
     let verdict = running.admission.look(&ask).await;

@@ -11,7 +11,6 @@ use futures_util::future::{Either, Ready, err};
 use http::HeaderMap;
 use http_body::Frame;
 use http_body_util::BodyExt;
-use smallvec::SmallVec;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
@@ -20,7 +19,7 @@ use super::forward::Admitted;
 use super::known::Served;
 use super::record::Arrival;
 use super::routing::Routed;
-use crate::admission::{Admission, Ask, Verdict};
+use crate::admission::{Admission, Ahead, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::identity::{Identifier, Who};
 use crate::limit::{Identity, Rule};
@@ -63,9 +62,12 @@ impl Candidate for Identified {
             who: &self.who,
             identifier: &arrival.note.generation.identifier,
             now: self.now,
-            keys: self.served.as_ref().map_or(&[], |served| &served.keys),
             pressure: self.pressure().map(|pressure| &**pressure),
         }
+    }
+
+    fn ahead(&self) -> Option<&Ahead> {
+        self.served.as_ref().map(|served| &served.ahead)
     }
 
     fn enter(&self) -> Result<Option<Permit>, Shed> {
@@ -232,10 +234,10 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let known = known.filter(|known| known.comes_again(routed.index));
     let served = known.map(|known| {
         let rules = route.rules.iter();
-        let keys: SmallVec<_> = rules.map(|rule| identifier.key(&who, &rule.key)).collect();
-        let ahead = generation.admission.ahead(&route.rules, &keys);
+        let keys = rules.map(|rule| identifier.key(&who, &rule.key)).collect();
+        let ahead = generation.admission.ahead(&route.rules, keys);
         let who = who.clone();
-        known.serve(Served::new(generation, routed.index, who, keys, ahead))
+        known.serve(Served::new(generation, routed.index, who, ahead))
     });
     (who, served)
 }

@@ -9,15 +9,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::access::Words;
 use super::generation::Generation;
-use crate::admission::Ahead;
-use crate::head::{Fields, Head};
+use crate::admission::{Ahead, Verdict};
+use crate::clock::Nanos;
+use crate::head::{Answer, Fields, Head};
 use crate::http1::Said;
 use crate::identity::Who;
-use crate::limit::Fingerprint;
 
 /// Most bytes of fields that are remembered.
 pub const MOST: usize = 4 * 1024;
@@ -76,9 +75,15 @@ pub struct Served {
     route: usize,
     pub(super) who: Rc<Who>,
     /// By the route's limits.
-    pub(super) keys: SmallVec<[Option<Fingerprint>; 4]>,
-    ahead: Ahead,
+    pub(super) ahead: Ahead,
+    refusal: RefCell<Option<Told>>,
     onward: RefCell<Option<Onward>>,
+}
+
+/// What clients were told of a refusal that stands, and until when it reads the same.
+struct Told {
+    answer: Rc<Answer<Bytes>>,
+    until: Nanos,
 }
 
 /// A head, and what it goes to the upstream as, when no limit has anything to say to it.
@@ -213,20 +218,29 @@ impl Served {
         *self.onward.borrow_mut() = Some(Onward { asked, sent });
     }
 
+    /// What to tell of a refusal, if it was told before.
+    pub(super) fn told(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Answer<Bytes>>> {
+        let mut told = self.refusal.borrow_mut();
+        if !verdict.again {
+            *told = None;
+        }
+        let told = told.as_ref().filter(|told| now < told.until);
+        told.map(|told| told.answer.clone())
+    }
+
+    /// Remembers what is told of a refusal.
+    pub(super) fn tells(&self, answer: Rc<Answer<Bytes>>, until: Nanos) {
+        *self.refusal.borrow_mut() = Some(Told { answer, until });
+    }
+
     /// Of a request that was not sent on yet.
-    pub(super) fn new(
-        by: &Rc<Generation>,
-        route: usize,
-        who: Rc<Who>,
-        keys: SmallVec<[Option<Fingerprint>; 4]>,
-        ahead: Ahead,
-    ) -> Served {
+    pub(super) fn new(by: &Rc<Generation>, route: usize, who: Rc<Who>, ahead: Ahead) -> Served {
         Served {
             generation: Rc::downgrade(by),
             route,
             who,
-            keys,
             ahead,
+            refusal: RefCell::default(),
             onward: RefCell::default(),
         }
     }

@@ -25,7 +25,7 @@ pub struct Refusals(RefCell<Vec<Option<Kept>>>);
 
 struct Kept {
     key: Key,
-    /// Made when the key has come a second time.
+    /// Made when the key has come a second time, or is about to.
     answer: Option<Rc<Answer<Bytes>>>,
 }
 
@@ -48,6 +48,19 @@ type Packed = u64;
 impl Refusals {
     /// The answer to a request that limits refuse.
     pub(super) fn answer(&self, request: &Identified, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+        let served = request.served.as_ref();
+        if let Some(answer) = served.and_then(|served| served.told(verdict, request.now)) {
+            return answer;
+        }
+        let answer = self.find(request, verdict);
+        if let Some(served) = served.filter(|_| verdict.again) {
+            let same = verdict.same_seconds(request.rules());
+            served.tells(answer.clone(), request.now.after(same));
+        }
+        answer
+    }
+
+    fn find(&self, request: &Identified, verdict: &Verdict) -> Rc<Answer<Bytes>> {
         let route = request.routed.route();
         let arrival = &request.routed.arrival;
         let grpc = match &arrival.known {
@@ -69,24 +82,31 @@ impl Refusals {
                 key: known,
                 answer: Some(answer),
             }) if *known == key => answer.clone(),
-            Some(Kept { key: known, answer }) if *known == key => {
+            place => {
+                let before = place.as_ref().is_some_and(|kept| kept.key == key);
                 let mut made = make();
-                let fields = &mut made.head.fields;
-                if !fields.contains("content-length") {
-                    // As who sends it would.
-                    let mut digits = itoa::Buffer::new();
-                    let length = digits.format(made.body.len());
-                    fields.add("content-length", length.as_bytes());
+                if before || verdict.again {
+                    gather(&mut made);
                 }
-                *fields = fields.gathered();
-                answer.insert(Rc::new(made)).clone()
-            }
-            _ => {
-                *place = Some(Kept { key, answer: None });
-                Rc::new(make())
+                let made = Rc::new(made);
+                let answer = (before || verdict.again).then(|| made.clone());
+                *place = Some(Kept { key, answer });
+                made
             }
         }
     }
+}
+
+/// Makes an answer that is cheap to repeat.
+fn gather(answer: &mut Answer<Bytes>) {
+    let fields = &mut answer.head.fields;
+    if !fields.contains("content-length") {
+        // As who sends it would.
+        let mut digits = itoa::Buffer::new();
+        let length = digits.format(answer.body.len());
+        fields.add("content-length", length.as_bytes());
+    }
+    *fields = fields.gathered();
 }
 
 impl Key {

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use crate::admission::{Admission, Ask, Decided, Later, Outcome, Ticket, Verdict};
+use crate::admission::{Admission, Ahead, Ask, Decided, Later, Outcome, Ticket, Verdict};
 use crate::clock::Clock;
 use crate::head::Fields;
 use crate::limit::Rule;
@@ -32,6 +32,11 @@ pub trait Candidate: Sized {
 
     /// What limits need to know.
     fn ask(&self) -> Ask<'_>;
+
+    /// What is known of it from others that asked the same.
+    fn ahead(&self) -> Option<&Ahead> {
+        None
+    }
 
     /// Who decides.
     fn admission(&self) -> &Admission;
@@ -127,7 +132,7 @@ where
             Ok(permit) => permit,
             Err(shed) => return Deciding::shed(request, shed),
         };
-        let mut decided = request.admission().decide(&request.ask());
+        let mut decided = request.admission().decide(&request.ask(), request.ahead());
         match decided {
             // Looked at where it lies, for it is large.
             Decided::Now(ref verdict, ref mut ticket) => {

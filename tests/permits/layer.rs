@@ -61,7 +61,6 @@ impl Candidate for Asked {
             who: &self.0.who,
             identifier: &self.0.identifier,
             now: self.0.clock.now(),
-            keys: &[],
             pressure: None,
         }
     }

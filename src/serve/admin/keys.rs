@@ -113,7 +113,6 @@ impl Asked {
                 identifier: &self.identifier,
                 now: gateway.clock().now(),
                 // Its upstream is not known.
-                keys: &[],
                 pressure: None,
             };
             let verdict = self.running.admission.look(&ask).await;

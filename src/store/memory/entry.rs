@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::table::{WORDS, key_of, lock, tagged};
+use super::table::{WORDS, changed, key_of, lock, tagged, unlock};
 use crate::limit::Fingerprint;
 
 /// A key and the bucket it prefers.
@@ -21,7 +21,7 @@ pub(super) struct Lock<'a>(&'a AtomicU64);
 impl Drop for Lock<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        unlock(self.0);
     }
 }
 
@@ -68,6 +68,7 @@ impl<'a> Home<'a> {
             found = within(WORDS / 2..WORDS);
         }
         Entry {
+            lock: &self.words[0],
             state: &self.words[found],
             mark: if found == 0 { 0 } else { mark },
         }
@@ -84,6 +85,7 @@ impl<'a> Home<'a> {
 
 /// One entry, while its bucket is locked.
 pub(super) struct Entry<'l> {
+    lock: &'l AtomicU64,
     state: &'l AtomicU64,
     mark: u64,
 }
@@ -105,6 +107,7 @@ impl Entry<'_> {
         // Else it would be the bucket's lock.
         debug_assert!(self.there());
         self.state.store(state, Ordering::Relaxed);
+        changed(self.lock);
     }
 
     /// Whether it was found; if not, it must not be written.

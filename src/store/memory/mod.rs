@@ -142,6 +142,18 @@ impl Memory {
         self.cells.table.prefetch(bucket);
     }
 
+    /// Another number whenever a count that is looked for first in this bucket has changed; nothing while one may be
+    /// changing. Time changes counts too, and the overflow sketch what is made of them: neither is seen here.
+    #[inline]
+    pub fn version(&self, bucket: Bucket) -> Option<u64> {
+        self.cells.table.version(bucket)
+    }
+
+    /// Whether the overflow sketch may have a part in decisions by this limit.
+    pub fn is_hedged(&self, limit: &Limit, now: Nanos) -> bool {
+        self.sketch.active(now, hedge::windows(limit))
+    }
+
     /// Takes all items that are not shadows, or none of them; each shadow takes when it alone admits.
     /// Leaves one reading for each item and says whether the request passes.
     pub fn take(

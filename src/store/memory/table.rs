@@ -1,8 +1,8 @@
-//! The table of buckets: 128 bytes each, a spin lock and seven entries. A key may sit in two buckets
+//! The table of buckets: 128 bytes each, a spin lock that counts changes and seven entries. A key may sit in two buckets
 //! and prefers its first; the first counts the keys that had to move, so that a look-up touches the
 //! second only when one of them may be meant.
 //!
-//! A bucket is sixteen words of 64 bits: `[lock, keys moved away, 7 × (mark, state)]`. A mark is
+//! A bucket is sixteen words of 64 bits: `[version | locked, keys moved away, 7 × (mark, state)]`. A mark is
 //! `tag (46 bits) | network | away | slot (16 bits)`, zero when the entry is empty. A state is the
 //! two inline words of a limit, a network's arrival time, or `fresh-at second | block`.
 
@@ -24,6 +24,10 @@ pub(super) const BUCKET: usize = 128;
 pub(super) const WORDS: usize = BUCKET / 8;
 /// Entries of a bucket.
 pub(super) const ENTRIES: usize = 7;
+
+/// Of a bucket's first word; the rest is its version.
+const LOCKED: u64 = 1;
+const VERSION: u64 = 2;
 
 const SLOT: u64 = 0xffff;
 const AWAY: u64 = 1 << 16;
@@ -210,7 +214,14 @@ impl Table {
     }
 
     fn try_lock(&self, bucket: u32) -> bool {
-        self.words(bucket)[0].swap(1, Ordering::Acquire) == 0
+        self.words(bucket)[0].fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
+    }
+
+    /// Another number after each change of what is counted for keys of this first bucket; nothing while it is locked.
+    #[inline]
+    pub(super) fn version(&self, bucket: Bucket) -> Option<u64> {
+        let word = self.words(bucket.0)[0].load(Ordering::Acquire);
+        (word & LOCKED == 0).then_some(word)
     }
 
     /// Locks these buckets in ascending order.
@@ -248,15 +259,26 @@ impl Table {
 
 #[inline]
 pub(super) fn lock(lock: &AtomicU64) {
-    while lock.swap(1, Ordering::Acquire) != 0 {
+    while lock.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
         wait(lock);
     }
+}
+
+#[inline]
+pub(super) fn unlock(lock: &AtomicU64) {
+    lock.store(lock.load(Ordering::Relaxed) & !LOCKED, Ordering::Release);
+}
+
+/// Of a locked bucket.
+#[inline]
+pub(super) fn changed(lock: &AtomicU64) {
+    lock.store(lock.load(Ordering::Relaxed) + VERSION, Ordering::Relaxed);
 }
 
 #[cold]
 fn wait(lock: &AtomicU64) {
     let mut spins = 0;
-    while lock.load(Ordering::Relaxed) != 0 {
+    while lock.load(Ordering::Relaxed) & LOCKED != 0 {
         spins += 1;
         if spins < 128 {
             std::hint::spin_loop();
@@ -278,7 +300,10 @@ pub(super) struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         for bucket in &self.buckets {
-            self.table.words(*bucket)[0].store(0, Ordering::Release);
+            let lock = &self.table.words(*bucket)[0];
+            // Whatever was done to it.
+            changed(lock);
+            unlock(lock);
         }
     }
 }

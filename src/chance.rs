@@ -30,6 +30,26 @@ impl Chance {
     }
 }
 
+/// Marsaglia's xorshift, for tests.
+#[cfg(test)]
+pub struct Dice(pub u64);
+
+#[cfg(test)]
+impl Dice {
+    /// From nothing up to less than `most`.
+    pub fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % most
+    }
+
+    /// One of these.
+    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

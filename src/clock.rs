@@ -40,8 +40,8 @@ impl Nanos {
         self.0.div_ceil(1_000_000_000)
     }
 
-    /// What must pass of a span until [`Nanos::ceil_secs`] of the rest is another; for ever when it is over.
-    pub const fn of_second(self) -> Nanos {
+    /// What must pass of a span until [`Nanos::ceil_secs`] of the rest is another; the end of time when nothing is left.
+    pub const fn until_next_second(self) -> Nanos {
         match self.0 {
             0 => Nanos(u64::MAX),
             left => Nanos((left - 1) % 1_000_000_000 + 1),

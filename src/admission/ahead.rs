@@ -19,21 +19,21 @@ pub struct Ahead {
     /// By the rules.
     pub(super) keys: SmallVec<[Option<Fingerprint>; 4]>,
     buckets: SmallVec<[Bucket; 4]>,
-    last: RefCell<Last>,
+    before: RefCell<Before>,
 }
 
-/// What became of the last request.
+/// What became of the request before.
 #[derive(Debug, Default)]
-enum Last {
+enum Before {
     #[default]
     Admitted,
     Refused,
-    Stands(Box<Refusal>),
+    Stands(Box<Stands>),
 }
 
 /// A refusal that only a change of its counts can end before `until`.
 #[derive(Debug)]
-struct Refusal {
+struct Stands {
     verdict: Verdict,
     at: Nanos,
     until: Nanos,
@@ -55,12 +55,10 @@ impl Ahead {
     /// Says whether the last refusal stands, and what it was as it is at `now`.
     #[inline]
     pub(super) fn refuses(&self, now: Nanos, verdict: &mut Verdict) -> bool {
-        let Last::Stands(refusal) = &*self.last.borrow() else {
+        let Before::Stands(refusal) = &*self.before.borrow() else {
             return false;
         };
-        let mut each = self.buckets.iter().zip(&refusal.versions);
-        let unchanged = each.all(|(bucket, known)| self.store.version(*bucket) == Some(*known));
-        if !unchanged || now >= refusal.until {
+        if now >= refusal.until || !self.unchanged(&refusal.versions) {
             return false;
         }
         let passed = now.since(refusal.at);
@@ -78,34 +76,37 @@ impl Ahead {
     /// Before a decision: what a refusal will stand on. Of the first refusal nothing is kept, for it may be the only one.
     #[inline]
     pub(super) fn versions(&self) -> Option<Versions> {
-        if matches!(*self.last.borrow(), Last::Admitted) {
+        if matches!(*self.before.borrow(), Before::Admitted) {
             return None;
         }
         let each = self.buckets.iter();
         each.map(|bucket| self.store.version(*bucket)).collect()
     }
 
+    fn unchanged(&self, was: &Versions) -> bool {
+        let mut each = self.buckets.iter().zip(was);
+        each.all(|(bucket, was)| self.store.version(*bucket) == Some(*was))
+    }
+
     /// Remembers what was decided.
     #[inline]
     pub(super) fn decided(&self, admitted: bool) {
-        let mut last = self.last.borrow_mut();
-        match (&*last, admitted) {
-            (Last::Admitted, true) | (Last::Refused, false) => {}
-            _ => {
-                *last = if admitted {
-                    Last::Admitted
-                } else {
-                    Last::Refused
-                }
-            }
+        let mut before = self.before.borrow_mut();
+        match (&*before, admitted) {
+            (Before::Admitted, true) | (Before::Refused, false) => {}
+            (_, true) => *before = Before::Admitted,
+            (_, false) => *before = Before::Refused,
         }
     }
 
     /// Remembers a refusal that was decided when the buckets had these versions, if it is one that stands.
     #[cold]
     pub(super) fn keep(&self, ask: &Ask<'_>, asked: &Asked<'_>, verdict: &Verdict, was: Versions) {
-        if let Some(until) = self.stands(ask, asked, verdict) {
-            *self.last.borrow_mut() = Last::Stands(Box::new(Refusal {
+        // What was not decided in passing has changed them itself.
+        if self.unchanged(&was)
+            && let Some(until) = self.stands(ask, asked, verdict)
+        {
+            *self.before.borrow_mut() = Before::Stands(Box::new(Stands {
                 verdict: verdict.clone(),
                 at: ask.now,
                 until,
@@ -114,7 +115,8 @@ impl Ahead {
         }
     }
 
-    /// Until when a refusal stands. What is left of a limit that admits grows with time, so nobody may be told of that.
+    /// Until when a refusal stands. What is left of a limit that admits grows with time, and another of its windows may
+    /// come to speak, so nobody may be told of either.
     fn stands(&self, ask: &Ask<'_>, asked: &Asked<'_>, verdict: &Verdict) -> Option<Nanos> {
         let (decider, _) = verdict.decider(ask.rules)?;
         let hedged = |item: &Item<'_>| self.store.is_hedged(item.limit, ask.now);
@@ -126,10 +128,14 @@ impl Ahead {
         }
         let mut least = Nanos(u64::MAX);
         for finding in &verdict.findings {
+            let windows = ask.rules[finding.rule].limit.rate()?.windows.len();
             match finding.reading.standing {
+                // Some of these are guesses.
+                _ if finding.reading.sketched => return None,
                 Standing::Refused => least = least.min(finding.reading.wait),
-                Standing::Over => return None,
-                Standing::Within | Standing::Unsatisfiable => {}
+                Standing::Within if windows == 1 => {}
+                Standing::Within | Standing::Over => return None,
+                Standing::Unsatisfiable => {}
             }
         }
         Some(ask.now.after(least))
@@ -145,7 +151,7 @@ impl Admission {
             store: self.store.clone(),
             buckets: buckets.collect(),
             keys,
-            last: RefCell::default(),
+            before: RefCell::default(),
         }
     }
 }

@@ -114,7 +114,7 @@ impl Admission {
         let parents = ask.identifier.parents(ask.who);
         let (begun, kept) = {
             let mut asked = Asked::default();
-            self.gather((ask, &[]), &parents, &mut asked);
+            self.gather(ask, &[], &parents, &mut asked);
             let mut open = SmallVec::new();
             let there = self.permits.peek(&asked.wants, &mut open);
             let lines = self.lines(ask, &asked);

@@ -164,7 +164,7 @@ impl Admission {
         let parents = ask.identifier.parents(ask.who);
         let mut asked = Asked::default();
         let known = ahead.map_or(&[][..], |ahead| &ahead.keys);
-        self.gather((ask, known), &parents, &mut asked);
+        self.gather(ask, known, &parents, &mut asked);
         match &self.shared {
             Some((shared, worker)) if !asked.items.is_empty() => {
                 self.decide_shared(shared, *worker, ask, &asked)
@@ -172,7 +172,7 @@ impl Admission {
             _ => {
                 if let Decided::Now(verdict, ticket) = &mut decided {
                     match asked.wants.is_empty() {
-                        true => self.decide_here((ask, ahead), &asked, verdict, ticket),
+                        true => self.decide_here(ask, ahead, &asked, verdict, ticket),
                         false => self.decide_open(ask, &asked, verdict, ticket),
                     }
                 }
@@ -183,7 +183,8 @@ impl Admission {
 
     fn decide_here(
         &self,
-        (ask, ahead): (&Ask<'_>, Option<&Ahead>),
+        ask: &Ask<'_>,
+        ahead: Option<&Ahead>,
         asked: &Asked<'_>,
         verdict: &mut Verdict,
         ticket: &mut Ticket,
@@ -237,7 +238,7 @@ impl Admission {
     pub fn peek(&self, ask: &Ask<'_>) -> Verdict {
         let parents = ask.identifier.parents(ask.who);
         let mut asked = Asked::default();
-        self.gather((ask, &[]), &parents, &mut asked);
+        self.gather(ask, &[], &parents, &mut asked);
         if let Some((shared, _)) = &self.shared {
             return self.glance(shared, ask, &asked);
         }
@@ -297,7 +298,8 @@ impl Admission {
     // Into a place of the caller's: it is too large to be handed about.
     fn gather<'a>(
         &self,
-        (ask, known): (&Ask<'a>, &[Option<Fingerprint>]),
+        ask: &Ask<'a>,
+        known: &[Option<Fingerprint>],
         parents: &'a [Parent],
         asked: &mut Asked<'a>,
     ) {

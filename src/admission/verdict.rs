@@ -30,7 +30,7 @@ pub struct Verdict {
     pub admitted: bool,
     /// How long the request must be held back first (leaky bucket).
     pub delay: Nanos,
-    /// It refuses as the one before did: but for waits, which are shorter, all is the same.
+    /// It refuses as the one before did: waits and resets are shorter, and what limits that admit say is as of then.
     pub again: bool,
     /// Decided without the store that several gateways share, because it could not be asked.
     pub alone: bool,

@@ -71,7 +71,7 @@ impl Bound {
 
     /// For how long [`Bound::seconds`] of what is left of it is the same.
     pub fn same_seconds(&self, span: Nanos) -> Nanos {
-        self.but_for_stamps(span).of_second()
+        self.but_for_stamps(span).until_next_second()
     }
 
     fn but_for_stamps(&self, span: Nanos) -> Nanos {

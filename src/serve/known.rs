@@ -1,9 +1,9 @@
 //! What the last request of a connection said below its first line, and what was made of it: most clients
-//! say the same each time, and then only the first line is looked at again, if it is another. Nothing is remembered that
-//! depends on more than the head, the connection, the route and the running policies.
+//! say the same each time, and then only the first line is looked at again, if it is another. But for a refusal that
+//! stands nothing is remembered that depends on more than the head, the connection, the route and the running policies.
 //!
-//! Bound: some four times [`MOST`], and the first lines of the last requests that were sent on and refused, for each
-//! connection that was asked for something in the last second.
+//! Bound: some four times [`MOST`], the first lines of the last requests that were sent on and refused, and one refusal
+//! and its answer, for each connection that was asked for something in the last second.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

@@ -2,7 +2,9 @@
 //! way: both belong to one task, so that nothing is handed from task to task.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -20,6 +22,7 @@ use crate::http1::chunked::Piece;
 use crate::http1::inbox::Inbox;
 use crate::http1::{Cause, Framing, MAX_HEAD, Outbox};
 use crate::net::Leave;
+use crate::net::flush::OthersFirst;
 
 /// Most bytes of an unwanted body that are read so that the connection can go on.
 pub const MAX_DRAIN: usize = 256 * 1024;
@@ -35,6 +38,9 @@ struct Inner {
     inbox: Inbox,
     outbox: Outbox,
     last: Last,
+    /// Those that are read before this one is served: the code of reading and that of serving do not fit a processor's
+    /// first cache together.
+    others: OthersFirst,
     /// What of the request's body is left.
     body: Framing,
     /// The client speaks HTTP/1.1.
@@ -55,6 +61,7 @@ impl Wire {
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
                 last: Last::default(),
+                others: OthersFirst::default(),
                 body: Framing::Length(0),
                 newer: false,
                 waits: false,
@@ -76,7 +83,9 @@ impl Wire {
 
     /// Before the next request.
     pub fn begin(&self) {
-        self.inner.borrow_mut().inbox.begin();
+        let inner = &mut *self.inner.borrow_mut();
+        inner.inbox.begin();
+        inner.others = OthersFirst::default();
     }
 
     /// The next request's head; nothing at the end of the connection.
@@ -95,7 +104,11 @@ impl Wire {
                 }
             }
             match ready!(inner.poll_read(cx)) {
-                Ok(1..) => inner.last.prefetch(),
+                Ok(1..) => {
+                    self.guard.received();
+                    inner.last.prefetch();
+                    ready!(Pin::new(&mut inner.others).poll(cx));
+                }
                 // Nobody is there to be told.
                 Ok(0) | Err(_) => return Poll::Ready(Ok(None)),
             }
@@ -257,7 +270,7 @@ impl Wire {
             inner.client.hold_back();
             ready!(inner.outbox.poll_empty(cx, &mut inner.client))?;
         }
-        std::pin::Pin::new(&mut inner.client).poll_shutdown(cx)
+        Pin::new(&mut inner.client).poll_shutdown(cx)
     }
 }
 

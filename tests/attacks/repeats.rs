@@ -3,7 +3,10 @@
 
 use std::collections::HashMap;
 
+use tollgate::clock::{Clock, Nanos};
+
 use crate::case::{ALL, Asker, Random, Site};
+use crate::common::{self, Client, Gateway, Upstream, write};
 use crate::strict::Message;
 
 const IDENTITY: &str = "identity:\n  user: { header: x-user, from: [10.0.0.0/8] }\n  \
@@ -198,4 +201,46 @@ fn a_reload_forgets() {
             assert_eq!(seen.unwrap().all("tollgate-plan"), [name]);
         }
     }
+}
+
+/// Whoever is refused again and again on one connection is told what a new connection is told.
+#[test]
+fn a_refusal_is_told_as_if_for_the_first_time() {
+    const LIMITS: &str = "match: /**\nupstream: up\nheaders: both\nlimits:\n  \
+        burst: { key: ip, rate: [3/s, 8/m] }\n  few: { key: token, rate: 5/m }\n";
+    let upstream = Upstream::plain();
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, upstream.address, IDENTITY, &[("all", LIMITS)]);
+    let clock = Clock::manual(Nanos::from_secs(1_800_000_000));
+    let gateway = Gateway::start_in(folder, clock.clone());
+    let asks = |client: &mut Client, line: &str| {
+        client.send(format!(
+            "{line} HTTP/1.1\r\nhost: t\r\nx-api-key: a\r\n\r\n"
+        ));
+        client.answer()
+    };
+    let mut kept = gateway.connect();
+    let (mut random, mut refused) = (Random(3), 0);
+    for number in 0..600 {
+        let line = ["GET /a", "GET /b?c", "POST /a"][random.below(8).saturating_sub(5)];
+        let told = asks(&mut kept, line);
+        if told.status() == 429 {
+            let alone = asks(&mut gateway.connect(), line);
+            let fields = |message: &common::Message| {
+                let each = message.fields.iter();
+                let each = each.filter(|(name, _)| name != "date" && name != "content-length");
+                each.cloned().collect::<Vec<_>>()
+            };
+            assert_eq!(told.start, alone.start, "{number}");
+            assert_eq!(fields(&told), fields(&alone), "{number}");
+            assert_eq!(told.text(), alone.text(), "{number}");
+            refused += 1;
+        }
+        clock.advance(match random.below(20) {
+            0 => Nanos::from_millis(9_000),
+            1..=4 => Nanos::from_millis(501),
+            _ => Nanos::from_millis(7),
+        });
+    }
+    assert!((300..600).contains(&refused), "{refused}");
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::table::{WORDS, changed, key_of, lock, tagged, unlock};
+use super::table::{WORDS, count_change, key_of, lock, tagged, unlock};
 use crate::limit::Fingerprint;
 
 /// A key and the bucket it prefers.
@@ -107,7 +107,7 @@ impl Entry<'_> {
         // Else it would be the bucket's lock.
         debug_assert!(self.there());
         self.state.store(state, Ordering::Relaxed);
-        changed(self.lock);
+        count_change(self.lock);
     }
 
     /// Whether it was found; if not, it must not be written.

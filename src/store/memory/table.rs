@@ -271,7 +271,7 @@ pub(super) fn unlock(lock: &AtomicU64) {
 
 /// Of a locked bucket.
 #[inline]
-pub(super) fn changed(lock: &AtomicU64) {
+pub(super) fn count_change(lock: &AtomicU64) {
     lock.store(lock.load(Ordering::Relaxed) + VERSION, Ordering::Relaxed);
 }
 
@@ -301,8 +301,8 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         for bucket in &self.buckets {
             let lock = &self.table.words(*bucket)[0];
-            // Whatever was done to it.
-            changed(lock);
+            // Whatever was done, or guessed: see `admission::ahead`.
+            count_change(lock);
             unlock(lock);
         }
     }

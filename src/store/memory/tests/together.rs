@@ -1,19 +1,8 @@
 //! The cheap path is held against the call that it saves: two stores are told the same, one takes it where it can.
 
 use super::*;
+use crate::chance::Dice;
 use crate::store::memory::entry::lock_all;
-
-/// Xorshift: the same seed draws the same.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % most
-    }
-}
 
 /// Kinds of limits, so that any two may meet in a request.
 fn kinds() -> Vec<Limit> {

@@ -3,8 +3,6 @@
 
 mod ahead;
 mod later;
-#[cfg(test)]
-mod tests;
 pub mod ticket;
 mod verdict;
 

@@ -7,6 +7,8 @@
 pub mod headers;
 pub mod reject;
 pub mod settle;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,16 +1,18 @@
 //! A refusal that stands is held against the decision that it saves: two gateways are asked the same, and one of them
 //! knows its clients.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
-use super::*;
+use super::headers;
+use crate::admission::{Admission, Ahead, Ask, Outcome, Ticket, Verdict};
 use crate::chance::Dice;
+use crate::clock::{Clock, Nanos};
 use crate::head::Fields;
-use crate::identity::{self, Keyer};
-use crate::limit::{Algorithm, Disclose, Name, Throttle};
+use crate::identity::{self, Identifier, Keyer, Who};
+use crate::limit::{Algorithm, Disclose, Identity, Limit, Name, Reading, Rule, Throttle};
 use crate::route::HeaderStyle;
-use crate::store::Settings;
-use crate::throttle::headers;
+use crate::store::{Memory, Settings};
 
 fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
     let rates = dice.of(&["2/s", "3/s,5/m", "5/m", "4/s,9/m", "7/d"]);

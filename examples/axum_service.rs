@@ -21,7 +21,7 @@ use tollgate::identity::{self, Identifier, Keyer, Who, token};
 use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule};
 use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::{Candidate, Denied, Failed, ThrottleLayer, reject};
+use tollgate::throttle::{Basis, Candidate, Denied, Failed, ThrottleLayer, reject};
 use tower::{Layer, ServiceExt};
 
 #[derive(Parser)]
@@ -107,6 +107,16 @@ async fn throttle(
     }
 }
 
+impl Basis for Limits {
+    fn rules(&self) -> &[Arc<Rule>] {
+        &self.rules
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
 /// A request with all that the layer wants to know of it.
 struct Asked {
     request: Request,
@@ -117,6 +127,7 @@ struct Asked {
 
 impl Candidate for Asked {
     type Admitted = Request;
+    type Basis = Arc<Limits>;
 
     fn ask(&self) -> Ask<'_> {
         Ask {
@@ -132,8 +143,8 @@ impl Candidate for Asked {
         &self.limits.admission
     }
 
-    fn clock(&self) -> &Clock {
-        &self.limits.clock
+    fn basis(&self) -> Arc<Limits> {
+        self.limits.clone()
     }
 
     fn admitted(self, _: &Verdict, _: Option<Permit>) -> Request {

@@ -17,13 +17,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tollgate::admission::{Admission, Ask};
 use tollgate::clock::Clock;
-use tollgate::head::Fields;
 use tollgate::identity::key::Domain;
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{Identity, Limit, Name, Rule};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::{Settle, headers, reject};
+use tollgate::throttle::{Headers, Settle, reject};
 
 #[derive(Parser)]
 struct Options {
@@ -115,9 +114,10 @@ impl Tenants {
             return answer.map(Full::new).into();
         }
         let mut response = Response::new(Full::from(format!("tenant `{tenant}`\n")));
-        let mut fields = Fields::default();
-        headers::tell(&mut fields, &verdict, &self.rules, HeaderStyle::Ietf);
-        response.set(fields);
+        response.tell(
+            &Headers::of(&verdict, &self.rules, HeaderStyle::Ietf),
+            &self.rules,
+        );
         response
     }
 }

@@ -128,6 +128,8 @@ struct Lines {
     bytes: Bytes,
     places: Box<[Place]>,
     present: Present,
+    /// Of all names: most of those that are looked up are not there.
+    marks: u64,
 }
 
 /// Which of the fields are there that whoever sends a head adds to others.
@@ -141,8 +143,10 @@ pub struct Present {
     pub date: bool,
 }
 
-/// Bytes that are made room for at once.
+/// Bytes that are made room for at once where something is added.
 const ADDED: usize = 256;
+/// Fields that are then made room for.
+const PLACES: usize = 4;
 
 impl Fields {
     /// None yet, with room for so many.
@@ -174,9 +178,14 @@ impl Fields {
     }
 
     /// Adds a field whose value is what `write` appends.
+    #[inline]
     pub fn compose(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.added.is_empty() {
-            self.added.reserve(ADDED);
+        if self.added.capacity() == 0 {
+            // To grow costs more than to be made.
+            self.added = Vec::with_capacity(ADDED);
+        }
+        if self.places.capacity() == 0 {
+            self.places = Vec::with_capacity(PLACES);
         }
         let start = self.head.len() + self.added.len();
         // As a line of HTTP/1.1, which `write_lines` can copy.
@@ -198,42 +207,14 @@ impl Fields {
 
     /// The one field of this name, whatever there was.
     pub fn set(&mut self, name: &str, value: &[u8]) {
+        self.replace(name, |text| text.extend_from_slice(value));
+    }
+
+    /// The same, its value what `write` appends.
+    #[inline]
+    pub fn replace(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         self.remove(name);
-        self.add(name, value);
-    }
-
-    /// Makes `others` the only fields of their names.
-    pub fn set_all(&mut self, others: Fields) {
-        let taken = |tag| self.parts().any(|(place, _)| place.tag == tag);
-        if others.parts().any(|(other, _)| taken(other.tag)) {
-            let named = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
-            self.retain(|name| !others.names().any(|other| named(name, other)));
-        }
-        let start = (self.head.len() + self.added.len()) as u32;
-        if !others.are_lines() {
-            others.write_lines(&mut self.added);
-            return self.places.extend(others.lines_from(start));
-        }
-        if self.places.is_empty() {
-            let known = self.known.take();
-            *self = Fields { known, ..others };
-            return;
-        }
-        self.added.extend_from_slice(&others.added);
-        self.places.extend(others.places.iter().map(|place| Place {
-            name: place.name + start,
-            value: place.value + start,
-            ..*place
-        }));
-    }
-
-    /// All of them were added, and none was taken out: what was added is their lines.
-    fn are_lines(&self) -> bool {
-        let lines = self.places.iter();
-        let bytes: usize = lines
-            .map(|p| (p.tag.length() + p.value_length) as usize + 4)
-            .sum();
-        self.known.is_none() && self.head.is_empty() && bytes == self.added.len()
+        self.compose(name, write);
     }
 
     /// The same fields, to be shared.
@@ -242,8 +223,11 @@ impl Fields {
         self.write_lines(&mut bytes);
         let lines = Lines {
             bytes: bytes.into(),
-            places: self.lines_from(0).collect(),
+            places: self.as_lines().collect(),
             present: self.present(),
+            marks: self
+                .parts()
+                .fold(0, |all, (place, _)| all | place.tag.mark()),
         };
         Fields {
             known: Some(Arc::new(lines)),
@@ -267,7 +251,8 @@ impl Fields {
     }
 
     /// The places of all fields where their lines are written one after the other.
-    fn lines_from(&self, mut line: u32) -> impl Iterator<Item = Place> {
+    fn as_lines(&self) -> impl Iterator<Item = Place> {
+        let mut line = 0;
         self.parts().map(move |(place, _)| {
             let name = line;
             let value = name + place.tag.length() + 2;
@@ -281,6 +266,7 @@ impl Fields {
     }
 
     /// Removes every field of this name.
+    #[inline]
     pub fn remove(&mut self, name: &str) {
         if self.contains(name) {
             self.retain(|field| !field.eq_ignore_ascii_case(name.as_bytes()));
@@ -324,8 +310,11 @@ impl Fields {
     }
 
     /// The value of the first field of this name.
+    #[inline]
     pub fn first(&self, name: &str) -> Option<&[u8]> {
-        let shared = self.known.as_ref().and_then(|known| {
+        let mark = Tag::of(name.as_bytes()).mark();
+        let known = self.known.as_ref().filter(|known| known.marks & mark != 0);
+        let shared = known.and_then(|known| {
             let text = Text(&known.bytes, &[]);
             text.first(&known.places, name)
         });
@@ -339,6 +328,7 @@ impl Fields {
     }
 
     /// Whether there is a field of this name.
+    #[inline]
     pub fn contains(&self, name: &str) -> bool {
         self.first(name).is_some()
     }

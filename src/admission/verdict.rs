@@ -147,13 +147,18 @@ fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> b
         Standing::Unsatisfiable => (2, u64::MAX),
         Standing::Refused => (2, finding.reading.wait.0),
         Standing::Over => (1, u64::MAX),
-        Standing::Within => (0, u64::MAX - u64::from(finding.reading.remaining)),
+        Standing::Within => (0, 0),
     };
     let window = |finding: &Finding| {
         let rate = rules[finding.rule].limit.window(finding.reading.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
-    let order = weight(finding).cmp(&weight(before));
+    // Mostly all admit, and as often as not they leave the same.
+    let within = |finding: &Finding| finding.reading.standing == Standing::Within;
+    let order = match within(finding) && within(before) {
+        true => before.reading.remaining.cmp(&finding.reading.remaining),
+        false => weight(finding).cmp(&weight(before)),
+    };
     let order = order.then_with(|| window(finding).cmp(&window(before)));
     order.is_gt()
 }

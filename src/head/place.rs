@@ -23,6 +23,12 @@ impl Tag {
         Tag(ends | u32::from(name.len() as u16))
     }
 
+    /// One bit, the same for equal tags.
+    #[inline]
+    pub(super) fn mark(self) -> u64 {
+        1 << (self.0.wrapping_mul(0x9e37_79b9) >> (u32::BITS - 6))
+    }
+
     /// Of the name.
     #[inline]
     pub(super) fn length(self) -> u32 {

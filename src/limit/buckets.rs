@@ -2,15 +2,17 @@
 //! leaving it, in full. What it says of a window is never less than the truth, and more by at most
 //! one bucket.
 //!
-//! Words: `[number of the current bucket, low half, high half, counts …]`, one count more than the
-//! window has buckets.
+//! Words: `[number of the current bucket, low half, high half, units of all counts, counts …]`, one count more
+//! than the window has buckets. What all counts say stops at `u32::MAX`, as each of them does.
 
 use super::rate::Interval;
 use crate::clock::Nanos;
 
 /// Words before the counts.
-const HEAD: usize = 2;
-/// Counts of most rings: what is written for this number needs neither divisions nor ends of loops.
+const HEAD: usize = 3;
+/// The word that says what all counts say.
+const ALL: usize = 2;
+/// Counts of most rings: the remainder of a constant needs no division.
 const USUAL: usize = 61;
 
 /// How a ring divides time.
@@ -54,34 +56,42 @@ impl Ring {
         self.length.whole(now).max(Ring::current(words))
     }
 
-    /// The oldest bucket that a window of `window` covers, the leaving one included, and how many
+    /// The oldest bucket that a window of `window` buckets covers, the leaving one included, and how many
     /// buckets before the newest one that is; nothing when all have left.
     #[inline]
-    fn covered(self, words: &[u32], now: Nanos, window: Nanos) -> Option<(u64, usize)> {
+    fn covered(self, words: &[u32], now: Nanos, window: u32) -> Option<(u64, usize)> {
         let (number, newest) = (self.number(words, now), Ring::current(words));
-        let oldest_kept = (newest + 1).saturating_sub(self.kept() as u64);
-        let oldest = number.saturating_sub(self.length.count(window));
+        let oldest_kept = newest.saturating_sub(u64::from(self.buckets));
+        let oldest = number.saturating_sub(u64::from(window));
         let oldest = oldest.max(oldest_kept);
         let apart = newest.checked_sub(oldest)?;
         Some((oldest, apart as usize))
     }
 
-    /// Units in `window`.
+    /// Units in the last `window` buckets.
     #[inline]
-    pub fn used(self, words: &[u32], now: Nanos, window: Nanos) -> u32 {
+    pub fn used(self, words: &[u32], now: Nanos, window: u32) -> u32 {
         let Some((_, apart)) = self.covered(words, now, window) else {
             return 0;
         };
         // All of them, but for the few that have left: those behind the newest.
-        let mut units = sum(&words[HEAD..self.words()]);
         let gone = self.kept() - 1 - apart;
-        if gone > 0 {
-            let newest = self.slot(Ring::current(words));
-            let [before, after] = self.counts(words, newest + 1, gone);
-            let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
-            units -= sum(before) + sum(after);
+        if gone == 0 {
+            return words[ALL];
         }
+        let newest = self.slot(Ring::current(words));
+        let [before, after] = self.counts(words, newest + 1, gone);
+        let units = self.all(words) - sum(before) - sum(after);
         u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// What all counts say together.
+    #[inline]
+    fn all(self, words: &[u32]) -> u64 {
+        match words[ALL] {
+            u32::MAX => sum(&words[HEAD..self.words()]),
+            all => u64::from(all),
+        }
     }
 
     /// So many counts from the place `first` on: they lie side by side but for one turn of the ring.
@@ -93,9 +103,8 @@ impl Ring {
         [before, after]
     }
 
-    /// Until `units` of those in `window` no longer count.
-    #[inline]
-    pub fn wait(self, words: &[u32], now: Nanos, window: Nanos, units: u32) -> Nanos {
+    /// Until `units` of those in the last `window` buckets no longer count.
+    pub fn wait(self, words: &[u32], now: Nanos, window: u32, units: u32) -> Nanos {
         let Some((oldest, apart)) = self.covered(words, now, window) else {
             return Nanos::ZERO;
         };
@@ -117,13 +126,7 @@ impl Ring {
 
     /// The same where no more than `most` units count.
     #[inline]
-    pub fn until(
-        self,
-        words: &[u32],
-        now: Nanos,
-        window: Nanos,
-        (most, units): (u32, u32),
-    ) -> Nanos {
+    pub fn until(self, words: &[u32], now: Nanos, window: u32, (most, units): (u32, u32)) -> Nanos {
         let newest = Ring::current(words);
         let all = most > 0 && most < u32::MAX && words[self.slot(newest)] == most;
         if all && units <= most {
@@ -135,8 +138,8 @@ impl Ring {
 
     /// Until this bucket no longer counts.
     #[inline]
-    fn leaves(self, number: u64, now: Nanos, window: Nanos) -> Nanos {
-        let leaves = number + self.length.count(window) + 1;
+    fn leaves(self, number: u64, now: Nanos, window: u32) -> Nanos {
+        let leaves = number + u64::from(window) + 1;
         Nanos(leaves.saturating_mul(self.length.nanos())).since(now)
     }
 
@@ -144,59 +147,51 @@ impl Ring {
     #[inline]
     pub fn apply(self, words: &mut [u32], now: Nanos, cost: u32) {
         let (before, number) = (Ring::current(words), self.number(words, now));
-        let slot = self.slot(number);
-        if number - before >= self.kept() as u64 {
-            words[HEAD..self.words()].fill(0);
-        } else {
-            for left in before + 1..=number {
-                words[self.slot(left)] = 0;
-            }
+        if number > before {
+            self.turn(words, before, number);
         }
+        let slot = self.slot(number);
+        words[slot] = words[slot].saturating_add(cost);
+        words[ALL] = words[ALL].saturating_add(cost);
+    }
+
+    /// Makes `number` the current bucket, which was `before`: what is counted where it and those between go has left.
+    fn turn(self, words: &mut [u32], before: u64, number: u64) {
+        let all = if number - before >= self.kept() as u64 {
+            words[HEAD..self.words()].fill(0);
+            0
+        } else {
+            let left = before + 1..=number;
+            left.fold(self.all(words), |all, left| {
+                all - u64::from(std::mem::take(&mut words[self.slot(left)]))
+            })
+        };
         words[0] = number as u32;
         words[1] = (number >> 32) as u32;
-        words[slot] = words[slot].saturating_add(cost);
+        words[ALL] = u32::try_from(all).unwrap_or(u32::MAX);
     }
 
     /// Whether the words can be a state, from whatever they come.
     pub fn sound(self, words: &[u32]) -> bool {
-        words.len() >= self.words() && Ring::current(words) < u64::MAX / 2
+        let Some(counts) = words.get(HEAD..self.words()) else {
+            return false;
+        };
+        let all = u32::try_from(sum(counts)).unwrap_or(u32::MAX);
+        words[ALL] == all && Ring::current(words) < u64::MAX / 2
     }
 
     /// When the newest bucket has left the longest window.
     #[inline]
     pub fn fresh_at(self, words: &[u32]) -> Nanos {
-        let newest = Ring::current(words);
-        let counts = &words[HEAD..self.words()];
-        if words[self.slot(newest)] == 0 && counts.iter().all(|count| *count == 0) {
+        if words[ALL] == 0 {
             return Nanos::ZERO;
         }
-        let leaves = newest + self.kept() as u64;
+        let leaves = Ring::current(words) + self.kept() as u64;
         Nanos(leaves.saturating_mul(self.length.nanos()))
     }
 }
 
 fn sum(counts: &[u32]) -> u64 {
-    // Eight lanes at a time, narrow ones unless they might run over.
-    let (eights, rest) = counts.as_chunks::<8>();
-    let (mut sums, mut bits) = ([0_u32; 8], [0_u32; 8]);
-    for eight in eights {
-        for lane in 0..8 {
-            sums[lane] = sums[lane].wrapping_add(eight[lane]);
-            bits[lane] |= eight[lane];
-        }
-    }
-    let (mut sum, mut any) = (0_u32, 0_u32);
-    for lane in 0..8 {
-        sum = sum.wrapping_add(sums[lane]);
-        any |= bits[lane];
-    }
-    for count in rest {
-        sum = sum.wrapping_add(*count);
-        any |= count;
-    }
-    if any <= u32::MAX / USUAL as u32 && counts.len() <= USUAL {
-        return u64::from(sum);
-    }
     counts.iter().map(|count| u64::from(*count)).sum()
 }
 

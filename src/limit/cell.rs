@@ -121,6 +121,12 @@ impl Limit {
         if plain && self.throttle == Throttle::Hard {
             return (quota, quota);
         }
+        self.bounds_apart(rate, multiply)
+    }
+
+    /// The same where they are not the quota alone.
+    fn bounds_apart(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
+        let quota = rate.times(multiply);
         let base = match self.algorithm {
             Algorithm::Gcra { burst } => {
                 burst.map_or(quota, |burst| burst.saturating_mul(multiply))

@@ -45,11 +45,12 @@ fn ring(longest: Nanos) -> Ring {
     Ring { length, buckets }
 }
 
-/// The ring that answers a window.
-pub(super) fn ring_of(limit: &Limit, window: Nanos) -> (usize, Ring) {
-    let length = LEVELS[level(window)];
-    let found = rings(limit).find(|(_, ring)| ring.length == length);
-    found.unwrap_or((0, ring(window)))
+/// The ring that answers a window, with the offset of its words, and how many buckets of it the window is.
+pub(super) fn ring_of(limit: &Limit, window: Nanos) -> (usize, Ring, u32) {
+    let own = ring(window);
+    let found = rings(limit).find(|(_, ring)| ring.length == own.length);
+    let (offset, ring) = found.unwrap_or((0, own));
+    (offset, ring, own.buckets)
 }
 
 /// Length of the buckets that a window is summed over.

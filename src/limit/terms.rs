@@ -2,16 +2,16 @@
 //! is at hand, and what a first look has found is not looked for again. They say and leave what
 //! [`Cell::eval`](super::Cell::eval), [`Cell::apply`](super::Cell::apply) and [`Cell::finish`](super::Cell::finish) do.
 
-use super::buckets::Ring;
 use super::rate::Interval;
-use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log, sliding_window};
+use super::sliding_window::{BUCKETS, ring};
+use super::{Algorithm, Limit, Rate, Reading, Standing, gcra, sliding_log};
 use crate::clock::Nanos;
 
 /// What such a limit admits to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
     limit: &'a Limit,
-    window: Nanos,
+    rate: &'a Rate,
     quota: u32,
     /// Units that may be used within the rate, and with what the throttle lends.
     base: u32,
@@ -23,7 +23,7 @@ pub struct Terms<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Memory {
     Arrival(Interval),
-    Ring(Ring),
+    Ring,
     Log,
 }
 
@@ -44,14 +44,14 @@ impl Limit {
         };
         let memory = match self.algorithm {
             Algorithm::Gcra { .. } => Memory::Arrival(rate.interval(multiply)),
-            Algorithm::SlidingWindow => Memory::Ring(sliding_window::ring(rate)),
+            Algorithm::SlidingWindow => Memory::Ring,
             Algorithm::SlidingLog => Memory::Log,
             _ => return None,
         };
         let (base, ceiling) = self.bounds(rate, multiply);
         Some(Terms {
             limit: self,
-            window: rate.window(),
+            rate,
             quota: rate.times(multiply),
             base,
             ceiling,
@@ -81,8 +81,8 @@ impl Terms<'_> {
         } else {
             match self.memory {
                 Memory::Arrival(interval) => gcra::used(words, now, interval),
-                Memory::Ring(ring) => ring.used(words, now, self.window),
-                Memory::Log => sliding_log::used(self.limit, words, now, self.window),
+                Memory::Ring => ring(self.rate).used(words, now, BUCKETS),
+                Memory::Log => sliding_log::used(self.limit, words, now, self.rate.window()),
             }
         };
         let total = u64::from(used) + u64::from(cost);
@@ -104,7 +104,7 @@ impl Terms<'_> {
         if cost > 0 {
             match self.memory {
                 Memory::Arrival(interval) => gcra::apply(words, now, interval, cost),
-                Memory::Ring(ring) => ring.apply(words, now, cost),
+                Memory::Ring => ring(self.rate).apply(words, now, cost),
                 Memory::Log => sliding_log::apply(self.limit, words, now, cost),
             }
         }
@@ -127,7 +127,7 @@ impl Terms<'_> {
     pub fn fresh_at(&self, words: &[u32]) -> Nanos {
         match self.memory {
             Memory::Arrival(_) => gcra::arrival(words),
-            Memory::Ring(ring) => ring.fresh_at(words),
+            Memory::Ring => ring(self.rate).fresh_at(words),
             Memory::Log => sliding_log::fresh_at(self.limit, words),
         }
     }
@@ -167,13 +167,13 @@ impl Terms<'_> {
                 let early = gcra::arrival(words).since(now);
                 early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }
-            Memory::Ring(ring) => {
+            Memory::Ring => {
                 let leave = (used, used.saturating_sub(units));
-                ring.until(words, now, self.window, leave)
+                ring(self.rate).until(words, now, BUCKETS, leave)
             }
             Memory::Log => {
                 let leave = (used, used.saturating_sub(units));
-                sliding_log::wait(self.limit, words, now, self.window, leave)
+                sliding_log::wait(self.limit, words, now, self.rate.window(), leave)
             }
         }
     }

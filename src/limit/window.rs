@@ -1,6 +1,7 @@
 //! One window of a cell, whatever algorithm remembers it.
 
 use super::rate::Interval;
+use super::sliding_window::BUCKETS;
 use super::{Algorithm, Fingerprint, Limit, Rate};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::clock::Nanos;
@@ -28,10 +29,10 @@ impl Window<'_> {
             Algorithm::SlidingLog => sliding_log::used(self.limit, self.state, now, window),
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate);
-                ring.used(&self.state[self.index * ring.words()..], now, window)
+                ring.used(&self.state[self.index * ring.words()..], now, BUCKETS)
             }
             Algorithm::MultiLevel => {
-                let (offset, ring) = multi_level::ring_of(self.limit, window);
+                let (offset, ring, window) = multi_level::ring_of(self.limit, window);
                 ring.used(&self.state[offset..], now, window)
             }
             Algorithm::FixedWindow => {
@@ -52,7 +53,7 @@ impl Window<'_> {
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate);
                 let state = &self.state[self.index * ring.words()..];
-                ring.until(state, now, self.rate.window(), (most, 1))
+                ring.until(state, now, BUCKETS, (most, 1))
             }
             Algorithm::SlidingLog => self.wait(now, self.used(now), 1),
             _ => self.wait(now, most, 1),
@@ -79,10 +80,15 @@ impl Window<'_> {
             }
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate);
-                ring.wait(&self.state[self.index * ring.words()..], now, window, units)
+                ring.wait(
+                    &self.state[self.index * ring.words()..],
+                    now,
+                    BUCKETS,
+                    units,
+                )
             }
             Algorithm::MultiLevel => {
-                let (offset, ring) = multi_level::ring_of(self.limit, window);
+                let (offset, ring, window) = multi_level::ring_of(self.limit, window);
                 ring.wait(&self.state[offset..], now, window, units)
             }
             Algorithm::FixedWindow => {

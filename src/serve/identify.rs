@@ -16,6 +16,7 @@ use tower::{Layer, Service};
 use super::answer::{Refusal, Why};
 use super::body::{self, RequestBody};
 use super::forward::Admitted;
+use super::generation::Generation;
 use super::known::Served;
 use super::record::Arrival;
 use super::routing::Routed;
@@ -25,7 +26,7 @@ use crate::identity::{Identifier, Who};
 use crate::limit::{Identity, Rule};
 use crate::pressure::{Class, Permit, Pressure, Shed};
 use crate::route::{HeaderStyle, Priority, Route};
-use crate::throttle::{Candidate, over_header};
+use crate::throttle::{Basis, Candidate, over_header};
 
 /// A request, its route and who asks.
 pub struct Identified {
@@ -54,6 +55,7 @@ impl Identified {
 
 impl Candidate for Identified {
     type Admitted = Admitted;
+    type Basis = RouteLimits;
 
     fn ask(&self) -> Ask<'_> {
         let arrival = &self.routed.arrival;
@@ -90,8 +92,11 @@ impl Candidate for Identified {
         &self.routed.arrival.note.generation.admission
     }
 
-    fn clock(&self) -> &Clock {
-        &self.routed.arrival.note.generation.clock
+    fn basis(&self) -> RouteLimits {
+        RouteLimits {
+            generation: self.routed.arrival.note.generation.clone(),
+            route: self.routed.index,
+        }
     }
 
     fn header_style(&self) -> HeaderStyle {
@@ -110,6 +115,22 @@ impl Candidate for Identified {
             over,
             permit,
         }
+    }
+}
+
+/// The limits of a request's route.
+pub struct RouteLimits {
+    generation: Rc<Generation>,
+    route: usize,
+}
+
+impl Basis for RouteLimits {
+    fn rules(&self) -> &[Arc<Rule>] {
+        &self.generation.ruleset.routes[self.route].rules
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.generation.clock
     }
 }
 

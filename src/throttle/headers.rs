@@ -3,65 +3,124 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::admission::{Finding, Verdict};
 use crate::head::Fields;
 use crate::limit::texts::Texts;
 use crate::limit::{Bound, Reading, Rule};
 use crate::route::HeaderStyle;
 
-/// Adds what `verdict` says to the client: every disclosed limit that applied in `RateLimit-Policy`,
-/// the one that decides in `RateLimit`.
-pub fn tell(fields: &mut Fields, verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) {
-    let decider = match style {
-        HeaderStyle::None => None,
-        _ => verdict.disclosed_decider(rules),
-    };
-    let Some(decider) = decider else {
-        return;
-    };
-    let (rule, left) = (&rules[decider.rule], decider.reading);
-    // Nobody knows when a permit comes back.
-    let timed = rule.limit.window(left.window).is_some();
-    let reset = timed.then(|| rule.limit.seconds(left.reset));
-    if matches!(style, HeaderStyle::Ietf | HeaderStyle::Both) {
-        fields.compose("ratelimit-policy", |value| {
-            for (place, finding) in verdict.disclosed(rules).enumerate() {
-                add(value, if place == 0 { "" } else { ", " });
-                promise(value, finding, &rules[finding.rule]);
-            }
-        });
-        fields.compose("ratelimit", |value| {
-            add(value, &said(rule).left);
-            number(value, left.remaining);
-            if let Some(seconds) = reset {
-                add(value, ";t=");
-                number(value, seconds);
-            }
-        });
+/// The rate-limit headers of an answer: worked out while the verdict is at hand, written when the answer is.
+#[derive(Debug, Default)]
+pub struct Headers {
+    style: HeaderStyle,
+    /// Every disclosed limit that applied.
+    promised: SmallVec<[Promise; 4]>,
+    /// What the one of them says that decides; nothing is told without one.
+    left: Option<Left>,
+    /// It was decided without the store that gateways share.
+    alone: bool,
+}
+
+/// Units that one limit admits in one of its windows. The limit is named by its place among those that were asked.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    rule: u16,
+    window: u8,
+    quota: u32,
+}
+
+/// What is left of it, and the seconds until there is more: nobody knows when a permit comes back.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    rule: u16,
+    quota: u32,
+    remaining: u32,
+    reset: Option<u64>,
+}
+
+impl Headers {
+    /// What `verdict` says of `rules`.
+    pub fn of(verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) -> Headers {
+        let decider = match style {
+            HeaderStyle::None => None,
+            _ => verdict.disclosed_decider(rules),
+        };
+        let Some(decider) = decider else {
+            return Headers::default();
+        };
+        let (limit, said) = (&rules[decider.rule].limit, &decider.reading);
+        let timed = limit.window(said.window).is_some();
+        Headers {
+            style,
+            promised: verdict.disclosed(rules).map(Promise::of).collect(),
+            left: Some(Left {
+                rule: decider.rule as u16,
+                quota: said.quota,
+                remaining: said.remaining,
+                reset: timed.then(|| limit.seconds(said.reset)),
+            }),
+            alone: verdict.alone,
+        }
     }
-    if verdict.alone {
-        fields.compose("tollgate-store", |value| add(value, "away"));
-    }
-    if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) {
-        for (name, figure) in [
-            ("x-ratelimit-limit", Some(left.quota.into())),
-            ("x-ratelimit-remaining", Some(left.remaining.into())),
-            ("x-ratelimit-reset", reset),
-        ] {
-            if let Some(figure) = figure {
-                fields.compose(name, |value| number(value, figure));
+
+    /// Makes it the only fields of their names: every disclosed limit that applied in `RateLimit-Policy`, the one that
+    /// decides in `RateLimit`. `rules` are those that the verdict is of.
+    pub fn write(&self, fields: &mut Fields, rules: &[Arc<Rule>]) {
+        let Some(left) = &self.left else {
+            return;
+        };
+        if matches!(self.style, HeaderStyle::Ietf | HeaderStyle::Both) {
+            fields.replace("ratelimit-policy", |value| {
+                for (place, promise) in self.promised.iter().enumerate() {
+                    add(value, if place == 0 { "" } else { ", " });
+                    promise.write(value, &rules[usize::from(promise.rule)]);
+                }
+            });
+            fields.replace("ratelimit", |value| {
+                add(value, &texts(&rules[usize::from(left.rule)]).left);
+                number(value, left.remaining);
+                if let Some(seconds) = left.reset {
+                    add(value, ";t=");
+                    number(value, seconds);
+                }
+            });
+        }
+        if self.alone {
+            fields.replace("tollgate-store", |value| add(value, "away"));
+        }
+        if matches!(self.style, HeaderStyle::Legacy | HeaderStyle::Both) {
+            for (name, figure) in [
+                ("x-ratelimit-limit", Some(left.quota.into())),
+                ("x-ratelimit-remaining", Some(left.remaining.into())),
+                ("x-ratelimit-reset", left.reset),
+            ] {
+                if let Some(figure) = figure {
+                    fields.replace(name, |value| number(value, figure));
+                }
             }
         }
     }
 }
 
-/// Appends what `RateLimit-Policy` says of one limit.
-fn promise(value: &mut Vec<u8>, finding: &Finding, rule: &Rule) {
-    let Reading { quota, window, .. } = finding.reading;
-    let known = said(rule).windows.get(usize::from(window));
-    match known.filter(|(usual, _)| *usual == quota) {
-        Some((_, text)) => add(value, text),
-        None => write(value, rule, window, quota),
+impl Promise {
+    fn of(finding: &Finding) -> Promise {
+        let Reading { quota, window, .. } = finding.reading;
+        Promise {
+            rule: finding.rule as u16,
+            window,
+            quota,
+        }
+    }
+
+    /// Appends what `RateLimit-Policy` says of it.
+    fn write(self, value: &mut Vec<u8>, rule: &Rule) {
+        let known = texts(rule).windows.get(usize::from(self.window));
+        match known.filter(|(usual, _)| *usual == self.quota) {
+            Some((_, text)) => add(value, text),
+            None => write(value, rule, self.window, self.quota),
+        }
     }
 }
 
@@ -80,7 +139,7 @@ fn write(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
     }
 }
 
-fn said(rule: &Rule) -> &Texts {
+fn texts(rule: &Rule) -> &Texts {
     rule.texts.get(|| {
         let quotas = match &rule.limit {
             Bound::Rate(limit) => limit.windows.iter().map(|rate| rate.quota()).collect(),

@@ -25,12 +25,16 @@ use crate::pressure::{Permit, Shed};
 use crate::route::HeaderStyle;
 use std::sync::Arc;
 
+pub use headers::Headers;
 pub use settle::{Settle, Settling};
 
 /// A request that limits can be asked about.
 pub trait Candidate: Sized {
     /// What the inner service gets.
     type Admitted;
+
+    /// What is needed of it until its answer is there.
+    type Basis: Basis;
 
     /// What limits need to know.
     fn ask(&self) -> Ask<'_>;
@@ -43,8 +47,8 @@ pub trait Candidate: Sized {
     /// Who decides.
     fn admission(&self) -> &Admission;
 
-    /// The clock that `ask` read.
-    fn clock(&self) -> &Clock;
+    /// What limits go by once the request itself is gone.
+    fn basis(&self) -> Self::Basis;
 
     /// Which rate-limit headers the answer carries.
     fn header_style(&self) -> HeaderStyle {
@@ -64,6 +68,25 @@ pub trait Candidate: Sized {
 
     /// The request as the inner service gets it, told which limits it exceeds, with its place.
     fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Self::Admitted;
+}
+
+/// What limits go by; cheap to make, for every admitted request has one until its answer is there.
+pub trait Basis {
+    /// The limits that were asked.
+    fn rules(&self) -> &[Arc<Rule>];
+
+    /// The clock that they were asked by.
+    fn clock(&self) -> &Clock;
+}
+
+impl<B: Basis> Basis for Arc<B> {
+    fn rules(&self) -> &[Arc<Rule>] {
+        (**self).rules()
+    }
+
+    fn clock(&self) -> &Clock {
+        (**self).clock()
+    }
 }
 
 /// A request that a limit refused, or that its upstream has no room for.
@@ -183,13 +206,11 @@ impl<S> Throttle<S> {
             // The upstream has nothing to do with it before it is sent.
             permit.waits(verdict.delay.0 > 0);
         }
-        let mut headers = Fields::with_capacity(3);
         let style = request.header_style();
-        headers::tell(&mut headers, verdict, request.ask().rules, style);
         let pass = Pass {
-            headers,
+            headers: Headers::of(verdict, request.ask().rules, style),
             ticket,
-            clock: request.clock().clone(),
+            basis: request.basis(),
         };
         let delay = verdict.delay;
         let admitted = request.admitted(verdict, permit);
@@ -209,10 +230,10 @@ impl<S> Throttle<S> {
 }
 
 /// What an admitted request carries until its answer.
-pub struct Pass {
-    headers: Fields,
+pub struct Pass<B> {
+    headers: Headers,
     ticket: Ticket,
-    clock: Clock,
+    basis: B,
 }
 
 pin_project! {
@@ -222,8 +243,8 @@ pin_project! {
     pub enum Deciding<R: Candidate, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
         Asking { verdict: Later, next: Option<(R, Option<Permit>, Throttle<S>)> },
-        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<(R::Admitted, S, Pass)> },
-        Running { #[pin] future: S::Future, pass: Option<Pass> },
+        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<(R::Admitted, S, Pass<R::Basis>)> },
+        Running { #[pin] future: S::Future, pass: Option<Pass<R::Basis>> },
     }
 }
 
@@ -303,7 +324,7 @@ where
     }
 }
 
-impl Pass {
+impl<B: Basis> Pass<B> {
     fn finish<A: Settle, E: Failed>(mut self, result: Result<A, E>) -> Result<A::Settling, E> {
         let mut answer = match result {
             Ok(answer) => answer,
@@ -315,7 +336,7 @@ impl Pass {
                     Ended::Unknown => None,
                 };
                 if let Some(outcome) = outcome.filter(|_| !self.ticket.is_settled()) {
-                    self.ticket.settle(outcome, self.clock.now());
+                    self.ticket.settle(outcome, self.basis.clock().now());
                 }
                 return Err(error);
             }
@@ -323,10 +344,11 @@ impl Pass {
         if !self.ticket.is_settled() {
             let (status, fields) = (answer.status(), answer.fields());
             let outcome = Outcome::Answered { status, fields };
-            self.ticket.settle(outcome, self.clock.now());
+            self.ticket.settle(outcome, self.basis.clock().now());
         }
-        let left = (!self.ticket.is_empty()).then_some((self.ticket, self.clock));
-        answer.set(self.headers);
+        answer.tell(&self.headers, self.basis.rules());
+        let clock = self.basis.clock();
+        let left = (!self.ticket.is_empty()).then(|| (self.ticket, clock.clone()));
         Ok(answer.settling(left))
     }
 }

@@ -12,7 +12,7 @@ use crate::head::{Answer, AnswerHead, Fields, Lookup};
 use crate::limit::{Disclose, Rule};
 use crate::route::HeaderStyle;
 
-use super::headers::{add, number, tell};
+use super::headers::{Headers, add, number};
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
@@ -61,7 +61,7 @@ pub fn answer(
     if let Some(seconds) = wait {
         fields.compose("retry-after", |value| number(value, seconds));
     }
-    tell(fields, verdict, rules, style);
+    Headers::of(verdict, rules, style).write(fields, rules);
     answer
 }
 

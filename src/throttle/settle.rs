@@ -2,6 +2,7 @@
 //! permits until then.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -9,9 +10,11 @@ use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::headers::Headers;
 use crate::admission::{Outcome, Ticket};
 use crate::clock::Clock;
 use crate::head::{Answer, Fields, Lookup};
+use crate::limit::Rule;
 
 /// Most bytes of a JSON answer that are kept to find its cost; of a longer one the reservation
 /// counts.
@@ -28,8 +31,8 @@ pub trait Settle {
     /// Its fields.
     fn fields(&self) -> &dyn Lookup;
 
-    /// Makes these the only fields of their names.
-    fn set(&mut self, fields: Fields);
+    /// Tells of its limits, in the only fields of their names.
+    fn tell(&mut self, headers: &Headers, rules: &[Arc<Rule>]);
 
     /// Wraps the body.
     fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
@@ -46,7 +49,9 @@ impl<B> Settle for Response<B> {
         self.headers()
     }
 
-    fn set(&mut self, fields: Fields) {
+    fn tell(&mut self, headers: &Headers, rules: &[Arc<Rule>]) {
+        let mut fields = Fields::default();
+        headers.write(&mut fields, rules);
         self.headers_mut().extend(HeaderMap::from(fields));
     }
 
@@ -66,8 +71,8 @@ impl<B> Settle for Answer<B> {
         &self.head.fields
     }
 
-    fn set(&mut self, fields: Fields) {
-        self.head.fields.set_all(fields);
+    fn tell(&mut self, headers: &Headers, rules: &[Arc<Rule>]) {
+        headers.write(&mut self.head.fields, rules);
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Answer<Settling<B>> {

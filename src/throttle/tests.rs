@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::headers;
+use super::Headers;
 use crate::admission::{Admission, Ahead, Ask, Outcome, Ticket, Verdict};
 use crate::chance::Dice;
 use crate::clock::{Clock, Nanos};
@@ -132,7 +132,7 @@ impl Two {
     /// What is told of it, to clients and others.
     fn told(&self, verdict: &Verdict) -> impl PartialEq + std::fmt::Debug {
         let (mut fields, rules) = (Fields::default(), &self.rules);
-        headers::tell(&mut fields, verdict, rules, HeaderStyle::Both);
+        Headers::of(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
         let mut lines = Vec::new();
         fields.write_lines(&mut lines);
         let each = verdict.findings.iter();

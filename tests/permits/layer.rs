@@ -17,7 +17,7 @@ use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{Concurrency, Identity, Name, Rule};
 use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::{Candidate, Denied, Failed, Settling, ThrottleLayer};
+use tollgate::throttle::{Basis, Candidate, Denied, Failed, Settling, ThrottleLayer};
 use tower::{Layer, Service, service_fn};
 
 /// What requests are decided by: one at a time.
@@ -50,10 +50,21 @@ impl Limits {
     }
 }
 
+impl Basis for Limits {
+    fn rules(&self) -> &[Arc<Rule>] {
+        &self.rules
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
 struct Asked(Arc<Limits>);
 
 impl Candidate for Asked {
     type Admitted = ();
+    type Basis = Arc<Limits>;
 
     fn ask(&self) -> Ask<'_> {
         Ask {
@@ -69,8 +80,8 @@ impl Candidate for Asked {
         &self.0.admission
     }
 
-    fn clock(&self) -> &Clock {
-        &self.0.clock
+    fn basis(&self) -> Arc<Limits> {
+        self.0.clone()
     }
 
     fn admitted(self, _: &Verdict, _: Option<Permit>) {}

@@ -48,14 +48,23 @@ fn few<const N: usize>(
     if !items.iter().all(plain) {
         return None;
     }
-    let infos = all(items.each_ref().map(|item| cells.slots.get(item.slot)))?;
+    let mut infos = [cells.slots.get(items.first()?.slot)?; N];
+    for (info, item) in infos.iter_mut().zip(items).skip(1) {
+        *info = cells.slots.get(item.slot)?;
+    }
     // All buckets come at once, for a lock holds up what is behind it.
     let homes: [Home<'_>; N] =
         std::array::from_fn(|place| cells.table.home(infos[place].seed(), items[place].key));
     let locked = lock_all(&homes);
     let mut seats: [Seat<'_>; N] = std::array::from_fn(|place| {
         let (item, inline) = (&items[place], infos[place].inline());
-        Seat::new(item, inline, homes[place].entry(&locked, item.slot.0))
+        let entry = homes[place].entry(&locked, item.slot.0);
+        Seat {
+            item,
+            terms: item.limit.terms(item.scale.multiply),
+            inline: (inline && entry.there()).then(|| split(entry.state())),
+            entry,
+        }
     });
     for (place, seat) in seats.iter().enumerate() {
         let mut others = seats[..place].iter();
@@ -69,14 +78,6 @@ fn few<const N: usize>(
     decide(cells, &mut seats, now, taking, readings)
 }
 
-fn all<T: Copy, const N: usize>(of: [Option<T>; N]) -> Option<[T; N]> {
-    let mut all = [(*of.first()?)?; N];
-    for (one, own) in all.iter_mut().zip(of) {
-        *one = own?;
-    }
-    Some(all)
-}
-
 #[inline(always)]
 fn decide<const N: usize>(
     cells: &Cells,
@@ -85,33 +86,30 @@ fn decide<const N: usize>(
     taking: Taking,
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
-    let mut open = seats.each_mut().map(|seat| seat.open(cells));
-    let said = open.each_mut().map(|open| open.look(now));
+    let mut asked = seats.each_mut().map(|seat| seat.ask(cells, now));
     let mut admitted = true;
-    for (open, said) in open.iter().zip(&said) {
-        admitted &= open.item.shadow || said.admits();
+    for one in &asked {
+        admitted &= one.item.shadow || one.said.admits();
     }
-    let takes: [bool; N] = std::array::from_fn(|place| match open[place].item.shadow {
-        true => taking != Taking::Nothing && said[place].admits(),
+    let takes = |one: &Asked<'_>| match one.item.shadow {
+        true => taking != Taking::Nothing && one.said.admits(),
         false => taking == Taking::All && admitted,
-    });
-    let mut each = open.iter_mut().zip(takes);
-    if each.any(|(open, takes)| takes && !open.has_room(now)) {
+    };
+    if asked.iter_mut().any(|one| takes(one) && !one.has_room(now)) {
         return None;
     }
-    let mut fresh_at = [Nanos::ZERO; N];
-    for place in 0..N {
-        let (open, said) = (&mut open[place], &said[place]);
-        if takes[place] {
-            let reading = open.take(now, said, &mut fresh_at[place]);
-            readings.push(reading);
+    let mut fresh_at = [None; N];
+    for (one, fresh_at) in asked.iter_mut().zip(&mut fresh_at) {
+        if takes(one) {
+            readings.push(one.take(now));
+            *fresh_at = Some(one.fresh_at());
         } else {
-            readings.push(open.leave(now, said));
+            readings.push(one.leave(now));
         }
     }
-    for place in 0..N {
-        if takes[place] {
-            seats[place].close(fresh_at[place]);
+    for (seat, fresh_at) in seats.iter_mut().zip(fresh_at) {
+        if let Some(fresh_at) = fresh_at {
+            seat.close(fresh_at);
         }
     }
     Some(admitted)
@@ -128,27 +126,25 @@ struct Seat<'l> {
 
 impl<'l> Seat<'l> {
     #[inline(always)]
-    fn new(item: &'l Item<'l>, inline: bool, entry: Entry<'l>) -> Seat<'l> {
-        Seat {
-            item,
-            terms: item.limit.terms(item.scale.multiply),
-            inline: (inline && entry.there()).then(|| split(entry.state())),
-            entry,
-        }
-    }
-
-    #[inline(always)]
-    fn open<'w>(&'w mut self, cells: &'w Cells) -> Open<'w> {
+    fn ask<'w>(&'w mut self, cells: &'w Cells, now: Nanos) -> Asked<'w> {
+        let Item {
+            limit, cost, scale, ..
+        } = *self.item;
         let (key, block) = (self.entry.key(), self.entry.state() as Block);
-        Open {
+        let words = match &mut self.inline {
+            Some(words) => &mut words[..],
+            None if !self.entry.there() => &mut [],
+            None => cells.arena.words(&mut self.entry, block),
+        };
+        let said = match &self.terms {
+            Some(terms) => Said::Terms(terms, terms.look(words, now, cost)),
+            None => Said::Cell(Cell { limit, key, words }.eval(now, cost, scale)),
+        };
+        Asked {
             item: self.item,
-            terms: self.terms.as_ref(),
             key,
-            words: match &mut self.inline {
-                Some(words) => words,
-                None if !self.entry.there() => &mut [],
-                None => cells.arena.words(&mut self.entry, block),
-            },
+            words,
+            said,
         }
     }
 
@@ -162,16 +158,15 @@ impl<'l> Seat<'l> {
     }
 }
 
-/// An item and its state.
-struct Open<'w> {
+/// An item, its state and what a first look said.
+struct Asked<'w> {
     item: &'w Item<'w>,
-    terms: Option<&'w Terms<'w>>,
     key: Fingerprint,
     /// Empty where the key has no cell.
     words: &'w mut [u32],
+    said: Said<'w>,
 }
 
-/// What a first look said.
 enum Said<'w> {
     Terms(&'w Terms<'w>, Found),
     Cell(Reading),
@@ -187,7 +182,7 @@ impl Said<'_> {
     }
 }
 
-impl<'w> Open<'w> {
+impl Asked<'_> {
     #[inline(always)]
     fn cell(&mut self) -> Cell<'_> {
         Cell {
@@ -205,40 +200,34 @@ impl<'w> Open<'w> {
     }
 
     #[inline(always)]
-    fn look(&mut self, now: Nanos) -> Said<'w> {
+    fn take(&mut self, now: Nanos) -> Reading {
         let Item { cost, scale, .. } = *self.item;
-        match self.terms {
-            Some(terms) => Said::Terms(terms, terms.look(self.words, now, cost)),
-            None => Said::Cell(self.cell().eval(now, cost, scale)),
-        }
-    }
-
-    #[inline(always)]
-    fn take(&mut self, now: Nanos, said: &Said<'_>, fresh_at: &mut Nanos) -> Reading {
-        let Item { cost, scale, .. } = *self.item;
-        match said {
-            Said::Terms(terms, found) => {
-                let reading = terms.take(self.words, now, cost, *found);
-                *fresh_at = terms.fresh_at(self.words);
-                reading
-            }
-            Said::Cell(reading) => {
-                let (mut reading, mut cell) = (*reading, self.cell());
+        match self.said {
+            Said::Terms(terms, found) => terms.take(self.words, now, cost, found),
+            Said::Cell(mut reading) => {
+                let mut cell = self.cell();
                 cell.apply(&reading, now, cost, scale);
                 cell.finish(&mut reading, now, cost, scale.multiply);
-                *fresh_at = cell.fresh_at();
                 reading
             }
         }
     }
 
+    /// After something was taken.
     #[inline(always)]
-    fn leave(&mut self, now: Nanos, said: &Said<'_>) -> Reading {
+    fn fresh_at(&mut self) -> Nanos {
+        match self.said {
+            Said::Terms(terms, _) => terms.fresh_at(self.words),
+            Said::Cell(_) => self.cell().fresh_at(),
+        }
+    }
+
+    #[inline(always)]
+    fn leave(&mut self, now: Nanos) -> Reading {
         let Item { cost, scale, .. } = *self.item;
-        match said {
-            Said::Terms(terms, found) => terms.leave(self.words, now, cost, *found),
-            Said::Cell(reading) => {
-                let mut reading = *reading;
+        match self.said {
+            Said::Terms(terms, found) => terms.leave(self.words, now, cost, found),
+            Said::Cell(mut reading) => {
                 if reading.reset == Nanos::ZERO {
                     self.cell().finish(&mut reading, now, 0, scale.multiply);
                 }

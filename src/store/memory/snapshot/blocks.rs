@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 /// What a snapshot begins with.
 const MARK: [u8; 16] = *b"tollgate counts\n";
 /// The number of the format. Any change of what is inside needs another.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Bytes of a block before its content: length and checksum.
 const HEAD: usize = 12;
 /// Most bytes of a block's content.

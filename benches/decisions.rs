@@ -11,7 +11,7 @@ use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
 use tollgate::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
-use tollgate::store::{Item, Memory, Settings, Slot};
+use tollgate::store::{Item, Memory, Place, Settings, Slot};
 
 const THREADS: u64 = 2;
 
@@ -91,22 +91,26 @@ impl Ours {
         }
     }
 
-    fn prefetch(&self, item: &Item<'_>) {
-        if let Some(bucket) = self.memory.bucket(item.slot, item.key) {
-            self.memory.prefetch(bucket);
-        }
+    /// Where the store counts it; starts to load that.
+    fn place(&self, item: &Item<'_>) -> Option<Place> {
+        let place = self
+            .memory
+            .place(item.limit, item.slot, item.key, item.scale.multiply)?;
+        self.memory.prefetch(&place);
+        Some(place)
     }
 
-    fn at(&self, item: Item<'_>, now: Nanos) -> bool {
-        self.memory.take(&[item], now, &mut SmallVec::new())
+    fn at(&self, item: Item<'_>, place: Option<Place>, now: Nanos) -> bool {
+        self.memory
+            .take_at(&[item], place.as_slice(), now, &mut SmallVec::new())
     }
 }
 
 impl Engine for Ours {
     fn decide(&self, key: u64) -> bool {
         let item = self.item(key);
-        self.prefetch(&item);
-        self.at(item, self.clock.now())
+        let place = self.place(&item);
+        self.at(item, place, self.clock.now())
     }
 }
 
@@ -115,7 +119,9 @@ struct Expected(Ours);
 
 impl Engine for Expected {
     fn decide(&self, key: u64) -> bool {
-        self.0.at(self.0.item(key), self.0.clock.now())
+        let item = self.0.item(key);
+        let place = self.0.place(&item);
+        self.0.at(item, place, self.0.clock.now())
     }
 
     fn expects(&self) -> bool {
@@ -123,7 +129,7 @@ impl Engine for Expected {
     }
 
     fn expect(&self, key: u64) {
-        self.0.prefetch(&self.0.item(key));
+        self.0.place(&self.0.item(key));
     }
 }
 
@@ -294,9 +300,11 @@ fn sizes(users: u64) -> Result<(), tollgate::store::Error> {
         for turn in 0..requests {
             // Six minutes apart, so that every window but the day admits.
             let now = Nanos::from_secs(90_000 + 361 * turn);
-            passed += (0..users)
-                .filter(|key| ours.at(ours.item(*key), now))
-                .count();
+            let takes = |key: &u64| {
+                let item = ours.item(*key);
+                ours.at(item, ours.place(&item), now)
+            };
+            passed += (0..users).filter(takes).count();
         }
         let grown = resident().saturating_sub(before) as f64;
         let usage = ours.memory.usage();

@@ -270,9 +270,7 @@ fn a_client_that_is_refused_again_and_again_gets_what_there_is() {
         let admitted: [AtomicU32; ROUNDS as usize] = std::array::from_fn(|_| AtomicU32::new(0));
         count(1, |_, _| {
             // A connection of its own, which knows what it was told last.
-            let keys = site.rules.iter();
-            let keys = keys.map(|rule| site.identifier.key(&who, &rule.key));
-            let ahead = site.admission.ahead(&site.rules, keys.collect());
+            let ahead = site.admission.ahead(&site.ask(&who, NOW));
             for round in 0..ROUNDS {
                 // Long enough for all that was used to leave every kind of window.
                 let now = NOW.after(Nanos::from_secs(round * 200));

@@ -7,18 +7,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Admission, Ask, Asked, Verdict};
+use super::{Admission, Ask, Asked, Verdict, Whom};
 use crate::clock::Nanos;
-use crate::limit::{Disclose, Fingerprint, Rule, Standing};
-use crate::store::{Bucket, Item, Memory};
+use crate::limit::{Disclose, Standing};
+use crate::store::{Item, Memory};
 
 /// See the module. It is of one client under one set of rules.
 #[derive(Debug)]
 pub struct Ahead {
     store: Arc<Memory>,
-    /// By the rules.
-    pub(super) keys: SmallVec<[Option<Fingerprint>; 4]>,
-    buckets: SmallVec<[Bucket; 4]>,
+    pub(super) whom: Whom,
     before: RefCell<Before>,
 }
 
@@ -47,8 +45,8 @@ impl Ahead {
     /// Starts to load the counts. Asks nothing, and waits for nothing.
     #[inline]
     pub fn prefetch(&self) {
-        for bucket in &self.buckets {
-            self.store.prefetch(*bucket);
+        for place in &self.whom.places {
+            self.store.prefetch(place);
         }
     }
 
@@ -79,13 +77,13 @@ impl Ahead {
         if matches!(*self.before.borrow(), Before::Admitted) {
             return None;
         }
-        let each = self.buckets.iter();
-        each.map(|bucket| self.store.version(*bucket)).collect()
+        let each = self.whom.places.iter();
+        each.map(|place| self.store.version(place)).collect()
     }
 
     fn unchanged(&self, was: &Versions) -> bool {
-        let mut each = self.buckets.iter().zip(was);
-        each.all(|(bucket, was)| self.store.version(*bucket) == Some(*was))
+        let mut each = self.whom.places.iter().zip(was);
+        each.all(|(place, was)| self.store.version(place) == Some(*was))
     }
 
     /// Remembers what was decided.
@@ -143,14 +141,13 @@ impl Ahead {
 }
 
 impl Admission {
-    /// What a client will meet that these rules count under these keys.
-    pub fn ahead(&self, rules: &[Arc<Rule>], keys: SmallVec<[Option<Fingerprint>; 4]>) -> Ahead {
-        let each = rules.iter().zip(&keys);
-        let buckets = each.filter_map(|(rule, key)| self.store.bucket(self.slot(rule)?, (*key)?));
+    /// What whoever asks will meet who asks the same again.
+    pub fn ahead(&self, ask: &Ask<'_>) -> Ahead {
+        let mut whom = Whom::default();
+        self.identify(ask, &mut whom);
         Ahead {
             store: self.store.clone(),
-            buckets: buckets.collect(),
-            keys,
+            whom,
             before: RefCell::default(),
         }
     }

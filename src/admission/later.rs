@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Admission, Ask, Asked, Counter, Finding, Sharing, Ticket, Verdict};
+use super::{Admission, Ask, Asked, Counter, Finding, Sharing, Ticket, Verdict, Whom};
 use crate::limit::{Fingerprint, Reading, Rule, Scale};
 use crate::store::Parent;
 use crate::store::permits::Taken;
@@ -113,8 +113,9 @@ impl Admission {
         };
         let parents = ask.identifier.parents(ask.who);
         let (begun, kept) = {
-            let mut asked = Asked::default();
-            self.gather(ask, &[], &parents, &mut asked);
+            let (mut whom, mut asked) = (Whom::default(), Asked::default());
+            self.identify(ask, &mut whom);
+            asked.gather(ask, &whom, &parents);
             let mut open = SmallVec::new();
             let there = self.permits.peek(&asked.wants, &mut open);
             let lines = self.lines(ask, &asked);

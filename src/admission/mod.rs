@@ -19,7 +19,7 @@ use crate::pressure::Pressure;
 use crate::store::permits::{Scope, Want};
 use crate::store::shared::core::Counted;
 use crate::store::shared::plan::Plan;
-use crate::store::{self, Item, Memory, Parent, Permits, Registered, Shared, Slot};
+use crate::store::{self, Item, Memory, Parent, Permits, Place, Registered, Shared, Slot};
 
 pub use ahead::Ahead;
 pub use later::{Decided, Later};
@@ -67,10 +67,40 @@ pub struct Ask<'a> {
     pub pressure: Option<&'a Pressure>,
 }
 
+/// Whom the limits count that apply to a request: the same whenever the same one asks.
+#[derive(Debug, Default)]
+struct Whom {
+    keys: SmallVec<[Keyed; 4]>,
+    /// Of those that a rate counts, in their order.
+    places: SmallVec<[Place; 4]>,
+}
+
+/// Whom one limit counts.
+#[derive(Clone, Copy, Debug)]
+struct Keyed {
+    /// The place of its rule among the request's rules.
+    rule: u16,
+    counts: Counts,
+    key: Fingerprint,
+    /// What the plan makes of it.
+    multiply: u32,
+    /// The networks around the address are counted too.
+    networks: bool,
+}
+
+/// Where a limit's counters are.
+#[derive(Clone, Copy, Debug)]
+enum Counts {
+    Rate(Slot),
+    Open(Scope),
+}
+
 /// What one request asks of the limits that apply.
 #[derive(Default)]
 struct Asked<'a> {
     items: SmallVec<[Item<'a>; 4]>,
+    /// Where the items are counted.
+    places: &'a [Place],
     /// The place of each item's rule among the request's rules.
     applies: SmallVec<[u16; 4]>,
     /// Some item reserves what it takes.
@@ -160,9 +190,15 @@ impl Admission {
             return decided;
         }
         let parents = ask.identifier.parents(ask.who);
-        let mut asked = Asked::default();
-        let known = ahead.map_or(&[][..], |ahead| &ahead.keys);
-        self.gather(ask, known, &parents, &mut asked);
+        let (mut whom, mut asked) = (Whom::default(), Asked::default());
+        let whom = match ahead {
+            Some(ahead) => &ahead.whom,
+            None => {
+                self.identify(ask, &mut whom);
+                &whom
+            }
+        };
+        asked.gather(ask, whom, &parents);
         match &self.shared {
             Some((shared, worker)) if !asked.items.is_empty() => {
                 self.decide_shared(shared, *worker, ask, &asked)
@@ -189,8 +225,9 @@ impl Admission {
     ) {
         let versions = ahead.and_then(Ahead::versions);
         let mut readings = SmallVec::new();
-        let items = &asked.items;
-        let admitted = items.is_empty() || self.store.take(items, ask.now, &mut readings);
+        let Asked { items, places, .. } = asked;
+        let admitted =
+            items.is_empty() || self.store.take_at(items, places, ask.now, &mut readings);
         asked.tell(&readings, admitted, verdict);
         verdict.weigh(ask.rules);
         self.reserve(ask, asked, &readings, admitted, ticket);
@@ -219,7 +256,9 @@ impl Admission {
                 return true;
             }
             if there {
-                return self.store.take(items, ask.now, &mut readings);
+                return self
+                    .store
+                    .take_at(items, asked.places, ask.now, &mut readings);
             }
             self.store.refused(items, ask.now, &mut readings);
             false
@@ -235,8 +274,9 @@ impl Admission {
     /// What [`Admission::decide`] would say, taking nothing; of what gateways share, as far as this one knows.
     pub fn peek(&self, ask: &Ask<'_>) -> Verdict {
         let parents = ask.identifier.parents(ask.who);
-        let mut asked = Asked::default();
-        self.gather(ask, &[], &parents, &mut asked);
+        let (mut whom, mut asked) = (Whom::default(), Asked::default());
+        self.identify(ask, &mut whom);
+        asked.gather(ask, &whom, &parents);
         if let Some((shared, _)) = &self.shared {
             return self.glance(shared, ask, &asked);
         }
@@ -293,67 +333,40 @@ impl Admission {
         &self.permits
     }
 
-    // Into a place of the caller's: it is too large to be handed about.
-    fn gather<'a>(
-        &self,
-        ask: &Ask<'a>,
-        known: &[Option<Fingerprint>],
-        parents: &'a [Parent],
-        asked: &mut Asked<'a>,
-    ) {
+    /// Says whom the limits count. Into a place of the caller's: it is too large to be handed about.
+    fn identify(&self, ask: &Ask<'_>, whom: &mut Whom) {
         for (place, rule) in ask.rules.iter().enumerate() {
             if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
                 continue;
             }
-            let known = known.get(place);
-            let key = match known {
-                Some(known) => *known,
-                None => ask.identifier.key(ask.who, &rule.key),
-            };
-            let Some(key) = key else {
+            let Some(key) = ask.identifier.key(ask.who, &rule.key) else {
                 continue;
             };
-            let by_address = !parents.is_empty() && rule.key == [Identity::Ip];
-            let parents = if by_address { parents } else { &[] };
             let multiply = multiply(ask.identifier, rule, ask.who);
-            match (&rule.limit, &self.counters[rule.index]) {
+            let counts = match (&rule.limit, &self.counters[rule.index]) {
                 (Bound::Rate(limit), Counter::Rate(registered, _)) => {
-                    let item = Item {
-                        limit,
-                        slot: registered.slot(),
-                        key,
-                        cost: 1,
-                        scale: Scale {
-                            multiply,
-                            lent: lent(rule, ask.pressure),
-                        },
-                        shadow: rule.shadow,
-                        parents,
-                    };
-                    if known.is_none()
-                        && let Some(bucket) = self.store.bucket(item.slot, key)
-                    {
+                    let slot = registered.slot();
+                    if let Some(place) = self.store.place(limit, slot, key, multiply) {
                         // It comes while the next key is hashed.
-                        self.store.prefetch(bucket);
+                        self.store.prefetch(&place);
+                        whom.places.push(place);
                     }
-                    asked.reserves |= limit.reserves;
-                    asked.items.push(item);
-                    asked.applies.push(place as u16);
+                    Counts::Rate(slot)
                 }
-                (Bound::Open(limit), Counter::Open(scope)) => {
-                    asked.wants.push(Want {
-                        limit,
-                        scope: *scope,
-                        key,
-                        multiply,
-                        shadow: rule.shadow,
-                        parents,
-                    });
-                    asked.wanted_by.push(place as u16);
-                }
+                (Bound::Open(_), Counter::Open(scope)) => Counts::Open(*scope),
                 // The rules are not those that the counters were made for.
-                _ => debug_assert!(false, "{} has another kind of counter", rule.name),
-            }
+                _ => {
+                    debug_assert!(false, "{} has another kind of counter", rule.name);
+                    continue;
+                }
+            };
+            whom.keys.push(Keyed {
+                rule: place as u16,
+                counts,
+                key,
+                multiply,
+                networks: rule.key == [Identity::Ip],
+            });
         }
     }
 
@@ -380,7 +393,52 @@ impl Admission {
     }
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// Says what a request asks of limits that count so.
+    fn gather(&mut self, ask: &Ask<'a>, whom: &'a Whom, parents: &'a [Parent]) {
+        self.places = &whom.places;
+        for keyed in &whom.keys {
+            let Keyed {
+                rule: place,
+                key,
+                multiply,
+                ..
+            } = *keyed;
+            let rule = &ask.rules[usize::from(place)];
+            let parents = if keyed.networks { parents } else { &[] };
+            match (&rule.limit, keyed.counts) {
+                (Bound::Rate(limit), Counts::Rate(slot)) => {
+                    self.reserves |= limit.reserves;
+                    self.items.push(Item {
+                        limit,
+                        slot,
+                        key,
+                        cost: 1,
+                        scale: Scale {
+                            multiply,
+                            lent: lent(rule, ask.pressure),
+                        },
+                        shadow: rule.shadow,
+                        parents,
+                    });
+                    self.applies.push(place);
+                }
+                (Bound::Open(limit), Counts::Open(scope)) => {
+                    self.wants.push(Want {
+                        limit,
+                        scope,
+                        key,
+                        multiply,
+                        shadow: rule.shadow,
+                        parents,
+                    });
+                    self.wanted_by.push(place);
+                }
+                _ => debug_assert!(false, "{} was another kind of limit", rule.name),
+            }
+        }
+    }
+
     /// What the store said, not yet weighed.
     #[inline]
     fn tell(&self, readings: &[Reading], admitted: bool, verdict: &mut Verdict) {

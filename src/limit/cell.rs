@@ -351,7 +351,7 @@ impl Cell<'_> {
         let state = &mut self.words[limit.head_words()..];
         let each = limit.windows.iter().enumerate();
         match limit.algorithm {
-            Algorithm::SlidingLog => sliding_log::apply(limit, state, now, cost),
+            Algorithm::SlidingLog => sliding_log::apply(limit.longest(), state, now, cost),
             Algorithm::SlidingWindow => {
                 for (index, rate) in each {
                     let ring = sliding_window::ring(rate);
@@ -402,7 +402,9 @@ impl Cell<'_> {
             false => Nanos::ZERO,
         };
         match limit.algorithm {
-            Algorithm::SlidingLog => return latest.max(sliding_log::fresh_at(limit, state)),
+            Algorithm::SlidingLog => {
+                return latest.max(sliding_log::fresh_at(limit.longest(), state));
+            }
             Algorithm::MultiLevel => {
                 for (offset, ring) in multi_level::rings(limit) {
                     latest = latest.max(ring.fresh_at(&state[offset..]));

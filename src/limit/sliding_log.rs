@@ -17,9 +17,8 @@ const HEAD: usize = 2;
 pub(crate) const MAX_STAMPS: u32 = 65_535;
 
 /// How far a tick is shifted: its length is `1 << shift(..)` ns.
-pub(super) fn shift(limit: &Limit) -> u32 {
-    let longest = limit.longest().0;
-    (64 - longest.leading_zeros()).saturating_sub(30)
+fn shift(longest: Nanos) -> u32 {
+    (64 - longest.0.leading_zeros()).saturating_sub(30)
 }
 
 /// Length of a tick where time is counted in microseconds and stamps have three bytes: half of what fits into
@@ -31,7 +30,7 @@ pub(super) fn tick_micros(limit: &Limit) -> u64 {
 
 /// How long a unit may count beyond its window.
 pub(super) fn coarseness(limit: &Limit) -> Nanos {
-    Nanos(2 << shift(limit))
+    Nanos(2 << shift(limit.longest()))
 }
 
 fn ticks(span: Nanos, shift: u32) -> u64 {
@@ -52,8 +51,8 @@ struct Log<'a> {
 }
 
 impl<'a> Log<'a> {
-    fn new(limit: &Limit, words: &'a [u32], now: Nanos) -> Log<'a> {
-        let shift = shift(limit);
+    fn new(longest: Nanos, words: &'a [u32], now: Nanos) -> Log<'a> {
+        let shift = shift(longest);
         Log {
             words,
             shift,
@@ -65,9 +64,8 @@ impl<'a> Log<'a> {
         (self.words[0] & 0xffff) as usize
     }
 
-    /// Never so many that the head has no room in its half word, however large the place is.
     fn capacity(&self) -> usize {
-        (self.words.len() - HEAD).min(MAX_STAMPS as usize)
+        capacity(self.words)
     }
 
     /// The stamp at `place`, oldest first.
@@ -112,21 +110,21 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Units inside `window`.
-pub(super) fn used(limit: &Limit, words: &[u32], now: Nanos, window: Nanos) -> u32 {
-    let log = Log::new(limit, words, now);
+/// Units inside `window`. As everywhere, `longest` is the limit's longest window.
+pub(super) fn used(longest: Nanos, words: &[u32], now: Nanos, window: Nanos) -> u32 {
+    let log = Log::new(longest, words, now);
     (log.len() - log.first_inside(ticks(window, log.shift))) as u32
 }
 
 /// Until `units` of the `inside` that are inside `window` have left it.
 pub(super) fn wait(
-    limit: &Limit,
+    longest: Nanos,
     words: &[u32],
     now: Nanos,
     window: Nanos,
     (inside, units): (u32, u32),
 ) -> Nanos {
-    let log = Log::new(limit, words, now);
+    let log = Log::new(longest, words, now);
     let window = ticks(window, log.shift);
     let Some(newest) = log.newest() else {
         return Nanos::ZERO;
@@ -139,17 +137,22 @@ pub(super) fn wait(
     Nanos(leaves).since(now)
 }
 
+/// Units that have room: never so many that the head has none in its half word, however large the place is.
+#[inline]
+pub(super) fn capacity(words: &[u32]) -> usize {
+    (words.len() - HEAD).min(MAX_STAMPS as usize)
+}
+
 /// Whether `cost` more units have room beside all that are there.
 #[inline]
 pub(super) fn has_room(words: &[u32], cost: u32) -> bool {
-    let capacity = (words.len() - HEAD).min(MAX_STAMPS as usize);
-    (words[0] & 0xffff) as usize + cost as usize <= capacity
+    (words[0] & 0xffff) as usize + cost as usize <= capacity(words)
 }
 
 /// Words for the units inside the longest window and `cost` more.
 pub(super) fn needs_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -> usize {
     let live = if words.len() > HEAD {
-        used(limit, words, now, limit.longest())
+        used(limit.longest(), words, now, limit.longest())
     } else {
         0
     };
@@ -170,7 +173,7 @@ pub(super) fn size_class(words: usize) -> usize {
 /// Copies what is inside the longest window to the start of a larger or smaller ring.
 pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u32]) {
     target.fill(0);
-    let log = Log::new(limit, words, now);
+    let log = Log::new(limit.longest(), words, now);
     let first = log.first_inside(ticks(limit.longest(), log.shift));
     let live = log.len() - first;
     for place in 0..live {
@@ -184,10 +187,10 @@ pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u3
 /// were: those inside its longest window, the newest of them if they are too many.
 pub(super) fn convert(from: (&Limit, &[u32]), to: (&Limit, &mut [u32]), now: Nanos) {
     let ((before, words), (limit, target)) = (from, to);
-    let old = Log::new(before, words, now);
+    let old = Log::new(before.longest(), words, now);
     let Some(newest) = old.newest() else { return };
-    let (shift, last) = (shift(limit), old.len() - 1);
-    let capacity = (target.len() - HEAD).min(MAX_STAMPS as usize);
+    let (shift, last) = (shift(limit.longest()), old.len() - 1);
+    let capacity = capacity(target);
     let first = old.first_inside(ticks(before.longest().min(limit.longest()), old.shift));
     let first = first.max(old.len().saturating_sub(capacity));
     for (place, from) in (first..=last).enumerate() {
@@ -200,10 +203,10 @@ pub(super) fn convert(from: (&Limit, &[u32]), to: (&Limit, &mut [u32]), now: Nan
 }
 
 /// Stamps `cost` units.
-pub(super) fn apply(limit: &Limit, words: &mut [u32], now: Nanos, cost: u32) {
-    let log = Log::new(limit, words, now);
+pub(super) fn apply(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
+    let log = Log::new(longest, words, now);
     let capacity = log.capacity();
-    let gone = log.first_inside(ticks(limit.longest(), log.shift));
+    let gone = log.first_inside(ticks(longest, log.shift));
     let mut head = around((words[0] >> 16) as usize + gone, capacity);
     let mut len = (words[0] & 0xffff) as usize - gone;
     let rounded_up = ticks(now, log.shift);
@@ -255,9 +258,9 @@ pub(super) fn sound(words: &[u32]) -> bool {
 }
 
 /// When the newest stamp leaves the longest window.
-pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
-    let log = Log::new(limit, words, Nanos::ZERO);
-    let window = ticks(limit.longest(), log.shift);
+pub(super) fn fresh_at(longest: Nanos, words: &[u32]) -> Nanos {
+    let log = Log::new(longest, words, Nanos::ZERO);
+    let window = ticks(longest, log.shift);
     log.newest()
         .map_or(Nanos::ZERO, |newest| Nanos((newest + window) << log.shift))
 }

@@ -1,17 +1,16 @@
-//! What most limits are: one window, and nothing pending or lent. What they decide is worked out before their state
-//! is at hand, and what a first look has found is not looked for again. They say and leave what
+//! What most limits are: one window, and nothing pending or lent. What they decide is worked out once for
+//! whoever asks again and again, and what a first look has found is not looked for again. They say and leave what
 //! [`Cell::eval`](super::Cell::eval), [`Cell::apply`](super::Cell::apply) and [`Cell::finish`](super::Cell::finish) do.
 
+use super::buckets::Ring;
 use super::rate::Interval;
 use super::sliding_window::{BUCKETS, ring};
-use super::{Algorithm, Limit, Rate, Reading, Standing, gcra, sliding_log};
+use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log};
 use crate::clock::Nanos;
 
-/// What such a limit admits to one request.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
-    limit: &'a Limit,
-    rate: &'a Rate,
+/// What such a limit admits to requests with one multiplier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
     quota: u32,
     /// Units that may be used within the rate, and with what the throttle lends.
     base: u32,
@@ -20,11 +19,12 @@ pub struct Terms<'a> {
 }
 
 /// How it remembers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Arrival(Interval),
-    Ring,
-    Log,
+    Ring(Ring),
+    /// By its window.
+    Log(Nanos),
 }
 
 /// What a look at the state found.
@@ -37,21 +37,18 @@ pub struct Found {
 
 impl Limit {
     /// What decides about a request, where there is such a thing.
-    #[inline]
-    pub fn terms(&self, multiply: u32) -> Option<Terms<'_>> {
+    pub fn terms(&self, multiply: u32) -> Option<Terms> {
         let ([rate], 0) = (&self.windows[..], self.head_words()) else {
             return None;
         };
         let memory = match self.algorithm {
             Algorithm::Gcra { .. } => Memory::Arrival(rate.interval(multiply)),
-            Algorithm::SlidingWindow => Memory::Ring,
-            Algorithm::SlidingLog => Memory::Log,
+            Algorithm::SlidingWindow => Memory::Ring(ring(rate)),
+            Algorithm::SlidingLog => Memory::Log(rate.window()),
             _ => return None,
         };
         let (base, ceiling) = self.bounds(rate, multiply);
         Some(Terms {
-            limit: self,
-            rate,
             quota: rate.times(multiply),
             base,
             ceiling,
@@ -60,19 +57,7 @@ impl Limit {
     }
 }
 
-impl Terms<'_> {
-    /// Decides about `cost` units, and takes them when they are admitted and `consume` is set. `words`
-    /// is the state, with words enough.
-    #[inline]
-    pub fn decide(&self, words: &mut [u32], now: Nanos, cost: u32, consume: bool) -> Reading {
-        let found = self.look(words, now, cost);
-        if consume && found.standing.admits() {
-            self.take(words, now, cost, found)
-        } else {
-            self.leave(words, now, cost, found)
-        }
-    }
-
+impl Terms {
     /// Whether `cost` units are admitted. An empty `words` stands for a fresh state.
     #[inline]
     pub fn look(&self, words: &[u32], now: Nanos, cost: u32) -> Found {
@@ -81,8 +66,8 @@ impl Terms<'_> {
         } else {
             match self.memory {
                 Memory::Arrival(interval) => gcra::used(words, now, interval),
-                Memory::Ring => ring(self.rate).used(words, now, BUCKETS),
-                Memory::Log => sliding_log::used(self.limit, words, now, self.rate.window()),
+                Memory::Ring(ring) => ring.used(words, now, BUCKETS),
+                Memory::Log(window) => sliding_log::used(window, words, now, window),
             }
         };
         let total = u64::from(used) + u64::from(cost);
@@ -98,14 +83,27 @@ impl Terms<'_> {
         Found { standing, used }
     }
 
-    /// Takes units that are admitted.
+    /// Whether the state takes `cost` units more where it is. `words` is the state.
+    #[inline]
+    pub fn has_room(&self, words: &[u32], cost: u32, found: Found) -> bool {
+        match self.memory {
+            Memory::Log(_) => {
+                // What has left the window makes room.
+                let units = u64::from(found.used) + u64::from(cost);
+                units <= sliding_log::capacity(words) as u64
+            }
+            Memory::Arrival(_) | Memory::Ring(_) => true,
+        }
+    }
+
+    /// Takes units that are admitted. `words` is the state, with words enough.
     #[inline]
     pub fn take(&self, words: &mut [u32], now: Nanos, cost: u32, found: Found) -> Reading {
         if cost > 0 {
             match self.memory {
                 Memory::Arrival(interval) => gcra::apply(words, now, interval, cost),
-                Memory::Ring => ring(self.rate).apply(words, now, cost),
-                Memory::Log => sliding_log::apply(self.limit, words, now, cost),
+                Memory::Ring(ring) => ring.apply(words, now, cost),
+                Memory::Log(window) => sliding_log::apply(window, words, now, cost),
             }
         }
         let used = found.used.saturating_add(cost);
@@ -127,8 +125,8 @@ impl Terms<'_> {
     pub fn fresh_at(&self, words: &[u32]) -> Nanos {
         match self.memory {
             Memory::Arrival(_) => gcra::arrival(words),
-            Memory::Ring => ring(self.rate).fresh_at(words),
-            Memory::Log => sliding_log::fresh_at(self.limit, words),
+            Memory::Ring(ring) => ring.fresh_at(words),
+            Memory::Log(window) => sliding_log::fresh_at(window, words),
         }
     }
 
@@ -167,13 +165,13 @@ impl Terms<'_> {
                 let early = gcra::arrival(words).since(now);
                 early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }
-            Memory::Ring => {
+            Memory::Ring(ring) => {
                 let leave = (used, used.saturating_sub(units));
-                ring(self.rate).until(words, now, BUCKETS, leave)
+                ring.until(words, now, BUCKETS, leave)
             }
-            Memory::Log => {
+            Memory::Log(window) => {
                 let leave = (used, used.saturating_sub(units));
-                sliding_log::wait(self.limit, words, now, self.rate.window(), leave)
+                sliding_log::wait(window, words, now, window, leave)
             }
         }
     }

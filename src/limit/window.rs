@@ -26,7 +26,9 @@ impl Window<'_> {
     pub(super) fn used(&self, now: Nanos) -> u32 {
         let window = self.rate.window();
         match self.limit.algorithm {
-            Algorithm::SlidingLog => sliding_log::used(self.limit, self.state, now, window),
+            Algorithm::SlidingLog => {
+                sliding_log::used(self.limit.longest(), self.state, now, window)
+            }
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate);
                 ring.used(&self.state[self.index * ring.words()..], now, BUCKETS)
@@ -76,7 +78,7 @@ impl Window<'_> {
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
                 let units = (committed, units);
-                sliding_log::wait(self.limit, self.state, now, window, units)
+                sliding_log::wait(self.limit.longest(), self.state, now, window, units)
             }
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate);

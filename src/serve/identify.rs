@@ -254,9 +254,13 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let known = arrival.known.as_ref().filter(|_| lasts);
     let known = known.filter(|known| known.comes_again(routed.index));
     let served = known.map(|known| {
-        let rules = route.rules.iter();
-        let keys = rules.map(|rule| identifier.key(&who, &rule.key)).collect();
-        let ahead = generation.admission.ahead(&route.rules, keys);
+        let ahead = generation.admission.ahead(&Ask {
+            rules: &route.rules,
+            who: &who,
+            identifier,
+            now: arrival.note.at,
+            pressure: None,
+        });
         let who = who.clone();
         known.serve(Served::new(generation, routed.index, who, ahead))
     });

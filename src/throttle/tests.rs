@@ -75,11 +75,14 @@ impl Two {
         let clients = (0..3).map(|user| {
             let mut who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
             who.user = Some(user.to_string().into());
-            let keys = || {
-                let each = rules.iter().map(|rule| identifier.key(&who, &rule.key));
-                each.collect()
+            let ask = Ask {
+                rules: &rules,
+                who: &who,
+                identifier: &identifier,
+                now: Nanos::ZERO,
+                pressure: None,
             };
-            let ahead = [knows.ahead(&rules, keys()), knows.ahead(&rules, keys())];
+            let ahead = [knows.ahead(&ask), knows.ahead(&ask)];
             (who, ahead)
         });
         Two {

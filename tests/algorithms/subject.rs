@@ -117,8 +117,12 @@ impl Subject {
         let Some(terms) = self.limit.terms(multiply) else {
             return;
         };
-        let mut words = before.to_vec();
-        let reading = terms.decide(&mut words, Nanos(self.now), cost, consume);
+        let (mut words, now) = (before.to_vec(), Nanos(self.now));
+        let found = terms.look(&words, now, cost);
+        let reading = match consume && found.standing.admits() {
+            true => terms.take(&mut words, now, cost, found),
+            false => terms.leave(&words, now, cost, found),
+        };
         assert_eq!(reading, expected);
         assert_eq!(words, if consume { &self.words[..] } else { before });
     }

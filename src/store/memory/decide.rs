@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::cells::{Cells, Found, Owner, join, split};
+use super::cells::{Cells, Found, Owner};
 use super::hedge;
 use super::networks::{Budget, Room};
 use super::sketch::Sketch;
@@ -63,57 +63,6 @@ pub(super) struct Net {
     created: bool,
     pub(super) before: u32,
     pub(super) room: bool,
-}
-
-/// Decides about one item whose cell is inline, in its first bucket and alone to be asked, at a fifth
-/// of the price of a [`Call`]. Nothing when it is not so.
-#[inline]
-pub(super) fn alone(
-    cells: &Cells,
-    sketch: &Sketch,
-    item: &Item<'_>,
-    now: Nanos,
-    taking: Taking,
-    readings: &mut SmallVec<[Reading; 4]>,
-) -> Option<bool> {
-    let consume = taking == Taking::All;
-    let info = cells.slots.get(item.slot)?;
-    if !info.inline() || item.shadow || !item.parents.is_empty() {
-        return None;
-    }
-    let home = cells.table.home(info.seed(), item.key);
-    let terms = item.limit.terms(item.scale.multiply);
-    let locked = [Some(home.lock())];
-    let mut entry = home.entry(&locked, item.slot.0);
-    if !entry.there() || sketch.active(now, hedge::windows(item.limit)) {
-        return None;
-    }
-    let mut words = split(entry.state());
-    let reading = match terms {
-        Some(terms) => terms.decide(&mut words, now, item.cost, consume),
-        None => {
-            let mut cell = Cell {
-                limit: item.limit,
-                key: entry.key(),
-                words: &mut words,
-            };
-            let mut reading = cell.eval(now, item.cost, item.scale);
-            let taken = if consume && reading.standing.admits() {
-                cell.apply(&reading, now, item.cost, item.scale);
-                item.cost
-            } else {
-                0
-            };
-            cell.finish(&mut reading, now, taken, item.scale.multiply);
-            reading
-        }
-    };
-    let admits = reading.standing.admits();
-    if consume && admits {
-        entry.set_state(join(words));
-    }
-    readings.push(reading);
-    Some(admits)
 }
 
 type Parts<'a> = SmallVec<[Part<'a>; 4]>;

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::table::{WORDS, count_change, key_of, lock, tagged, unlock};
 use crate::limit::Fingerprint;
 
-/// A key and the bucket it prefers.
+/// An entry's mark and the bucket its key prefers.
 pub(super) struct Home<'a> {
     pub(super) words: &'a [AtomicU64; WORDS],
-    /// Its mark but for the slot.
     pub(super) mark: u64,
 }
 
@@ -46,16 +45,10 @@ impl<'a> Lock<'a> {
 }
 
 impl<'a> Home<'a> {
-    /// Locks the bucket.
+    /// The entry, for as long as the bucket is locked.
     #[inline]
-    pub(super) fn lock(&self) -> Lock<'a> {
-        Lock::new(&self.words[0])
-    }
-
-    /// The entry that the key has here under `slot`, for as long as the bucket is locked.
-    #[inline]
-    pub(super) fn entry<'l>(&self, _locked: &'l [Option<Lock<'a>>], slot: u16) -> Entry<'l> {
-        let mark = self.mark | u64::from(slot);
+    pub(super) fn entry<'l>(&self, _locked: &'l [Option<Lock<'a>>]) -> Entry<'l> {
+        let mark = self.mark;
         // Without branches, for nobody can predict which entry it is; but the second half is another cache line.
         let within = |places: Range<usize>| {
             places.step_by(2).fold(0, |found, place| {
@@ -79,7 +72,14 @@ impl<'a> Home<'a> {
     pub(super) fn vacant(&self, _locked: &[Option<Lock<'a>>]) -> bool {
         let strays = self.words[1].load(Ordering::Relaxed);
         let mut marks = self.words[2..].iter().step_by(2);
-        strays == 0 && !marks.any(|mark| tagged(mark.load(Ordering::Relaxed)) == self.mark)
+        let key = tagged(self.mark);
+        strays == 0 && !marks.any(|mark| tagged(mark.load(Ordering::Relaxed)) == key)
+    }
+
+    /// Whether the keys are the same, or may not be told apart.
+    #[inline]
+    pub(super) fn same(&self, other: &Home<'a>) -> bool {
+        tagged(self.mark) == tagged(other.mark) && ptr::eq(self.words, other.words)
     }
 }
 
@@ -114,11 +114,5 @@ impl Entry<'_> {
     #[inline]
     pub(super) fn there(&self) -> bool {
         self.mark != 0
-    }
-
-    /// Whether both are one.
-    #[inline]
-    pub(super) fn same(&self, other: &Entry<'_>) -> bool {
-        ptr::eq(self.state, other.state)
     }
 }

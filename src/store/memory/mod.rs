@@ -42,11 +42,11 @@ use self::arena::Arena;
 use self::cells::{Cells, Found, Owner};
 use self::decide::{Call, Taking};
 use self::sketch::Sketch;
-use self::table::Table;
+use self::table::{Mark, Table};
 use self::together::together;
 use super::{Item, Registered, Slot};
 use crate::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, Reading};
+use crate::limit::{Fingerprint, Limit, Reading, Terms};
 
 /// What a store is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +89,16 @@ pub struct Usage {
     pub sketched: u64,
 }
 
-/// Where a key's counts are looked for first, for as long as its limit keeps its slot.
+/// Where a key's counts under a limit are looked for first, and what decides about most requests; for as long as the
+/// limit keeps its slot, and for one multiplier. Worth keeping for whoever asks again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket(u32);
+pub struct Place {
+    bucket: u32,
+    mark: Mark,
+    /// Whether states live in the table's entries.
+    inline: bool,
+    terms: Option<Terms>,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -129,24 +136,36 @@ impl Memory {
         slots.register(scope, limit, || table.slots())
     }
 
-    /// Where decisions about this key look first.
+    /// Where decisions about a key look first; nothing when the slot was never registered.
     #[inline]
-    pub fn bucket(&self, slot: Slot, key: Fingerprint) -> Option<Bucket> {
+    pub fn place(
+        &self,
+        limit: &Limit,
+        slot: Slot,
+        key: Fingerprint,
+        multiply: u32,
+    ) -> Option<Place> {
         let info = self.cells.slots.get(slot)?;
-        Some(self.cells.table.bucket(info.seed(), key))
+        let (bucket, mark) = self.cells.table.home(info.seed(), key, slot);
+        Some(Place {
+            bucket,
+            mark,
+            inline: info.inline(),
+            terms: limit.terms(multiply),
+        })
     }
 
     /// Starts to load it: for callers that have something else to do first, if only to read the clock.
     #[inline]
-    pub fn prefetch(&self, bucket: Bucket) {
-        self.cells.table.prefetch(bucket);
+    pub fn prefetch(&self, place: &Place) {
+        self.cells.table.prefetch(place.bucket);
     }
 
-    /// Another number whenever a count that is looked for first in this bucket has changed; nothing while one may be
+    /// Another number whenever a count that is looked for first here has changed; nothing while one may be
     /// changing. Time changes counts too, and the overflow sketch what is made of them: neither is seen here.
     #[inline]
-    pub fn version(&self, bucket: Bucket) -> Option<u64> {
-        self.cells.table.version(bucket)
+    pub fn version(&self, place: &Place) -> Option<u64> {
+        self.cells.table.version(place.bucket)
     }
 
     /// Whether the overflow sketch may have a part in decisions by this limit.
@@ -162,13 +181,24 @@ impl Memory {
         now: Nanos,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
-        self.decide(items, now, Taking::All, readings)
+        self.take_at(items, &self.places(items), now, readings)
+    }
+
+    /// The same of items whose places are known.
+    pub fn take_at(
+        &self,
+        items: &[Item<'_>],
+        places: &[Place],
+        now: Nanos,
+        readings: &mut SmallVec<[Reading; 4]>,
+    ) -> bool {
+        self.decide(items, places, now, Taking::All, readings)
     }
 
     /// What [`Memory::take`] does to a request that something else refuses: it leaves the readings, and
     /// only shadows take.
     pub fn refused(&self, items: &[Item<'_>], now: Nanos, readings: &mut SmallVec<[Reading; 4]>) {
-        self.decide(items, now, Taking::Shadows, readings);
+        self.decide(items, &self.places(items), now, Taking::Shadows, readings);
     }
 
     /// What [`Memory::take`] would say, consuming nothing.
@@ -178,27 +208,34 @@ impl Memory {
         now: Nanos,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
-        self.decide(items, now, Taking::Nothing, readings)
+        self.decide(items, &self.places(items), now, Taking::Nothing, readings)
     }
 
+    fn places(&self, items: &[Item<'_>]) -> SmallVec<[Place; 4]> {
+        let each = items.iter();
+        each.map_while(|item| self.place(item.limit, item.slot, item.key, item.scale.multiply))
+            .collect()
+    }
+
+    #[inline]
     fn decide(
         &self,
         items: &[Item<'_>],
+        places: &[Place],
         now: Nanos,
         taking: Taking,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
+        debug_assert_eq!(self.places(items)[..], *places);
         readings.clear();
-        if let [item] = items
-            && let Some(admits) =
-                decide::alone(&self.cells, &self.sketch, item, now, taking, readings)
-        {
-            return admits;
-        }
-        if let Some(admits) = together(&self.cells, &self.sketch, items, now, taking, readings) {
-            return admits;
-        }
-        self.decide_all(items, now, taking, readings)
+        let cheap = together(
+            &self.cells,
+            &self.sketch,
+            (items, places),
+            (now, taking),
+            readings,
+        );
+        cheap.unwrap_or_else(|| self.decide_all(items, now, taking, readings))
     }
 
     // Apart, so that what it needs on the stack costs nothing where it is not needed.

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::Bucket;
 use super::entry::Home;
 use super::map::Map;
 use super::places::{fold, hashed, partner, scale};
 use super::snapshot::Copying;
 use crate::limit::Fingerprint;
+use crate::store::Slot;
 
 /// Bytes of a bucket.
 pub(super) const BUCKET: usize = 128;
@@ -153,27 +153,26 @@ impl Table {
         (tag, scale(b, self.count), hashed(tag))
     }
 
-    /// The part of [`Table::spot`] that needs no second bucket. Starts to load the first.
+    /// The part of [`Table::spot`] that needs no second bucket: the first one, and the mark of an entry there.
     #[inline]
-    pub(super) fn home(&self, seed: u64, key: Fingerprint) -> Home<'_> {
-        let (mark, first, _) = self.place(seed, key);
-        self.map.prefetch(first as usize);
-        Home {
-            words: self.words(first),
-            mark,
-        }
+    pub(super) fn home(&self, seed: u64, key: Fingerprint, slot: Slot) -> (u32, Mark) {
+        let (tag, first, _) = self.place(seed, key);
+        (first, Mark(tag | u64::from(slot.0)))
     }
 
-    /// The first bucket of `key`.
+    /// Where entries of `mark` are that prefer the bucket `first`.
     #[inline]
-    pub(super) fn bucket(&self, seed: u64, key: Fingerprint) -> Bucket {
-        Bucket(self.place(seed, key).1)
+    pub(super) fn at_home(&self, first: u32, mark: Mark) -> Home<'_> {
+        Home {
+            words: self.words(first),
+            mark: mark.0,
+        }
     }
 
     /// Starts to load it.
     #[inline]
-    pub(super) fn prefetch(&self, bucket: Bucket) {
-        self.map.prefetch(bucket.0 as usize);
+    pub(super) fn prefetch(&self, bucket: u32) {
+        self.map.prefetch(bucket as usize);
     }
 
     /// See [`partner`].
@@ -219,8 +218,8 @@ impl Table {
 
     /// Another number after each change of what is counted for keys of this first bucket; nothing while it is locked.
     #[inline]
-    pub(super) fn version(&self, bucket: Bucket) -> Option<u64> {
-        let word = self.words(bucket.0)[0].load(Ordering::Acquire);
+    pub(super) fn version(&self, bucket: u32) -> Option<u64> {
+        let word = self.words(bucket)[0].load(Ordering::Acquire);
         (word & LOCKED == 0).then_some(word)
     }
 

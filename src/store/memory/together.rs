@@ -4,6 +4,7 @@
 
 use smallvec::SmallVec;
 
+use super::Place;
 use super::arena::Block;
 use super::cells::{Cells, join, placed, split};
 use super::decide::Taking;
@@ -11,25 +12,25 @@ use super::entry::{Entry, Home, lock_all};
 use super::hedge;
 use super::sketch::Sketch;
 use crate::clock::Nanos;
-use crate::limit::{Cell, Fingerprint, Found, Reading, Terms};
+use crate::limit::{Cell, Found, Reading, Terms};
 use crate::store::Item;
 
-/// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed.
+/// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are
+/// those of the items.
 #[inline]
 pub(super) fn together(
     cells: &Cells,
     sketch: &Sketch,
-    items: &[Item<'_>],
-    now: Nanos,
-    taking: Taking,
+    asked: (&[Item<'_>], &[Place]),
+    when: (Nanos, Taking),
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
     // Written for each number, so that nothing need be counted.
-    match items.len() {
-        1 => few::<1>(cells, sketch, items, now, taking, readings),
-        2 => few::<2>(cells, sketch, items, now, taking, readings),
-        3 => few::<3>(cells, sketch, items, now, taking, readings),
-        4 => few::<4>(cells, sketch, items, now, taking, readings),
+    match asked.0.len() {
+        1 => few::<1>(cells, sketch, asked, when, readings),
+        2 => few::<2>(cells, sketch, asked, when, readings),
+        3 => few::<3>(cells, sketch, asked, when, readings),
+        4 => few::<4>(cells, sketch, asked, when, readings),
         _ => None,
     }
 }
@@ -38,42 +39,40 @@ pub(super) fn together(
 fn few<const N: usize>(
     cells: &Cells,
     sketch: &Sketch,
-    items: &[Item<'_>],
-    now: Nanos,
-    taking: Taking,
+    (items, places): (&[Item<'_>], &[Place]),
+    (now, taking): (Nanos, Taking),
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
     let items: &[Item<'_>; N] = items.try_into().ok()?;
+    let places: &[Place; N] = places.try_into().ok()?;
     let plain = |item: &Item<'_>| item.parents.is_empty() && !item.limit.windows.is_empty();
     if !items.iter().all(plain) {
         return None;
     }
-    let mut infos = [cells.slots.get(items.first()?.slot)?; N];
-    for (info, item) in infos.iter_mut().zip(items).skip(1) {
-        *info = cells.slots.get(item.slot)?;
-    }
-    // All buckets come at once, for a lock holds up what is behind it.
     let homes: [Home<'_>; N] =
-        std::array::from_fn(|place| cells.table.home(infos[place].seed(), items[place].key));
+        std::array::from_fn(|n| cells.table.at_home(places[n].bucket, places[n].mark));
+    let twin = |n: usize| homes[..n].iter().any(|other| other.same(&homes[n]));
+    if (1..N).any(twin) {
+        return None;
+    }
     let locked = lock_all(&homes);
-    let mut seats: [Seat<'_>; N] = std::array::from_fn(|place| {
-        let (item, inline) = (&items[place], infos[place].inline());
-        let entry = homes[place].entry(&locked, item.slot.0);
-        Seat {
-            item,
-            terms: item.limit.terms(item.scale.multiply),
-            inline: (inline && entry.there()).then(|| split(entry.state())),
-            entry,
-        }
+    let windows = items.iter().flat_map(|item| hedge::windows(item.limit));
+    if sketch.active(now, windows) {
+        return None;
+    }
+    let mut known = true;
+    let mut seats: [Seat<'_>; N] = std::array::from_fn(|n| {
+        let seat = Seat {
+            item: &items[n],
+            place: &places[n],
+            entry: homes[n].entry(&locked),
+        };
+        let vacant = || seat.place.terms.is_some() && homes[n].vacant(&locked);
+        known &= seat.entry.there() || vacant();
+        seat
     });
-    for (place, seat) in seats.iter().enumerate() {
-        let mut others = seats[..place].iter();
-        // Two that are nowhere may be one.
-        let twin = others.any(|other| other.entry.same(&seat.entry));
-        let clear = seat.entry.there() || (seat.terms.is_some() && homes[place].vacant(&locked));
-        if twin || !clear || sketch.active(now, hedge::windows(seat.item.limit)) {
-            return None;
-        }
+    if !known {
+        return None;
     }
     decide(cells, &mut seats, now, taking, readings)
 }
@@ -86,31 +85,27 @@ fn decide<const N: usize>(
     taking: Taking,
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
-    let mut asked = seats.each_mut().map(|seat| seat.ask(cells, now));
-    let mut admitted = true;
-    for one in &asked {
-        admitted &= one.item.shadow || one.said.admits();
+    let said: [Said<'_>; N] = std::array::from_fn(|n| seats[n].look(cells, now));
+    // Whether those that are not shadows admit, and whether what they would take has room.
+    let (mut admitted, mut room) = (true, true);
+    for (seat, said) in seats.iter().zip(&said) {
+        if !seat.item.shadow {
+            admitted &= said.admits;
+            room &= said.room;
+        } else if taking != Taking::Nothing && said.admits && !said.room {
+            return None;
+        }
     }
-    let takes = |one: &Asked<'_>| match one.item.shadow {
-        true => taking != Taking::Nothing && one.said.admits(),
-        false => taking == Taking::All && admitted,
-    };
-    if asked.iter_mut().any(|one| takes(one) && !one.has_room(now)) {
+    let take = taking == Taking::All && admitted;
+    if take && !room {
         return None;
     }
-    let mut fresh_at = [None; N];
-    for (one, fresh_at) in asked.iter_mut().zip(&mut fresh_at) {
-        if takes(one) {
-            readings.push(one.take(now));
-            *fresh_at = Some(one.fresh_at());
-        } else {
-            readings.push(one.leave(now));
-        }
-    }
-    for (seat, fresh_at) in seats.iter_mut().zip(fresh_at) {
-        if let Some(fresh_at) = fresh_at {
-            seat.close(fresh_at);
-        }
+    for (seat, said) in seats.iter_mut().zip(said) {
+        let take = match seat.item.shadow {
+            true => taking != Taking::Nothing && said.admits,
+            false => take,
+        };
+        readings.push(seat.close(cells, now, said, take));
     }
     Some(admitted)
 }
@@ -118,121 +113,101 @@ fn decide<const N: usize>(
 /// An item and its entry.
 struct Seat<'l> {
     item: &'l Item<'l>,
-    terms: Option<Terms<'l>>,
+    place: &'l Place,
     entry: Entry<'l>,
-    /// The state, where it lives in the entry.
-    inline: Option<[u32; 2]>,
+}
+
+/// What a first look at the state said.
+struct Said<'l> {
+    by: By<'l>,
+    admits: bool,
+    /// What is asked for can be taken where the state is.
+    room: bool,
+}
+
+enum By<'l> {
+    Terms(&'l Terms, Found),
+    Cell(Reading),
+}
+
+/// The state where it is: in the entry, a copy of whose words is `small`, in a block, or nowhere.
+#[inline(always)]
+fn state<'w>(
+    cells: &'w Cells,
+    place: &Place,
+    entry: &'w mut Entry<'_>,
+    small: &'w mut [u32; 2],
+) -> &'w mut [u32] {
+    if !entry.there() {
+        return &mut [];
+    }
+    if place.inline {
+        return small;
+    }
+    let block = entry.state() as Block;
+    cells.arena.words(entry, block)
 }
 
 impl<'l> Seat<'l> {
     #[inline(always)]
-    fn ask<'w>(&'w mut self, cells: &'w Cells, now: Nanos) -> Asked<'w> {
+    fn look(&mut self, cells: &Cells, now: Nanos) -> Said<'l> {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
-        let (key, block) = (self.entry.key(), self.entry.state() as Block);
-        let words = match &mut self.inline {
-            Some(words) => &mut words[..],
-            None if !self.entry.there() => &mut [],
-            None => cells.arena.words(&mut self.entry, block),
-        };
-        let said = match &self.terms {
-            Some(terms) => Said::Terms(terms, terms.look(words, now, cost)),
-            None => Said::Cell(Cell { limit, key, words }.eval(now, cost, scale)),
-        };
-        Asked {
-            item: self.item,
-            key,
-            words,
-            said,
+        let (key, mut small) = (self.entry.key(), split(self.entry.state()));
+        let words = state(cells, self.place, &mut self.entry, &mut small);
+        match &self.place.terms {
+            Some(terms) => {
+                let found = terms.look(words, now, cost);
+                Said {
+                    by: By::Terms(terms, found),
+                    admits: found.standing.admits(),
+                    // Never where there is no cell: nothing could be written.
+                    room: !words.is_empty() && terms.has_room(words, cost, found),
+                }
+            }
+            None => {
+                let cell = Cell { limit, key, words };
+                let reading = cell.eval(now, cost, scale);
+                Said {
+                    by: By::Cell(reading),
+                    admits: reading.standing.admits(),
+                    room: cell.has_room(now, cost),
+                }
+            }
         }
     }
 
-    /// Leaves the state as it is now.
+    /// Takes what is asked for, or leaves it.
     #[inline(always)]
-    fn close(&mut self, fresh_at: Nanos) {
-        self.entry.set_state(match self.inline {
-            Some(words) => join(words),
-            None => placed(self.entry.state() as Block, fresh_at),
-        });
-    }
-}
-
-/// An item, its state and what a first look said.
-struct Asked<'w> {
-    item: &'w Item<'w>,
-    key: Fingerprint,
-    /// Empty where the key has no cell.
-    words: &'w mut [u32],
-    said: Said<'w>,
-}
-
-enum Said<'w> {
-    Terms(&'w Terms<'w>, Found),
-    Cell(Reading),
-}
-
-impl Said<'_> {
-    #[inline(always)]
-    fn admits(&self) -> bool {
-        match self {
-            Said::Terms(_, found) => found.standing.admits(),
-            Said::Cell(reading) => reading.standing.admits(),
-        }
-    }
-}
-
-impl Asked<'_> {
-    #[inline(always)]
-    fn cell(&mut self) -> Cell<'_> {
-        Cell {
-            limit: self.item.limit,
-            key: self.key,
-            words: self.words,
-        }
-    }
-
-    /// Never where the key has no cell: nothing could be written.
-    #[inline(always)]
-    fn has_room(&mut self, now: Nanos) -> bool {
-        let cost = self.item.cost;
-        !self.words.is_empty() && self.cell().has_room(now, cost)
-    }
-
-    #[inline(always)]
-    fn take(&mut self, now: Nanos) -> Reading {
-        let Item { cost, scale, .. } = *self.item;
-        match self.said {
-            Said::Terms(terms, found) => terms.take(self.words, now, cost, found),
-            Said::Cell(mut reading) => {
-                let mut cell = self.cell();
+    fn close(&mut self, cells: &Cells, now: Nanos, said: Said<'_>, take: bool) -> Reading {
+        let Item {
+            limit, cost, scale, ..
+        } = *self.item;
+        let (key, mut small) = (self.entry.key(), split(self.entry.state()));
+        let words = state(cells, self.place, &mut self.entry, &mut small);
+        let (reading, fresh_at) = match said.by {
+            By::Terms(terms, found) => match take {
+                true => (terms.take(words, now, cost, found), terms.fresh_at(words)),
+                false => return terms.leave(words, now, cost, found),
+            },
+            By::Cell(mut reading) => {
+                let mut cell = Cell { limit, key, words };
+                if !take {
+                    if reading.reset == Nanos::ZERO {
+                        cell.finish(&mut reading, now, 0, scale.multiply);
+                    }
+                    return reading;
+                }
                 cell.apply(&reading, now, cost, scale);
                 cell.finish(&mut reading, now, cost, scale.multiply);
-                reading
+                (reading, cell.fresh_at())
             }
-        }
-    }
-
-    /// After something was taken.
-    #[inline(always)]
-    fn fresh_at(&mut self) -> Nanos {
-        match self.said {
-            Said::Terms(terms, _) => terms.fresh_at(self.words),
-            Said::Cell(_) => self.cell().fresh_at(),
-        }
-    }
-
-    #[inline(always)]
-    fn leave(&mut self, now: Nanos) -> Reading {
-        let Item { cost, scale, .. } = *self.item;
-        match self.said {
-            Said::Terms(terms, found) => terms.leave(self.words, now, cost, found),
-            Said::Cell(mut reading) => {
-                if reading.reset == Nanos::ZERO {
-                    self.cell().finish(&mut reading, now, 0, scale.multiply);
-                }
-                reading
-            }
-        }
+        };
+        self.entry.set_state(match self.place.inline {
+            true => join(small),
+            false => placed(self.entry.state() as Block, fresh_at),
+        });
+        reading
     }
 }

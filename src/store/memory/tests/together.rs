@@ -68,7 +68,8 @@ impl Two {
         let (mut one, mut other) = (SmallVec::new(), SmallVec::new());
         let vacant = items.iter().any(|item| !self.has_cell(item));
         let Memory { cells, sketch, .. } = &self.cheap;
-        let admits = match together(cells, sketch, items, now, taking, &mut one) {
+        let asked = (items, &*self.cheap.places(items));
+        let admits = match together(cells, sketch, asked, (now, taking), &mut one) {
             Some(admits) => {
                 self.saved += 1;
                 self.vacant += usize::from(vacant);
@@ -87,11 +88,11 @@ impl Two {
     fn has_cell(&self, item: &Item<'_>) -> bool {
         let Cells { slots, table, .. } = &self.cheap.cells;
         let seed = slots.get(item.slot).unwrap().seed();
-        let fetched = self.cheap.bucket(item.slot, item.key).unwrap();
-        assert_eq!(fetched.0, table.spot(seed, item.key, false).first);
-        let homes = [table.home(seed, item.key)];
+        let place = self.cheap.places(std::slice::from_ref(item))[0];
+        assert_eq!(place.bucket, table.spot(seed, item.key, false).first);
+        let homes = [table.at_home(place.bucket, place.mark)];
         let locked = lock_all(&homes);
-        homes[0].entry(&locked, item.slot.0).there()
+        homes[0].entry(&locked).there()
     }
 }
 

@@ -36,7 +36,7 @@ impl Ring {
         self.buckets as usize + 1
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(self, number: u64) -> usize {
         let place = match self.kept() {
             USUAL => number % USUAL as u64,
@@ -45,13 +45,13 @@ impl Ring {
         HEAD + place as usize
     }
 
-    #[inline]
+    #[inline(always)]
     fn current(words: &[u32]) -> u64 {
         u64::from(words[1]) << 32 | u64::from(words[0])
     }
 
     /// The bucket of `now`; never before the newest one that counts.
-    #[inline]
+    #[inline(always)]
     fn number(self, words: &[u32], now: Nanos) -> u64 {
         self.length.whole(now).max(Ring::current(words))
     }
@@ -69,16 +69,22 @@ impl Ring {
     }
 
     /// Units in the last `window` buckets.
-    #[inline]
+    #[inline(always)]
     pub fn used(self, words: &[u32], now: Nanos, window: u32) -> u32 {
+        if window == self.buckets && self.length.whole(now) <= Ring::current(words) {
+            // None has left.
+            return words[ALL];
+        }
+        self.inside(words, now, window)
+    }
+
+    /// The same where some have left.
+    fn inside(self, words: &[u32], now: Nanos, window: u32) -> u32 {
         let Some((_, apart)) = self.covered(words, now, window) else {
             return 0;
         };
         // All of them, but for the few that have left: those behind the newest.
         let gone = self.kept() - 1 - apart;
-        if gone == 0 {
-            return words[ALL];
-        }
         let newest = self.slot(Ring::current(words));
         let [before, after] = self.counts(words, newest + 1, gone);
         let units = self.all(words) - sum(before) - sum(after);
@@ -104,6 +110,7 @@ impl Ring {
     }
 
     /// Until `units` of those in the last `window` buckets no longer count.
+    #[inline(never)]
     pub fn wait(self, words: &[u32], now: Nanos, window: u32, units: u32) -> Nanos {
         let Some((oldest, apart)) = self.covered(words, now, window) else {
             return Nanos::ZERO;
@@ -125,7 +132,7 @@ impl Ring {
     }
 
     /// The same where no more than `most` units count.
-    #[inline]
+    #[inline(always)]
     pub fn until(self, words: &[u32], now: Nanos, window: u32, (most, units): (u32, u32)) -> Nanos {
         let newest = Ring::current(words);
         let all = most > 0 && most < u32::MAX && words[self.slot(newest)] == most;
@@ -137,14 +144,14 @@ impl Ring {
     }
 
     /// Until this bucket no longer counts.
-    #[inline]
+    #[inline(always)]
     fn leaves(self, number: u64, now: Nanos, window: u32) -> Nanos {
         let leaves = number + u64::from(window) + 1;
         Nanos(leaves.saturating_mul(self.length.nanos())).since(now)
     }
 
     /// Counts `cost` units at `now`.
-    #[inline]
+    #[inline(always)]
     pub fn apply(self, words: &mut [u32], now: Nanos, cost: u32) {
         let (before, number) = (Ring::current(words), self.number(words, now));
         if number > before {
@@ -156,6 +163,7 @@ impl Ring {
     }
 
     /// Makes `number` the current bucket, which was `before`: what is counted where it and those between go has left.
+    #[inline(never)]
     fn turn(self, words: &mut [u32], before: u64, number: u64) {
         let all = if number - before >= self.kept() as u64 {
             words[HEAD..self.words()].fill(0);
@@ -181,7 +189,7 @@ impl Ring {
     }
 
     /// When the newest bucket has left the longest window.
-    #[inline]
+    #[inline(always)]
     pub fn fresh_at(self, words: &[u32]) -> Nanos {
         if words[ALL] == 0 {
             return Nanos::ZERO;

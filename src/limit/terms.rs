@@ -59,7 +59,7 @@ impl Limit {
 
 impl Terms {
     /// Whether `cost` units are admitted. An empty `words` stands for a fresh state.
-    #[inline]
+    #[inline(always)]
     pub fn look(&self, words: &[u32], now: Nanos, cost: u32) -> Found {
         let used = if words.is_empty() {
             0
@@ -84,7 +84,7 @@ impl Terms {
     }
 
     /// Whether the state takes `cost` units more where it is. `words` is the state.
-    #[inline]
+    #[inline(always)]
     pub fn has_room(&self, words: &[u32], cost: u32, found: Found) -> bool {
         match self.memory {
             Memory::Log(_) => {
@@ -97,7 +97,7 @@ impl Terms {
     }
 
     /// Takes units that are admitted. `words` is the state, with words enough.
-    #[inline]
+    #[inline(always)]
     pub fn take(&self, words: &mut [u32], now: Nanos, cost: u32, found: Found) -> Reading {
         if cost > 0 {
             match self.memory {
@@ -111,7 +111,7 @@ impl Terms {
     }
 
     /// Takes nothing. `words` is as in [`Terms::look`].
-    #[inline]
+    #[inline(always)]
     pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Found) -> Reading {
         let refused = (found.standing == Standing::Refused).then(|| {
             let units = self.ceiling - cost;
@@ -121,7 +121,7 @@ impl Terms {
     }
 
     /// When the state, of which something was just taken, is equal to a fresh one.
-    #[inline]
+    #[inline(always)]
     pub fn fresh_at(&self, words: &[u32]) -> Nanos {
         match self.memory {
             Memory::Arrival(_) => gcra::arrival(words),
@@ -130,7 +130,7 @@ impl Terms {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn reading(
         &self,
         words: &[u32],
@@ -158,7 +158,7 @@ impl Terms {
     }
 
     /// Until no more than `units` of the `used` are used.
-    #[inline]
+    #[inline(always)]
     fn until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
         match self.memory {
             Memory::Arrival(interval) => {

@@ -34,6 +34,10 @@ pub(super) const PAGE_RECORD: usize = size_of::<Page>();
 /// A granule's number: how entries name blocks.
 pub(super) type Block = u32;
 
+/// The first of a block's words, and how many they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span(usize, usize);
+
 /// What is known of a page. Its class changes under the pool's lock only, the rest under the lock of
 /// its class.
 #[derive(Debug)]
@@ -228,21 +232,29 @@ impl Arena {
         self.used.fetch_sub(PAGE, Relaxed);
     }
 
-    fn place(&self, block: Block) -> (usize, usize) {
+    /// Where the words of a block are.
+    #[inline]
+    pub(super) fn span(&self, block: Block) -> Span {
         let page = &self.pages[block as usize * GRANULE / PAGE];
         let class = page.class.load(Relaxed);
         let bytes = match CLASSES.get(class as usize) {
             Some(size) => *size,
             None => page.live.load(Relaxed) as usize * PAGE,
         };
-        (block as usize * GRANULE / 4, bytes / 4)
+        Span(block as usize * GRANULE / 4, bytes / 4)
     }
 
     /// The words of a block, for the holder of the lock that guards it.
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words<'h, T>(&'h self, owner: &'h mut T, block: Block) -> &'h mut [u32] {
-        let (start, len) = self.place(block);
-        self.map.words(owner, start, len)
+        self.words_at(owner, self.span(block))
+    }
+
+    /// The same where it is known where they are.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: Span) -> &'h mut [u32] {
+        self.map.words(owner, span.0, span.1)
     }
 
     /// The words of two different blocks.
@@ -253,7 +265,8 @@ impl Arena {
         from: Block,
         to: Block,
     ) -> (&'h mut [u32], &'h mut [u32]) {
-        self.map.both(owner, self.place(from), self.place(to))
+        let (from, to) = (self.span(from), self.span(to));
+        self.map.both(owner, (from.0, from.1), (to.0, to.1))
     }
 }
 

@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 
 use super::Place;
-use super::arena::Block;
+use super::arena::{Block, Span};
 use super::cells::{Cells, join, placed, split};
 use super::decide::Taking;
 use super::entry::{Entry, Home, lock_all};
@@ -62,14 +62,15 @@ fn few<const N: usize>(
     }
     let mut known = true;
     let mut seats: [Seat<'_>; N] = std::array::from_fn(|n| {
-        let seat = Seat {
+        let (entry, place) = (homes[n].entry(&locked), &places[n]);
+        let vacant = || place.terms.is_some() && homes[n].vacant(&locked);
+        known &= entry.there() || vacant();
+        Seat {
             item: &items[n],
-            place: &places[n],
-            entry: homes[n].entry(&locked),
-        };
-        let vacant = || seat.place.terms.is_some() && homes[n].vacant(&locked);
-        known &= seat.entry.there() || vacant();
-        seat
+            place,
+            state: State::of(&entry, place, cells),
+            entry,
+        }
     });
     if !known {
         return None;
@@ -100,7 +101,7 @@ fn decide<const N: usize>(
     if take && !room {
         return None;
     }
-    for (seat, said) in seats.iter_mut().zip(said) {
+    for (seat, said) in seats.iter_mut().zip(&said) {
         let take = match seat.item.shadow {
             true => taking != Taking::Nothing && said.admits,
             false => take,
@@ -115,6 +116,7 @@ struct Seat<'l> {
     item: &'l Item<'l>,
     place: &'l Place,
     entry: Entry<'l>,
+    state: State,
 }
 
 /// What a first look at the state said.
@@ -130,22 +132,34 @@ enum By<'l> {
     Cell(Reading),
 }
 
-/// The state where it is: in the entry, a copy of whose words is `small`, in a block, or nowhere.
-#[inline(always)]
-fn state<'w>(
-    cells: &'w Cells,
-    place: &Place,
-    entry: &'w mut Entry<'_>,
-    small: &'w mut [u32; 2],
-) -> &'w mut [u32] {
-    if !entry.there() {
-        return &mut [];
+/// Where the state of an entry is.
+enum State {
+    Nowhere,
+    /// In the entry, a copy of whose words this is.
+    Inline([u32; 2]),
+    Block(Span),
+}
+
+impl State {
+    #[inline(always)]
+    fn of(entry: &Entry<'_>, place: &Place, cells: &Cells) -> State {
+        if !entry.there() {
+            State::Nowhere
+        } else if place.inline {
+            State::Inline(split(entry.state()))
+        } else {
+            State::Block(cells.arena.span(entry.state() as Block))
+        }
     }
-    if place.inline {
-        return small;
+
+    #[inline(always)]
+    fn words<'w>(&'w mut self, cells: &'w Cells, entry: &'w mut Entry<'_>) -> &'w mut [u32] {
+        match self {
+            State::Nowhere => &mut [],
+            State::Inline(words) => words,
+            State::Block(span) => cells.arena.words_at(entry, *span),
+        }
     }
-    let block = entry.state() as Block;
-    cells.arena.words(entry, block)
 }
 
 impl<'l> Seat<'l> {
@@ -154,8 +168,8 @@ impl<'l> Seat<'l> {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
-        let (key, mut small) = (self.entry.key(), split(self.entry.state()));
-        let words = state(cells, self.place, &mut self.entry, &mut small);
+        let key = self.entry.key();
+        let words = self.state.words(cells, &mut self.entry);
         match &self.place.terms {
             Some(terms) => {
                 let found = terms.look(words, now, cost);
@@ -180,12 +194,12 @@ impl<'l> Seat<'l> {
 
     /// Takes what is asked for, or leaves it.
     #[inline(always)]
-    fn close(&mut self, cells: &Cells, now: Nanos, said: Said<'_>, take: bool) -> Reading {
+    fn close(&mut self, cells: &Cells, now: Nanos, said: &Said<'_>, take: bool) -> Reading {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
-        let (key, mut small) = (self.entry.key(), split(self.entry.state()));
-        let words = state(cells, self.place, &mut self.entry, &mut small);
+        let key = self.entry.key();
+        let words = self.state.words(cells, &mut self.entry);
         let (reading, fresh_at) = match said.by {
             By::Terms(terms, found) => match take {
                 true => (terms.take(words, now, cost, found), terms.fresh_at(words)),
@@ -204,9 +218,9 @@ impl<'l> Seat<'l> {
                 (reading, cell.fresh_at())
             }
         };
-        self.entry.set_state(match self.place.inline {
-            true => join(small),
-            false => placed(self.entry.state() as Block, fresh_at),
+        self.entry.set_state(match self.state {
+            State::Inline(words) => join(words),
+            _ => placed(self.entry.state() as Block, fresh_at),
         });
         reading
     }

@@ -13,6 +13,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri, Version};
 use place::{Place, Tag, Text};
+use smallvec::SmallVec;
 
 /// A request without its body.
 #[derive(Clone, Debug, Default)]
@@ -114,12 +115,21 @@ impl Lookup for HeaderMap {
 /// Header fields in the order they came. Names compare as HTTP's do: without regard to case.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    /// The first of them, where they are shared. Then there is no `head`.
+    /// The first of them, where they are shared. Then the others have no `head`.
     known: Option<Arc<Lines>>,
+    /// Apart, for heads are handed about a lot.
+    own: Option<Box<Own>>,
+}
+
+/// Fields that are not shared.
+#[derive(Clone, Debug, Default)]
+struct Own {
     head: Bytes,
     /// What was added; its places follow those in `head`.
     added: Vec<u8>,
-    places: Vec<Place>,
+    places: SmallVec<[Place; 4]>,
+    /// Of the names at these places: most of those that are looked up are not there.
+    marks: u64,
 }
 
 /// Fields as they are written, one after the other.
@@ -128,7 +138,7 @@ struct Lines {
     bytes: Bytes,
     places: Box<[Place]>,
     present: Present,
-    /// Of all names: most of those that are looked up are not there.
+    /// Of all names.
     marks: u64,
 }
 
@@ -145,31 +155,50 @@ pub struct Present {
 
 /// Bytes that are made room for at once where something is added.
 const ADDED: usize = 256;
-/// Fields that are then made room for.
-const PLACES: usize = 4;
 
-impl Fields {
-    /// None yet, with room for so many.
-    pub fn with_capacity(fields: usize) -> Fields {
-        Fields {
-            places: Vec::with_capacity(fields),
-            ..Fields::default()
-        }
-    }
-
-    /// Adds a field that stands at these offsets in the head that [`Fields::settle`] will be given.
-    pub fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
+impl Own {
+    fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
+        let tag = Tag::of(name);
+        self.marks |= tag.mark();
         self.places.push(Place {
-            tag: Tag::of(name),
+            tag,
             name: name_at as u32,
             value: value_at as u32,
             value_length: value_length as u32,
         });
     }
 
+    fn text(&self) -> Text<'_> {
+        Text(&self.head, &self.added)
+    }
+}
+
+impl Fields {
+    /// None yet, with room for so many.
+    pub fn with_capacity(fields: usize) -> Fields {
+        Fields {
+            known: None,
+            own: Some(Box::new(Own {
+                places: SmallVec::with_capacity(fields),
+                ..Own::default()
+            })),
+        }
+    }
+
+    /// Those that are not shared, to add to them.
+    #[inline]
+    fn own(&mut self) -> &mut Own {
+        self.own.get_or_insert_default()
+    }
+
+    /// Adds a field that stands at these offsets in the head that [`Fields::settle`] will be given.
+    pub fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
+        self.own().place(name, name_at, value_at, value_length);
+    }
+
     /// The head that all places so far are in.
     pub fn settle(&mut self, head: Bytes) {
-        self.head = head;
+        self.own().head = head;
     }
 
     /// Adds a field after the others.
@@ -180,22 +209,20 @@ impl Fields {
     /// Adds a field whose value is what `write` appends.
     #[inline]
     pub fn compose(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.added.capacity() == 0 {
+        let own = self.own();
+        if own.added.capacity() == 0 {
             // To grow costs more than to be made.
-            self.added = Vec::with_capacity(ADDED);
+            own.added = Vec::with_capacity(ADDED);
         }
-        if self.places.capacity() == 0 {
-            self.places = Vec::with_capacity(PLACES);
-        }
-        let start = self.head.len() + self.added.len();
+        let start = own.head.len() + own.added.len();
         // As a line of HTTP/1.1, which `write_lines` can copy.
-        self.added.extend_from_slice(name.as_bytes());
-        self.added.extend_from_slice(b": ");
-        let value = self.added.len();
-        write(&mut self.added);
-        let length = self.added.len() - value;
-        self.added.extend_from_slice(b"\r\n");
-        self.place(name.as_bytes(), start, start + name.len() + 2, length);
+        own.added.extend_from_slice(name.as_bytes());
+        own.added.extend_from_slice(b": ");
+        let value = own.added.len();
+        write(&mut own.added);
+        let length = own.added.len() - value;
+        own.added.extend_from_slice(b"\r\n");
+        own.place(name.as_bytes(), start, start + name.len() + 2, length);
     }
 
     /// Adds a field that says the same as the first one called `other`, if there is one.
@@ -236,18 +263,21 @@ impl Fields {
     }
 
     /// Makes what is shared its own.
-    fn own(&mut self) {
-        let Some(lines) = self.known.take() else {
-            return;
-        };
-        self.head = lines.bytes.clone();
-        let shift = self.head.len() as u32;
-        let added = self.places.iter().map(|place| Place {
-            name: place.name + shift,
-            value: place.value + shift,
-            ..*place
-        });
-        self.places = lines.places.iter().copied().chain(added).collect();
+    fn owned(&mut self) -> &mut Own {
+        let known = self.known.take();
+        let own = self.own();
+        if let Some(lines) = known {
+            own.head = lines.bytes.clone();
+            own.marks |= lines.marks;
+            let shift = own.head.len() as u32;
+            let added = own.places.iter().map(|place| Place {
+                name: place.name + shift,
+                value: place.value + shift,
+                ..*place
+            });
+            own.places = lines.places.iter().copied().chain(added).collect();
+        }
+        own
     }
 
     /// The places of all fields where their lines are written one after the other.
@@ -275,11 +305,11 @@ impl Fields {
 
     /// Removes the fields whose names `keep` says no to.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
-        self.own();
-        let mut places = std::mem::take(&mut self.places);
-        let text = Text(&self.head, &self.added);
+        let own = self.owned();
+        let mut places = std::mem::take(&mut own.places);
+        let text = own.text();
         places.retain(|place| keep(text.name(place)));
-        self.places = places;
+        own.places = places;
     }
 
     /// The values of all fields of this name.
@@ -304,9 +334,9 @@ impl Fields {
             None => (&[][..], &[][..]),
         };
         let known = Text(lines, &[]);
-        let own = Text(&self.head, &self.added);
         let known = places.iter().map(move |place| (place, known));
-        known.chain(self.places.iter().map(move |place| (place, own)))
+        let own = self.own.iter();
+        known.chain(own.flat_map(|own| own.places.iter().map(|place| (place, own.text()))))
     }
 
     /// The value of the first field of this name.
@@ -318,7 +348,10 @@ impl Fields {
             let text = Text(&known.bytes, &[]);
             text.first(&known.places, name)
         });
-        shared.or_else(|| Text(&self.head, &self.added).first(&self.places, name))
+        shared.or_else(|| {
+            let own = self.own.as_ref().filter(|own| own.marks & mark != 0)?;
+            own.text().first(&own.places, name)
+        })
     }
 
     /// The same as text, where it is.
@@ -338,16 +371,15 @@ impl Fields {
     pub fn present(&self) -> Present {
         let known = self.known.as_ref();
         let mut found = known.map_or_else(Present::default, |known| known.present);
-        let text = Text(&self.head, &self.added);
-        for place in &self.places {
-            let is = |name: &str| {
-                place.tag == Tag::of(name.as_bytes())
-                    && text.name(place).eq_ignore_ascii_case(name.as_bytes())
-            };
-            found.length |= is("content-length");
-            found.connection |= is("connection");
-            found.date |= is("date");
-        }
+        let own = self.own.as_ref();
+        let is = |name: &str| {
+            let mark = Tag::of(name.as_bytes()).mark();
+            let own = own.filter(|own| own.marks & mark != 0);
+            own.is_some_and(|own| own.text().first(&own.places, name).is_some())
+        };
+        found.length |= is("content-length");
+        found.connection |= is("connection");
+        found.date |= is("date");
         found
     }
 
@@ -368,9 +400,12 @@ impl Fields {
         if let Some(known) = &self.known {
             out.extend_from_slice(&known.bytes);
         }
-        let text = Text(&self.head, &self.added);
+        let Some(own) = &self.own else {
+            return;
+        };
+        let text = own.text();
         let mut run = 0..0;
-        for place in &self.places {
+        for place in &own.places {
             let Some(end) = text.line_end(place) else {
                 out.extend_from_slice(text.bytes(&run));
                 run = 0..0;
@@ -380,7 +415,7 @@ impl Fields {
                 continue;
             };
             let start = place.name as usize;
-            if start == run.end && start != self.head.len() {
+            if start == run.end && start != own.head.len() {
                 run.end = end;
             } else {
                 out.extend_from_slice(text.bytes(&run));
@@ -404,13 +439,12 @@ impl From<&HeaderMap> for Fields {
 /// Leaves out what `http` does not take for a field.
 impl From<Fields> for HeaderMap {
     fn from(mut fields: Fields) -> HeaderMap {
-        fields.own();
-        let Fields {
+        let Own {
             head,
             added,
             places,
-            known: _,
-        } = fields;
+            ..
+        } = std::mem::take(fields.owned());
         let added = Bytes::from(added);
         let mut map = HeaderMap::with_capacity(places.len() + 2);
         for place in places {

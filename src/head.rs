@@ -130,6 +130,8 @@ struct Own {
     places: SmallVec<[Place; 4]>,
     /// Of the names at these places: most of those that are looked up are not there.
     marks: u64,
+    /// Some were removed.
+    less: bool,
 }
 
 /// Fields as they are written, one after the other.
@@ -310,6 +312,7 @@ impl Fields {
         let text = own.text();
         places.retain(|place| keep(text.name(place)));
         own.places = places;
+        own.less = true;
     }
 
     /// The values of all fields of this name.
@@ -340,16 +343,24 @@ impl Fields {
     }
 
     /// The value of the first field of this name.
-    #[inline]
+    #[inline(always)]
     pub fn first(&self, name: &str) -> Option<&[u8]> {
+        let (known, own) = (self.known.as_ref(), self.own.as_ref());
+        let marks = known.map_or(0, |known| known.marks) | own.map_or(0, |own| own.marks);
+        // A constant, mostly, and the end of most look-ups.
         let mark = Tag::of(name.as_bytes()).mark();
-        let known = self.known.as_ref().filter(|known| known.marks & mark != 0);
-        let shared = known.and_then(|known| {
-            let text = Text(&known.bytes, &[]);
-            text.first(&known.places, name)
-        });
-        shared.or_else(|| {
-            let own = self.own.as_ref().filter(|own| own.marks & mark != 0)?;
+        if marks & mark == 0 {
+            return None;
+        }
+        self.find(name)
+    }
+
+    #[inline(never)]
+    fn find(&self, name: &str) -> Option<&[u8]> {
+        let known = self.known.as_ref();
+        let known = known.and_then(|known| Text(&known.bytes, &[]).first(&known.places, name));
+        known.or_else(|| {
+            let own = self.own.as_ref()?;
             own.text().first(&own.places, name)
         })
     }
@@ -403,6 +414,10 @@ impl Fields {
         let Some(own) = &self.own else {
             return;
         };
+        if own.head.is_empty() && !own.less {
+            out.extend_from_slice(&own.added);
+            return;
+        }
         let text = own.text();
         let mut run = 0..0;
         for place in &own.places {

@@ -113,9 +113,10 @@ impl Admission {
         };
         let parents = ask.identifier.parents(ask.who);
         let (begun, kept) = {
-            let (mut whom, mut asked) = (Whom::default(), Asked::default());
+            let mut whom = Whom::default();
             self.identify(ask, &mut whom);
-            asked.gather(ask, &whom, &parents);
+            let mut asked = Asked::nothing(&whom);
+            asked.gather(ask, &parents);
             let mut open = SmallVec::new();
             let there = self.permits.peek(&asked.wants, &mut open);
             let lines = self.lines(ask, &asked);
@@ -131,9 +132,8 @@ impl Admission {
     }
 
     fn lines(&self, ask: &Ask<'_>, asked: &Asked<'_>) -> Lines {
-        let each = asked.items.iter().zip(&asked.applies);
-        let each = each.filter_map(|(item, place)| {
-            let rule = &ask.rules[usize::from(*place)];
+        let each = asked.each().filter_map(|(item, place)| {
+            let rule = &ask.rules[place];
             let Counter::Rate(_, Some(Sharing { limit, plan })) = &self.counters[rule.index] else {
                 return None;
             };
@@ -152,10 +152,9 @@ impl Admission {
     }
 
     fn weighed<'a>(&'a self, ask: &'a Ask<'_>, asked: &'a Asked<'_>) -> Weighed<'a> {
-        let lines = asked.items.iter().zip(&asked.applies);
-        let lines = lines.map(|(item, place)| {
+        let lines = asked.each().map(|(item, place)| {
             let held = Held {
-                place: usize::from(*place),
+                place,
                 key: item.key,
                 scale: item.scale,
                 shadow: item.shadow,
@@ -172,14 +171,8 @@ impl Admission {
 
 impl Open {
     fn new(asked: &Asked<'_>, open: &[Reading], taken: Option<Taken>, there: bool) -> Open {
-        let findings = asked.wants.iter().zip(&asked.wanted_by).zip(open);
-        let findings = findings.map(|((want, place), reading)| Finding {
-            rule: usize::from(*place),
-            key: want.key,
-            reading: *reading,
-        });
         Open {
-            findings: findings.collect(),
+            findings: asked.open(open).collect(),
             taken,
             there,
         }

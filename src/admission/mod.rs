@@ -70,17 +70,18 @@ pub struct Ask<'a> {
 /// Whom the limits count that apply to a request: the same whenever the same one asks.
 #[derive(Debug, Default)]
 struct Whom {
-    keys: SmallVec<[Keyed; 4]>,
-    /// Of those that a rate counts, in their order.
+    rates: SmallVec<[Keyed<Slot>; 4]>,
+    /// Where the store counts them for each of the rates.
     places: SmallVec<[Place; 4]>,
+    open: SmallVec<[Keyed<Scope>; 2]>,
 }
 
-/// Whom one limit counts.
+/// Whom one limit counts, and where its counters are.
 #[derive(Clone, Copy, Debug)]
-struct Keyed {
+struct Keyed<C> {
     /// The place of its rule among the request's rules.
     rule: u16,
-    counts: Counts,
+    counts: C,
     key: Fingerprint,
     /// What the plan makes of it.
     multiply: u32,
@@ -88,26 +89,15 @@ struct Keyed {
     networks: bool,
 }
 
-/// Where a limit's counters are.
-#[derive(Clone, Copy, Debug)]
-enum Counts {
-    Rate(Slot),
-    Open(Scope),
-}
-
 /// What one request asks of the limits that apply.
-#[derive(Default)]
 struct Asked<'a> {
+    whom: &'a Whom,
+    /// Of the rates.
     items: SmallVec<[Item<'a>; 4]>,
-    /// Where the items are counted.
-    places: &'a [Place],
-    /// The place of each item's rule among the request's rules.
-    applies: SmallVec<[u16; 4]>,
     /// Some item reserves what it takes.
     reserves: bool,
+    /// Of the limits on open requests.
     wants: SmallVec<[Want<'a>; 2]>,
-    /// The same of the wants.
-    wanted_by: SmallVec<[u16; 2]>,
 }
 
 impl Admission {
@@ -190,7 +180,7 @@ impl Admission {
             return decided;
         }
         let parents = ask.identifier.parents(ask.who);
-        let (mut whom, mut asked) = (Whom::default(), Asked::default());
+        let mut whom = Whom::default();
         let whom = match ahead {
             Some(ahead) => &ahead.whom,
             None => {
@@ -198,7 +188,8 @@ impl Admission {
                 &whom
             }
         };
-        asked.gather(ask, whom, &parents);
+        let mut asked = Asked::nothing(whom);
+        asked.gather(ask, &parents);
         match &self.shared {
             Some((shared, worker)) if !asked.items.is_empty() => {
                 self.decide_shared(shared, *worker, ask, &asked)
@@ -225,7 +216,7 @@ impl Admission {
     ) {
         let versions = ahead.and_then(Ahead::versions);
         let mut readings = SmallVec::new();
-        let Asked { items, places, .. } = asked;
+        let (items, places) = (&asked.items, &asked.whom.places);
         let admitted =
             items.is_empty() || self.store.take_at(items, places, ask.now, &mut readings);
         asked.tell(&readings, admitted, verdict);
@@ -258,7 +249,7 @@ impl Admission {
             if there {
                 return self
                     .store
-                    .take_at(items, asked.places, ask.now, &mut readings);
+                    .take_at(items, &asked.whom.places, ask.now, &mut readings);
             }
             self.store.refused(items, ask.now, &mut readings);
             false
@@ -274,9 +265,10 @@ impl Admission {
     /// What [`Admission::decide`] would say, taking nothing; of what gateways share, as far as this one knows.
     pub fn peek(&self, ask: &Ask<'_>) -> Verdict {
         let parents = ask.identifier.parents(ask.who);
-        let (mut whom, mut asked) = (Whom::default(), Asked::default());
+        let mut whom = Whom::default();
         self.identify(ask, &mut whom);
-        asked.gather(ask, &whom, &parents);
+        let mut asked = Asked::nothing(&whom);
+        asked.gather(ask, &parents);
         if let Some((shared, _)) = &self.shared {
             return self.glance(shared, ask, &asked);
         }
@@ -335,7 +327,7 @@ impl Admission {
 
     /// Says whom the limits count. Into a place of the caller's: it is too large to be handed about.
     fn identify(&self, ask: &Ask<'_>, whom: &mut Whom) {
-        for (place, rule) in ask.rules.iter().enumerate() {
+        for (number, rule) in ask.rules.iter().enumerate() {
             if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
                 continue;
             }
@@ -343,7 +335,8 @@ impl Admission {
                 continue;
             };
             let multiply = multiply(ask.identifier, rule, ask.who);
-            let counts = match (&rule.limit, &self.counters[rule.index]) {
+            let (number, networks) = (number as u16, rule.key == [Identity::Ip]);
+            match (&rule.limit, &self.counters[rule.index]) {
                 (Bound::Rate(limit), Counter::Rate(registered, _)) => {
                     let slot = registered.slot();
                     if let Some(place) = self.store.place(limit, slot, key, multiply) {
@@ -351,22 +344,24 @@ impl Admission {
                         self.store.prefetch(&place);
                         whom.places.push(place);
                     }
-                    Counts::Rate(slot)
+                    whom.rates.push(Keyed {
+                        rule: number,
+                        counts: slot,
+                        key,
+                        multiply,
+                        networks,
+                    });
                 }
-                (Bound::Open(_), Counter::Open(scope)) => Counts::Open(*scope),
+                (Bound::Open(_), Counter::Open(scope)) => whom.open.push(Keyed {
+                    rule: number,
+                    counts: *scope,
+                    key,
+                    multiply,
+                    networks,
+                }),
                 // The rules are not those that the counters were made for.
-                _ => {
-                    debug_assert!(false, "{} has another kind of counter", rule.name);
-                    continue;
-                }
-            };
-            whom.keys.push(Keyed {
-                rule: place as u16,
-                counts,
-                key,
-                multiply,
-                networks: rule.key == [Identity::Ip],
-            });
+                _ => debug_assert!(false, "{} has another kind of counter", rule.name),
+            }
         }
     }
 
@@ -382,8 +377,7 @@ impl Admission {
         if !asked.reserves {
             return;
         }
-        let places = asked.applies.iter().map(|place| usize::from(*place));
-        for ((item, place), reading) in asked.items.iter().zip(places).zip(readings) {
+        for ((item, place), reading) in asked.each().zip(readings) {
             let took = reading.standing.admits() && (admitted || item.shadow);
             if item.limit.reserves && took {
                 let rule = ask.rules[place].clone();
@@ -394,73 +388,86 @@ impl Admission {
 }
 
 impl<'a> Asked<'a> {
-    /// Says what a request asks of limits that count so.
-    fn gather(&mut self, ask: &Ask<'a>, whom: &'a Whom, parents: &'a [Parent]) {
-        self.places = &whom.places;
-        for keyed in &whom.keys {
-            let Keyed {
-                rule: place,
-                key,
-                multiply,
-                ..
-            } = *keyed;
-            let rule = &ask.rules[usize::from(place)];
-            let parents = if keyed.networks { parents } else { &[] };
-            match (&rule.limit, keyed.counts) {
-                (Bound::Rate(limit), Counts::Rate(slot)) => {
-                    self.reserves |= limit.reserves;
-                    self.items.push(Item {
-                        limit,
-                        slot,
-                        key,
-                        cost: 1,
-                        scale: Scale {
-                            multiply,
-                            lent: lent(rule, ask.pressure),
-                        },
-                        shadow: rule.shadow,
-                        parents,
-                    });
-                    self.applies.push(place);
-                }
-                (Bound::Open(limit), Counts::Open(scope)) => {
-                    self.wants.push(Want {
-                        limit,
-                        scope,
-                        key,
-                        multiply,
-                        shadow: rule.shadow,
-                        parents,
-                    });
-                    self.wanted_by.push(place);
-                }
-                _ => debug_assert!(false, "{} was another kind of limit", rule.name),
-            }
+    fn nothing(whom: &'a Whom) -> Asked<'a> {
+        Asked {
+            whom,
+            items: SmallVec::new(),
+            reserves: false,
+            wants: SmallVec::new(),
         }
+    }
+
+    /// Says what is asked for. Into a place of the caller's, as above.
+    fn gather(&mut self, ask: &Ask<'a>, parents: &'a [Parent]) {
+        let parents = |networks: bool| if networks { parents } else { &[] };
+        for keyed in &self.whom.rates {
+            let rule = &ask.rules[usize::from(keyed.rule)];
+            let Some(limit) = rule.limit.rate() else {
+                continue;
+            };
+            self.reserves |= limit.reserves;
+            self.items.push(Item {
+                limit,
+                slot: keyed.counts,
+                key: keyed.key,
+                cost: 1,
+                scale: Scale {
+                    multiply: keyed.multiply,
+                    lent: lent(rule, ask.pressure),
+                },
+                shadow: rule.shadow,
+                parents: parents(keyed.networks),
+            });
+        }
+        for keyed in &self.whom.open {
+            let rule = &ask.rules[usize::from(keyed.rule)];
+            let Some(limit) = rule.limit.open() else {
+                continue;
+            };
+            self.wants.push(Want {
+                limit,
+                scope: keyed.counts,
+                key: keyed.key,
+                multiply: keyed.multiply,
+                shadow: rule.shadow,
+                parents: parents(keyed.networks),
+            });
+        }
+    }
+
+    /// Each item, and the place of its rule among the request's rules.
+    #[inline]
+    fn each(&self) -> impl Iterator<Item = (&Item<'a>, usize)> {
+        let rules = self.whom.rates.iter().map(|keyed| usize::from(keyed.rule));
+        self.items.iter().zip(rules)
     }
 
     /// What the store said, not yet weighed.
     #[inline]
     fn tell(&self, readings: &[Reading], admitted: bool, verdict: &mut Verdict) {
         verdict.admitted = admitted;
-        for ((item, place), reading) in self.items.iter().zip(&self.applies).zip(readings) {
+        for ((item, rule), reading) in self.each().zip(readings) {
             verdict.findings.push(Finding {
-                rule: usize::from(*place),
+                rule,
                 key: item.key,
                 reading: *reading,
             });
         }
     }
 
-    /// Adds what permits said.
+    /// What permits said.
+    fn open<'r>(&'r self, readings: &'r [Reading]) -> impl Iterator<Item = Finding> + 'r {
+        let each = self.whom.open.iter().zip(readings);
+        each.map(|(keyed, reading)| Finding {
+            rule: usize::from(keyed.rule),
+            key: keyed.key,
+            reading: *reading,
+        })
+    }
+
+    /// Adds it.
     fn add_open(&self, verdict: &mut Verdict, readings: &[Reading]) {
-        for ((want, place), reading) in self.wants.iter().zip(&self.wanted_by).zip(readings) {
-            verdict.findings.push(Finding {
-                rule: usize::from(*place),
-                key: want.key,
-                reading: *reading,
-            });
-        }
+        verdict.findings.extend(self.open(readings));
         verdict.findings.sort_by_key(|finding| finding.rule);
     }
 }

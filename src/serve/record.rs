@@ -86,9 +86,11 @@ impl Note {
     /// Counts and remembers what admission decided.
     pub fn decided(&self, verdict: &Verdict, rules: &[Arc<Rule>], who: &Rc<Who>, now: Nanos) {
         let generation = &self.generation;
+        let mut within = true;
         for finding in &verdict.findings {
             let rule = &rules[finding.rule];
             let counters = &generation.rules[rule.index];
+            within &= finding.reading.standing == Standing::Within;
             match (finding.reading.standing, rule.shadow) {
                 (Standing::Within, _) => counters.within.increment(1),
                 (Standing::Over, _) => counters.over.increment(1),
@@ -100,7 +102,7 @@ impl Note {
                 witness::count(recent, generation, who, (rule, finding));
             }
         }
-        if generation.facts.is_some() {
+        if !within && generation.facts.is_some() {
             let example = witness::example(generation, (who, now), verdict, rules);
             self.decision.set(example);
         }

@@ -12,7 +12,7 @@ pub struct Once(OnceLock<Texts>);
 pub struct Texts {
     /// Before the number of units that are left.
     pub left: Box<str>,
-    /// By window: units that no plan multiplies, and what is said of them.
+    /// By window: units that no plan multiplies, and what is said of them behind others.
     pub windows: Box<[(u32, Box<str>)]>,
 }
 

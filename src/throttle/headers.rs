@@ -74,8 +74,7 @@ impl Headers {
         if matches!(self.style, HeaderStyle::Ietf | HeaderStyle::Both) {
             fields.replace("ratelimit-policy", |value| {
                 for (place, promise) in self.promised.iter().enumerate() {
-                    add(value, if place == 0 { "" } else { ", " });
-                    promise.write(value, &rules[usize::from(promise.rule)]);
+                    promise.write(value, &rules[usize::from(promise.rule)], place > 0);
                 }
             });
             fields.replace("ratelimit", |value| {
@@ -114,15 +113,21 @@ impl Promise {
         }
     }
 
-    /// Appends what `RateLimit-Policy` says of it.
-    fn write(self, value: &mut Vec<u8>, rule: &Rule) {
+    /// Appends what `RateLimit-Policy` says of it, after others or as the first.
+    fn write(self, value: &mut Vec<u8>, rule: &Rule, after: bool) {
         let known = texts(rule).windows.get(usize::from(self.window));
         match known.filter(|(usual, _)| *usual == self.quota) {
-            Some((_, text)) => add(value, text),
-            None => write(value, rule, self.window, self.quota),
+            Some((_, text)) => add(value, if after { text } else { &text[AFTER.len()..] }),
+            None => {
+                add(value, if after { AFTER } else { "" });
+                write(value, rule, self.window, self.quota);
+            }
         }
     }
 }
+
+/// Between two members of a list.
+const AFTER: &str = ", ";
 
 /// The same, not made before.
 fn write(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
@@ -146,7 +151,7 @@ fn texts(rule: &Rule) -> &Texts {
             Bound::Open(limit) => vec![limit.most],
         };
         let window = |(window, quota): (usize, u32)| {
-            let mut text = Vec::new();
+            let mut text = Vec::from(AFTER);
             write(&mut text, rule, window as u8, quota);
             (quota, String::from_utf8_lossy(&text).into())
         };

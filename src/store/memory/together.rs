@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::Place;
 use super::arena::{Block, Span};
 use super::cells::{Cells, join, placed, split};
-use super::decide::Taking;
+use super::decide::{Taking, refused};
 use super::entry::{Entry, Home, lock_all};
 use super::hedge;
 use super::sketch::Sketch;
@@ -65,69 +65,44 @@ fn few<const N: usize>(
         let (entry, place) = (homes[n].entry(&locked), &places[n]);
         let vacant = || place.terms.is_some() && homes[n].vacant(&locked);
         known &= entry.there() || vacant();
-        Seat {
-            item: &items[n],
-            place,
-            state: State::of(&entry, place, cells),
-            entry,
-        }
+        Seat::new(cells, entry, (&items[n], place), now)
     });
-    if !known {
-        return None;
-    }
-    decide(cells, &mut seats, now, taking, readings)
-}
-
-#[inline(always)]
-fn decide<const N: usize>(
-    cells: &Cells,
-    seats: &mut [Seat<'_>; N],
-    now: Nanos,
-    taking: Taking,
-    readings: &mut SmallVec<[Reading; 4]>,
-) -> Option<bool> {
-    let said: [Said<'_>; N] = std::array::from_fn(|n| seats[n].look(cells, now));
     // Whether those that are not shadows admit, and whether what they would take has room.
     let (mut admitted, mut room) = (true, true);
-    for (seat, said) in seats.iter().zip(&said) {
+    for seat in &seats {
         if !seat.item.shadow {
-            admitted &= said.admits;
-            room &= said.room;
-        } else if taking != Taking::Nothing && said.admits && !said.room {
+            admitted &= seat.admits;
+            room &= seat.room;
+        } else if taking != Taking::Nothing && seat.admits && !seat.room {
             return None;
         }
     }
     let take = taking == Taking::All && admitted;
-    if take && !room {
+    if !known || (take && !room) {
         return None;
     }
-    for (seat, said) in seats.iter_mut().zip(&said) {
+    for seat in &mut seats {
         let take = match seat.item.shadow {
-            true => taking != Taking::Nothing && said.admits,
+            true => taking != Taking::Nothing && seat.admits,
             false => take,
         };
-        readings.push(seat.close(cells, now, said, take));
+        readings.push(seat.close(cells, now, take));
     }
     Some(admitted)
 }
 
-/// An item and its entry.
+/// An item, its entry, and what a first look at the state said.
 struct Seat<'l> {
     item: &'l Item<'l>,
-    place: &'l Place,
     entry: Entry<'l>,
     state: State,
-}
-
-/// What a first look at the state said.
-struct Said<'l> {
-    by: By<'l>,
+    said: Said<'l>,
     admits: bool,
     /// What is asked for can be taken where the state is.
     room: bool,
 }
 
-enum By<'l> {
+enum Said<'l> {
     Terms(&'l Terms, Found),
     Cell(Reading),
 }
@@ -164,48 +139,57 @@ impl State {
 
 impl<'l> Seat<'l> {
     #[inline(always)]
-    fn look(&mut self, cells: &Cells, now: Nanos) -> Said<'l> {
+    fn new(
+        cells: &Cells,
+        mut entry: Entry<'l>,
+        (item, place): (&'l Item<'l>, &'l Place),
+        now: Nanos,
+    ) -> Seat<'l> {
         let Item {
             limit, cost, scale, ..
-        } = *self.item;
-        let key = self.entry.key();
-        let words = self.state.words(cells, &mut self.entry);
-        match &self.place.terms {
+        } = *item;
+        let (key, mut state) = (entry.key(), State::of(&entry, place, cells));
+        let words = state.words(cells, &mut entry);
+        let (said, admits, room) = match &place.terms {
             Some(terms) => {
                 let found = terms.look(words, now, cost);
-                Said {
-                    by: By::Terms(terms, found),
-                    admits: found.standing.admits(),
-                    // Never where there is no cell: nothing could be written.
-                    room: !words.is_empty() && terms.has_room(words, cost, found),
-                }
+                let admits = found.standing.admits();
+                // Never where there is no cell: nothing could be written.
+                let room = !words.is_empty() && terms.has_room(words, cost, found);
+                (Said::Terms(terms, found), admits, room)
             }
+            None if words.is_empty() => (Said::Cell(refused()), false, false),
             None => {
                 let cell = Cell { limit, key, words };
                 let reading = cell.eval(now, cost, scale);
-                Said {
-                    by: By::Cell(reading),
-                    admits: reading.standing.admits(),
-                    room: cell.has_room(now, cost),
-                }
+                let admits = reading.standing.admits();
+                (Said::Cell(reading), admits, cell.has_room(now, cost))
             }
+        };
+        Seat {
+            item,
+            entry,
+            state,
+            said,
+            admits,
+            room,
         }
     }
 
     /// Takes what is asked for, or leaves it.
     #[inline(always)]
-    fn close(&mut self, cells: &Cells, now: Nanos, said: &Said<'_>, take: bool) -> Reading {
+    fn close(&mut self, cells: &Cells, now: Nanos, take: bool) -> Reading {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
         let key = self.entry.key();
         let words = self.state.words(cells, &mut self.entry);
-        let (reading, fresh_at) = match said.by {
-            By::Terms(terms, found) => match take {
+        let (reading, fresh_at) = match self.said {
+            Said::Terms(terms, found) => match take {
                 true => (terms.take(words, now, cost, found), terms.fresh_at(words)),
                 false => return terms.leave(words, now, cost, found),
             },
-            By::Cell(mut reading) => {
+            Said::Cell(mut reading) => {
                 let mut cell = Cell { limit, key, words };
                 if !take {
                     if reading.reset == Nanos::ZERO {

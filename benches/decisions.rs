@@ -46,19 +46,17 @@ fn fingerprint(n: u64) -> Fingerprint {
 
 /// Something that decides about a numbered key.
 trait Engine: Sync {
-    fn decide(&self, key: u64) -> bool;
-
-    /// It is told of keys before.
-    fn expects(&self) -> bool {
-        false
-    }
+    /// `known` is what [`Engine::expect`] has said of the key.
+    fn decide(&self, key: u64, known: Option<Place>) -> bool;
 
     /// A key that comes `AHEAD` decisions later.
-    fn expect(&self, _key: u64) {}
+    fn expect(&self, _key: u64) -> Option<Place> {
+        None
+    }
 }
 
 /// Less than what a gateway has time for: it reads a request between the two.
-const AHEAD: u64 = 8;
+const AHEAD: usize = 8;
 
 struct Ours {
     memory: Memory,
@@ -107,29 +105,14 @@ impl Ours {
 }
 
 impl Engine for Ours {
-    fn decide(&self, key: u64) -> bool {
+    fn decide(&self, key: u64, known: Option<Place>) -> bool {
         let item = self.item(key);
-        let place = self.place(&item);
+        let place = known.or_else(|| self.place(&item));
         self.at(item, place, self.clock.now())
     }
-}
 
-/// As a connection's next request is decided about, whose keys are those of the last one.
-struct Expected(Ours);
-
-impl Engine for Expected {
-    fn decide(&self, key: u64) -> bool {
-        let item = self.0.item(key);
-        let place = self.0.place(&item);
-        self.0.at(item, place, self.0.clock.now())
-    }
-
-    fn expects(&self) -> bool {
-        true
-    }
-
-    fn expect(&self, key: u64) {
-        self.0.place(&self.0.item(key));
+    fn expect(&self, key: u64) -> Option<Place> {
+        self.place(&self.item(key))
     }
 }
 
@@ -138,7 +121,7 @@ type Keyed = governor::DefaultKeyedRateLimiter<u64>;
 struct Governor(Keyed);
 
 impl Engine for Governor {
-    fn decide(&self, key: u64) -> bool {
+    fn decide(&self, key: u64, _known: Option<Place>) -> bool {
         self.0.check_key(&mix(key)).is_ok()
     }
 }
@@ -148,26 +131,53 @@ fn governor() -> Governor {
     Governor(RateLimiter::dashmap(Quota::per_minute(hundred)))
 }
 
-/// Millions of decisions a second; `keys` gives each thread its keys.
-fn speed(engine: &dyn Engine, turns: u64, keys: &(dyn Fn(u64, u64) -> u64 + Sync)) -> f64 {
-    let clock = Clock::system();
-    let start = clock.now();
-    thread::scope(|scope| {
-        for number in 0..THREADS {
-            scope.spawn(move || {
-                let expects = engine.expects();
-                let passed = (0..turns).filter(|turn| {
-                    if expects {
-                        engine.expect(keys(number, (turn + AHEAD).min(turns - 1)));
-                    }
-                    engine.decide(keys(number, *turn))
-                });
-                std::hint::black_box(passed.count());
-            });
+/// An engine, and whether it is told of keys before: as of a connection's next request, whose keys are those of the
+/// last one.
+struct Row {
+    name: &'static str,
+    engine: Box<dyn Engine>,
+    ahead: bool,
+}
+
+impl Row {
+    fn new(name: &'static str, engine: impl Engine + 'static) -> Row {
+        Row {
+            name,
+            engine: Box::new(engine),
+            ahead: false,
         }
-    });
-    let spent = Duration::from(clock.now().since(start));
-    (turns * THREADS) as f64 / spent.as_secs_f64() / 1e6
+    }
+
+    /// What one thread asks; how much of it passes.
+    fn ask(&self, turns: u64, key: impl Fn(u64) -> u64) -> usize {
+        let engine = self.engine.as_ref();
+        if !self.ahead {
+            let passed = (0..turns).filter(|turn| engine.decide(key(*turn), None));
+            return passed.count();
+        }
+        let later = |turn: u64| engine.expect(key((turn + AHEAD as u64).min(turns - 1)));
+        let mut known = [None; AHEAD];
+        let passed = (0..turns).filter(|turn| {
+            let place = std::mem::replace(&mut known[*turn as usize % AHEAD], later(*turn));
+            engine.decide(key(*turn), place)
+        });
+        passed.count()
+    }
+
+    /// Millions of decisions a second; `keys` gives each thread its keys.
+    fn speed(&self, turns: u64, keys: &(dyn Fn(u64, u64) -> u64 + Sync)) -> f64 {
+        let clock = Clock::system();
+        let start = clock.now();
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                scope.spawn(move || {
+                    std::hint::black_box(self.ask(turns, |turn| keys(number, turn)));
+                });
+            }
+        });
+        let spent = Duration::from(clock.now().since(start));
+        (turns * THREADS) as f64 / spent.as_secs_f64() / 1e6
+    }
 }
 
 fn median(mut of: Vec<f64>) -> f64 {
@@ -222,26 +232,27 @@ fn speeds(keys: u64, budget: usize, rounds: u64, turns: u64) -> Result<(), tollg
     let draws: [(&str, Draw<'_>); 2] = [("uniform", &uniform), ("Zipf", &zipf)];
     for (which, draw) in draws {
         // What one distribution has filled is not the next one's.
-        let mut engines: Vec<(&str, Box<dyn Engine>)> = vec![("governor", Box::new(governor()))];
+        let mut rows = vec![Row::new("governor", governor())];
         for (name, limit) in windows() {
-            engines.push((name, Box::new(Ours::new(budget, limit)?)));
+            rows.push(Row::new(name, Ours::new(budget, limit)?));
         }
-        let expected = Expected(Ours::new(budget, gcra())?);
-        engines.push(("gcra 100/m, key known ahead", Box::new(expected)));
-        for (_, engine) in &engines {
+        rows.push(Row {
+            ahead: true,
+            ..Row::new("gcra 100/m, key known ahead", Ours::new(budget, gcra())?)
+        });
+        for row in &rows {
             for key in 0..keys {
-                engine.decide(key);
+                row.engine.decide(key, None);
             }
         }
-        let mut found: Vec<Vec<f64>> = vec![Vec::new(); engines.len()];
+        let mut found: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
         for round in 0..rounds {
-            for (index, (_, engine)) in engines.iter().enumerate() {
-                let keys = |number, turn| draw(number, turn, round);
-                found[index].push(speed(engine.as_ref(), turns, &keys));
+            for (row, found) in rows.iter().zip(&mut found) {
+                found.push(row.speed(turns, &|number, turn| draw(number, turn, round)));
             }
         }
         let peer = found[0].clone();
-        for ((name, _), speeds) in engines.iter().zip(found) {
+        for (Row { name, .. }, speeds) in rows.iter().zip(found) {
             let ratios = speeds.iter().zip(&peer).map(|(ours, peer)| ours / peer);
             let ratio = median(ratios.collect());
             println!(
@@ -259,13 +270,11 @@ fn contention(rounds: u64, turns: u64) -> Result<(), tollgate::store::Error> {
     );
     println!("|---|---|---|---|");
     for (name, limit) in windows() {
-        let ours = Ours::new(128 << 20, limit)?;
+        let row = Row::new(name, Ours::new(128 << 20, limit)?);
         let (mut same, mut apart) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            same.push(speed(&ours, turns, &|_, turn| turn % 16));
-            apart.push(speed(&ours, turns, &|number, turn| {
-                1_000 * (1 + number) + turn % 16
-            }));
+            same.push(row.speed(turns, &|_, turn| turn % 16));
+            apart.push(row.speed(turns, &|number, turn| 1_000 * (1 + number) + turn % 16));
         }
         let (same, apart) = (median(same), median(apart));
         println!("| {name} | {same:.1} | {apart:.1} | {:.2} |", same / apart);

@@ -130,7 +130,7 @@ struct Own {
     places: SmallVec<[Place; 4]>,
     /// Of the names at these places: most of those that are looked up are not there.
     marks: u64,
-    /// Some were removed.
+    /// Some may have been removed.
     less: bool,
 }
 

@@ -141,7 +141,7 @@ impl Ahead {
 }
 
 impl Admission {
-    /// What whoever asks will meet who asks the same again.
+    /// What whoever asks will meet who asks the same again, at whatever time and under whatever pressure.
     pub fn ahead(&self, ask: &Ask<'_>) -> Ahead {
         let mut whom = Whom::default();
         self.identify(ask, &mut whom);

@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 
 use super::Place;
-use super::arena::{Block, Span};
+use super::arena::Span;
 use super::cells::{Cells, join, placed, split};
 use super::decide::{Taking, refused};
 use super::entry::{Entry, Home, lock_all};
@@ -107,32 +107,41 @@ enum Said<'l> {
     Cell(Reading),
 }
 
-/// Where the state of an entry is.
-enum State {
+/// The state of an entry.
+struct State {
+    /// What the entry says. Copied wherever the words are, for then the compiler writes it in one piece: a processor that
+    /// reads in one piece what was written in two waits, a twelfth of a decision.
+    copy: [u32; 2],
+    kept: Kept,
+}
+
+/// Where the words of a state are.
+enum Kept {
     Nowhere,
-    /// In the entry, a copy of whose words this is.
-    Inline([u32; 2]),
+    Inline,
     Block(Span),
 }
 
 impl State {
     #[inline(always)]
     fn of(entry: &Entry<'_>, place: &Place, cells: &Cells) -> State {
-        if !entry.there() {
-            State::Nowhere
+        let copy = split(entry.state());
+        let kept = if !entry.there() {
+            Kept::Nowhere
         } else if place.inline {
-            State::Inline(split(entry.state()))
+            Kept::Inline
         } else {
-            State::Block(cells.arena.span(entry.state() as Block))
-        }
+            Kept::Block(cells.arena.span(copy[0]))
+        };
+        State { copy, kept }
     }
 
     #[inline(always)]
     fn words<'w>(&'w mut self, cells: &'w Cells, entry: &'w mut Entry<'_>) -> &'w mut [u32] {
-        match self {
-            State::Nowhere => &mut [],
-            State::Inline(words) => words,
-            State::Block(span) => cells.arena.words_at(entry, *span),
+        match self.kept {
+            Kept::Nowhere => &mut [],
+            Kept::Inline => &mut self.copy,
+            Kept::Block(span) => cells.arena.words_at(entry, span),
         }
     }
 }
@@ -202,9 +211,9 @@ impl<'l> Seat<'l> {
                 (reading, cell.fresh_at())
             }
         };
-        self.entry.set_state(match self.state {
-            State::Inline(words) => join(words),
-            _ => placed(self.entry.state() as Block, fresh_at),
+        self.entry.set_state(match self.state.kept {
+            Kept::Inline => join(self.state.copy),
+            _ => placed(self.state.copy[0], fresh_at),
         });
         reading
     }

@@ -179,7 +179,8 @@ fn rounds(
 }
 
 /// Loads the proxies in turn, a slice of time each, until each had its seconds. The slices are
-/// short and change their order, so that a slow second of the machine meets all proxies alike.
+/// short and change their order, so that a slow second of the machine meets all proxies alike; none
+/// comes right after itself, for it would find its caches warm.
 fn round(
     options: &Options,
     case: Case,
@@ -198,6 +199,8 @@ fn round(
             .zip(&mut measures)
             .enumerate()
             .collect();
+        let first = slice as usize % turns.len().max(1);
+        turns.rotate_left(first);
         if slice % 2 == 1 {
             turns.reverse();
         }

@@ -11,7 +11,7 @@ use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
 use tollgate::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
-use tollgate::store::{Item, Memory, Place, Settings, Slot};
+use tollgate::store::{Item, Memory, Places, Settings, Slot};
 
 const THREADS: u64 = 2;
 
@@ -46,13 +46,11 @@ fn fingerprint(n: u64) -> Fingerprint {
 
 /// Something that decides about a numbered key.
 trait Engine: Sync {
-    /// `known` is what [`Engine::expect`] has said of the key.
-    fn decide(&self, key: u64, known: Option<Place>) -> bool;
+    /// `known` is what [`Engine::expect`] has said of the key, nothing if it was not asked.
+    fn decide(&self, key: u64, known: &Places) -> bool;
 
-    /// A key that comes `AHEAD` decisions later.
-    fn expect(&self, _key: u64) -> Option<Place> {
-        None
-    }
+    /// What is known of a key that comes `AHEAD` decisions later.
+    fn expect(&self, _key: u64, _known: &mut Places) {}
 }
 
 /// Less than what a gateway has time for: it reads a request between the two.
@@ -90,29 +88,31 @@ impl Ours {
     }
 
     /// Where the store counts it; starts to load that.
-    fn place(&self, item: &Item<'_>) -> Option<Place> {
-        let place = self
-            .memory
-            .place(item.limit, item.slot, item.key, item.scale.multiply)?;
-        self.memory.prefetch(&place);
-        Some(place)
+    fn places(&self, item: &Item<'_>) -> Places {
+        let (key, multiply) = (item.key, item.scale.multiply);
+        let place = self.memory.place(item.limit, item.slot, key, multiply);
+        let prefetched = place.inspect(|place| self.memory.prefetch(place));
+        prefetched.into_iter().collect()
     }
 
-    fn at(&self, item: Item<'_>, place: Option<Place>, now: Nanos) -> bool {
+    fn at(&self, item: Item<'_>, places: &Places, now: Nanos) -> bool {
         self.memory
-            .take_at(&[item], place.as_slice(), now, &mut SmallVec::new())
+            .take_at(&[item], places, now, &mut SmallVec::new())
     }
 }
 
 impl Engine for Ours {
-    fn decide(&self, key: u64, known: Option<Place>) -> bool {
+    fn decide(&self, key: u64, known: &Places) -> bool {
         let item = self.item(key);
-        let place = known.or_else(|| self.place(&item));
-        self.at(item, place, self.clock.now())
+        if known.is_empty() {
+            let places = self.places(&item);
+            return self.at(item, &places, self.clock.now());
+        }
+        self.at(item, known, self.clock.now())
     }
 
-    fn expect(&self, key: u64) -> Option<Place> {
-        self.place(&self.item(key))
+    fn expect(&self, key: u64, known: &mut Places) {
+        *known = self.places(&self.item(key));
     }
 }
 
@@ -121,7 +121,7 @@ type Keyed = governor::DefaultKeyedRateLimiter<u64>;
 struct Governor(Keyed);
 
 impl Engine for Governor {
-    fn decide(&self, key: u64, _known: Option<Place>) -> bool {
+    fn decide(&self, key: u64, _known: &Places) -> bool {
         self.0.check_key(&mix(key)).is_ok()
     }
 }
@@ -151,15 +151,14 @@ impl Row {
     /// What one thread asks; how much of it passes.
     fn ask(&self, turns: u64, key: impl Fn(u64) -> u64) -> usize {
         let engine = self.engine.as_ref();
-        if !self.ahead {
-            let passed = (0..turns).filter(|turn| engine.decide(key(*turn), None));
-            return passed.count();
-        }
-        let later = |turn: u64| engine.expect(key((turn + AHEAD as u64).min(turns - 1)));
-        let mut known = [None; AHEAD];
+        let mut known: [Places; AHEAD] = std::array::from_fn(|_| Places::default());
         let passed = (0..turns).filter(|turn| {
-            let place = std::mem::replace(&mut known[*turn as usize % AHEAD], later(*turn));
-            engine.decide(key(*turn), place)
+            let known = &mut known[*turn as usize % AHEAD];
+            let passes = engine.decide(key(*turn), known);
+            if self.ahead {
+                engine.expect(key((turn + AHEAD as u64).min(turns - 1)), known);
+            }
+            passes
         });
         passed.count()
     }
@@ -242,7 +241,7 @@ fn speeds(keys: u64, budget: usize, rounds: u64, turns: u64) -> Result<(), tollg
         });
         for row in &rows {
             for key in 0..keys {
-                row.engine.decide(key, None);
+                row.engine.decide(key, &Places::default());
             }
         }
         let mut found: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
@@ -311,7 +310,7 @@ fn sizes(users: u64) -> Result<(), tollgate::store::Error> {
             let now = Nanos::from_secs(90_000 + 361 * turn);
             let takes = |key: &u64| {
                 let item = ours.item(*key);
-                ours.at(item, ours.place(&item), now)
+                ours.at(item, &ours.places(&item), now)
             };
             passed += (0..users).filter(takes).count();
         }

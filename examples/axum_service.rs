@@ -18,7 +18,7 @@ use tollgate::admission::{Admission, Ask, Verdict};
 use tollgate::clock::{Clock, Nanos};
 use tollgate::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
-use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule};
+use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule, Rules};
 use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::{Basis, Candidate, Denied, Failed, ThrottleLayer, reject};
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// What all requests are decided by.
 struct Limits {
-    rules: [Arc<Rule>; 3],
+    rules: Rules,
     admission: Admission,
     identifier: Identifier,
     clock: Clock,
@@ -66,7 +66,7 @@ impl Limits {
         let per_key = rule(1, "per-key", Identity::Token, seldom.into())?;
         // Open until the last of the response's body is sent or dropped: the layer sees to that.
         let parallel = rule(2, "parallel", Identity::Ip, Concurrency::hard(10).into())?;
-        let rules = [per_ip, per_key, parallel];
+        let rules = Rules::from_iter([per_ip, per_key, parallel]);
         let clock = Clock::system();
         let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
         let token = Some(token::Source::Header("x-api-key".parse()?));
@@ -108,7 +108,7 @@ async fn throttle(
 }
 
 impl Basis for Limits {
-    fn rules(&self) -> &[Arc<Rule>] {
+    fn rules(&self) -> &Rules {
         &self.rules
     }
 

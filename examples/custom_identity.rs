@@ -19,7 +19,7 @@ use tollgate::admission::{Admission, Ask};
 use tollgate::clock::Clock;
 use tollgate::identity::key::Domain;
 use tollgate::identity::{self, Identifier, Keyer, Who};
-use tollgate::limit::{Identity, Limit, Name, Rule};
+use tollgate::limit::{Identity, Limit, Name, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::{Headers, Settle, reject};
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// What requests are decided by: one limit, three a minute for each tenant.
 struct Tenants {
-    rules: [Arc<Rule>; 1],
+    rules: Rules,
     admission: Admission,
     identifier: Identifier,
     keyer: Keyer,
@@ -66,12 +66,12 @@ impl Tenants {
         // Limits count by what `Who` holds. Its token may be the fingerprint of anything: here of the
         // tenant, and so this limit by token is one by tenant.
         let limit = Limit::hard("3/m".parse()?);
-        let rules = [Arc::new(Rule::new(
+        let rules = Rules::from_iter([Arc::new(Rule::new(
             Name::new("per-tenant")?,
             0,
             &[Identity::Token],
             limit,
-        ))];
+        ))]);
         let clock = Clock::system();
         let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
         let keyer = Keyer::random();

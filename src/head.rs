@@ -4,6 +4,7 @@
 //! request has a dozen, and a hash map of them costs more to build than all its lookups save.
 
 pub mod hop;
+mod own;
 mod place;
 
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri, Version};
+use own::Own;
 use place::{Place, Tag, Text};
-use smallvec::SmallVec;
 
 /// A request without its body.
 #[derive(Clone, Debug, Default)]
@@ -121,17 +122,13 @@ pub struct Fields {
     own: Option<Box<Own>>,
 }
 
-/// Fields that are not shared.
-#[derive(Clone, Debug, Default)]
-struct Own {
-    head: Bytes,
-    /// What was added; its places follow those in `head`.
-    added: Vec<u8>,
-    places: SmallVec<[Place; 4]>,
-    /// Of the names at these places: most of those that are looked up are not there.
-    marks: u64,
-    /// Some may have been removed.
-    less: bool,
+impl Drop for Fields {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(own) = self.own.take() {
+            own.leave();
+        }
+    }
 }
 
 /// Fields as they are written, one after the other.
@@ -155,42 +152,21 @@ pub struct Present {
     pub date: bool,
 }
 
-/// Bytes that are made room for at once where something is added.
-const ADDED: usize = 256;
-
-impl Own {
-    fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
-        let tag = Tag::of(name);
-        self.marks |= tag.mark();
-        self.places.push(Place {
-            tag,
-            name: name_at as u32,
-            value: value_at as u32,
-            value_length: value_length as u32,
-        });
-    }
-
-    fn text(&self) -> Text<'_> {
-        Text(&self.head, &self.added)
-    }
-}
-
 impl Fields {
     /// None yet, with room for so many.
     pub fn with_capacity(fields: usize) -> Fields {
+        let mut own = Own::spare();
+        own.places.reserve(fields);
         Fields {
             known: None,
-            own: Some(Box::new(Own {
-                places: SmallVec::with_capacity(fields),
-                ..Own::default()
-            })),
+            own: Some(own),
         }
     }
 
     /// Those that are not shared, to add to them.
     #[inline]
     fn own(&mut self) -> &mut Own {
-        self.own.get_or_insert_default()
+        self.own.get_or_insert_with(Own::spare)
     }
 
     /// Adds a field that stands at these offsets in the head that [`Fields::settle`] will be given.
@@ -212,10 +188,7 @@ impl Fields {
     #[inline]
     pub fn compose(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         let own = self.own();
-        if own.added.capacity() == 0 {
-            // To grow costs more than to be made.
-            own.added = Vec::with_capacity(ADDED);
-        }
+        own.make_room();
         let start = own.head.len() + own.added.len();
         // As a line of HTTP/1.1, which `write_lines` can copy.
         own.added.extend_from_slice(name.as_bytes());
@@ -260,7 +233,7 @@ impl Fields {
         };
         Fields {
             known: Some(Arc::new(lines)),
-            ..Fields::default()
+            own: None,
         }
     }
 

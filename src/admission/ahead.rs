@@ -45,7 +45,7 @@ impl Ahead {
     /// Starts to load the counts. Asks nothing, and waits for nothing.
     #[inline]
     pub fn prefetch(&self) {
-        for place in &self.whom.places {
+        for place in self.whom.places.iter() {
             self.store.prefetch(place);
         }
     }

@@ -10,14 +10,14 @@ use crate::identity::{Identifier, Who};
 use crate::limit::{Bound, Fingerprint, Identity, Reading, Rule, Scale};
 use crate::pressure::Pressure;
 use crate::store::permits::{Scope, Want};
-use crate::store::{Item, Parent, Place, Slot};
+use crate::store::{Item, Parent, Places, Slot};
 
 /// Whom the limits count that apply to a request: the same whenever the same one asks.
 #[derive(Debug, Default)]
 pub(super) struct Whom {
     rates: SmallVec<[Keyed<Slot>; 4]>,
     /// Where the store counts them for each of the rates.
-    pub(super) places: SmallVec<[Place; 4]>,
+    pub(super) places: Places,
     open: SmallVec<[Keyed<Scope>; 2]>,
 }
 

@@ -12,8 +12,6 @@ use crate::clock::Nanos;
 const HEAD: usize = 3;
 /// The word that says what all counts say.
 const ALL: usize = 2;
-/// Counts of most rings: the remainder of a constant needs no division.
-const USUAL: usize = 61;
 
 /// How a ring divides time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +29,14 @@ impl Ring {
         HEAD + self.kept()
     }
 
-    #[inline]
+    #[inline(always)]
     fn kept(self) -> usize {
         self.buckets as usize + 1
     }
 
     #[inline(always)]
     fn slot(self, number: u64) -> usize {
-        let place = match self.kept() {
-            USUAL => number % USUAL as u64,
-            kept => number % kept as u64,
-        };
-        HEAD + place as usize
+        HEAD + (number % self.kept() as u64) as usize
     }
 
     #[inline(always)]
@@ -150,16 +144,18 @@ impl Ring {
         Nanos(leaves.saturating_mul(self.length.nanos())).since(now)
     }
 
-    /// Counts `cost` units at `now`.
+    /// Counts `cost` units at `now`; says whether [`Ring::fresh_at`] may be another then.
     #[inline(always)]
-    pub fn apply(self, words: &mut [u32], now: Nanos, cost: u32) {
+    pub fn apply(self, words: &mut [u32], now: Nanos, cost: u32) -> bool {
         let (before, number) = (Ring::current(words), self.number(words, now));
+        let none = words[ALL] == 0;
         if number > before {
             self.turn(words, before, number);
         }
         let slot = self.slot(number);
         words[slot] = words[slot].saturating_add(cost);
         words[ALL] = words[ALL].saturating_add(cost);
+        number > before || none
     }
 
     /// Makes `number` the current bucket, which was `before`: what is counted where it and those between go has left.

@@ -83,7 +83,7 @@ impl Limit {
             Algorithm::SlidingWindow => self
                 .windows
                 .iter()
-                .map(|rate| sliding_window::ring(rate).words())
+                .map(|rate| sliding_window::ring(rate.bucket()).words())
                 .sum(),
             Algorithm::MultiLevel => multi_level::rings(self).map(|(_, ring)| ring.words()).sum(),
             Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS,
@@ -354,7 +354,7 @@ impl Cell<'_> {
             Algorithm::SlidingLog => sliding_log::apply(limit.longest(), state, now, cost),
             Algorithm::SlidingWindow => {
                 for (index, rate) in each {
-                    let ring = sliding_window::ring(rate);
+                    let ring = sliding_window::ring(rate.bucket());
                     ring.apply(&mut state[index * ring.words()..], now, cost);
                 }
             }
@@ -416,7 +416,7 @@ impl Cell<'_> {
         for (index, rate) in limit.windows.iter().enumerate() {
             latest = latest.max(match limit.algorithm {
                 Algorithm::SlidingWindow => {
-                    let ring = sliding_window::ring(rate);
+                    let ring = sliding_window::ring(rate.bucket());
                     ring.fresh_at(&state[index * ring.words()..])
                 }
                 Algorithm::FixedWindow => {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::{Bound, OnError, Sharing, texts};
+use super::texts::{Once, Texts};
+use super::{Bound, OnError, Sharing};
 use crate::pressure::Condition;
 
 /// The one word that a limit is called by everywhere.
@@ -147,7 +148,7 @@ pub struct Rule {
     /// What holds while the store cannot be asked.
     pub on_store_error: OnError,
     /// What is said of it.
-    pub texts: texts::Once,
+    pub texts: Once<Texts>,
 }
 
 impl Rule {
@@ -158,7 +159,7 @@ impl Rule {
         Rule {
             sharing: limit.rate().map_or(Sharing::Local, Sharing::default_for),
             on_store_error: OnError::Local,
-            texts: texts::Once::default(),
+            texts: Once::default(),
             index,
             origin: String::new(),
             scope: name.as_str().to_owned(),

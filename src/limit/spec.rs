@@ -103,7 +103,7 @@ impl Limit {
             match self.algorithm {
                 Algorithm::SlidingLog => {}
                 Algorithm::SlidingWindow => {
-                    let ring = sliding_window::ring(rate);
+                    let ring = sliding_window::ring(rate.bucket());
                     first = rings.len() as u64;
                     rings.push(Ring {
                         length: micros(Nanos(ring.length.nanos())),

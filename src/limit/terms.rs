@@ -2,7 +2,6 @@
 //! whoever asks again and again, and what a first look has found is not looked for again. They say and leave what
 //! [`Cell::eval`](super::Cell::eval), [`Cell::apply`](super::Cell::apply) and [`Cell::finish`](super::Cell::finish) do.
 
-use super::buckets::Ring;
 use super::rate::Interval;
 use super::sliding_window::{BUCKETS, ring};
 use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log};
@@ -22,7 +21,8 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Arrival(Interval),
-    Ring(Ring),
+    /// By the length of its buckets: a division by a constant is none.
+    Ring(Interval),
     /// By its window.
     Log(Nanos),
 }
@@ -43,7 +43,7 @@ impl Limit {
         };
         let memory = match self.algorithm {
             Algorithm::Gcra { .. } => Memory::Arrival(rate.interval(multiply)),
-            Algorithm::SlidingWindow => Memory::Ring(ring(rate)),
+            Algorithm::SlidingWindow => Memory::Ring(rate.bucket()),
             Algorithm::SlidingLog => Memory::Log(rate.window()),
             _ => return None,
         };
@@ -66,7 +66,7 @@ impl Terms {
         } else {
             match self.memory {
                 Memory::Arrival(interval) => gcra::used(words, now, interval),
-                Memory::Ring(ring) => ring.used(words, now, BUCKETS),
+                Memory::Ring(length) => ring(length).used(words, now, BUCKETS),
                 Memory::Log(window) => sliding_log::used(window, words, now, window),
             }
         };
@@ -96,18 +96,34 @@ impl Terms {
         }
     }
 
-    /// Takes units that are admitted. `words` is the state, with words enough.
+    /// Takes units that are admitted. `words` is the state, with words enough. Says too when the state is equal to a
+    /// fresh one, where that is another time than before and not what the state itself says.
     #[inline(always)]
-    pub fn take(&self, words: &mut [u32], now: Nanos, cost: u32, found: Found) -> Reading {
-        if cost > 0 {
-            match self.memory {
-                Memory::Arrival(interval) => gcra::apply(words, now, interval, cost),
-                Memory::Ring(ring) => ring.apply(words, now, cost),
-                Memory::Log(window) => sliding_log::apply(window, words, now, cost),
+    pub fn take(
+        &self,
+        words: &mut [u32],
+        now: Nanos,
+        cost: u32,
+        found: Found,
+    ) -> (Reading, Option<Nanos>) {
+        let fresh_at = match self.memory {
+            _ if cost == 0 => None,
+            Memory::Arrival(interval) => {
+                gcra::apply(words, now, interval, cost);
+                None
             }
-        }
+            Memory::Ring(length) => {
+                let ring = ring(length);
+                ring.apply(words, now, cost).then(|| ring.fresh_at(words))
+            }
+            Memory::Log(window) => {
+                sliding_log::apply(window, words, now, cost);
+                Some(sliding_log::fresh_at(window, words))
+            }
+        };
         let used = found.used.saturating_add(cost);
-        self.reading(words, now, Found { used, ..found }, None)
+        let reading = self.reading(words, now, Found { used, ..found }, None);
+        (reading, fresh_at)
     }
 
     /// Takes nothing. `words` is as in [`Terms::look`].
@@ -118,16 +134,6 @@ impl Terms {
             (units, self.until(words, now, found.used, units))
         });
         self.reading(words, now, found, refused)
-    }
-
-    /// When the state, of which something was just taken, is equal to a fresh one.
-    #[inline(always)]
-    pub fn fresh_at(&self, words: &[u32]) -> Nanos {
-        match self.memory {
-            Memory::Arrival(_) => gcra::arrival(words),
-            Memory::Ring(ring) => ring.fresh_at(words),
-            Memory::Log(window) => sliding_log::fresh_at(window, words),
-        }
     }
 
     #[inline(always)]
@@ -165,9 +171,9 @@ impl Terms {
                 let early = gcra::arrival(words).since(now);
                 early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }
-            Memory::Ring(ring) => {
+            Memory::Ring(length) => {
                 let leave = (used, used.saturating_sub(units));
-                ring.until(words, now, BUCKETS, leave)
+                ring(length).until(words, now, BUCKETS, leave)
             }
             Memory::Log(window) => {
                 let leave = (used, used.saturating_sub(units));

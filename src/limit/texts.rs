@@ -1,13 +1,12 @@
-//! What is said of a limit for every request, made of it once.
+//! What is said of limits for every request, made of them once.
 
 use std::sync::OnceLock;
 
-/// Texts of one limit, made when they are first asked for. A copy of it makes its own, for what they say may be changed
-/// in a copy.
-#[derive(Debug, Default)]
-pub struct Once(OnceLock<Texts>);
+/// Made when it is first asked for. A copy of what it is said of makes its own, for that may be changed in a copy.
+#[derive(Debug)]
+pub struct Once<T>(OnceLock<T>);
 
-/// See [`Once`].
+/// Texts of one limit.
 #[derive(Debug)]
 pub struct Texts {
     /// Before the number of units that are left.
@@ -16,15 +15,21 @@ pub struct Texts {
     pub windows: Box<[(u32, Box<str>)]>,
 }
 
-impl Once {
-    /// The texts; `make` is asked for them once.
-    pub fn get(&self, make: impl FnOnce() -> Texts) -> &Texts {
+impl<T> Once<T> {
+    /// What was made; `make` is asked for it once.
+    pub fn get(&self, make: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(make)
     }
 }
 
-impl Clone for Once {
-    fn clone(&self) -> Once {
+impl<T> Default for Once<T> {
+    fn default() -> Once<T> {
+        Once(OnceLock::new())
+    }
+}
+
+impl<T> Clone for Once<T> {
+    fn clone(&self) -> Once<T> {
         Once::default()
     }
 }

@@ -30,7 +30,7 @@ impl Window<'_> {
                 sliding_log::used(self.limit.longest(), self.state, now, window)
             }
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(self.rate);
+                let ring = sliding_window::ring(self.rate.bucket());
                 ring.used(&self.state[self.index * ring.words()..], now, BUCKETS)
             }
             Algorithm::MultiLevel => {
@@ -53,7 +53,7 @@ impl Window<'_> {
     pub(super) fn oldest(&self, now: Nanos, most: u32) -> Nanos {
         match self.limit.algorithm {
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(self.rate);
+                let ring = sliding_window::ring(self.rate.bucket());
                 let state = &self.state[self.index * ring.words()..];
                 ring.until(state, now, BUCKETS, (most, 1))
             }
@@ -81,7 +81,7 @@ impl Window<'_> {
                 sliding_log::wait(self.limit.longest(), self.state, now, window, units)
             }
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(self.rate);
+                let ring = sliding_window::ring(self.rate.bucket());
                 ring.wait(
                     &self.state[self.index * ring.words()..],
                     now,

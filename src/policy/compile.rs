@@ -266,7 +266,7 @@ impl Rules {
             index,
             pattern,
             upstream,
-            rules,
+            rules: rules.into_iter().collect(),
             require: policy
                 .require
                 .iter()

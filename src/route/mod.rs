@@ -11,7 +11,7 @@ pub use path::{PathError, normalise};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, Found, RouteTable};
 
-use crate::limit::{Identity, Rule};
+use crate::limit::{Identity, Rules};
 
 /// One route of the running policies.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Route {
     /// Which upstream serves it, by its place among the upstreams of the running policies.
     pub upstream: usize,
     /// The limits of every request on this route, those of the gateway file first.
-    pub rules: Vec<Arc<Rule>>,
+    pub rules: Rules,
     /// Identities without which a request gets 401.
     pub require: Vec<Identity>,
     /// What is shed last under pressure; what the plan says where it does not.

@@ -23,7 +23,7 @@ use super::routing::Routed;
 use crate::admission::{Admission, Ahead, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::identity::{Identifier, Who};
-use crate::limit::{Identity, Rule};
+use crate::limit::{Identity, Rules};
 use crate::pressure::{Class, Permit, Pressure, Shed};
 use crate::route::{HeaderStyle, Priority, Route};
 use crate::throttle::{Basis, Candidate, over_header};
@@ -48,7 +48,7 @@ impl Identified {
     }
 
     /// The limits of its route.
-    pub fn rules(&self) -> &[Arc<Rule>] {
+    pub fn rules(&self) -> &Rules {
         &self.routed.route().rules
     }
 }
@@ -125,7 +125,7 @@ pub struct RouteLimits {
 }
 
 impl Basis for RouteLimits {
-    fn rules(&self) -> &[Arc<Rule>] {
+    fn rules(&self) -> &Rules {
         &self.generation.ruleset.routes[self.route].rules
     }
 

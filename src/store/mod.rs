@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::limit::{Fingerprint, Limit, Scale};
 
-pub use memory::{Error, Memory, Place, Settings, Usage, snapshot};
+pub use memory::{Error, Memory, Place, Places, Settings, Usage, snapshot};
 pub use permits::Permits;
 pub use shared::Shared;
 

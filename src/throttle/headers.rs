@@ -3,20 +3,18 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::admission::{Finding, Verdict};
 use crate::head::Fields;
 use crate::limit::texts::Texts;
-use crate::limit::{Bound, Reading, Rule};
+use crate::limit::{Bound, Disclose, Reading, Rule, Rules};
 use crate::route::HeaderStyle;
 
 /// The rate-limit headers of an answer: worked out while the verdict is at hand, written when the answer is.
 #[derive(Debug, Default)]
 pub struct Headers {
     style: HeaderStyle,
-    /// Every disclosed limit that applied.
-    promised: SmallVec<[Promise; 4]>,
+    /// Every disclosed limit that applied; nothing when that is what [`Rules::promised`] says.
+    promised: Option<Box<[Promise]>>,
     /// What the one of them says that decides; nothing is told without one.
     left: Option<Left>,
     /// It was decided without the store that gateways share.
@@ -52,9 +50,13 @@ impl Headers {
         };
         let (limit, said) = (&rules[decider.rule].limit, &decider.reading);
         let timed = limit.window(said.window).is_some();
+        let mut disclosed = verdict.disclosed(rules).map(Promise::of);
+        let usual = verdict.findings.len() == rules.len()
+            && disclosed.all(|promise| promise.is_usual(&rules[usize::from(promise.rule)]));
+        let promised = || verdict.disclosed(rules).map(Promise::of).collect();
         Headers {
             style,
-            promised: verdict.disclosed(rules).map(Promise::of).collect(),
+            promised: (!usual).then(promised),
             left: Some(Left {
                 rule: decider.rule as u16,
                 quota: said.quota,
@@ -67,19 +69,18 @@ impl Headers {
 
     /// Makes it the only fields of their names: every disclosed limit that applied in `RateLimit-Policy`, the one that
     /// decides in `RateLimit`. `rules` are those that the verdict is of.
-    pub fn write(&self, fields: &mut Fields, rules: &[Arc<Rule>]) {
+    pub fn write(&self, fields: &mut Fields, rules: &Rules) {
         let Some(left) = &self.left else {
             return;
         };
         if matches!(self.style, HeaderStyle::Ietf | HeaderStyle::Both) {
-            fields.replace("ratelimit-policy", |value| {
-                for (place, promise) in self.promised.iter().enumerate() {
-                    promise.write(value, &rules[usize::from(promise.rule)], place > 0);
-                }
+            fields.replace("ratelimit-policy", |value| match &self.promised {
+                None => add(value, rules.promised.get(|| promised(&usual(rules), rules))),
+                Some(some) => add(value, &promised(some, rules)),
             });
             fields.replace("ratelimit", |value| {
                 add(value, &texts(&rules[usize::from(left.rule)]).left);
-                number(value, left.remaining);
+                number(value, left.remaining.into());
                 if let Some(seconds) = left.reset {
                     add(value, ";t=");
                     number(value, seconds);
@@ -87,17 +88,24 @@ impl Headers {
             });
         }
         if self.alone {
-            fields.replace("tollgate-store", |value| add(value, "away"));
+            fields.set("tollgate-store", b"away");
         }
         if matches!(self.style, HeaderStyle::Legacy | HeaderStyle::Both) {
-            for (name, figure) in [
-                ("x-ratelimit-limit", Some(left.quota.into())),
-                ("x-ratelimit-remaining", Some(left.remaining.into())),
-                ("x-ratelimit-reset", left.reset),
-            ] {
-                if let Some(figure) = figure {
-                    fields.replace(name, |value| number(value, figure));
-                }
+            left.write_legacy(fields);
+        }
+    }
+}
+
+impl Left {
+    #[inline(never)]
+    fn write_legacy(&self, fields: &mut Fields) {
+        for (name, figure) in [
+            ("x-ratelimit-limit", Some(self.quota.into())),
+            ("x-ratelimit-remaining", Some(self.remaining.into())),
+            ("x-ratelimit-reset", self.reset),
+        ] {
+            if let Some(figure) = figure {
+                fields.replace(name, |value| number(value, figure));
             }
         }
     }
@@ -113,6 +121,12 @@ impl Promise {
         }
     }
 
+    /// Whether it is of the limit's first window, and no plan has a part in it.
+    fn is_usual(self, rule: &Rule) -> bool {
+        let usual = texts(rule).windows.first();
+        self.window == 0 && usual.is_some_and(|(quota, _)| *quota == self.quota)
+    }
+
     /// Appends what `RateLimit-Policy` says of it, after others or as the first.
     fn write(self, value: &mut Vec<u8>, rule: &Rule, after: bool) {
         let known = texts(rule).windows.get(usize::from(self.window));
@@ -126,6 +140,31 @@ impl Promise {
     }
 }
 
+/// What all disclosed limits promise where nothing is unusual.
+fn usual(rules: &Rules) -> Vec<Promise> {
+    let told = |rule: &Rule| !rule.shadow && rule.disclose == Disclose::All;
+    let each = rules.iter().enumerate().filter(|(_, rule)| told(rule));
+    let usual = each.filter_map(|(place, rule)| {
+        let (quota, _) = texts(rule).windows.first()?;
+        Some(Promise {
+            rule: place as u16,
+            window: 0,
+            quota: *quota,
+        })
+    });
+    usual.collect()
+}
+
+/// The value of `RateLimit-Policy`.
+#[inline(never)]
+fn promised(promises: &[Promise], rules: &Rules) -> Box<str> {
+    let mut value = Vec::new();
+    for (place, promise) in promises.iter().enumerate() {
+        promise.write(&mut value, &rules[usize::from(promise.rule)], place > 0);
+    }
+    String::from_utf8_lossy(&value).into()
+}
+
 /// Between two members of a list.
 const AFTER: &str = ", ";
 
@@ -134,7 +173,7 @@ fn write(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
         add(value, part);
     }
-    number(value, quota);
+    number(value, quota.into());
     match rule.limit.window(window) {
         Some(rate) => {
             add(value, ";w=");
@@ -167,6 +206,6 @@ pub(super) fn add(text: &mut Vec<u8>, more: &str) {
     text.extend_from_slice(more.as_bytes());
 }
 
-pub(super) fn number(text: &mut Vec<u8>, number: impl itoa::Integer) {
+pub(super) fn number(text: &mut Vec<u8>, number: u64) {
     add(text, itoa::Buffer::new().format(number));
 }

@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 use crate::admission::{Admission, Ahead, Ask, Decided, Later, Outcome, Ticket, Verdict};
 use crate::clock::Clock;
 use crate::head::Fields;
-use crate::limit::Rule;
+use crate::limit::{Rule, Rules};
 use crate::pressure::{Permit, Shed};
 use crate::route::HeaderStyle;
 use std::sync::Arc;
@@ -73,14 +73,14 @@ pub trait Candidate: Sized {
 /// What limits go by; cheap to make, for every admitted request has one until its answer is there.
 pub trait Basis {
     /// The limits that were asked.
-    fn rules(&self) -> &[Arc<Rule>];
+    fn rules(&self) -> &Rules;
 
     /// The clock that they were asked by.
     fn clock(&self) -> &Clock;
 }
 
 impl<B: Basis> Basis for Arc<B> {
-    fn rules(&self) -> &[Arc<Rule>] {
+    fn rules(&self) -> &Rules {
         (**self).rules()
     }
 

@@ -1,15 +1,13 @@
 //! The 429: RFC 9457 problem details with the problem types of the rate-limit header draft, or a
 //! trailers-only gRPC answer.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::StatusCode;
 use smallvec::SmallVec;
 
 use crate::admission::Verdict;
 use crate::head::{Answer, AnswerHead, Fields, Lookup};
-use crate::limit::{Disclose, Rule};
+use crate::limit::{Disclose, Rules};
 use crate::route::HeaderStyle;
 
 use super::headers::{Headers, add, number};
@@ -38,12 +36,7 @@ pub fn is_grpc(fields: &impl Lookup) -> bool {
 }
 
 /// The answer to a refused request.
-pub fn answer(
-    verdict: &Verdict,
-    rules: &[Arc<Rule>],
-    style: HeaderStyle,
-    grpc: bool,
-) -> Answer<Bytes> {
+pub fn answer(verdict: &Verdict, rules: &Rules, style: HeaderStyle, grpc: bool) -> Answer<Bytes> {
     let refusing = verdict.refusing(rules);
     let told = refusing
         .iter()

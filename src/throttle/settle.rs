@@ -2,7 +2,6 @@
 //! permits until then.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -14,7 +13,7 @@ use super::headers::Headers;
 use crate::admission::{Outcome, Ticket};
 use crate::clock::Clock;
 use crate::head::{Answer, Fields, Lookup};
-use crate::limit::Rule;
+use crate::limit::Rules;
 
 /// Most bytes of a JSON answer that are kept to find its cost; of a longer one the reservation
 /// counts.
@@ -32,7 +31,7 @@ pub trait Settle {
     fn fields(&self) -> &dyn Lookup;
 
     /// Tells of its limits, in the only fields of their names.
-    fn tell(&mut self, headers: &Headers, rules: &[Arc<Rule>]);
+    fn tell(&mut self, headers: &Headers, rules: &Rules);
 
     /// Wraps the body.
     fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
@@ -49,7 +48,7 @@ impl<B> Settle for Response<B> {
         self.headers()
     }
 
-    fn tell(&mut self, headers: &Headers, rules: &[Arc<Rule>]) {
+    fn tell(&mut self, headers: &Headers, rules: &Rules) {
         let mut fields = Fields::default();
         headers.write(&mut fields, rules);
         self.headers_mut().extend(HeaderMap::from(fields));
@@ -71,7 +70,7 @@ impl<B> Settle for Answer<B> {
         &self.head.fields
     }
 
-    fn tell(&mut self, headers: &Headers, rules: &[Arc<Rule>]) {
+    fn tell(&mut self, headers: &Headers, rules: &Rules) {
         headers.write(&mut self.head.fields, rules);
     }
 

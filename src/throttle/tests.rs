@@ -10,7 +10,7 @@ use crate::chance::Dice;
 use crate::clock::{Clock, Nanos};
 use crate::head::Fields;
 use crate::identity::{self, Identifier, Keyer, Who};
-use crate::limit::{Algorithm, Disclose, Identity, Limit, Name, Reading, Rule, Throttle};
+use crate::limit::{Algorithm, Disclose, Identity, Limit, Name, Reading, Rule, Rules, Throttle};
 use crate::route::HeaderStyle;
 use crate::store::{Memory, Settings};
 
@@ -51,7 +51,7 @@ fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
 
 /// Two gateways with the same rules.
 struct Two {
-    rules: Vec<Arc<Rule>>,
+    rules: Rules,
     knows: Admission,
     forgets: Admission,
     identifier: Identifier,
@@ -64,7 +64,7 @@ struct Two {
 
 impl Two {
     fn new(seed: u64, dice: &mut Dice) -> Two {
-        let rules: Vec<_> = (0..=dice.below(2)).map(|at| rule(dice, at)).collect();
+        let rules: Rules = (0..=dice.below(2)).map(|at| rule(dice, at)).collect();
         let admission = || {
             let store = Memory::new(Settings { budget: 1 << 20 }).unwrap();
             Admission::new(&rules, Arc::new(store), Clock::manual(Nanos::ZERO)).unwrap()

@@ -119,12 +119,28 @@ impl Subject {
         };
         let (mut words, now) = (before.to_vec(), Nanos(self.now));
         let found = terms.look(&words, now, cost);
-        let reading = match consume && found.standing.admits() {
-            true => terms.take(&mut words, now, cost, found),
-            false => terms.leave(&words, now, cost, found),
+        let reading = if consume && found.standing.admits() {
+            let (reading, fresh_at) = terms.take(&mut words, now, cost, found);
+            if !self.limit.inline() {
+                let unless_told = || self.fresh_at(before);
+                let fresh_at = fresh_at.unwrap_or_else(unless_told);
+                assert_eq!(fresh_at, self.fresh_at(&words));
+            }
+            reading
+        } else {
+            terms.leave(&words, now, cost, found)
         };
         assert_eq!(reading, expected);
         assert_eq!(words, if consume { &self.words[..] } else { before });
+    }
+
+    fn fresh_at(&self, words: &[u32]) -> Nanos {
+        let cell = Cell {
+            limit: &self.limit,
+            key: self.key,
+            words: &mut words.to_vec(),
+        };
+        cell.fresh_at()
     }
 
     pub fn settle(&mut self, reserved: u32, used: u32, multiply: u32) {

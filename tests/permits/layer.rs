@@ -14,7 +14,7 @@ use http_body_util::{Full, StreamBody};
 use tollgate::admission::{Admission, Ask, Verdict};
 use tollgate::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
-use tollgate::limit::{Concurrency, Identity, Name, Rule};
+use tollgate::limit::{Concurrency, Identity, Name, Rule, Rules};
 use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::{Basis, Candidate, Denied, Failed, Settling, ThrottleLayer};
@@ -22,7 +22,7 @@ use tower::{Layer, Service, service_fn};
 
 /// What requests are decided by: one at a time.
 struct Limits {
-    rules: [Arc<Rule>; 1],
+    rules: Rules,
     admission: Admission,
     identifier: Identifier,
     clock: Clock,
@@ -33,7 +33,7 @@ impl Limits {
     fn new() -> Arc<Limits> {
         let name = Name::new("parallel").unwrap();
         let one = Concurrency::hard(1);
-        let rules = [Arc::new(Rule::new(name, 0, &[Identity::Ip], one))];
+        let rules = Rules::from_iter([Arc::new(Rule::new(name, 0, &[Identity::Ip], one))]);
         let store = Arc::new(Memory::new(Settings { budget: 1 << 20 }).unwrap());
         let clock = Clock::manual(Nanos::from_secs(90_000));
         Arc::new(Limits {
@@ -51,7 +51,7 @@ impl Limits {
 }
 
 impl Basis for Limits {
-    fn rules(&self) -> &[Arc<Rule>] {
+    fn rules(&self) -> &Rules {
         &self.rules
     }
 

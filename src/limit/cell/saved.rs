@@ -38,7 +38,7 @@ impl Cell<'_> {
         let sound = |ring: Ring, at: usize| ring.sound(&self.state()[at..]);
         match limit.algorithm {
             Algorithm::SlidingWindow => each
-                .map(|(index, rate)| (index, sliding_window::ring(rate)))
+                .map(|(index, rate)| (index, sliding_window::ring(rate.bucket())))
                 .all(|(index, ring)| sound(ring, index * ring.words())),
             Algorithm::MultiLevel => {
                 multi_level::rings(limit).all(|(offset, ring)| sound(ring, offset))

@@ -76,7 +76,7 @@ pub fn steer<'a>(
         .any(|plan| prefers(plan.value.priority));
     let factors = routes
         .clone()
-        .flat_map(|route| &route.rules)
+        .flat_map(|route| route.rules.iter())
         .filter_map(|rule| match rule.limit.throttle() {
             Throttle::Elastic { most, of } => Some(f64::from(most) / f64::from(of.max(1))),
             Throttle::Hard | Throttle::Soft { .. } => None,

@@ -5,7 +5,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `decide` | one request's decision over all its limits |
-//! | `together`, `entry` | the same where all cells are in their places, or nowhere and not to be made: cheaper |
+//! | `together`, `entry`, `whereabouts` | the same where all cells are in their places, or nowhere and not to be made: cheaper |
 //! | `cells` | finds, makes, moves and evicts cells |
 //! | `table`, `places` | buckets of seven entries, two for each key, a spin lock each |
 //! | `arena` | blocks for states that outgrow an entry |
@@ -32,6 +32,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod together;
+mod whereabouts;
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,11 +43,13 @@ use self::arena::Arena;
 use self::cells::{Cells, Found, Owner};
 use self::decide::{Call, Taking};
 use self::sketch::Sketch;
-use self::table::{Mark, Table};
+use self::table::Table;
 use self::together::together;
 use super::{Item, Registered, Slot};
 use crate::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, Reading, Terms};
+use crate::limit::{Fingerprint, Limit, Reading};
+
+pub use self::whereabouts::{Place, Places};
 
 /// What a store is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +90,6 @@ pub struct Usage {
     pub keys: usize,
     /// Decisions by the sketch since the start.
     pub sketched: u64,
-}
-
-/// Where a key's counts under a limit are looked for first, and what decides about most requests; for as long as the
-/// limit keeps its slot, and for one multiplier. Worth keeping for whoever asks again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    bucket: u32,
-    mark: Mark,
-    /// Whether states live in the table's entries.
-    inline: bool,
-    terms: Option<Terms>,
 }
 
 /// See the module.
@@ -188,7 +180,7 @@ impl Memory {
     pub fn take_at(
         &self,
         items: &[Item<'_>],
-        places: &[Place],
+        places: &Places,
         now: Nanos,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
@@ -211,7 +203,7 @@ impl Memory {
         self.decide(items, &self.places(items), now, Taking::Nothing, readings)
     }
 
-    fn places(&self, items: &[Item<'_>]) -> SmallVec<[Place; 4]> {
+    fn places(&self, items: &[Item<'_>]) -> Places {
         let each = items.iter();
         each.map_while(|item| self.place(item.limit, item.slot, item.key, item.scale.multiply))
             .collect()
@@ -221,12 +213,12 @@ impl Memory {
     fn decide(
         &self,
         items: &[Item<'_>],
-        places: &[Place],
+        places: &Places,
         now: Nanos,
         taking: Taking,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
-        debug_assert_eq!(self.places(items)[..], *places);
+        debug_assert_eq!(self.places(items)[..], places[..]);
         readings.clear();
         let cheap = together(
             &self.cells,

@@ -169,6 +169,12 @@ impl Table {
         }
     }
 
+    /// What locks it and counts its changes.
+    #[inline]
+    pub(super) fn lock_of(&self, bucket: u32) -> &AtomicU64 {
+        &self.words(bucket)[0]
+    }
+
     /// Starts to load it.
     #[inline]
     pub(super) fn prefetch(&self, bucket: u32) {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::chance::Dice;
-use crate::store::memory::entry::lock_all;
+use crate::store::memory::entry::Locks;
+use crate::store::memory::together::MOST;
 
 /// Kinds of limits, so that any two may meet in a request.
 fn kinds() -> Vec<Limit> {
@@ -38,6 +39,8 @@ struct Two {
     saved: usize,
     /// Those of them in which a key had no cell.
     vacant: usize,
+    /// Requests among them that met more than four limits.
+    many: usize,
 }
 
 impl Two {
@@ -61,6 +64,7 @@ impl Two {
             whole,
             saved: 0,
             vacant: 0,
+            many: 0,
         }
     }
 
@@ -68,11 +72,12 @@ impl Two {
         let (mut one, mut other) = (SmallVec::new(), SmallVec::new());
         let vacant = items.iter().any(|item| !self.has_cell(item));
         let Memory { cells, sketch, .. } = &self.cheap;
-        let asked = (items, &*self.cheap.places(items));
+        let asked = (items, &self.cheap.places(items));
         let admits = match together(cells, sketch, asked, (now, taking), &mut one) {
             Some(admits) => {
                 self.saved += 1;
                 self.vacant += usize::from(vacant);
+                self.many += usize::from(items.len() > 4);
                 admits
             }
             None => {
@@ -82,18 +87,29 @@ impl Two {
         };
         let expected = self.whole.decide_all(items, now, taking, &mut other);
         assert_eq!((admits, &one), (expected, &other), "seed {seed}: {items:?}");
+        for item in items {
+            let (one, other) = (fresh_at(&self.cheap, item), fresh_at(&self.whole, item));
+            assert_eq!(one, other, "seed {seed}: {item:?}");
+        }
         admits
     }
 
     fn has_cell(&self, item: &Item<'_>) -> bool {
-        let Cells { slots, table, .. } = &self.cheap.cells;
-        let seed = slots.get(item.slot).unwrap().seed();
-        let place = self.cheap.places(std::slice::from_ref(item))[0];
-        assert_eq!(place.bucket, table.spot(seed, item.key, false).first);
-        let homes = [table.at_home(place.bucket, place.mark)];
-        let locked = lock_all(&homes);
-        homes[0].entry(&locked).there()
+        fresh_at(&self.cheap, item).is_some()
     }
+}
+
+/// What the entry of a cell says besides where its block is, if there is a cell.
+fn fresh_at(memory: &Memory, item: &Item<'_>) -> Option<u64> {
+    let Cells { slots, table, .. } = &memory.cells;
+    let seed = slots.get(item.slot).unwrap().seed();
+    let places = memory.places(std::slice::from_ref(item));
+    let place = places[0];
+    assert_eq!(place.bucket, table.spot(seed, item.key, false).first);
+    let home = table.at_home(place.bucket, place.mark);
+    let locked = Locks::new(table, &places);
+    let at = home.find(&locked)?;
+    Some(home.entry(at, &locked).state() >> 32)
 }
 
 /// A key: mostly one of two, else one that may never have come.
@@ -111,7 +127,8 @@ fn drawn<'a>(
     parents: &'a [Parent],
 ) -> Vec<Item<'a>> {
     let mut chosen: Vec<&(Limit, Slot, usize)> = Vec::new();
-    for _ in 0..1 + dice.below(5) {
+    let most = dice.of(&[3, 5, MOST + 2]);
+    for _ in 0..1 + dice.below(most) {
         let one = &limits[dice.below(limits.len())];
         if chosen.iter().all(|other| other.2 != one.2 || *other == one) {
             chosen.push(one);
@@ -136,16 +153,16 @@ fn the_cheap_path_says_and_leaves_what_a_call_does() {
         key: key(77),
         factor: 2,
     }];
-    let (mut saved, mut vacant) = (0, 0);
+    let (mut saved, mut vacant, mut many) = (0, 0, 0);
     for seed in 0..20_u64 {
         let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut two = Two::new(seed % 4 == 0);
         let limits = two.limits.clone();
         // Few of all, so that they are met again.
-        let first = dice.below(limits.len() - 8);
-        let limits = &limits[first..first + 8];
+        let first = dice.below(limits.len() - 12);
+        let limits = &limits[first..first + 12];
         let mut now = START;
-        for _ in 0..3_000 {
+        for _ in 0..9_000 {
             now = Nanos(match dice.below(12) {
                 0 => now.0 + dice.below(90_000_000_000) as u64,
                 1 => now.0 - dice.below(1_000_000_000) as u64,
@@ -169,6 +186,7 @@ fn the_cheap_path_says_and_leaves_what_a_call_does() {
         }
         assert!(two.saved > 100, "seed {seed}: {}", two.saved);
         (saved, vacant) = (saved + two.saved, vacant + two.vacant);
+        many += two.many;
         for (limit, slot, _) in limits {
             for number in 0..2 {
                 let item = item(limit, *slot, number);
@@ -180,7 +198,10 @@ fn the_cheap_path_says_and_leaves_what_a_call_does() {
             }
         }
     }
-    assert!(saved > 5_000 && vacant > 300, "{saved}, {vacant}");
+    assert!(
+        saved > 5_000 && vacant > 300 && many > 60,
+        "{saved}, {vacant}, {many}"
+    );
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! Where the counts of a request's keys are looked for first, and in which order their buckets are locked: what stays the
+//! same while the same one asks.
+
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use super::table::{Mark, tagged};
+use super::together::MOST;
+use crate::limit::Terms;
+
+/// Where a key's counts under a limit are looked for first, and what decides about most requests; for as long as the
+/// limit keeps its slot, and for one multiplier. Worth keeping for whoever asks again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub(super) bucket: u32,
+    pub(super) mark: Mark,
+    /// Whether states live in the table's entries.
+    pub(super) inline: bool,
+    pub(super) terms: Option<Terms>,
+}
+
+/// The places of all items of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    each: SmallVec<[Place; 4]>,
+    /// The numbers of those that are first to name their bucket, by bucket.
+    order: SmallVec<[u8; MOST]>,
+    /// They are too many to be decided about in passing, or two of them are of one key.
+    crowded: bool,
+}
+
+impl Places {
+    /// Adds the next item's.
+    #[inline]
+    pub fn push(&mut self, place: Place) {
+        let number = self.each.len();
+        let mut beside = self
+            .each
+            .iter()
+            .filter(|other| other.bucket == place.bucket);
+        let first = beside.clone().next().is_none();
+        // The same key, or one that may not be told apart.
+        let twin = |other: &Place| tagged(other.mark.0) == tagged(place.mark.0);
+        self.crowded |= number == MOST || beside.any(twin);
+        if first && number < MOST {
+            let before = |other: &u8| self.each[usize::from(*other)].bucket < place.bucket;
+            self.order
+                .insert(self.order.partition_point(before), number as u8);
+        }
+        self.each.push(place);
+    }
+
+    /// See [`Places`].
+    #[inline]
+    pub(super) fn crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// The buckets in ascending order, each once.
+    #[inline]
+    pub(super) fn buckets(&self) -> impl Iterator<Item = u32> {
+        self.order
+            .iter()
+            .map(|number| self.each[usize::from(*number)].bucket)
+    }
+}
+
+impl Deref for Places {
+    type Target = [Place];
+
+    #[inline]
+    fn deref(&self) -> &[Place] {
+        &self.each
+    }
+}
+
+impl FromIterator<Place> for Places {
+    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Places {
+        let mut all = Places::default();
+        places.into_iter().for_each(|place| all.push(place));
+        all
+    }
+}

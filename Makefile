@@ -27,15 +27,23 @@ SHELL := bash
 .ONESHELL:
 .PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools fuzz kills push surge
 
-test: tools lint
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then
+test: tools
+	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT
+	# To link it takes minutes of one core: beside what needs the other, but not beside a test.
+	$(CARGO) build --locked --release &
+	release=$$!
+	$(MAKE) lint
+	if $(CARGO) nextest --version >/dev/null 2>&1; then
+		$(CARGO) nextest run --locked --no-run
+		wait "$$release"
 		$(CARGO) nextest run --locked
 		$(CARGO) test --locked --doc
 	else
+		$(CARGO) test --locked --no-run
+		wait "$$release"
 		$(CARGO) test --locked
 	fi
 	$(CARGO) build --locked --examples
-	$(CARGO) build --locked --release
 	benches/instructions.sh
 
 lint: tools

@@ -179,8 +179,8 @@ fn rounds(
 }
 
 /// Loads the proxies in turn, a slice of time each, until each had its seconds. The slices are
-/// short and change their order, so that a slow second of the machine meets all proxies alike; none
-/// comes right after itself, for it would find its caches warm.
+/// short, and three or more change their order, so that a slow second of the machine meets all
+/// proxies alike; none comes right after itself, for it would find its caches warm.
 fn round(
     options: &Options,
     case: Case,

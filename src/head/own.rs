@@ -17,7 +17,7 @@ const MOST: usize = 128;
 const ADDED: usize = 256;
 
 /// Places that an empty box keeps room for at most.
-const PLACES: usize = 16;
+const PLACES: usize = 32;
 
 thread_local! {
     // It is the boxes that are kept.
@@ -75,10 +75,9 @@ impl Own {
     /// For what will be added.
     #[inline]
     pub(super) fn make_room(&mut self) {
-        if self.added.capacity() == 0 {
-            // To grow costs more than to be made.
-            self.added = Vec::with_capacity(ADDED);
-        }
+        // To grow costs more than to be made. What was copied has no room.
+        self.added
+            .reserve_exact(ADDED.saturating_sub(self.added.len()));
     }
 
     #[inline]
@@ -107,6 +106,7 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::Fields;
 
     fn empty() -> usize {
         EMPTY.with_borrow(Vec::len)
@@ -114,6 +114,7 @@ mod tests {
 
     #[test]
     fn boxes_are_used_again_and_hold_nothing_between() {
+        EMPTY.take();
         let mut own = Own::spare();
         own.make_room();
         own.added.extend_from_slice(b"a: b\r\n");
@@ -125,6 +126,22 @@ mod tests {
         assert_eq!(empty(), 0);
         assert!(own.added.capacity() == ADDED && own.added.is_empty());
         assert!(own.head.is_empty() && own.places.is_empty() && own.marks == 0 && !own.less);
+    }
+
+    #[test]
+    fn fields_leave_their_boxes_however_they_came_to_them() {
+        EMPTY.take();
+        let mut many = Fields::with_capacity(PLACES);
+        let mut first = Fields::default();
+        first.add("a", b"b");
+        let mut copied = first.clone();
+        drop(first);
+        assert_eq!(empty(), 1);
+        copied.add("c", b"d");
+        many.add("e", b"f");
+        drop((many, copied));
+        assert_eq!(empty(), 3);
+        EMPTY.with_borrow(|boxes| assert!(boxes.iter().all(|own| own.added.capacity() <= ADDED)));
     }
 
     #[test]

@@ -165,10 +165,17 @@ impl Ring {
             words[HEAD..self.words()].fill(0);
             0
         } else {
-            let left = before + 1..=number;
-            left.fold(self.all(words), |all, left| {
-                all - u64::from(std::mem::take(&mut words[self.slot(left)]))
-            })
+            let (mut all, mut slot) = (self.all(words), self.slot(before));
+            for _ in before..number {
+                // Without a division for each.
+                slot = if slot + 1 == self.words() {
+                    HEAD
+                } else {
+                    slot + 1
+                };
+                all -= u64::from(std::mem::take(&mut words[slot]));
+            }
+            all
         };
         words[0] = number as u32;
         words[1] = (number >> 32) as u32;

@@ -10,7 +10,7 @@ use super::texts::Once;
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     each: Box<[Arc<Rule>]>,
-    /// What is promised by all of them together, each by its first window and to a client without a plan.
+    /// What is promised by all of them together, each by its first window, to clients whose plans multiply nothing.
     pub promised: Once<Box<str>>,
 }
 

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::admission::{Finding, Verdict};
 use crate::head::Fields;
 use crate::limit::texts::Texts;
@@ -14,7 +16,7 @@ use crate::route::HeaderStyle;
 pub struct Headers {
     style: HeaderStyle,
     /// Every disclosed limit that applied; nothing when that is what [`Rules::promised`] says.
-    promised: Option<Box<[Promise]>>,
+    promised: Option<SmallVec<[Promise; 4]>>,
     /// What the one of them says that decides; nothing is told without one.
     left: Option<Left>,
     /// It was decided without the store that gateways share.
@@ -50,13 +52,12 @@ impl Headers {
         };
         let (limit, said) = (&rules[decider.rule].limit, &decider.reading);
         let timed = limit.window(said.window).is_some();
-        let mut disclosed = verdict.disclosed(rules).map(Promise::of);
-        let usual = verdict.findings.len() == rules.len()
-            && disclosed.all(|promise| promise.is_usual(&rules[usize::from(promise.rule)]));
-        let promised = || verdict.disclosed(rules).map(Promise::of).collect();
+        let promised = || verdict.disclosed(rules).map(Promise::of);
+        let by_default = |promise: Promise| promise.is_default(&rules[usize::from(promise.rule)]);
+        let default = verdict.findings.len() == rules.len() && promised().all(by_default);
         Headers {
             style,
-            promised: (!usual).then(promised),
+            promised: (!default).then(|| promised().collect()),
             left: Some(Left {
                 rule: decider.rule as u16,
                 quota: said.quota,
@@ -75,8 +76,11 @@ impl Headers {
         };
         if matches!(self.style, HeaderStyle::Ietf | HeaderStyle::Both) {
             fields.replace("ratelimit-policy", |value| match &self.promised {
-                None => add(value, rules.promised.get(|| promised(&usual(rules), rules))),
-                Some(some) => add(value, &promised(some, rules)),
+                None => add(
+                    value,
+                    rules.promised.get(|| policy(&defaults(rules), rules)),
+                ),
+                Some(promises) => write_policy(value, promises, rules),
             });
             fields.replace("ratelimit", |value| {
                 add(value, &texts(&rules[usize::from(left.rule)]).left);
@@ -122,9 +126,9 @@ impl Promise {
     }
 
     /// Whether it is of the limit's first window, and no plan has a part in it.
-    fn is_usual(self, rule: &Rule) -> bool {
-        let usual = texts(rule).windows.first();
-        self.window == 0 && usual.is_some_and(|(quota, _)| *quota == self.quota)
+    fn is_default(self, rule: &Rule) -> bool {
+        let first = texts(rule).windows.first();
+        self.window == 0 && first.is_some_and(|(quota, _)| *quota == self.quota)
     }
 
     /// Appends what `RateLimit-Policy` says of it, after others or as the first.
@@ -140,11 +144,14 @@ impl Promise {
     }
 }
 
-/// What all disclosed limits promise where nothing is unusual.
-fn usual(rules: &Rules) -> Vec<Promise> {
+/// Between two members of a list.
+const AFTER: &str = ", ";
+
+/// What all disclosed limits promise, each by its first window, to clients whose plans multiply nothing.
+fn defaults(rules: &Rules) -> Vec<Promise> {
     let told = |rule: &Rule| !rule.shadow && rule.disclose == Disclose::All;
     let each = rules.iter().enumerate().filter(|(_, rule)| told(rule));
-    let usual = each.filter_map(|(place, rule)| {
+    let promises = each.filter_map(|(place, rule)| {
         let (quota, _) = texts(rule).windows.first()?;
         Some(Promise {
             rule: place as u16,
@@ -152,23 +159,24 @@ fn usual(rules: &Rules) -> Vec<Promise> {
             quota: *quota,
         })
     });
-    usual.collect()
+    promises.collect()
 }
 
 /// The value of `RateLimit-Policy`.
-#[inline(never)]
-fn promised(promises: &[Promise], rules: &Rules) -> Box<str> {
+fn policy(promises: &[Promise], rules: &Rules) -> Box<str> {
     let mut value = Vec::new();
-    for (place, promise) in promises.iter().enumerate() {
-        promise.write(&mut value, &rules[usize::from(promise.rule)], place > 0);
-    }
+    write_policy(&mut value, promises, rules);
     String::from_utf8_lossy(&value).into()
 }
 
-/// Between two members of a list.
-const AFTER: &str = ", ";
+#[inline(never)]
+fn write_policy(value: &mut Vec<u8>, promises: &[Promise], rules: &Rules) {
+    for (place, promise) in promises.iter().enumerate() {
+        promise.write(value, &rules[usize::from(promise.rule)], place > 0);
+    }
+}
 
-/// The same, not made before.
+/// What it says of one limit in one window, where that was not made before.
 fn write(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
         add(value, part);

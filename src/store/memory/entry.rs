@@ -61,10 +61,12 @@ impl<'a> Home<'a> {
     /// The entry there, for as long as the bucket is locked.
     #[inline]
     pub(super) fn entry<'l>(&self, at: NonZeroU8, _locked: &'l Locks<'a>) -> Entry<'l> {
+        let at = usize::from(at.get());
+        // Else it would be the lock; and to be sure costs less than to ask.
+        debug_assert!(at < WORDS);
         Entry {
             lock: &self.words[0],
-            // What `find` says is below; whatever it were, it would be a word of the bucket.
-            state: &self.words[usize::from(at.get()) % WORDS],
+            state: &self.words[at % WORDS],
         }
     }
 

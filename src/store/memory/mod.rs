@@ -5,7 +5,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | `decide` | one request's decision over all its limits |
-//! | `together`, `entry`, `whereabouts` | the same where all cells are in their places, or nowhere and not to be made: cheaper |
+//! | `whereabouts` | where a request's keys are, which stays the same while the same one asks |
+//! | `together`, `entry` | the same where all cells are in their places, or nowhere and not to be made: cheaper |
 //! | `cells` | finds, makes, moves and evicts cells |
 //! | `table`, `places` | buckets of seven entries, two for each key, a spin lock each |
 //! | `arena` | blocks for states that outgrow an entry |

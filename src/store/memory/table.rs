@@ -219,13 +219,13 @@ impl Table {
     }
 
     fn try_lock(&self, bucket: u32) -> bool {
-        self.words(bucket)[0].fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
+        self.lock_of(bucket).fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
     }
 
     /// Another number after each change of what is counted for keys of this first bucket; nothing while it is locked.
     #[inline]
     pub(super) fn version(&self, bucket: u32) -> Option<u64> {
-        let word = self.words(bucket)[0].load(Ordering::Acquire);
+        let word = self.lock_of(bucket).load(Ordering::Acquire);
         (word & LOCKED == 0).then_some(word)
     }
 
@@ -236,7 +236,7 @@ impl Table {
             buckets.dedup();
         }
         for bucket in &buckets {
-            lock(&self.words(*bucket)[0]);
+            lock(self.lock_of(*bucket));
         }
         Held {
             table: self,
@@ -305,7 +305,7 @@ pub(super) struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         for bucket in &self.buckets {
-            let lock = &self.table.words(*bucket)[0];
+            let lock = self.table.lock_of(*bucket);
             // Whatever was done, or guessed: see `admission::ahead`.
             count_change(lock);
             unlock(lock);

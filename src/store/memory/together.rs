@@ -11,13 +11,10 @@ use super::decide::{Taking, refused};
 use super::entry::{Entry, Locks};
 use super::hedge;
 use super::sketch::Sketch;
-use super::{Place, Places};
+use super::whereabouts::{MOST, Place, Places};
 use crate::clock::Nanos;
 use crate::limit::{Cell, Found, Reading, Terms};
 use crate::store::Item;
-
-/// Items that are decided here at most.
-pub(super) const MOST: usize = 8;
 
 /// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are
 /// those of the items.
@@ -29,7 +26,8 @@ pub(super) fn together(
     (now, taking): (Nanos, Taking),
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
-    if places.crowded() || items.len() != places.len() {
+    let plain = |item: &Item<'_>| item.parents.is_empty();
+    if places.crowded() || items.len() != places.len() || !items.iter().all(plain) {
         return None;
     }
     let locked = Locks::new(&cells.table, places);
@@ -47,18 +45,18 @@ pub(super) fn together(
         look.at = home.find(&locked);
         let entry = look.at.map(|at| home.entry(at, &locked));
         let vacant = || place.terms.is_some() && home.vacant(&locked);
-        if !item.parents.is_empty() || !(entry.is_some() || vacant()) {
+        if entry.is_none() && !vacant() {
             return None;
         }
         let seat = Seat { item, place, entry };
-        let (admits, has_room) = match &place.terms {
+        let Fit { admits, room: fits } = match &place.terms {
             Some(terms) => seat.look(cells, now, terms, &mut look.found),
             None => seat.evaluate(cells, now, &mut evaluated),
         };
         if !item.shadow {
             admitted &= admits;
-            room &= has_room;
-        } else if taking != Taking::Nothing && admits && !has_room {
+            room &= fits;
+        } else if taking != Taking::Nothing && admits && !fits {
             return None;
         }
     }
@@ -98,6 +96,14 @@ struct Look {
     found: Option<Found>,
 }
 
+/// What a first look at a state says.
+struct Fit {
+    /// The limit admits what is asked for.
+    admits: bool,
+    /// The state takes it where it is.
+    room: bool,
+}
+
 /// An item, and where it is counted.
 struct Seat<'l> {
     item: &'l Item<'l>,
@@ -106,22 +112,17 @@ struct Seat<'l> {
 }
 
 impl Seat<'_> {
-    /// Whether it admits what is asked for, and whether the state takes that where it is.
+    /// Looks at the state by terms, and keeps what they said.
     #[inline(always)]
-    fn look(
-        mut self,
-        cells: &Cells,
-        now: Nanos,
-        terms: &Terms,
-        found: &mut Option<Found>,
-    ) -> (bool, bool) {
+    fn look(mut self, cells: &Cells, now: Nanos, terms: &Terms, found: &mut Option<Found>) -> Fit {
         let (cost, mut copy) = (self.item.cost, self.copy());
         let words = self.words(cells, &mut copy);
         let said = terms.look(words, now, cost);
         *found = Some(said);
         // Never where there is no cell: nothing could be written.
         let room = !words.is_empty() && terms.has_room(words, cost, said);
-        (said.standing.admits(), room)
+        let admits = said.standing.admits();
+        Fit { admits, room }
     }
 
     /// The same of what has no terms.
@@ -131,7 +132,7 @@ impl Seat<'_> {
         cells: &Cells,
         now: Nanos,
         evaluated: &mut SmallVec<[Reading; 2]>,
-    ) -> (bool, bool) {
+    ) -> Fit {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
@@ -140,7 +141,10 @@ impl Seat<'_> {
         let cell = Cell { limit, key, words };
         let reading = cell.eval(now, cost, scale);
         evaluated.push(reading);
-        (reading.standing.admits(), cell.has_room(now, cost))
+        Fit {
+            admits: reading.standing.admits(),
+            room: cell.has_room(now, cost),
+        }
     }
 
     /// Takes what is asked for, or leaves it.
@@ -184,7 +188,8 @@ impl Seat<'_> {
         reading
     }
 
-    /// What the entry says of the state.
+    /// What the entry says of the state. Taken wherever the words are, for then the compiler writes it in one piece: a
+    /// processor that reads in one piece what was written in two waits, a twelfth of a decision.
     #[inline(always)]
     fn copy(&self) -> [u32; 2] {
         split(self.entry.as_ref().map_or(0, Entry::state))

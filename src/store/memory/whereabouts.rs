@@ -6,8 +6,10 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use super::table::{Mark, tagged};
-use super::together::MOST;
 use crate::limit::Terms;
+
+/// Items of a request that are decided about in passing at most.
+pub(super) const MOST: usize = 8;
 
 /// Where a key's counts under a limit are looked for first, and what decides about most requests; for as long as the
 /// limit keeps its slot, and for one multiplier. Worth keeping for whoever asks again and again.
@@ -80,5 +82,43 @@ impl FromIterator<Place> for Places {
         let mut all = Places::default();
         places.into_iter().for_each(|place| all.push(place));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance::Dice;
+
+    #[test]
+    fn buckets_come_in_order_and_once_and_twins_are_seen() {
+        let mut dice = Dice(7);
+        let (mut shared, mut crowded) = (0, 0);
+        for turn in 0..20_000 {
+            let mut places = Places::default();
+            for _ in 0..dice.below(MOST + 3) {
+                // A slot is no part of the key.
+                let (key, slot) = (1 + dice.below(6) as u64, dice.below(2) as u64);
+                places.push(Place {
+                    bucket: dice.below(12) as u32,
+                    mark: Mark(key << 18 | slot),
+                    inline: false,
+                    terms: None,
+                });
+            }
+            let key = |place: &Place| (place.bucket, place.mark.0 >> 18);
+            let mut keys: Vec<_> = places.iter().map(key).collect();
+            keys.sort_unstable();
+            let twins = keys.windows(2).any(|two| two[0] == two[1]);
+            assert_eq!(places.crowded(), twins || places.len() > MOST, "{turn}");
+            let mut buckets: Vec<u32> = keys.iter().map(|(bucket, _)| *bucket).collect();
+            buckets.dedup();
+            if places.len() <= MOST {
+                assert_eq!(places.buckets().collect::<Vec<_>>(), buckets, "{turn}");
+            }
+            shared += usize::from(!twins && buckets.len() < places.len());
+            crowded += usize::from(twins);
+        }
+        assert!(shared > 1_000 && crowded > 1_000, "{shared}, {crowded}");
     }
 }

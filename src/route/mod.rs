@@ -1,6 +1,7 @@
 //! Host, method and path to a route. Matching works on a normalised copy of the path, so that no
 //! spelling of a path slips past its policy; what is forwarded stays as the client wrote it.
 
+pub mod host;
 pub mod path;
 pub mod pattern;
 pub mod table;

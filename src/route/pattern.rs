@@ -10,7 +10,6 @@ mod host;
 mod method;
 
 pub use host::HostPattern;
-pub(super) use host::{MAX_HOST, canonical};
 pub(super) use method::Fit;
 pub use method::MethodSet;
 

@@ -14,7 +14,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use http::Method;
 use smallvec::SmallVec;
 
-use super::pattern::{Fit, HostPattern, MAX_HOST, MethodSet, Pattern, Segment, canonical};
+use super::host::without_port;
+use super::pattern::{Fit, HostPattern, MethodSet, Pattern, Segment};
 
 /// All routes, by the place of their pattern in what the table was built from.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +90,7 @@ impl RouteTable {
         }
     }
 
-    /// The route of a request. `host` is the authority or Host header, with or without port;
+    /// The route of a request. `host` comes from [`super::host::canonical`], with or without a port;
     /// `normal_path` comes from [`super::normalise`].
     pub fn find(&self, host: Option<&str>, method: &Method, normal_path: &str) -> Found {
         let mut search = Search {
@@ -135,9 +136,7 @@ impl RouteTable {
         if self.exact.is_empty() && self.below.is_empty() {
             return ask(&self.any);
         }
-        let mut buffer = [0; MAX_HOST];
-        let host = host.and_then(|host| canonical(host, &mut buffer));
-        if let Some(host) = host {
+        if let Some(host) = host.map(without_port) {
             if let Some(found) = self.exact.get(host).and_then(&mut ask) {
                 return Some(found);
             }

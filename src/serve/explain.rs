@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 
 use super::generation::Running;
 use super::identify::{UNCLEAR, class, cohort, is_unclear};
-use super::routing::is_host;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::{Fields, Head};
@@ -19,7 +18,7 @@ use crate::identity::{Connection, Identifier, Who};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
 use crate::pressure::{Class, Pressure};
-use crate::route::{Found, Route, normalise};
+use crate::route::{Found, Route, host, normalise};
 
 /// A request to explain.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -63,7 +62,7 @@ impl Question {
         }
         if !fields.contains("host") {
             let host = self.host.as_deref().unwrap_or("localhost");
-            if !is_host(host.as_bytes()) {
+            if host::canonical(host).is_none() {
                 return Err(unclear(host, "a host"));
             }
             fields.add("host", host.as_bytes());
@@ -98,8 +97,8 @@ pub async fn explain(
     let Ok(path) = normalise(head.uri.path()) else {
         return Ok(nowhere(400, "the path cannot be read in one way only"));
     };
-    let host = head.fields.text("host");
-    let route = match ruleset.table.find(host, &head.method, &path) {
+    let host = head.fields.text("host").and_then(host::canonical);
+    let route = match ruleset.table.find(host.as_deref(), &head.method, &path) {
         Found::Route(index) => &ruleset.routes[index],
         Found::OtherMethod => {
             return Ok(nowhere(

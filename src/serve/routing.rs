@@ -1,6 +1,6 @@
 //! Finds a request's route, or refuses what cannot be matched safely.
 
-use std::net::Ipv6Addr;
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -11,7 +11,8 @@ use tower::{Layer, Service};
 use super::answer::{Refusal, Why};
 use super::record::Arrival;
 use crate::head::Head;
-use crate::route::{Found, Route, normalise};
+use crate::policy::Ruleset;
+use crate::route::{Found, Route, host, normalise};
 
 /// A request and the route it takes.
 pub struct Routed {
@@ -77,29 +78,39 @@ fn known(arrival: &Arrival) -> Option<usize> {
 }
 
 fn look(arrival: &mut Arrival) -> Result<usize, Why> {
-    served(&arrival.head)?;
+    is_served(&arrival.head)?;
     settle_host(arrival)?;
-    let route = find(arrival)?;
+    let ruleset = &arrival.note.generation.ruleset;
+    let route = match_route(&arrival.head, arrival.head.fields.text("host"), ruleset)?;
     if let Some(known) = &arrival.known {
         known.takes(&arrival.head, &arrival.note.generation, route);
     }
     Ok(route)
 }
 
-fn find(arrival: &Arrival) -> Result<usize, Why> {
-    let head = &arrival.head;
+/// The route of a request, by its place among the policies' routes, as the gateway finds it. Changes and counts
+/// nothing.
+///
+/// # Errors
+///
+/// Why the request is refused before it has a route: 400, 404 or 405.
+pub fn find_route(head: &Head, ruleset: &Ruleset) -> Result<usize, Why> {
+    is_served(head)?;
+    let host = read_host(head)?;
+    match_route(head, host.as_deref(), ruleset)
+}
+
+fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
     let path = normalise(head.uri.path())
         .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
-    let host = head.fields.text("host");
-    let table = &arrival.note.generation.ruleset.table;
-    match table.find(host, &head.method, &path) {
+    match ruleset.table.find(host, &head.method, &path) {
         Found::Route(index) => Ok(index),
-        Found::OtherMethod => Err(Why::WrongMethod(table.allow(host, &path))),
+        Found::OtherMethod => Err(Why::WrongMethod(ruleset.table.allow(host, &path))),
         Found::None => Err(Why::NoRoute),
     }
 }
 
-fn served(head: &Head) -> Result<(), Why> {
+fn is_served(head: &Head) -> Result<(), Why> {
     if head.method == Method::CONNECT {
         return Err(Why::Bad("CONNECT is not served here"));
     }
@@ -115,56 +126,53 @@ fn served(head: &Head) -> Result<(), Why> {
     Ok(())
 }
 
-/// Leaves exactly one valid `Host`: that of an absolute target, else the one the client sent.
+/// Leaves exactly one `Host`, in its canonical form: that of an absolute target, else the one that the client
+/// sent. So the upstream, and what is said to it of the host, name the host that the route was found by.
 fn settle_host(arrival: &mut Arrival) -> Result<(), Why> {
-    let head = &mut arrival.head;
+    let head = &arrival.head;
+    let absolute = head.uri.authority().is_some();
     let known = arrival.known.as_ref();
-    if known.is_none_or(|known| !known.hosted.get()) {
-        one_host(head)?;
-        if let Some(known) = known {
-            known.hosted.set(true);
-        }
+    if !absolute && known.is_some_and(|known| known.hosted.get()) {
+        return Ok(());
     }
-    if let Some(authority) = head.uri.authority() {
-        let host = authority.as_str().as_bytes();
-        if !matches!(head.uri.scheme_str(), Some("http" | "https")) || !is_host(host) {
-            return Err(Why::Bad("the target is not one of HTTP"));
+    let other = match read_host(head)? {
+        Some(Cow::Owned(host)) => Some(host),
+        Some(Cow::Borrowed(host)) if head.fields.text("host") != Some(host) => {
+            Some(host.to_owned())
         }
-        let host = host.to_vec();
-        Rc::make_mut(head).fields.set("host", &host);
+        _ => None,
+    };
+    if let Some(host) = other {
+        Rc::make_mut(&mut arrival.head)
+            .fields
+            .set("host", host.as_bytes());
         // They are not the same any more.
         arrival.known = None;
+    } else if absolute {
+        arrival.known = None;
+    } else if let Some(known) = known {
+        known.hosted.set(true);
     }
     Ok(())
 }
 
-fn one_host(head: &Head) -> Result<(), Why> {
+/// The host that a request is for, canonical; only HTTP/1.0 may name none.
+fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, Why> {
     let mut hosts = head.fields.all("host");
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_host(host) => Ok(()),
-        (None, _) if !head.newer => Ok(()),
-        (None, _) => Err(Why::Bad("the Host field is missing")),
-        (Some(_), None) => Err(Why::Bad("the Host field is not a host")),
-        (Some(_), Some(_)) => Err(Why::Bad("there is more than one Host field")),
-    }
-}
-
-/// Whether this can be the value of `Host`: a name or an address, and perhaps a port. Names with escapes
-/// are none that anybody has.
-pub fn is_host(host: &[u8]) -> bool {
-    let bracket = host.iter().rposition(|byte| *byte == b']').map(|at| at + 1);
-    let colon = || host.iter().position(|byte| *byte == b':');
-    let (name, port) = host.split_at(bracket.or_else(colon).unwrap_or(host.len()));
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(byte);
-    let named = match name {
-        [b'[', six @ .., b']'] => {
-            std::str::from_utf8(six).is_ok_and(|six| six.parse::<Ipv6Addr>().is_ok())
+    let named = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => {
+            let host = std::str::from_utf8(host).ok().and_then(host::canonical);
+            Some(host.ok_or(Why::Bad("the Host field is not a host"))?)
         }
-        name => !name.is_empty() && name.iter().all(plain),
+        (None, _) if !head.newer => None,
+        (None, _) => return Err(Why::Bad("the Host field is missing")),
+        (Some(_), Some(_)) => return Err(Why::Bad("there is more than one Host field")),
     };
-    let ported = match port {
-        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
-        other => other.is_empty(),
+    let Some(authority) = head.uri.authority() else {
+        return Ok(named);
     };
-    named && ported && host.len() <= 255
+    let of_http = matches!(head.uri.scheme_str(), Some("http" | "https"));
+    let host = host::canonical(authority.as_str()).filter(|_| of_http);
+    host.map(Some)
+        .ok_or(Why::Bad("the target is not one of HTTP"))
 }

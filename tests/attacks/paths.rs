@@ -134,6 +134,41 @@ fn spellings_of_a_host() {
     }
 }
 
+/// Express takes `X-Forwarded-Host` up to the first comma, and so took `api.test,z` for a host whose limits had
+/// not counted it.
+#[test]
+fn a_host_with_more_behind_it_passes_no_limit() {
+    let policies = [
+        (
+            "login",
+            "match: POST /login\nhost: api.test\nupstream: up\nlimits: { l: { key: ip, rate: 5/15m } }\n",
+        ),
+        ("rest", "match: /**\nupstream: up\n"),
+    ];
+    let site = Site::start("", &policies);
+    for number in 0..12 {
+        for host in [
+            format!("api.test,z{number}"),
+            format!("api.test;z{number}"),
+            format!("api.test'{number}"),
+            format!("z{number},api.test"),
+        ] {
+            for (target, field) in [("/login", &*host), (&*format!("http://{host}/login"), "t")] {
+                let mut asker = site.connect();
+                asker.send(format!(
+                    "POST {target} HTTP/1.1\r\nhost: {field}\r\ncontent-length: 0\r\n\r\n"
+                ));
+                assert_eq!(
+                    asker.answer(false).unwrap().status(),
+                    400,
+                    "{target} {field}"
+                );
+            }
+        }
+    }
+    assert_eq!(site.recorder.count(), 0);
+}
+
 /// RFC 9110 7.6: what a server gets is what the client wrote, but for an absolute target's beginning.
 #[test]
 fn targets_go_on_as_they_were_written() {

@@ -130,7 +130,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(part)
 }
 
-/// A name or an address and perhaps a port.
+/// A name of plain labels or an address, and perhaps a port. The URL Standard says which names are addresses.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.rfind(']') {
         Some(end) => (&text[..=end], &text[end + 1..]),
@@ -138,17 +138,32 @@ fn is_host(text: &str) -> bool {
     };
     let port_fits = port.is_empty()
         || port.strip_prefix(':').is_some_and(|digits| {
-            digits.len() <= 5 && digits.bytes().all(|byte| byte.is_ascii_digit())
+            digits.bytes().all(|byte| byte.is_ascii_digit())
+                && (digits.is_empty() || digits.parse::<u16>().is_ok())
         });
+    let label_fits = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        !label.is_empty() && label.bytes().all(plain)
+    };
+    let is_number = |label: &str| {
+        let hex = label.to_ascii_lowercase();
+        let hex = hex.strip_prefix("0x").map(str::to_owned);
+        hex.map_or(label.bytes().all(|byte| byte.is_ascii_digit()), |digits| {
+            digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    };
     let name_fits = match name.strip_prefix('[') {
         Some(rest) => rest
             .strip_suffix(']')
             .is_some_and(|six| six.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)),
+        None => {
+            let name = name.strip_suffix('.').unwrap_or(name);
+            let last = name.rsplit('.').next().unwrap_or_default();
+            name.split('.').all(label_fits)
+                && (!is_number(last) || name.parse::<std::net::Ipv4Addr>().is_ok())
+        }
     };
-    port_fits && name_fits && !name.is_empty()
+    port_fits && name_fits
 }
 
 struct Reader<'b> {

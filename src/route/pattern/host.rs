@@ -1,19 +1,18 @@
 //! The hosts that a pattern takes.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use super::{PatternError, PatternErrorKind};
+use crate::route::host::{MAX_HOST, canonical_name};
 
-/// Longest host name that is looked at.
-pub(in crate::route) const MAX_HOST: usize = 255;
-
-/// Which hosts a pattern takes. Names are kept in lower case, without port and last dot.
+/// Which hosts a pattern takes. Names are kept in their canonical form: see [`crate::route::host`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HostPattern {
     /// Every host, also none.
     #[default]
     Any,
-    /// `api.example.com`, or an address as the Host header writes it.
+    /// `api.example.com`, or an address; one of IPv6 in brackets.
     Exact(Box<str>),
     /// `*.example.com`: every name below, at any depth, and not the name itself.
     Below(Box<str>),
@@ -33,29 +32,20 @@ impl HostPattern {
             Some(name) => (true, name, 2),
             None => (false, text, 0),
         };
-        if let Some(offset) = mistake(name.strip_suffix('.').unwrap_or(name), below) {
-            return Err(PatternError {
-                offset: at + offset,
+        let address = |host: &str| host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok();
+        match canonical_name(name) {
+            Some(host) if below && !address(&host) => Ok(HostPattern::Below(host.into())),
+            Some(host) if !below => Ok(HostPattern::Exact(host.into())),
+            _ => Err(PatternError {
+                offset: at + mistake(name),
                 kind: PatternErrorKind::Host,
-            });
+            }),
         }
-        let name = name
-            .strip_suffix('.')
-            .unwrap_or(name)
-            .to_ascii_lowercase()
-            .into_boxed_str();
-        Ok(if below {
-            HostPattern::Below(name)
-        } else {
-            HostPattern::Exact(name)
-        })
     }
 
     #[cfg(test)]
     pub(in crate::route) fn takes(&self, host: Option<&str>) -> bool {
-        let mut buffer = [0; MAX_HOST];
-        let host = host.and_then(|host| canonical(host, &mut buffer));
-        match (self, host) {
+        match (self, host.map(crate::route::host::without_port)) {
             (HostPattern::Any, _) => true,
             (_, None) => false,
             (HostPattern::Exact(name), Some(host)) => **name == *host,
@@ -66,51 +56,22 @@ impl HostPattern {
     }
 }
 
-/// Where `name` stops being a host name or a bracketed address.
-fn mistake(name: &str, below: bool) -> Option<usize> {
-    if name.is_empty() || name.len() > MAX_HOST {
-        return Some(0);
-    }
-    if let Some(inner) = name
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-    {
-        let address = inner.parse::<std::net::Ipv6Addr>().is_ok();
-        return if address && !below { None } else { Some(0) };
+/// Where a name that is no host stops being one, as far as one byte can be blamed.
+fn mistake(name: &str) -> usize {
+    if name.len() > MAX_HOST || name.starts_with('[') {
+        return 0;
     }
     let mut start = 0;
     for label in name.split('.') {
-        if label.is_empty() {
-            return Some(start);
-        }
         let odd = label
             .bytes()
             .position(|b| !(b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
-        if let Some(odd) = odd {
-            return Some(start + odd);
+        if label.is_empty() || odd.is_some() {
+            return start + odd.unwrap_or(0);
         }
         start += label.len() + 1;
     }
-    None
-}
-
-/// A Host header's name in the form that patterns have, in `buffer`. Nothing for what is too long
-/// or not ASCII, which no pattern takes.
-pub(in crate::route) fn canonical<'b>(
-    host: &str,
-    buffer: &'b mut [u8; MAX_HOST],
-) -> Option<&'b str> {
-    let name = match host.rfind(']') {
-        Some(bracket) => &host[..=bracket],
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let place = buffer.get_mut(..name.len())?;
-    place.copy_from_slice(name.as_bytes());
-    place.make_ascii_lowercase();
-    std::str::from_utf8(place)
-        .ok()
-        .filter(|name| !name.is_empty())
+    0
 }
 
 impl fmt::Display for HostPattern {

@@ -118,6 +118,7 @@ fn hosts() {
     check("*.Example.com", "*.example.com");
     check("*", "*");
     check("[::1]", "[::1]");
+    check("[0:0::1]", "[::1]");
     check("10.0.0.1", "10.0.0.1");
     for (text, offset) in [
         ("", 0),
@@ -129,6 +130,9 @@ fn hosts() {
         ("é.com", 0),
         ("[::1", 0),
         ("*.[::1]", 2),
+        ("*.10.0.0.1", 2),
+        ("127.1", 0),
+        ("[::1%eth0]", 0),
         (".", 0),
     ] {
         assert_eq!(read(text).map_err(|e| e.offset), Err(offset), "{text:?}");
@@ -137,7 +141,10 @@ fn hosts() {
 
 #[test]
 fn host_matching() {
-    let takes = |pattern: &str, host| HostPattern::parse(pattern).unwrap().takes(Some(host));
+    let takes = |pattern: &str, host: &str| {
+        let host = crate::route::host::canonical(host);
+        HostPattern::parse(pattern).unwrap().takes(host.as_deref())
+    };
     for host in [
         "api.example.com",
         "API.Example.COM",
@@ -150,19 +157,16 @@ fn host_matching() {
     }
     assert!(takes("*.example.com", "a.b.example.com"));
     assert!(takes("[::1]", "[::1]:80"));
+    assert!(takes("[0::1]", "[::0:1]"));
     for host in [
         "example.com",
         ".example.com",
         "xexample.com",
         "",
         ":80",
-        "é.example.com",
+        "a.example.com,b",
     ] {
-        assert_eq!(
-            takes("*.example.com", host),
-            host == "é.example.com",
-            "{host}"
-        );
+        assert!(!takes("*.example.com", host), "{host}");
     }
     assert!(!takes("a.com", &"a".repeat(300)));
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::route::host;
 
 fn table(texts: &[&str]) -> Result<RouteTable, Vec<Conflict>> {
     RouteTable::build(&patterns(texts))
@@ -31,7 +32,8 @@ fn request(text: &str) -> (Option<&str>, Method, &str) {
 #[track_caller]
 fn check(routes: &[&str], asked: &str, expected: &str) {
     let (host, method, path) = request(asked);
-    let got = match table(routes).unwrap().find(host, &method, path) {
+    let host = host.map(|host| host::canonical(host).unwrap());
+    let got = match table(routes).unwrap().find(host.as_deref(), &method, path) {
         Found::Route(place) => routes[place],
         Found::OtherMethod => "405",
         Found::None => "404",
@@ -112,7 +114,7 @@ fn hosts() {
     check(&routes, "c.a.com|/x", "*.a.com|/x");
     check(&routes, "c.b.a.com|/x", "*.b.a.com|/x");
     check(&routes, "b.a.com|/x", "*.a.com|/x");
-    check(&routes, ".a.com|/x", "/x");
+    check(&["[0::1]|/x", "/**"], "[::0:1]:80|/x", "[0::1]|/x");
     check(&routes, "za.com|/x", "/x");
     check(&routes, "/x", "/x");
     check(&routes, "a.com|/y", "/y");

@@ -334,10 +334,15 @@ fn middle(out: &mut Vec<u8>, note: &Note) {
     if let Some(user) = note.user() {
         text(out, ",\"user\":", user);
     }
-    word(out, ",\"method\":", note.method.as_str());
+    if let Some(method) = &note.method {
+        word(out, ",\"method\":", method.as_str());
+    }
     if let Some(head) = &note.head {
         let source = ruleset.identity.token.as_ref();
         text(out, ",\"target\":", &token::mask(source, target(&head.uri)));
+    }
+    if let Some(path) = &note.path {
+        text(out, ",\"target\":", path);
     }
     if let Some(route) = note.route.get() {
         out.extend_from_slice(&generation.routes[route].logged);

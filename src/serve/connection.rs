@@ -15,10 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower::Service;
 
-use super::answer::{Refusal, Why};
+use super::answer::Why;
 use super::body::ReplyBody;
 use super::gateway::Stack;
-use super::generation::Outcome;
 use super::guard::{Guard, Phase};
 use super::http2;
 use super::listen::Placed;
@@ -194,28 +193,29 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
             }
             head
         });
-        let (answer, wants) = match next.await {
+        let (head, known, wants) = match next.await {
             Ok(None) => break,
-            Ok(Some(request)) if let Some(proof) = proof(&request.head, peer) => {
-                (proof, request.wants)
-            }
-            Ok(Some(request)) => {
+            Ok(Some(request)) => (Ok(request.head), request.known, request.wants),
+            Err(Bad::Http2) if first && !peer.secure => return true,
+            Err(bad) => (Err(wire.unreadable(bad)), None, LAST),
+        };
+        first = false;
+        let answer = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
+            Some(proof) => proof,
+            None => {
                 let future = stack.call(Fresh {
-                    head: request.head,
+                    head,
                     source: Source::Wire(wire.clone()),
                     peer: peer.clone(),
                     generation: worker.generation(),
-                    known: request.known,
+                    known,
                 });
                 match unless_gone(wire, pin!(future)).await {
-                    Some(Ok(answer)) => (answer, request.wants),
+                    Some(Ok(answer)) => answer,
                     None => return false,
                 }
             }
-            Err(Bad::Http2) if first && !peer.secure => return true,
-            Err(bad) => (refuse(bad.into(), peer), LAST),
         };
-        first = false;
         match reply::send(wire, wants, answer, worker).await {
             Ok(true) if wire.body_is_over() || drained(wire).await => {
                 peer.answered();
@@ -250,16 +250,6 @@ impl From<Bad> for Why {
             Bad::Version | Bad::Http2 => Why::Version,
         }
     }
-}
-
-/// The answer to what is no request, counted as one without a route.
-pub fn refuse(why: Why, peer: &Peer) -> Answer<Recorded> {
-    let generation = peer.worker.generation();
-    let counters = generation.route_counters(None);
-    counters.outcomes[Outcome::Rejected as usize].increment(1);
-    peer.guard.request();
-    let answer = Refusal::told(why, false).answer();
-    answer.map(|body| Recorded::unrecorded(ReplyBody::own(body)))
 }
 
 /// The answer to an ACME directory that looks for a proof, counted as the gateway's own.

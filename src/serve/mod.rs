@@ -26,6 +26,7 @@ pub mod reply;
 pub mod request;
 pub mod routing;
 pub mod source;
+pub mod unreadable;
 pub mod wire;
 mod witness;
 pub mod worker;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::future::{Either, Ready, err};
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -23,6 +24,7 @@ use super::generation::{Generation, Outcome};
 use super::known::Block;
 use super::peer::Peer;
 use super::source::Source;
+use super::unreadable::Unreadable;
 use super::witness;
 use crate::admission::Verdict;
 use crate::clock::Nanos;
@@ -51,10 +53,12 @@ pub struct Arrival {
 pub struct Note {
     /// When the request arrived.
     pub at: Nanos,
-    /// Its method.
-    pub method: Method,
+    /// Its method; none when it cannot be read.
+    pub method: Option<Method>,
     /// Its head; only when its target may be logged or be in an example.
     pub head: Option<Rc<Head>>,
+    /// The path, where the head cannot be read.
+    pub path: Option<Box<str>>,
     /// What was made of the same fields before.
     pub known: Option<Rc<Block>>,
     /// Who asks; nobody, when that was not looked at.
@@ -200,7 +204,7 @@ pub struct Record<S> {
 /// A request before it is stamped.
 pub struct Fresh {
     /// Its head.
-    pub head: Rc<Head>,
+    pub head: Result<Rc<Head>, Unreadable>,
     /// Where it comes from.
     pub source: Source,
     /// The connection it came over.
@@ -217,7 +221,7 @@ where
 {
     type Response = Answer<Recorded>;
     type Error = Infallible;
-    type Future = Recorder<S::Future>;
+    type Future = Recorder<Either<S::Future, Ready<Result<S::Response, Refusal>>>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -235,10 +239,15 @@ where
         let at = generation.clock.now();
         let example = || generation.facts.is_some() && generation.sampler.has_room(at);
         let wanted = self.access.wants_targets() || example();
+        let (method, path, head) = match head {
+            Ok(head) => (Some(head.method.clone()), None, Ok(head)),
+            Err(Unreadable { why, line }) => (line.method, line.path, Err(why)),
+        };
         let note = Rc::new(Note {
             at,
-            method: head.method.clone(),
-            head: wanted.then(|| head.clone()),
+            method,
+            head: head.as_ref().ok().filter(|_| wanted).cloned(),
+            path,
             known: known.clone(),
             who: OnceCell::new(),
             route: Cell::new(None),
@@ -255,15 +264,17 @@ where
             generation,
             access: self.access.clone(),
         });
-        let body = RequestBody::new(&source, &note.generation);
         let recording = Some(Recording(note.clone()));
-        let future = self.inner.call(Arrival {
-            head,
-            body,
-            source,
-            known,
-            note,
-        });
+        let future = match head {
+            Ok(head) => Either::Left(self.inner.call(Arrival {
+                head,
+                body: RequestBody::new(&source, &note.generation),
+                source,
+                known,
+                note,
+            })),
+            Err(why) => Either::Right(err(Refusal::told(why, false))),
+        };
         Recorder { future, recording }
     }
 }

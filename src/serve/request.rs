@@ -63,7 +63,8 @@ impl From<Malformed> for Bad {
     }
 }
 
-/// Takes a head off the front of `input`, when all of it is there. `last` is what was read before it.
+/// Takes a head off the front of `input`, when all of it is there. One that cannot be read stays. `last` is what was
+/// read before it.
 pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Bad> {
     if input.starts_with(&PREFACE[..3]) {
         let known = input.len().min(PREFACE.len());
@@ -101,8 +102,16 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
     if known {
         last.learn(&fields, said, &asks, line.newer);
     }
-    let (head, framing) = line.head(&bytes, fields, said, &asks)?;
-    Ok(Some(Request::new(head, framing, said, &asks, None)))
+    match line.head(&bytes, fields, said, &asks) {
+        Ok((head, framing)) => Ok(Some(Request::new(head, framing, said, &asks, None))),
+        Err(bad) => {
+            // For the record.
+            let rest = std::mem::take(input);
+            input.extend_from_slice(&bytes);
+            input.extend_from_slice(&rest);
+            Err(bad)
+        }
+    }
 }
 
 /// The same of a request that differs from the last one in its first line, if in anything.

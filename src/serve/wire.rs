@@ -17,6 +17,7 @@ use super::guard::Guard;
 use super::known::Last;
 use super::reply;
 use super::request::{self, Bad, Request};
+use super::unreadable::{FirstLine, Unreadable};
 use crate::head::AnswerHead;
 use crate::http1::chunked::Piece;
 use crate::http1::inbox::Inbox;
@@ -112,6 +113,14 @@ impl Wire {
                 // Nobody is there to be told.
                 Ok(0) | Err(_) => return Poll::Ready(Ok(None)),
             }
+        }
+    }
+
+    /// What is to be recorded of a request that [`Wire::poll_head`] could not read.
+    pub fn unreadable(&self, bad: Bad) -> Unreadable {
+        Unreadable {
+            why: bad.into(),
+            line: FirstLine::parse(&self.inner.borrow().inbox.bytes),
         }
     }
 

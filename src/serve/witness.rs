@@ -3,16 +3,16 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::Method;
+
 use super::generation::{Generation, Outcome, origin};
 use super::record::Note;
+use super::unreadable::LONGEST_METHOD;
 use crate::admission::{Finding, Verdict};
 use crate::clock::Nanos;
 use crate::facts::{Decision, Key, LONGEST_PATH, Recent, Sample, Whom};
 use crate::identity::Who;
 use crate::limit::{Rule, Standing};
-
-/// Most bytes of a method, which a client may choose too.
-const LONGEST_METHOD: usize = 32;
 
 /// How many ways there are for a request to end; classes of what limits said come behind.
 const ENDS: u8 = Outcome::ALL.len() as u8;
@@ -121,14 +121,14 @@ pub(super) fn tell(note: &Note, now: Nanos) {
     let took = now.since(note.at);
     let began = generation.clock.wall().saturating_sub(took.into());
     let route = note.route.get();
+    let method = note.method.as_ref().map_or("", Method::as_str);
+    let path = note.head.as_ref().map(|head| head.uri.path());
+    let path = path.or(note.path.as_deref());
     facts.tell(Sample {
         at: began.as_millis() as f64 / 1e3,
         route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
-        method: shortened(note.method.as_str(), LONGEST_METHOD),
-        path: note
-            .head
-            .as_ref()
-            .map(|head| shortened(head.uri.path(), LONGEST_PATH)),
+        method: method[..method.floor_char_boundary(LONGEST_METHOD)].to_owned(),
+        path: path.map(|path| path[..path.floor_char_boundary(LONGEST_PATH)].to_owned()),
         status: note.status(),
         outcome: note.outcome().as_str().to_owned(),
         origin: origin(note.by_upstream()).to_owned(),
@@ -139,12 +139,4 @@ pub(super) fn tell(note: &Note, now: Nanos) {
         limit,
         seconds: took.0 as f64 / 1e9,
     });
-}
-
-fn shortened(text: &str, most: usize) -> String {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].to_owned()
 }

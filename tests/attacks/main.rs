@@ -22,4 +22,5 @@ mod replay;
 mod slow;
 mod smuggling;
 mod strict;
+mod unreadable;
 mod upstreams;

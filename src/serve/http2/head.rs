@@ -11,6 +11,7 @@ use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET};
 use crate::http2::hpack::{Field, Kind};
 use crate::serve::answer::Why;
 use crate::serve::request::passes;
+use crate::serve::unreadable::{FirstLine, Unreadable};
 
 /// Bytes that are made room for at first.
 const USUAL: usize = 512;
@@ -119,12 +120,14 @@ impl Draft {
             }
             Kind::Path => {
                 twice(self.path.is_some())?;
-                if value.len() > MAX_TARGET {
+                self.make_room();
+                // As much of it as can be recorded.
+                let kept = &value[..value.len().min(MAX_TARGET)];
+                self.path = Some((self.text.len(), kept.len()));
+                self.text.extend_from_slice(kept);
+                if kept.len() < value.len() {
                     return Err(Wrong::LongTarget);
                 }
-                self.make_room();
-                self.path = Some((self.text.len(), value.len()));
-                self.text.extend_from_slice(value);
             }
             Kind::Authority => {
                 twice(self.authority.is_some())?;
@@ -185,14 +188,31 @@ impl Draft {
     }
 
     /// The head, its authority as its `Host`; `bodiless` when nothing follows it.
-    pub fn finish(mut self, bodiless: bool) -> Result<Head, Why> {
-        if let Some(wrong) = self.wrong {
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read, and what is there of its first line.
+    pub fn finish(mut self, bodiless: bool) -> Result<Head, Unreadable> {
+        self.head(bodiless).map_err(|why| {
+            let method = self.method.as_ref().map_or("", Method::as_str);
+            let path = self
+                .path
+                .map(|(start, length)| &self.text[start..start + length]);
+            Unreadable {
+                why,
+                line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
+            }
+        })
+    }
+
+    fn head(&mut self, bodiless: bool) -> Result<Head, Why> {
+        if let Some(wrong) = self.wrong.take() {
             return Err(wrong.into());
         }
         if self.size.fields > MAX_FIELDS {
             return Err(Why::TooLarge);
         }
-        let Some(mut method) = self.method.take() else {
+        let Some(mut method) = self.method.clone() else {
             return Err(Why::Bad("it has no method"));
         };
         if let Some(cookie) = self.cookie.take() {
@@ -221,30 +241,44 @@ impl Draft {
             // As HTTP/1.1 asks for it: RFC 8441 section 5.
             method = Method::GET;
         }
-        let text = Bytes::from(self.text);
-        let target = match (&method, &self.scheme, self.path) {
+        let text = Bytes::from(std::mem::take(&mut self.text));
+        match self.target(&method, &text) {
+            Ok(uri) => {
+                let mut fields = std::mem::take(&mut self.fields);
+                fields.settle(text);
+                Ok(Head {
+                    method,
+                    uri,
+                    newer: true,
+                    upgrade,
+                    fields,
+                })
+            }
+            Err(why) => {
+                // For the record.
+                self.text = text.into();
+                Err(Why::Bad(why))
+            }
+        }
+    }
+
+    fn target(&mut self, method: &Method, text: &Bytes) -> Result<Uri, &'static str> {
+        const NOT_ONE: &str = "its target is not one";
+        let target = match (method, &self.scheme, self.path) {
             // It has no path, and is refused.
-            (&Method::CONNECT, None, None) => self.authority.unwrap_or_default(),
+            (&Method::CONNECT, None, None) => self.authority.take().unwrap_or_default(),
             (&Method::CONNECT, ..) | (_, Some(Scheme::Other), _) => {
-                return Err(Why::Bad("the target is not one of HTTP"));
+                return Err("the target is not one of HTTP");
             }
             (_, Some(Scheme::OfHttp), Some((start, length))) => text.slice(start..start + length),
-            _ => return Err(Why::Bad("it has no scheme or no path")),
+            _ => return Err("it has no scheme or no path"),
         };
         let of_path = target.starts_with(b"/") || (method == Method::OPTIONS && target == "*");
         // A fragment would be cut off, and no two servers agree on what is left: CVE-2023-45539.
         if (method != Method::CONNECT && !of_path) || target.contains(&b'#') {
-            return Err(Why::Bad("its target is not one"));
+            return Err(NOT_ONE);
         }
-        let uri = Uri::from_maybe_shared(target);
-        self.fields.settle(text);
-        Ok(Head {
-            method,
-            uri: uri.map_err(|_| Why::Bad("its target is not one"))?,
-            newer: true,
-            upgrade,
-            fields: self.fields,
-        })
+        Uri::from_maybe_shared(target).map_err(|_| NOT_ONE)
     }
 }
 

@@ -27,13 +27,13 @@ use http::Method;
 use tokio::io::AsyncWrite;
 use tower::Service;
 
-use super::answer::Why;
-use super::connection::{Client, DRAIN_FOR, LINGER, refuse};
+use super::connection::{Client, DRAIN_FOR, LINGER};
 use super::gateway::Stack;
 use super::guard::Phase;
 use super::peer::Peer;
 use super::record::Fresh;
 use super::source::Source;
+use super::unreadable::Unreadable;
 use crate::head::Head;
 use crate::http1::inbox::Inbox;
 use crate::http2::hpack::Decoder;
@@ -253,11 +253,7 @@ impl Connection {
     }
 
     /// What the gateway answers by itself needs no task of its own.
-    fn begin(&self, cx: &mut Context<'_>, id: u32, head: Result<Head, Why>, end: bool) {
-        let (head, why) = match head {
-            Ok(head) => (head, None),
-            Err(why) => (Head::default(), Some(why)),
-        };
+    fn begin(&self, cx: &mut Context<'_>, id: u32, head: Result<Head, Unreadable>, end: bool) {
         let Peer {
             worker,
             idle,
@@ -271,10 +267,10 @@ impl Connection {
         let guard = worker.guards.watch(*idle, *header);
         guard.request();
         let send = worker.generation().ruleset.timeouts.send;
-        let stream = Stream::new(id, self.mux.clone(), guard, send, &head, end);
+        let stream = Stream::new(id, self.mux.clone(), guard, send, head.as_ref().ok(), end);
         let answering = Answering::new(stream, self.peer.clone());
         let stack = self.stack.clone();
-        let mut answer = Box::pin(answer(answering, head, why, stack));
+        let mut answer = Box::pin(answer(answering, head, stack));
         if answer.as_mut().poll(cx).is_pending() {
             tokio::task::spawn_local(answer);
         }
@@ -385,29 +381,24 @@ impl Drop for Answering {
     }
 }
 
-async fn answer(answering: Answering, head: Head, why: Option<Why>, mut stack: Stack) {
+async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack: Stack) {
     let Answering { stream, peer, .. } = &answering;
     let worker = &peer.worker;
-    let head_only = head.method == Method::HEAD;
-    let answer = match why {
-        Some(why) => Some(refuse(why, peer)),
-        None => {
-            let future = stack.call(Fresh {
-                head: Rc::new(head),
-                source: Source::Stream(stream.clone()),
-                peer: peer.clone(),
-                generation: worker.generation(),
-                known: None,
-            });
-            let mut future = pin!(future);
-            // Asked first, for what came of a request that was taken back is lost.
-            let unless_gone = poll_fn(|cx| match stream.poll_gone(cx) {
-                Poll::Ready(()) => Poll::Ready(None),
-                Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
-            });
-            unless_late(stream, unless_gone).await.flatten()
-        }
-    };
+    let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
+    let future = stack.call(Fresh {
+        head: head.map(Rc::new),
+        source: Source::Stream(stream.clone()),
+        peer: peer.clone(),
+        generation: worker.generation(),
+        known: None,
+    });
+    let mut future = pin!(future);
+    // Asked first, for what came of a request that was taken back is lost.
+    let unless_gone = poll_fn(|cx| match stream.poll_gone(cx) {
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
+    });
+    let answer = unless_late(stream, unless_gone).await.flatten();
     let Some(answer) = answer else { return };
     let own = answer.body.is_own();
     let date = worker.date();

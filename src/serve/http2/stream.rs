@@ -101,24 +101,25 @@ impl State {
 pub struct Broken;
 
 impl Stream {
-    /// The stream of a request with this head, which `ended` says is all of it.
+    /// The stream of a request with this head, which `ended` says is all of it; none when it cannot be read.
     pub fn new(
         id: u32,
         mux: Rc<Mux>,
         guard: Rc<Guard>,
         send: Duration,
-        head: &Head,
+        head: Option<&Head>,
         ended: bool,
     ) -> Rc<Stream> {
-        let fields = &head.fields;
-        let expects = fields.first("expect");
+        let fields = head.map(|head| &head.fields);
+        let expects = fields.and_then(|fields| fields.first("expect"));
         let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
-        let length = fields.text("content-length").filter(|_| !ended);
+        let length = fields.and_then(|fields| fields.text("content-length"));
+        let length = length.filter(|_| !ended);
         let state = State {
             ended,
             expected: length.and_then(|text| text.parse().ok()),
             window: STREAM_WINDOW,
-            apart: head.upgrade.is_some(),
+            apart: head.is_some_and(|head| head.upgrade.is_some()),
             waits: waits && !ended,
             room: mux.with(|shared| shared.first_room()),
             ..State::default()

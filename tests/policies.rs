@@ -237,6 +237,34 @@ fn what_shares_a_counter() {
     }
 }
 
+/// Another spelling of a path passes its limits where the upstream folds it and the gateway does not.
+#[test]
+fn limited_routes_with_a_broader_one_beside_them_are_named() {
+    let policies = [
+        (
+            "policies/login.yaml",
+            "match: POST /login\nupstream: shop\nlimits: { l: { key: ip, rate: 5/15m } }\n",
+        ),
+        ("policies/rest.yaml", "match: /**\nupstream: shop\n"),
+        ("policies/health.yaml", "match: /health\nupstream: shop\n"),
+    ];
+    let spellings = "other spellings of its path (case, formats, what follows a script)";
+    for (gateway, note) in [
+        ("", format!("  takes {spellings} too, before rest")),
+        ("paths: exact\n", format!("  leaves {spellings} to rest")),
+    ] {
+        let loaded = load(gateway, &policies).unwrap_or_else(|report| panic!("{report}"));
+        let text = policy::describe(&loaded);
+        let named = format!("login: POST /login to shop\n{note}\n");
+        assert!(text.contains(&named), "{text}");
+        assert_eq!(text.matches(spellings).count(), 1, "{text}");
+        let described = policy::describe_json(&loaded);
+        let broader = described["routes"].as_array().unwrap().iter();
+        let broader = broader.map(|route| route["broader"].as_str());
+        assert_eq!(broader.collect::<Vec<_>>(), [None, Some("rest"), None]);
+    }
+}
+
 #[test]
 fn what_is_not_said_has_a_default() {
     let policies = [("policies/a.yaml", "match: /**\nupstream: shop\n")];

@@ -87,6 +87,7 @@ pub fn compile(
     let routes = routes.into_iter().map(Arc::new).collect();
     let ruleset = Ruleset {
         table,
+        paths: gateway.paths.unwrap_or_default(),
         routes,
         rules: rules.all,
         identity,

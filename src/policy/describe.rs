@@ -10,7 +10,10 @@ use super::load::Loaded;
 use crate::limit::{Bound, Count, Disclose, Limit, OnError, Rule, Sharing, Throttle};
 use crate::record::Settings;
 use crate::route::pattern::Segment;
-use crate::route::{HostPattern, Pattern, Route};
+use crate::route::{HostPattern, Paths, Pattern, Route};
+
+/// Those that frameworks take for one path, see [`crate::route::RouteTable::find_folded`].
+const SPELLINGS: &str = "other spellings of its path (case, formats, what follows a script)";
 
 /// For people.
 pub fn describe(loaded: &Loaded) -> String {
@@ -34,6 +37,12 @@ pub fn describe(loaded: &Loaded) -> String {
             "\n{}: {}{host} to {upstream}",
             route.name, route.pattern
         );
+        if let Some(broader) = broader(loaded, route) {
+            let _ = match ruleset.paths {
+                Paths::Fold => writeln!(out, "  takes {SPELLINGS} too, before {}", broader.name),
+                Paths::Exact => writeln!(out, "  leaves {SPELLINGS} to {}", broader.name),
+            };
+        }
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
         }
@@ -163,6 +172,7 @@ pub fn describe_json(loaded: &Loaded) -> Value {
                     host => host.to_string().into(),
                 },
                 "upstream": ruleset.upstreams.get(route.upstream).map(|up| up.name.as_str()),
+                "broader": broader(loaded, route).map(|broader| &*broader.name),
                 "require": route.require.iter().map(|id| id.as_str()).collect::<Vec<_>>(),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
             })
@@ -297,6 +307,19 @@ fn count(count: &Count) -> String {
 
 fn bytes(count: usize) -> String {
     super::decode::shown_size(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+/// A route that takes other spellings of this one's path on the same upstream, and counts less.
+fn broader<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
+    let is_literal = |segment: &Segment| matches!(segment, Segment::Literal(_));
+    if !route.pattern.segments().iter().any(is_literal) {
+        return None;
+    }
+    let routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
+    let broader = routes.filter(|other: &&Route| {
+        route.holds_more_than(other) && other.pattern.is_broader_than(&route.pattern)
+    });
+    broader.min_by(|a, b| specificity(&a.pattern, &b.pattern))
 }
 
 /// The routes as they are matched.

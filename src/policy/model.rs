@@ -17,7 +17,7 @@ use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Sharing};
 use crate::net::proxy::Version;
 use crate::pressure::{Condition, Trust};
-use crate::route::{HeaderStyle, HostPattern, Pattern, Priority};
+use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
 use crate::upstream::{Balance, Bounds};
 
 pub use record::{AccessLog, Push, Record};
@@ -73,6 +73,8 @@ pub struct Gateway {
     pub record: Option<Record>,
     /// Which rate-limit headers answers carry.
     pub headers: Option<HeaderStyle>,
+    /// Which spellings of a path a route takes.
+    pub paths: Option<Paths>,
 }
 
 /// Where clients connect.

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use crate::limit::Rule;
 use crate::net::{Certificate, Roots};
-use crate::route::{Route, RouteTable};
+use crate::route::{Paths, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{acme, identity, push, record, upstream};
 
@@ -18,6 +18,8 @@ use crate::{acme, identity, push, record, upstream};
 pub struct Ruleset {
     /// Finds a request's route.
     pub table: RouteTable,
+    /// Which spellings of a path a route takes.
+    pub paths: Paths,
     /// All routes; `Route::index` points here, and so do the answers of `table`.
     pub routes: Vec<Arc<Route>>,
     /// All limits; `Rule::index` points here.

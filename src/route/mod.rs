@@ -12,7 +12,7 @@ pub use path::{PathError, normalise};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, Found, RouteTable};
 
-use crate::limit::{Identity, Rules};
+use crate::limit::{Identity, Rule, Rules};
 
 /// One route of the running policies.
 #[derive(Clone, Debug)]
@@ -61,7 +61,32 @@ pub enum HeaderStyle {
     None,
 }
 
+/// Which spellings of a path a route takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Paths {
+    /// Those too that frameworks take for its own, where only a broader route on the same upstream takes them as they
+    /// are spelled: see [`RouteTable::find_folded`].
+    #[default]
+    Fold,
+    /// Its own, normalised.
+    Exact,
+}
+
 impl Route {
+    /// Whether it holds requests to a limit or an identity that `other` does not ask for on the same upstream.
+    pub fn holds_more_than(&self, other: &Route) -> bool {
+        let limited = || {
+            let has = |rule: &Arc<Rule>| other.rules.iter().any(|own| own.index == rule.index);
+            !self.rules.iter().all(has)
+        };
+        let required = || {
+            self.require
+                .iter()
+                .any(|part| !other.require.contains(part))
+        };
+        self.upstream == other.upstream && (limited() || required())
+    }
+
     /// Whether a request's answer depends on this identity.
     pub fn needs(&self, identity: Identity) -> bool {
         self.require.contains(&identity)

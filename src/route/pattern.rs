@@ -167,6 +167,26 @@ impl Pattern {
         &self.host
     }
 
+    /// Whether it takes the path of `other` by a less specific segment, on all of its hosts and with some of its methods.
+    pub fn is_broader_than(&self, other: &Pattern) -> bool {
+        let path = || {
+            let mut broader = false;
+            let mut mine = self.segments.iter();
+            let mut others = other.segments.iter();
+            loop {
+                match (mine.next(), others.next()) {
+                    (Some(Segment::Rest), Some(Segment::Rest)) | (None, None) => return broader,
+                    (Some(Segment::Rest), _) => return true,
+                    (Some(Segment::One(_)), Some(Segment::Literal(_))) => broader = true,
+                    (Some(Segment::One(_)), Some(Segment::One(_))) => {}
+                    (Some(one), Some(other)) if one == other => {}
+                    _ => return false,
+                }
+            }
+        };
+        self.host.covers(&other.host) && self.methods.overlaps(&other.methods) && path()
+    }
+
     /// The parts of its path; none for `/`.
     pub fn segments(&self) -> &[Segment] {
         &self.segments

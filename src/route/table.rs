@@ -17,12 +17,15 @@ use smallvec::SmallVec;
 use super::host::without_port;
 use super::pattern::{Fit, HostPattern, MethodSet, Pattern, Segment};
 
+mod fold;
+
 /// All routes, by the place of their pattern in what the table was built from.
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {
     exact: HashMap<Box<str>, Trie>,
     below: HashMap<Box<str>, Trie>,
     any: Trie,
+    loose: fold::Loose,
 }
 
 /// Two patterns that take the same requests with nothing to prefer one by.
@@ -67,7 +70,8 @@ impl RouteTable {
     ) -> Result<RouteTable, Vec<Conflict>> {
         let mut table = RouteTable::default();
         let mut conflicts = Vec::new();
-        for (place, pattern) in patterns.into_iter().enumerate() {
+        let patterns: Vec<&Pattern> = patterns.into_iter().collect();
+        for (place, pattern) in patterns.iter().enumerate() {
             let trie = match pattern.host() {
                 HostPattern::Any => &mut table.any,
                 HostPattern::Exact(name) => table.exact.entry(name.clone()).or_default(),
@@ -84,6 +88,7 @@ impl RouteTable {
             leaf.push((pattern.methods().clone(), place));
         }
         if conflicts.is_empty() {
+            table.note_loose(&patterns);
             Ok(table)
         } else {
             Err(conflicts)
@@ -169,6 +174,10 @@ struct Trie {
 #[derive(Clone, Debug, Default)]
 struct Node {
     literals: HashMap<Box<str>, u32, BuildHasherDefault<SegmentHasher>>,
+    /// The same by what is left of them when they are folded.
+    folded: HashMap<fold::Folded, SmallVec<[u32; 1]>, BuildHasherDefault<SegmentHasher>>,
+    /// Those of them that stand for their folder.
+    indexes: SmallVec<[u32; 1]>,
     one: Option<u32>,
     /// Patterns that end here.
     end: Leaf,
@@ -252,6 +261,9 @@ impl Trie {
                 }
             };
             if child == next {
+                if let Segment::Literal(text) = segment {
+                    node.add_folded(text, child);
+                }
                 self.nodes.push(Node::default());
             }
             at = child as usize;

@@ -12,7 +12,7 @@ use super::answer::{Refusal, Why};
 use super::record::Arrival;
 use crate::head::Head;
 use crate::policy::Ruleset;
-use crate::route::{Found, Route, host, normalise};
+use crate::route::{Found, Paths, Route, host, normalise};
 
 /// A request and the route it takes.
 pub struct Routed {
@@ -104,10 +104,20 @@ fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usi
     let path = normalise(head.uri.path())
         .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
     match ruleset.table.find(host, &head.method, &path) {
-        Found::Route(index) => Ok(index),
+        Found::Route(exact) => Ok(fold(head, host, &path, ruleset, exact)),
         Found::OtherMethod => Err(Why::WrongMethod(ruleset.table.allow(host, &path))),
         Found::None => Err(Why::NoRoute),
     }
+}
+
+/// The route that frameworks would take, where the exact spelling only meets a broader one that counts less.
+fn fold(head: &Head, host: Option<&str>, path: &str, ruleset: &Ruleset, exact: usize) -> usize {
+    if ruleset.paths == Paths::Exact {
+        return exact;
+    }
+    let Ruleset { table, routes, .. } = ruleset;
+    let counts = |other: usize| routes[other].holds_more_than(&routes[exact]);
+    table.find_folded(host, &head.method, path, exact, counts)
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

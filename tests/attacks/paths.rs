@@ -53,13 +53,26 @@ pub const SPELLINGS: [&str; 35] = [
     "/api/item?",
 ];
 
-/// Paths that are others, to servers too.
-const OTHERS: [&str; 14] = [
+/// Paths that frameworks take for `/api/item`, and only `/**` takes as they are spelled.
+const FOLDED: [&str; 14] = [
     "/API/item",
     "/api/Item",
+    "/%41pi/i%54EM/",
     "/api/item.",
     "/api/item..",
     "/api/item%20",
+    "/API%20/item.json",
+    "/api/item.xml",
+    "/api/item.php/x",
+    "/api/item/index.php",
+    "/index.php/api/item",
+    "/api/Index.HTML/item",
+    "/(S(abc))/api/item",
+    "/x/../API//item;x",
+];
+
+/// Paths that are others, to servers too.
+const OTHERS: [&str; 9] = [
     "/api/item%2520",
     "/api/item%252f",
     "/api%252fitem",
@@ -98,6 +111,65 @@ fn spellings_of_a_path() {
     }
     for path in OTHERS {
         check(&site, path, "rest", "t");
+    }
+    for path in FOLDED {
+        // The third time what was made of the fields is remembered, and the second time of the line too.
+        for _ in 0..3 {
+            check(&site, path, "item", "t");
+        }
+    }
+    let exact = Site::start("paths: exact\n", &POLICIES);
+    for path in SPELLINGS {
+        check(&exact, path, "item", "t");
+    }
+    for path in FOLDED.iter().chain(&OTHERS) {
+        check(&exact, path, "rest", "t");
+    }
+}
+
+/// Express takes `/LOGIN` for `/login` unless it is told otherwise: 2^5 spellings, none of which the limit counted.
+#[test]
+fn the_case_of_a_path_passes_no_limit() {
+    let login = (
+        "login",
+        "match: POST /login\nupstream: up\nlimits: { l: { key: ip, rate: 5/15m } }\n",
+    );
+    let rest = (
+        "rest",
+        "match: /**\nupstream: up\nlimits: { r: { key: ip, rate: 1000/m } }\n",
+    );
+    let site = Site::start("", &[login, rest]);
+    let mut admitted = 0;
+    for spelling in 0..32_u32 {
+        let path: String = "login"
+            .chars()
+            .enumerate()
+            .map(|(at, letter)| match spelling >> at & 1 {
+                1 => letter.to_ascii_uppercase(),
+                _ => letter,
+            })
+            .collect();
+        let mut asker = site.connect();
+        asker.send(format!(
+            "POST /{path} HTTP/1.1\r\nhost: t\r\ncontent-length: 0\r\n\r\n"
+        ));
+        admitted += usize::from(asker.answer(false).unwrap().status() == 200);
+    }
+    assert_eq!(admitted, 5);
+}
+
+/// A route on another upstream, or without limits of its own, takes no spelling but its own.
+#[test]
+fn only_routes_that_count_more_take_other_spellings() {
+    let rest = "match: /**\nupstream: up\nlimits: { rest: { key: ip, rate: 100000/h } }\n";
+    for item in [
+        "match: /api/item\nupstream: other\nlimits: { item: { key: ip, rate: 100000/h } }\n",
+        "match: /api/item\nupstream: up\n",
+    ] {
+        let upstreams =
+            "upstreams: { up: [\"http://{upstream}\"], other: [\"http://{upstream}\"] }\n";
+        let site = Site::start(upstreams, &[("item", item), ("rest", rest)]);
+        check(&site, "/api/ITEM", "rest", "t");
     }
 }
 

@@ -17,6 +17,7 @@ use super::record::{RECORD, record};
 use super::store::{STORE, STORE_WORD, store};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
 use super::wrong;
+use crate::route::Paths;
 use crate::suggest::nearest;
 
 static TIMEOUTS: Table = Table {
@@ -213,8 +214,16 @@ pub static GATEWAY: Table = Table {
             "Which rate-limit headers answers carry. Default: ietf.",
             "ietf",
         ),
+        may(
+            "paths",
+            Shape::Words(&["fold", "exact"]),
+            "Whether a limited route takes the spellings of its path that frameworks take for it (case, formats, what follows a script), where only a broader route on the same upstream takes them as they are. Default: fold.",
+            "exact",
+        ),
     ],
 };
+
+const PATHS: &[(&str, Paths)] = &[("fold", Paths::Fold), ("exact", Paths::Exact)];
 
 /// Reads the gateway file.
 pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
@@ -275,6 +284,10 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
             .get("headers")
             .and_then(|node| cx.headers(node))
             .map(|style| style.value),
+        paths: fields
+            .get("paths")
+            .and_then(|node| cx.word(node, PATHS))
+            .map(|paths| paths.value),
     }
 }
 

@@ -43,6 +43,22 @@ impl HostPattern {
         }
     }
 
+    /// Whether it takes every host that `other` takes.
+    pub(super) fn covers(&self, other: &HostPattern) -> bool {
+        let (HostPattern::Exact(name) | HostPattern::Below(name)) = other else {
+            return *self == HostPattern::Any;
+        };
+        let is_below = |above: &str| {
+            name.strip_suffix(above)
+                .is_some_and(|rest| rest.ends_with('.'))
+        };
+        match self {
+            HostPattern::Any => true,
+            HostPattern::Below(above) => self == other || is_below(above),
+            HostPattern::Exact(_) => self == other,
+        }
+    }
+
     #[cfg(test)]
     pub(in crate::route) fn takes(&self, host: Option<&str>) -> bool {
         match (self, host.map(crate::route::host::without_port)) {

@@ -88,6 +88,11 @@ impl MethodSet {
         self.bits & other.bits != 0 || self.others.iter().any(|method| other.names(method))
     }
 
+    /// Whether some method is in both.
+    pub(super) fn overlaps(&self, other: &MethodSet) -> bool {
+        self.any || other.any || self.iter().any(|method| other.contains(method))
+    }
+
     /// The methods that it names, and HEAD where GET brings it; none when any is taken.
     pub fn iter(&self) -> impl Iterator<Item = &Method> {
         STANDARD

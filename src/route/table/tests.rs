@@ -123,6 +123,163 @@ fn hosts() {
     check(&["a.com|POST /x"], "a.com|/x", "405");
 }
 
+/// What takes a request as it is spelled, and what takes it as frameworks read it; all routes count.
+#[track_caller]
+fn check_folded(routes: &[&str], asked: &str, expected: &str) {
+    let (host, method, path) = request(asked);
+    let table = table(routes).unwrap();
+    let path = crate::route::normalise(path).unwrap();
+    let exact = table.find(host, &method, &path).route();
+    let exact = exact.unwrap_or_else(|| panic!("{asked} is taken by nothing in {routes:?}"));
+    let folded = table.find_folded(host, &method, &path, exact, |_| true);
+    assert_eq!(routes[folded], expected, "{asked} in {routes:?}");
+    let none = table.find_folded(host, &method, &path, exact, |_| false);
+    assert_eq!(none, exact, "{asked}, where nothing else counts");
+}
+
+#[test]
+fn spellings_that_frameworks_fold() {
+    let routes = [
+        "POST /login",
+        "/**",
+        "/Account/Log%C3%9Cn",
+        "/a/{id}/Export",
+        "/{page}",
+    ];
+    for path in [
+        "/login",
+        "/LOGIN",
+        "/lOgIn/",
+        "/%4cogin",
+        "/login.",
+        "/login..",
+        "/login%20",
+        "/Login%20.",
+        "/login.json",
+        "/login.JSON",
+        "/login.a-b",
+        "/login.tar.gz",
+        "/login.html.",
+        "/login.php/x/y",
+        "/index.php/login",
+        "/Index.PHP/LOGIN.json",
+        "/index.html/login",
+        "/login/index.php",
+        "/login/Default.aspx",
+        "/(S(abc))/login",
+        "/(A(x)S(y))/login",
+        "/x/../LOGIN",
+        "/LOGIN;x",
+        "/%E2%84%93/../login",
+    ] {
+        check_folded(&routes, &format!("POST {path}"), "POST /login");
+    }
+    check_folded(&routes, "GET /LOGIN", "/{page}");
+    for path in [
+        "/account/log%c3%bcn",
+        "/ACCOUNT/LOG%C3%9CN.xml",
+        "/account/LOGÜN",
+    ] {
+        check_folded(&routes, path, "/Account/Log%C3%9Cn");
+    }
+    check_folded(&routes, "/A/5/export", "/a/{id}/Export");
+    check_folded(&routes, "/a/5/export.pdf", "/a/{id}/Export");
+    for path in [
+        "/logins",
+        "/log",
+        "/login-json",
+        "/.login",
+        "/login/x",
+        "/login%2520",
+        "/login.1.0/x",
+        "/x/login",
+        "/login/index.php/x",
+        "/index.php/index.php/login",
+        "/index/login",
+        "/index.1/login",
+        "/login%FF",
+        "/%E2%84%AAogin",
+        "/...",
+        "/login%23x",
+    ] {
+        let exact = if path.matches('/').count() == 1 {
+            "/{page}"
+        } else {
+            "/**"
+        };
+        check_folded(&routes, &format!("POST {path}"), exact);
+    }
+}
+
+#[test]
+fn scripts_and_folders() {
+    let routes = ["/login.php", "/v1.0", "/admin/index.php", "/", "/**"];
+    for path in [
+        "/login.php/x",
+        "/LOGIN.PHP/x/y.js",
+        "/login.php%20/x",
+        "/login.php.",
+        "/login.php.bak",
+    ] {
+        check_folded(&routes, path, "/login.php");
+    }
+    for path in [
+        "/admin",
+        "/Admin/",
+        "/admin/INDEX.php",
+        "/admin/index.php/users",
+    ] {
+        check_folded(&routes, path, "/admin/index.php");
+    }
+    for path in ["/index.php", "/Default.htm"] {
+        check_folded(&routes, path, "/");
+    }
+    for path in ["/v1.0/x", "/login", "/login.ph/x", "/index.php/x"] {
+        check_folded(&routes, path, "/**");
+    }
+}
+
+#[test]
+fn the_more_specific_reading_is_taken() {
+    // What is spelled as a policy has it stays with that policy.
+    check_folded(&["/login", "/LOGIN", "/**"], "/LOGIN", "/LOGIN");
+    check_folded(
+        &["/login", "/login.json", "/**"],
+        "/login.json",
+        "/login.json",
+    );
+    check_folded(
+        &["/login", "/login.json", "/**"],
+        "/LOGIN.JSON",
+        "/login.json",
+    );
+    check_folded(
+        &["/login.php", "/login.php/**", "/**"],
+        "/login.php/x",
+        "/login.php/**",
+    );
+    check_folded(&["/a/**", "/a/b/c", "/**"], "/A/B/C.json", "/a/b/c");
+    check_folded(&["/a/{x}", "/a/b", "/**"], "/a/B", "/a/b");
+    // A host of its own comes first.
+    let hosts = ["a.com|POST /login", "*.b.com|POST /login", "/**"];
+    check_folded(&hosts, "a.com|POST /LOGIN", "a.com|POST /login");
+    check_folded(&hosts, "x.b.com|POST /LOGIN", "*.b.com|POST /login");
+    check_folded(&hosts, "c.com|POST /LOGIN", "/**");
+    check_folded(
+        &["a.com|/**", "POST /login"],
+        "a.com|POST /LOGIN",
+        "a.com|/**",
+    );
+}
+
+/// What is left out of a path is bounded, or a short path could be read in more ways than can be tried.
+#[test]
+fn a_path_of_indexes_has_few_readings() {
+    let deep = "/{a}/{b}/{c}/{d}/{e}/{f}/{g}/{h}/x";
+    let path = "/index.php".repeat(1_500);
+    check_folded(&[deep, "/**"], &path, "/**");
+}
+
 #[test]
 fn allow() {
     let routes = table(&["POST /a", "GET,PURGE /*", "a.com|PUT /**"]).unwrap();
@@ -218,6 +375,11 @@ proptest! {
             .min()
             .map(|(_, place)| place);
         prop_assert_eq!(built.find(host, &method, &path).route(), naive, "{:?}", kept);
+        // A path in the spelling of the policies has no other reading.
+        if let Some(exact) = naive {
+            let folded = built.find_folded(host, &method, &path, exact, |_| true);
+            prop_assert_eq!(folded, exact, "{:?}", kept);
+        }
     }
 }
 

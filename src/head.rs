@@ -99,17 +99,30 @@ impl<B> From<Answer<B>> for Response<B> {
 pub trait Lookup {
     /// The value of the first field of this name.
     fn lookup(&self, name: &str) -> Option<&[u8]>;
+
+    /// Shows the value of each field of this name.
+    fn visit(&self, name: &str, see: &mut dyn FnMut(&[u8]));
 }
 
 impl Lookup for Fields {
     fn lookup(&self, name: &str) -> Option<&[u8]> {
         self.first(name)
     }
+
+    fn visit(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
+        self.all(name).for_each(see);
+    }
 }
 
 impl Lookup for HeaderMap {
     fn lookup(&self, name: &str) -> Option<&[u8]> {
         self.get(name).map(HeaderValue::as_bytes)
+    }
+
+    fn visit(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
+        self.get_all(name)
+            .iter()
+            .for_each(|value| see(value.as_bytes()));
     }
 }
 

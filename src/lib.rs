@@ -8,6 +8,7 @@
 //! | 0 | [`telemetry`] | every metric by name; logging |
 //! | 0 | [`chance`] | randomness as an argument |
 //! | 0 | [`varint`] | numbers of seven bits a byte |
+//! | 0 | [`cost`] | the cost that a response's body states, found while it streams past |
 //! | 0 | [`suggest`] | the nearest right word for a wrong one |
 //! | 0 | [`head`] | the heads of requests and answers and their fields, whatever version they came in |
 //! | 0 | [`net`] | sockets, plain or under TLS |
@@ -39,6 +40,7 @@ pub mod ask;
 pub mod chance;
 pub mod cli;
 pub mod clock;
+pub mod cost;
 pub mod facts;
 pub mod head;
 pub mod http1;

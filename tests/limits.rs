@@ -5,12 +5,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "limits/costs.rs"]
+mod costs;
 
-use std::io::Write;
-use std::net::TcpListener;
 use std::time::Duration;
 
-use common::{Client, Gate, Gateway, Message, Upstream, ok, write};
+use common::{Client, Gateway, Message, Upstream, write};
 use serde_json::Value;
 use tollgate::clock::{Clock, Nanos};
 
@@ -127,153 +127,6 @@ fn a_leaky_bucket_holds_back_and_refuses_beyond_its_queue() {
         site.pass(Nanos::from_millis(500));
     }
     assert_eq!(site.decisions("drip"), [10, 0, 6, 0]);
-}
-
-/// What one answer takes of 100 an hour, as the next answer tells.
-#[track_caller]
-fn check_cost(limit: &str, answer: &str, used: u32) {
-    let limit = format!("units: {{ key: ip, rate: 100/h, {limit} }}");
-    let text = answer.to_owned();
-    let upstream = Upstream::answering(move |_| text.clone());
-    let site = Site::start("", &[&limit], upstream);
-    // One is reserved until the answer tells.
-    for expected in [99, 99 - used] {
-        let got = site.get("");
-        if expected == 99 {
-            assert!(got.field("ratelimit").unwrap().ends_with(";t=3600"));
-        }
-        assert_eq!(got.status(), 200, "{limit}, {answer:?}");
-        assert_eq!(
-            told(&got),
-            format!("units {expected}"),
-            "{limit}, {answer:?}"
-        );
-    }
-}
-
-fn with_cost(fields: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\n{fields}content-length: 4\r\n\r\nfine")
-}
-
-#[test]
-fn costs_in_a_header() {
-    for (fields, used) in [
-        ("x-cost: 7\r\n", 7),
-        ("X-Cost:  12 \r\n", 12),
-        ("x-cost: 0\r\n", 0),
-        ("x-cost: 99\r\n", 99),
-        // What is no number counts as one request.
-        ("", 1),
-        ("x-cost: \r\n", 1),
-        ("x-cost: -5\r\n", 1),
-        ("x-cost: 2.5\r\n", 3),
-        ("x-cost: 9e1\r\n", 90),
-        ("x-cost: many\r\n", 1),
-    ] {
-        check_cost("count: cost header x-cost", &with_cost(fields), used);
-    }
-    for algorithm in [
-        "sliding-log",
-        "sliding-window",
-        "multi-level",
-        "fixed-window",
-        "gcra",
-    ] {
-        let limit = format!("count: cost header x-cost, algorithm: {algorithm}");
-        check_cost(&limit, &with_cost("x-cost: 40\r\n"), 40);
-    }
-}
-
-#[test]
-fn costs_in_a_json_body() {
-    let limit = "count: cost json usage.total_tokens";
-    for (body, used) in [
-        (r#"{"usage":{"total_tokens":42}}"#, 42),
-        (
-            r#" { "id": 1, "usage" : { "a": [], "total_tokens" : 8 } } "#,
-            8,
-        ),
-        (r#"{"usage":{"total_tokens":0}}"#, 0),
-        // Where no number is found the request counts as one.
-        (r#"{"usage":{"total_tokens":"42"}}"#, 42),
-        (r#"{"usage":{"total_tokens":41.5}}"#, 42),
-        ("\u{feff}{\"usage\":{\"total_tokens\":42}}", 42),
-        (r#"{"usage":{"total_tokens":-3}}"#, 1),
-        (r#"{"usage":{"total_tokens":null}}"#, 1),
-        (r#"{"usage":[42]}"#, 1),
-        (r#"{"total_tokens":42}"#, 1),
-        (r#"{"usage":{"total_tokens":42}"#, 1),
-        ("", 1),
-    ] {
-        check_cost(limit, &ok(body), used);
-    }
-    // However it is cut into pieces.
-    let chunks = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
-                  19\r\n{\"usage\":{\"total_tokens\":\r\n1\r\n4\r\n3\r\n2}}\r\n0\r\n\r\n";
-    check_cost(limit, chunks, 42);
-    let padded = |bytes: usize| {
-        let start = r#"{"usage":{"total_tokens":42}}"#;
-        ok(&format!("{start}{}", " ".repeat(bytes - start.len())))
-    };
-    check_cost(limit, &padded(1024 * 1024), 42);
-    check_cost(limit, &padded(1024 * 1024 + 1), 1);
-}
-
-#[test]
-fn a_cost_above_what_is_left_refuses_the_next() {
-    let upstream = Upstream::answering(|_| with_cost("x-cost: 5000000000\r\n"));
-    let limit = "units: { key: ip, rate: 100/h, count: cost header x-cost }";
-    let site = Site::start("", &[limit], upstream);
-    assert_eq!(site.get("").status(), 200);
-    assert_eq!(violated(&site.get("")), ["units"]);
-    site.pass(Nanos::from_secs(3599));
-    assert_eq!(violated(&site.get("")), ["units"]);
-    site.pass(Nanos::from_secs(1));
-    assert_eq!(told(&site.get("")), "units 99");
-}
-
-#[test]
-fn costs_are_reserved_until_the_answer_ends() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let upstream = Upstream::scripted(move |mut served, report| {
-        while let Ok(request) = served.request() {
-            report(request);
-            served.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{\"cost\":");
-            held.pass();
-            let _ = served.stream.write_all(b"0}");
-        }
-    });
-    let limit = "units: { key: ip, rate: 3/h, count: cost json cost }";
-    let site = Site::start("", &[limit], upstream);
-    let mut running: Vec<Client> = (0..3).map(|_| site.gateway.connect()).collect();
-    for (client, left) in running.iter_mut().zip([2, 1, 0]) {
-        client.send("GET /a HTTP/1.1\r\nhost: t\r\n\r\n");
-        let head = client.head().unwrap();
-        assert_eq!(told(&head), format!("units {left}"));
-    }
-    assert_eq!(violated(&site.get("")), ["units"]);
-    assert_eq!(site.upstream.drain().len(), 3);
-    gate.open();
-    for client in &mut running {
-        let mut body = [0; 10];
-        std::io::Read::read_exact(&mut client.reader, &mut body).unwrap();
-        assert_eq!(&body, b"{\"cost\":0}");
-    }
-    assert_eq!(told(&site.get("")), "units 2", "all of it came back");
-}
-
-#[test]
-fn what_reaches_no_upstream_costs_nothing() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
-    let upstreams = format!("upstreams: {{ up: \"http://{address}\" }}\n");
-    let limit = "units: { key: ip, rate: 2/h, count: cost header x-cost }";
-    let site = Site::start(&upstreams, &[limit], Upstream::plain());
-    for _ in 0..5 {
-        assert_eq!(site.get("").status(), 503);
-    }
 }
 
 /// Requests one after another: what clients and the upstream are told of each, and what the metrics

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod asked;
+mod charge;
 mod later;
 pub mod ticket;
 mod verdict;
@@ -12,9 +13,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::{Clock, Nanos};
-use crate::head::Lookup;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Bound, Count, Limit, Reading, Rule};
+use crate::limit::{Bound, Limit, Reading, Rule};
 use crate::pressure::Pressure;
 use crate::store::permits::Scope;
 use crate::store::shared::core::Counted;
@@ -24,8 +24,9 @@ use crate::store::{self, Memory, Permits, Registered, Shared, Slot};
 use asked::{Asked, Whom};
 
 pub use ahead::Ahead;
+pub use charge::Outcome;
 pub use later::{Decided, Later};
-pub use ticket::{Outcome, Ticket};
+pub use ticket::Ticket;
 pub use verdict::{Finding, Verdict};
 
 /// Decides by the rules of one set of running policies.
@@ -313,26 +314,5 @@ impl Admission {
                 ticket.hold(self, rule, item, reading.sketched, Counted::Here);
             }
         }
-    }
-}
-
-/// A number of units: rounded up, however large.
-fn units(text: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
-    let number: f64 = text.parse().ok()?;
-    // The cast saturates.
-    (number >= 0.0).then(|| number.ceil() as u32)
-}
-
-/// Units a response uses of a limit that `count` describes, when the head tells.
-pub fn used(count: &Count, status: u16, fields: &dyn Lookup) -> Option<u32> {
-    match count {
-        Count::All => Some(1),
-        Count::Status { from, to } => Some(u32::from((*from..=*to).contains(&status))),
-        Count::CostHeader(name) => {
-            let value = fields.lookup(name.as_str());
-            Some(value.and_then(units).unwrap_or(1))
-        }
-        Count::CostJson(_) => None,
     }
 }

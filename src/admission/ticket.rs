@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, Nanos};
-use crate::head::Lookup;
+use crate::cost;
 use crate::limit::{Count, Fingerprint, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
@@ -11,7 +11,8 @@ use crate::store::shared::core::{Asking, Counted};
 use crate::store::shared::plan::Plan;
 use crate::store::{Item, Memory, Parent, Registered};
 
-use super::{Admission, Counter, units, used};
+use super::charge::{Charge, Outcome};
+use super::{Admission, Counter};
 
 /// What was reserved when a request was admitted. It must be settled once the answer is known; one
 /// that is dropped counts what it reserved, so that hanging up early never buys another attempt.
@@ -42,22 +43,6 @@ struct Reservation {
     shared: Option<(Arc<Shared>, usize)>,
     plan: Option<Arc<Plan>>,
     counted: Counted,
-}
-
-/// How an admitted request ended.
-#[derive(Clone, Copy)]
-pub enum Outcome<'a> {
-    /// It never reached an upstream: nothing was used.
-    Unsent,
-    /// The head of the answer is there.
-    Answered {
-        /// Status of the answer.
-        status: u16,
-        /// Its fields.
-        fields: &'a dyn Lookup,
-    },
-    /// The body of the answer is there: the JSON document, when it was whole and small enough.
-    Body(Option<&'a serde_json::Value>),
 }
 
 impl Ticket {
@@ -114,21 +99,25 @@ impl Ticket {
         self.reservations.is_empty()
     }
 
+    /// The paths of costs that are still to be found in the body.
+    pub fn paths(&self) -> impl Iterator<Item = &cost::Path> {
+        let each = self.reservations.iter();
+        each.filter_map(|held| match &held.rule.count {
+            Count::CostJson(path) => Some(path),
+            _ => None,
+        })
+    }
+
     /// Settles all reservations that `outcome` decides. Those that need the body stay.
     pub fn settle(&mut self, outcome: Outcome<'_>, now: Nanos) {
         self.reservations.retain(|held| {
-            let units = match outcome {
-                Outcome::Unsent => Some(0),
-                Outcome::Answered { status, fields } => used(&held.rule.count, status, fields),
-                Outcome::Body(document) => Some(cost(&held.rule.count, document)),
-            };
-            match units {
-                Some(units) => {
-                    held.settle(units, now);
-                    false
-                }
-                None => true,
+            match outcome.charge(&held.rule.count) {
+                Charge::Later => return true,
+                Charge::Units(units) => held.settle(units, now),
+                Charge::AtLeast(units) => held.settle(units.max(held.units), now),
+                Charge::Unknown => held.settle(held.units, now),
             }
+            false
         });
     }
 }
@@ -198,17 +187,4 @@ impl Drop for Ticket {
             self.count_all();
         }
     }
-}
-
-fn cost(count: &Count, document: Option<&serde_json::Value>) -> u32 {
-    let Count::CostJson(path) = count else {
-        return 1;
-    };
-    let value = document.and_then(|root| path.iter().try_fold(root, |value, part| value.get(part)));
-    let units = match value {
-        Some(serde_json::Value::Number(number)) => units(number.to_string().as_bytes()),
-        Some(serde_json::Value::String(text)) => units(text.as_bytes()),
-        _ => None,
-    };
-    units.unwrap_or(1)
 }

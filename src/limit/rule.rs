@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::texts::{Once, Texts};
 use super::{Bound, OnError, Sharing};
+use crate::cost;
 use crate::pressure::Condition;
 
 /// The one word that a limit is called by everywhere.
@@ -93,16 +94,21 @@ pub enum Count {
         /// Highest status that counts.
         to: u16,
     },
-    /// The whole number in this response header.
+    /// The number in this header or trailer field of the response.
     CostHeader(http::HeaderName),
-    /// The whole number at this path of the JSON response body.
-    CostJson(Vec<String>),
+    /// The last number at this path of the response's body.
+    CostJson(cost::Path),
 }
 
 impl Count {
     /// Whether use is known only when the response is there.
     pub fn needs_response(&self) -> bool {
         !matches!(self, Count::All)
+    }
+
+    /// Whether a request uses as many units as its response says.
+    pub fn is_cost(&self) -> bool {
+        matches!(self, Count::CostHeader(_) | Count::CostJson(_))
     }
 }
 

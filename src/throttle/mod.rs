@@ -332,7 +332,11 @@ impl<B: Basis> Pass<B> {
                 let fields = &Fields::default();
                 let outcome = match error.ended() {
                     Ended::Unsent => Some(Outcome::Unsent),
-                    Ended::Answered(status) => Some(Outcome::Answered { status, fields }),
+                    Ended::Answered(status) => Some(Outcome::Answered {
+                        status,
+                        fields,
+                        bodiless: true,
+                    }),
                     Ended::Unknown => None,
                 };
                 if let Some(outcome) = outcome.filter(|_| !self.ticket.is_settled()) {
@@ -342,8 +346,11 @@ impl<B: Basis> Pass<B> {
             }
         };
         if !self.ticket.is_settled() {
-            let (status, fields) = (answer.status(), answer.fields());
-            let outcome = Outcome::Answered { status, fields };
+            let outcome = Outcome::Answered {
+                status: answer.status(),
+                fields: answer.fields(),
+                bodiless: answer.is_bodiless(),
+            };
             self.ticket.settle(outcome, self.basis.clock().now());
         }
         answer.tell(&self.headers, self.basis.rules());

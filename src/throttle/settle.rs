@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -12,12 +12,9 @@ use pin_project_lite::pin_project;
 use super::headers::Headers;
 use crate::admission::{Outcome, Ticket};
 use crate::clock::Clock;
+use crate::cost::Meter;
 use crate::head::{Answer, Fields, Lookup};
 use crate::limit::Rules;
-
-/// Most bytes of a JSON answer that are kept to find its cost; of a longer one the reservation
-/// counts.
-pub const MAX_JSON: usize = 1024 * 1024;
 
 /// An answer that limits can be settled by and told in.
 pub trait Settle {
@@ -30,6 +27,9 @@ pub trait Settle {
     /// Its fields.
     fn fields(&self) -> &dyn Lookup;
 
+    /// No body comes.
+    fn is_bodiless(&self) -> bool;
+
     /// Tells of its limits, in the only fields of their names.
     fn tell(&mut self, headers: &Headers, rules: &Rules);
 
@@ -37,7 +37,7 @@ pub trait Settle {
     fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
 }
 
-impl<B> Settle for Response<B> {
+impl<B: Body> Settle for Response<B> {
     type Settling = Response<Settling<B>>;
 
     fn status(&self) -> u16 {
@@ -48,6 +48,10 @@ impl<B> Settle for Response<B> {
         self.headers()
     }
 
+    fn is_bodiless(&self) -> bool {
+        self.body().is_end_stream()
+    }
+
     fn tell(&mut self, headers: &Headers, rules: &Rules) {
         let mut fields = Fields::default();
         headers.write(&mut fields, rules);
@@ -55,11 +59,12 @@ impl<B> Settle for Response<B> {
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
-        self.map(|body| Settling::new(body, left))
+        let open = left.and_then(|(ticket, clock)| Open::new(ticket, clock, self.fields()));
+        self.map(|inner| Settling { inner, open })
     }
 }
 
-impl<B> Settle for Answer<B> {
+impl<B: Body> Settle for Answer<B> {
     type Settling = Answer<Settling<B>>;
 
     fn status(&self) -> u16 {
@@ -70,12 +75,17 @@ impl<B> Settle for Answer<B> {
         &self.head.fields
     }
 
+    fn is_bodiless(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
     fn tell(&mut self, headers: &Headers, rules: &Rules) {
         headers.write(&mut self.head.fields, rules);
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Answer<Settling<B>> {
-        self.map(|body| Settling::new(body, left))
+        let open = left.and_then(|(ticket, clock)| Open::new(ticket, clock, self.fields()));
+        self.map(|inner| Settling { inner, open })
     }
 }
 
@@ -93,52 +103,64 @@ pin_project! {
 struct Open {
     ticket: Ticket,
     clock: Clock,
-    /// What came so far, where a cost may stand in it.
-    copy: Option<BytesMut>,
+    /// Reads along, where a cost may stand in the body.
+    meter: Option<Meter>,
+    trailers: Option<HeaderMap>,
 }
 
 impl Open {
-    fn keep(&mut self, data: &[u8]) {
-        if let Some(copy) = &mut self.copy {
-            if copy.len() + data.len() > MAX_JSON {
-                self.copy = None;
-            } else {
-                copy.extend_from_slice(data);
+    fn new(ticket: Ticket, clock: Clock, fields: &dyn Lookup) -> Option<Box<Open>> {
+        if ticket.is_empty() {
+            return None;
+        }
+        let meter = ticket.paths().next().is_some().then(|| {
+            let mut codings = Vec::new();
+            fields.visit("content-encoding", &mut |value| {
+                codings.push(value.to_vec())
+            });
+            let codings = codings.iter().map(Vec::as_slice);
+            Meter::new(ticket.paths(), codings, fields.lookup("content-type"))
+        });
+        Some(Box::new(Open {
+            ticket,
+            clock,
+            meter,
+            trailers: None,
+        }))
+    }
+
+    fn see(&mut self, frame: &Frame<Bytes>) {
+        match (frame.data_ref(), &mut self.meter) {
+            (Some(data), Some(meter)) => meter.feed(data),
+            (None, _) if !self.ticket.is_settled() => {
+                self.trailers = frame.trailers_ref().cloned();
             }
+            _ => {}
         }
     }
 
-    fn settle(mut self) {
+    /// The body is over; `whole` when it was not cut off.
+    fn settle(&mut self, whole: bool) {
         if self.ticket.is_settled() {
             return;
         }
-        let document = self
-            .copy
-            .take()
-            .and_then(|copy| serde_json::from_slice(without_mark(&copy)).ok());
-        self.ticket
-            .settle(Outcome::Body(document.as_ref()), self.clock.now());
+        if let Some(meter) = &mut self.meter {
+            meter.finish(whole);
+        }
+        let outcome = Outcome::Ended {
+            meter: self.meter.as_ref(),
+            trailers: self
+                .trailers
+                .as_ref()
+                .map(|trailers| trailers as &dyn Lookup),
+        };
+        self.ticket.settle(outcome, self.clock.now());
     }
 }
 
-/// The document after a byte-order mark.
-fn without_mark(text: &[u8]) -> &[u8] {
-    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
-}
-
-impl<B> Settling<B> {
-    fn new(inner: B, left: Option<(Ticket, Clock)>) -> Settling<B> {
-        let open = left.filter(|(ticket, _)| !ticket.is_empty());
-        Settling {
-            inner,
-            open: open.map(|(ticket, clock)| {
-                Box::new(Open {
-                    copy: (!ticket.is_settled()).then(BytesMut::new),
-                    ticket,
-                    clock,
-                })
-            }),
-        }
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.settle(false);
     }
 }
 
@@ -152,14 +174,13 @@ impl<B: Body<Data = Bytes>> Body for Settling<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(cx));
-        if let Some(open) = this.open
-            && let Some(Ok(data)) = frame.as_ref().map(|f| f.as_ref().map(|f| f.data_ref()))
-        {
-            open.keep(data.map_or(&[], |data| data.chunk()));
+        if let (Some(open), Some(Ok(frame))) = (this.open.as_mut(), &frame) {
+            open.see(frame);
         }
-        let ended = frame.is_none() || this.inner.is_end_stream();
-        if ended && let Some(open) = this.open.take() {
-            open.settle();
+        let cut = matches!(frame, Some(Err(_)));
+        let ended = cut || frame.is_none() || this.inner.is_end_stream();
+        if ended && let Some(mut open) = this.open.take() {
+            open.settle(!cut);
         }
         Poll::Ready(frame)
     }

@@ -89,7 +89,7 @@ pub(super) fn count(text: &str) -> Result<Count, Wrong> {
                 let help = "write names with dots between them, for instance `cost json usage.total_tokens`";
                 return Err(wrong(format!("`{path}` is not a path into JSON"), help));
             }
-            Ok(Count::CostJson(parts))
+            Ok(Count::CostJson(parts.into()))
         }
         _ => {
             let first = words.first().copied().unwrap_or_default();

@@ -1,0 +1,137 @@
+//! What of a body is JSON: all of it, or the data of an event stream (HTML standard, section 9.2.6). The first
+//! byte that is not blank decides, for servers send one under the other's content type.
+
+use super::Path;
+use super::json::Finder;
+
+const DATA: &[u8] = b"data";
+
+/// The text of a body, read for numbers.
+#[derive(Debug)]
+pub struct Text {
+    finders: Vec<Finder>,
+    kind: Kind,
+    /// `text/event-stream`, by its head.
+    said: bool,
+    /// A line ended by a carriage return, which a line feed may follow.
+    returned: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Only blanks came.
+    Blank,
+    Json,
+    /// An event stream, at the beginning of a line.
+    Line,
+    /// In the name of a field, of which so much is that of [`DATA`]; none when it is another name.
+    Field(Option<usize>),
+    /// After the colon of data.
+    Colon,
+    Data,
+    /// Until the end of the line.
+    Other,
+}
+
+impl Text {
+    pub fn new(paths: &[Path], content_type: Option<&[u8]>) -> Text {
+        let stream = b"text/event-stream";
+        let begins = |value: &[u8]| {
+            let value = value.trim_ascii_start();
+            value.len() >= stream.len() && value[..stream.len()].eq_ignore_ascii_case(stream)
+        };
+        Text {
+            finders: paths.iter().map(Finder::new).collect(),
+            kind: Kind::Blank,
+            said: content_type.is_some_and(begins),
+            returned: false,
+        }
+    }
+
+    /// The last number at a path so far, and whether no document is open.
+    pub fn found(&self, index: usize) -> (Option<u32>, bool) {
+        let finder = &self.finders[index];
+        (finder.found(), finder.is_between())
+    }
+
+    pub fn feed(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let read = match self.kind {
+                Kind::Json => {
+                    self.find(data);
+                    data.len()
+                }
+                Kind::Data | Kind::Other => self.rest_of_line(data),
+                _ => self.step(data[0]),
+            };
+            data = &data[read..];
+        }
+    }
+
+    fn find(&mut self, data: &[u8]) {
+        for finder in &mut self.finders {
+            finder.feed(data);
+        }
+    }
+
+    /// Looks at one byte; says how many were read.
+    fn step(&mut self, byte: u8) -> usize {
+        let after_return = std::mem::take(&mut self.returned);
+        match (self.kind, byte) {
+            (Kind::Blank, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
+            (Kind::Blank, byte) => {
+                self.kind = match byte {
+                    // `true`, `false`, `null`.
+                    b't' | b'f' | b'n' if !self.said => Kind::Json,
+                    b':' | b'a'..=b'z' | b'A'..=b'Z' => Kind::Line,
+                    _ => Kind::Json,
+                };
+                return 0;
+            }
+            (Kind::Line, b'\n') if after_return => {}
+            (Kind::Line, b'\n' | b'\r') => {
+                self.returned = byte == b'\r';
+                self.finders.iter_mut().for_each(Finder::end_document);
+            }
+            (Kind::Line, _) => {
+                self.kind = Kind::Field(Some(0));
+                return 0;
+            }
+            (Kind::Field(name), b':') => {
+                self.kind = match name {
+                    Some(length) if length == DATA.len() => Kind::Colon,
+                    _ => Kind::Other,
+                }
+            }
+            (Kind::Field(_), b'\n' | b'\r') => self.line_ends(byte),
+            (Kind::Field(name), byte) => {
+                let name = name.filter(|length| DATA.get(*length) == Some(&byte));
+                self.kind = Kind::Field(name.map(|length| length + 1));
+            }
+            (_, byte) => {
+                self.kind = Kind::Data;
+                return usize::from(byte == b' ');
+            }
+        }
+        1
+    }
+
+    fn line_ends(&mut self, byte: u8) {
+        self.returned = byte == b'\r';
+        self.kind = Kind::Line;
+    }
+
+    fn rest_of_line(&mut self, data: &[u8]) -> usize {
+        let end = memchr::memchr2(b'\n', b'\r', data);
+        let line = &data[..end.unwrap_or(data.len())];
+        if matches!(self.kind, Kind::Data) {
+            self.find(line);
+            if end.is_some() {
+                self.find(b"\n");
+            }
+        }
+        let Some(end) = end else { return data.len() };
+        self.line_ends(data[end]);
+        end + 1
+    }
+}

@@ -1,0 +1,390 @@
+//! Finds the last number at a path of JSON documents that come in pieces: one document, several in a row, one a
+//! line, or the elements of a list. Objects that are not on the path are skipped, however deep they are.
+//!
+//! Of a name that stands twice the last number counts. A document that breaks the grammar where it matters is
+//! given up at its line's end, so that the next line is read for itself.
+
+use smallvec::SmallVec;
+
+use super::{Path, units};
+
+/// Most bytes of a number, or of a string that is one; a longer one is no cost.
+pub const MAX_NUMBER: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Finder {
+    path: Path,
+    state: State,
+    /// Objects of the path that are open; 0 between documents.
+    level: usize,
+    /// Containers that are open in what is skipped.
+    depth: u64,
+    /// Bytes of the current name that are those of the path; none when it is another name.
+    matched: Option<usize>,
+    /// The first half of a surrogate pair.
+    high: Option<u32>,
+    text: SmallVec<[u8; MAX_NUMBER]>,
+    /// Only blanks came since the line began.
+    fresh: bool,
+    found: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No document is open.
+    Between,
+    /// A name comes, or the object ends.
+    Name,
+    Colon,
+    Value,
+    /// After a value.
+    After,
+    /// In a string.
+    Text(Use),
+    /// After a backslash in a string.
+    Escape(Use),
+    /// In the four digits of an escape.
+    Unicode(Use, u8, u32),
+    /// In a number or a literal.
+    Scalar(Use),
+    /// In a container that is not on the path.
+    Skip,
+    /// Until the end of the line.
+    Broken,
+}
+
+/// What a string or a number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Name,
+    /// The value at the path.
+    Wanted,
+    Unwanted,
+    /// A part of what is skipped.
+    Skipped,
+}
+
+impl Finder {
+    pub fn new(path: &Path) -> Finder {
+        Finder {
+            path: path.clone(),
+            state: State::Between,
+            level: 0,
+            depth: 0,
+            matched: None,
+            high: None,
+            text: SmallVec::new(),
+            fresh: true,
+            found: None,
+        }
+    }
+
+    /// The last number so far.
+    pub fn found(&self) -> Option<u32> {
+        self.found
+    }
+
+    /// No document is open.
+    pub fn is_between(&self) -> bool {
+        matches!(self.state, State::Between | State::Broken)
+    }
+
+    /// What comes next is another document.
+    pub fn end_document(&mut self) {
+        self.state = State::Between;
+        self.level = 0;
+        self.fresh = true;
+    }
+
+    pub fn feed(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let read = match self.state {
+                State::Text(of) => self.string(of, data),
+                State::Skip => self.skip(data),
+                State::Scalar(of) => self.scalar(of, data),
+                State::Broken => self.broken(data),
+                _ => {
+                    self.step(data[0]);
+                    1
+                }
+            };
+            data = &data[read..];
+        }
+    }
+
+    /// Reads one byte between tokens, or in an escape.
+    fn step(&mut self, byte: u8) {
+        match self.state {
+            State::Escape(of) => return self.escape(of, byte),
+            State::Unicode(of, digits, code) => return self.unicode(of, digits, code, byte),
+            _ => {}
+        }
+        match byte {
+            b'\n' | b'\r' => return self.fresh = true,
+            b' ' | b'\t' => return,
+            _ => {}
+        }
+        self.state = match (self.state, byte) {
+            (State::Between, b'{') => {
+                self.level = 1;
+                State::Name
+            }
+            // Lists, text sequences (RFC 7464), byte-order marks.
+            (State::Between, b'[' | b']' | b',' | 0x1e | 0xef | 0xbb | 0xbf) => State::Between,
+            (State::Between, b'"') => State::Text(Use::Unwanted),
+            (State::Between, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+                State::Scalar(Use::Unwanted)
+            }
+            (State::Name, b'"') => {
+                self.matched = Some(0);
+                self.high = None;
+                State::Text(Use::Name)
+            }
+            (State::Name | State::After, b'}') => self.close(),
+            (State::Colon, b':') => State::Value,
+            (State::After, b',') => State::Name,
+            (State::Value, byte) => match self.value(byte) {
+                Some(state) => state,
+                None => return self.fail(byte),
+            },
+            _ => return self.fail(byte),
+        };
+        self.fresh = false;
+    }
+
+    /// The state after the first byte of a value.
+    fn value(&mut self, byte: u8) -> Option<State> {
+        let hit = self.matched == Some(self.path[self.level - 1].len());
+        let last = self.level == self.path.len();
+        let of = match hit && last {
+            true => Use::Wanted,
+            false => Use::Unwanted,
+        };
+        Some(match byte {
+            b'{' if hit && !last => {
+                self.level += 1;
+                State::Name
+            }
+            b'{' | b'[' => {
+                self.depth = 1;
+                State::Skip
+            }
+            b'"' => {
+                self.text.clear();
+                self.high = None;
+                State::Text(of)
+            }
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
+                self.text.clear();
+                self.push(of, &[byte]);
+                State::Scalar(of)
+            }
+            _ => return None,
+        })
+    }
+
+    fn close(&mut self) -> State {
+        self.level -= 1;
+        self.after()
+    }
+
+    fn after(&self) -> State {
+        match self.level {
+            0 => State::Between,
+            _ => State::After,
+        }
+    }
+
+    /// The document breaks the grammar: it is over, unless this begins another one.
+    fn fail(&mut self, byte: u8) {
+        let begins = byte == b'{' && self.fresh;
+        self.level = usize::from(begins);
+        self.state = match byte {
+            b'\n' | b'\r' => State::Between,
+            _ if begins => State::Name,
+            _ => State::Broken,
+        };
+        self.fresh = self.state == State::Between;
+    }
+
+    fn broken(&mut self, data: &[u8]) -> usize {
+        let Some(end) = memchr::memchr2(b'\n', b'\r', data) else {
+            return data.len();
+        };
+        self.end_document();
+        end + 1
+    }
+
+    fn string(&mut self, of: Use, data: &[u8]) -> usize {
+        // A line ends no string but one that is broken.
+        let Some(end) = memchr::memchr3(b'"', b'\\', b'\n', data) else {
+            self.push(of, data);
+            return data.len();
+        };
+        if end > 0 {
+            self.push(of, &data[..end]);
+        }
+        match data[end] {
+            b'"' => self.string_ends(of),
+            b'\\' => self.state = State::Escape(of),
+            byte => self.fail(byte),
+        }
+        end + 1
+    }
+
+    fn string_ends(&mut self, of: Use) {
+        self.push(of, b"");
+        self.state = match of {
+            Use::Name => State::Colon,
+            Use::Skipped => State::Skip,
+            Use::Wanted => {
+                self.take();
+                self.after()
+            }
+            Use::Unwanted => self.after(),
+        };
+    }
+
+    fn escape(&mut self, of: Use, byte: u8) {
+        self.state = State::Text(of);
+        let plain = match byte {
+            b'u' => return self.state = State::Unicode(of, 0, 0),
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'b' => 8,
+            b'f' => 12,
+            other => other,
+        };
+        self.push(of, &[plain]);
+    }
+
+    fn unicode(&mut self, of: Use, digits: u8, code: u32, byte: u8) {
+        let Some(digit) = char::from(byte).to_digit(16) else {
+            return self.fail(byte);
+        };
+        let code = code * 16 + digit;
+        if digits < 3 {
+            return self.state = State::Unicode(of, digits + 1, code);
+        }
+        self.state = State::Text(of);
+        match (self.high.take(), code) {
+            (high, 0xd800..0xdc00) => {
+                if high.is_some() {
+                    self.push(of, LONE);
+                }
+                self.high = Some(code);
+            }
+            (Some(high), 0xdc00..0xe000) => {
+                let code = 0x1_0000 + ((high - 0xd800) << 10) + (code - 0xdc00);
+                self.push_char(of, code);
+            }
+            (high, code) => {
+                self.high = high;
+                self.push_char(of, code);
+            }
+        }
+    }
+
+    fn push_char(&mut self, of: Use, code: u32) {
+        let mut bytes = [0; 4];
+        match char::from_u32(code) {
+            Some(char) => self.push(of, char.encode_utf8(&mut bytes).as_bytes()),
+            None => self.push(of, LONE),
+        }
+    }
+
+    /// Adds to a name or a number; nothing, at its end.
+    fn push(&mut self, of: Use, bytes: &[u8]) {
+        if self.high.take().is_some() {
+            self.push(of, LONE);
+        }
+        match of {
+            Use::Name => {
+                let name = self.path[self.level - 1].as_bytes();
+                let rest = self.matched.and_then(|matched| name.get(matched..));
+                let goes_on = rest.is_some_and(|rest| rest.starts_with(bytes));
+                self.matched = self.matched.filter(|_| goes_on);
+                self.matched = self.matched.map(|matched| matched + bytes.len());
+            }
+            Use::Wanted => {
+                // One byte more than fits shows that it is too long.
+                let room = MAX_NUMBER + 1 - self.text.len();
+                self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Use::Unwanted | Use::Skipped => {}
+        }
+    }
+
+    /// The value at the path is whole.
+    fn take(&mut self) {
+        if self.text.len() <= MAX_NUMBER {
+            self.found = units(&self.text).or(self.found);
+        }
+    }
+
+    fn scalar(&mut self, of: Use, data: &[u8]) -> usize {
+        let goes_on =
+            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-');
+        let end = data.iter().position(|byte| !goes_on(byte));
+        let end = end.unwrap_or(data.len());
+        self.push(of, &data[..end]);
+        if end < data.len() {
+            if of == Use::Wanted {
+                self.take();
+            }
+            self.state = self.after();
+        }
+        end
+    }
+
+    fn skip(&mut self, data: &[u8]) -> usize {
+        let mut read = 0;
+        while let Some(next) = data[read..]
+            .iter()
+            .position(|byte| STRUCTURE[usize::from(*byte)])
+        {
+            let byte = data[read + next];
+            read += next + 1;
+            match byte {
+                b'"' => match skip_string(&data[read..]) {
+                    Some(length) => read += length,
+                    None => {
+                        self.state = State::Text(Use::Skipped);
+                        return read;
+                    }
+                },
+                b'{' | b'[' => self.depth += 1,
+                _ => {
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        self.state = State::After;
+                        return read;
+                    }
+                }
+            }
+        }
+        data.len()
+    }
+}
+
+/// What stands for half a surrogate pair.
+const LONE: &[u8] = "\u{fffd}".as_bytes();
+
+/// Bytes that say how containers are nested.
+static STRUCTURE: [bool; 256] = {
+    let mut table = [false; 256];
+    table[b'"' as usize] = true;
+    table[b'{' as usize] = true;
+    table[b'}' as usize] = true;
+    table[b'[' as usize] = true;
+    table[b']' as usize] = true;
+    table
+};
+
+/// The length of a string without escapes, its closing quote included.
+fn skip_string(data: &[u8]) -> Option<usize> {
+    let end = memchr::memchr3(b'"', b'\\', b'\n', data)?;
+    (data[end] == b'"').then_some(end + 1)
+}

@@ -1,0 +1,114 @@
+//! The cost that a response's body states, found while the body streams past: JSON, event streams, JSON lines,
+//! plain or compressed. Nothing of the body is kept.
+//!
+//! Bounds: for each path a number of [`json::MAX_NUMBER`] bytes; what a decompressor needs, see [`unpack`].
+
+mod events;
+mod json;
+mod unpack;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use events::Text;
+use unpack::Unpacker;
+
+/// The names that lead to a number in a JSON document, outermost first.
+pub type Path = Arc<[String]>;
+
+/// A number in a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The last number at the path, rounded up.
+    pub units: u32,
+    /// The body was read to its end, so no later number can stand in it.
+    pub exact: bool,
+}
+
+/// Looks for numbers in the body of one response.
+#[derive(Debug)]
+pub struct Meter {
+    paths: Vec<Path>,
+    input: Input,
+    whole: bool,
+}
+
+#[derive(Debug)]
+enum Input {
+    Plain(Text),
+    Packed(Box<Unpacker>),
+    /// The coding is unknown, the bytes are not what it says, or too much comes out of them.
+    Unreadable,
+}
+
+impl Meter {
+    /// Looks for the numbers at `paths` in a body with these `Content-Encoding` fields.
+    pub fn new<'a>(
+        paths: impl Iterator<Item = &'a Path>,
+        codings: impl Iterator<Item = &'a [u8]>,
+        content_type: Option<&[u8]>,
+    ) -> Meter {
+        let mut distinct: Vec<Path> = Vec::new();
+        for path in paths {
+            if !distinct.contains(path) {
+                distinct.push(path.clone());
+            }
+        }
+        let text = Text::new(&distinct, content_type);
+        Meter {
+            paths: distinct,
+            input: match unpack::unpacker(codings, text) {
+                Ok(Ok(unpacker)) => Input::Packed(unpacker),
+                Ok(Err(text)) => Input::Plain(text),
+                Err(unpack::Unknown) => Input::Unreadable,
+            },
+            whole: false,
+        }
+    }
+
+    /// Reads the next piece of the body.
+    pub fn feed(&mut self, data: &[u8]) {
+        match &mut self.input {
+            Input::Plain(text) => text.feed(data),
+            Input::Packed(unpacker) => {
+                if unpacker.feed(data).is_err() {
+                    self.input = Input::Unreadable;
+                }
+            }
+            Input::Unreadable => {}
+        }
+    }
+
+    /// Nothing more comes; `whole` when the body was not cut off.
+    pub fn finish(&mut self, whole: bool) {
+        self.whole = whole;
+        if let Input::Packed(unpacker) = &mut self.input {
+            self.whole &= unpacker.finish().is_ok();
+        }
+    }
+
+    /// The last number at `path` so far.
+    pub fn found(&self, path: &Path) -> Option<Found> {
+        let index = self.paths.iter().position(|own| own == path)?;
+        let text = match &self.input {
+            Input::Plain(text) => text,
+            Input::Packed(unpacker) => unpacker.text()?,
+            Input::Unreadable => return None,
+        };
+        let (units, between) = text.found(index);
+        Some(Found {
+            units: units?,
+            exact: self.whole && between,
+        })
+    }
+}
+
+/// A number of units: rounded up, however large. None for what is no number or below zero.
+pub fn units(text: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let number: f64 = text.parse().ok()?;
+    // The cast saturates.
+    (number >= 0.0).then(|| number.ceil() as u32)
+}

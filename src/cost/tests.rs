@@ -1,0 +1,386 @@
+//! Numbers are found however a body is cut into pieces and packed, and as a parser of whole documents finds them.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use flate2::Compression;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+use proptest::prelude::*;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn path(text: &str) -> Path {
+    text.split('.').map(String::from).collect::<Vec<_>>().into()
+}
+
+fn meter(at: &Path, codings: &[&str], content_type: &str) -> Meter {
+    let codings = codings.iter().map(|coding| coding.as_bytes());
+    Meter::new([at].into_iter(), codings, Some(content_type.as_bytes()))
+}
+
+/// What is found in a body that comes in pieces of `step` bytes.
+fn read(
+    at: &Path,
+    codings: &[&str],
+    content_type: &str,
+    body: &[u8],
+    step: usize,
+) -> Option<Found> {
+    let mut meter = meter(at, codings, content_type);
+    body.chunks(step).for_each(|piece| meter.feed(piece));
+    meter.finish(true);
+    meter.found(at)
+}
+
+/// The same for every cut in two, and byte by byte.
+#[track_caller]
+fn check_typed(at: &str, content_type: &str, body: &str, expected: Option<u32>) {
+    let (at, body) = (path(at), body.as_bytes());
+    for step in [1, 2, 3, 7, body.len().max(1)] {
+        let found = read(&at, &[], content_type, body, step);
+        let units = found.map(|found| found.units);
+        assert_eq!(units, expected, "{step}: {}", body.escape_ascii());
+    }
+    for cut in 0..body.len() {
+        let mut meter = meter(&at, &[], content_type);
+        meter.feed(&body[..cut]);
+        meter.feed(&body[cut..]);
+        let units = meter.found(&at).map(|found| found.units);
+        assert_eq!(units, expected, "{cut}: {}", body.escape_ascii());
+    }
+}
+
+#[track_caller]
+fn check(at: &str, body: &str, expected: impl Into<Option<u32>>) {
+    check_typed(at, "application/json", body, expected.into());
+}
+
+#[test]
+fn documents() {
+    let at = "usage.total";
+    check(at, r#"{"usage":{"total":42}}"#, 42);
+    check(
+        at,
+        "\u{feff} \r\n{ \"a\" : [1,{}], \"usage\"\t:\n{ \"total\" : 8 } } \n",
+        8,
+    );
+    check(at, r#"{"usage":{"total":"42"}}"#, 42);
+    check(at, r#"{"usage":{"total":41.5}}"#, 42);
+    check(at, r#"{"usage":{"total":5e3}}"#, 5000);
+    check(at, r#"{"usage":{"total":99999999999}}"#, u32::MAX);
+    check(at, r#"{"usage":{"total":0}}"#, 0);
+    for none in [
+        "-3",
+        "null",
+        "true",
+        "[42]",
+        "{\"total\":42}",
+        "\"many\"",
+        "\"\"",
+    ] {
+        check(at, &format!("{{\"usage\":{{\"total\":{none}}}}}"), None);
+    }
+    check(at, r#"{"usage":[42]}"#, None);
+    check(at, r#"{"total":42}"#, None);
+    check(at, r#"{"a":{"usage":{"total":42}}}"#, None);
+    check(at, r#"{"usage":{"a":{"total":42}}}"#, None);
+    check(
+        at,
+        r#"{"usages":{"total":42},"usage":{"totals":1,"tota":2}}"#,
+        None,
+    );
+    check(at, r#""{\"usage\":{\"total\":42}}""#, None);
+    check(at, "", None);
+    check(at, "no", None);
+    check("a", r#"{"":1,"a":2}"#, 2);
+    // Of doubled names the last number.
+    check(
+        at,
+        r#"{"usage":{"total":1,"total":2},"usage":{"total":3,"total":null}}"#,
+        3,
+    );
+    // Names and values with escapes.
+    check(at, r#"{"\u0075sage":{"tot\u0061l":"\u0034\u0032"}}"#, 42);
+    check("ü😀/\"", r#"{"\u00fc\ud83d\ude00\/\"":5}"#, 5);
+    check("\u{fffd}x", r#"{"\ud83dx":5}"#, 5);
+    check("ab", r#"{"a\ud83db":5}"#, None);
+    // What looks like structure in strings, and how deep the rest may be.
+    check("c", r#"{"a":"}]\"\\","b":["\\\"]",{"c":1}],"c":7}"#, 7);
+    let deep = format!(
+        "{{\"a\":{}{},\"c\":7}}",
+        "[{\"c\":".repeat(500),
+        "}]".repeat(500)
+    );
+    check("c", &deep, 7);
+    let long = format!("{{\"c\":{}}}", "0".repeat(json::MAX_NUMBER + 1));
+    check("c", &long, None);
+}
+
+#[test]
+fn several_documents() {
+    check("c", "{\"c\":1}\n{\"c\":2}\n{\"d\":{\"c\":9}}\n", 2);
+    check("c", "{\"c\":1}{\"c\":2}{}", 2);
+    check("c", "\u{1e}{\"c\":1}\n\u{1e}{\"c\":2}\n", 2);
+    check("c", "[{\"c\":1},\n{\"c\":2}]", 2);
+    check("c", "null\n5 \"a\" {\"c\":2}\n", 2);
+    // A line that breaks off does not hide the next one.
+    check("c", "{\"c\":1\n{\"c\":2}\n", 2);
+    check("c", "{\"a\":\"open\n{\"c\":2}\n", 2);
+    check("c", "{\"a\":tru\u{7f}\n{\"c\":2}\n", 2);
+    check("c", "{\"a\"\r\n{\"c\":2}\r\n", 2);
+    check("c", ")]}'\n{\"c\":2}", 2);
+    check("c", "<p>{\"c\":2}</p>", None);
+}
+
+#[test]
+fn event_streams() {
+    let events = "text/event-stream; charset=utf-8";
+    for (body, expected) in [
+        (
+            "data: {\"c\":1}\n\ndata: {\"c\":2}\n\ndata: [DONE]\n\n",
+            Some(2),
+        ),
+        ("data:{\"c\":1}\r\rdata:{\"c\":2}\r\r", Some(2)),
+        (
+            "\u{feff}: ping\r\n\r\nevent: x\r\nid: 1\r\ndata: {\"c\":\r\ndata: 7}\r\n\r\n",
+            Some(7),
+        ),
+        ("data\ndata:\n\ndata: {\"c\":3}\n\n", Some(3)),
+        // Fields that are not data, and data that is no document.
+        (
+            "datas: {\"c\":9}\nid: {\"c\":9}\ndata: {\"c\":4}\n\n",
+            Some(4),
+        ),
+        ("data: {\"c\":5\n\ndata: {\"d\":6}\n\n", Some(5)),
+        ("data: {\"a\":\"\n\ndata: {\"c\":6}\n\n", Some(6)),
+        ("data: {\"a\":[[{\n\ndata: {\"c\":6}\n\n", Some(6)),
+        ("data: one\ndata: {\"c\":6}\n\n", Some(6)),
+        // The last event may lack its end.
+        ("data: {\"c\":8}", Some(8)),
+        // The other one's type.
+        ("{\"c\":1}", Some(1)),
+    ] {
+        check_typed("c", events, body, expected);
+        check_typed("c", "text/plain", body, expected);
+    }
+    check_typed("c", events, "todo: 1\ndata: {\"c\":1}\n\n", Some(1));
+}
+
+#[test]
+fn a_number_is_exact_only_where_nothing_was_cut() {
+    let at = path("c");
+    let exact = |body: &str, whole: bool| {
+        let mut meter = meter(&at, &[], "application/json");
+        meter.feed(body.as_bytes());
+        meter.finish(whole);
+        meter.found(&at).map(|found| (found.units, found.exact))
+    };
+    assert_eq!(exact("{\"c\":50}", true), Some((50, true)));
+    assert_eq!(exact("{\"c\":50}", false), Some((50, false)));
+    assert_eq!(exact("{\"c\":50,", true), Some((50, false)));
+    assert_eq!(exact("{\"c\":50", false), None, "it may go on");
+}
+
+fn packed(coding: &str, body: &[u8]) -> Vec<u8> {
+    let level = Compression::default();
+    match coding {
+        "gzip" | "x-gzip" => {
+            let mut out = GzEncoder::new(Vec::new(), level);
+            out.write_all(body).unwrap();
+            out.finish().unwrap()
+        }
+        "deflate" => {
+            let mut out = ZlibEncoder::new(Vec::new(), level);
+            out.write_all(body).unwrap();
+            out.finish().unwrap()
+        }
+        "raw" => {
+            let mut out = DeflateEncoder::new(Vec::new(), level);
+            out.write_all(body).unwrap();
+            out.finish().unwrap()
+        }
+        "zstd" => compress_to_vec(body, CompressionLevel::Fastest),
+        _ => body.to_vec(),
+    }
+}
+
+fn document(bytes: usize) -> Vec<u8> {
+    let words: String = (0..bytes / 16)
+        .map(|n| format!("w{:x} ", n * 7919 % 4096))
+        .collect();
+    json!({ "text": words, "usage": { "total": 4711 } })
+        .to_string()
+        .into()
+}
+
+#[test]
+fn codings() {
+    let at = path("usage.total");
+    let found = Some(Found {
+        units: 4711,
+        exact: true,
+    });
+    let body = document(400_000);
+    for coding in ["gzip", "x-gzip", "GZIP", "deflate", "zstd", "identity"] {
+        let bytes = packed(&coding.to_lowercase(), &body);
+        for step in [1, 1000, bytes.len()] {
+            assert_eq!(
+                read(&at, &[coding], "", &bytes, step),
+                found,
+                "{coding} {step}"
+            );
+        }
+        let cut = read(&at, &[coding], "", &bytes[..bytes.len() / 2], 512);
+        assert_eq!(cut, None, "{coding}");
+    }
+    let raw = packed("raw", &body);
+    assert_eq!(read(&at, &["deflate"], "", &raw, 1), found);
+    let twice = packed("gzip", &packed("zstd", &body));
+    for codings in [
+        &["zstd, gzip"][..],
+        &["zstd", "gzip"],
+        &["zstd", "identity,gzip"],
+    ] {
+        assert_eq!(read(&at, codings, "", &twice, 700), found, "{codings:?}");
+    }
+    let members = [packed("gzip", &body), packed("gzip", b" ")].concat();
+    assert_eq!(read(&at, &["gzip"], "", &members, 999), found);
+    let frames = [
+        packed("zstd", &body),
+        b"\x50\x2a\x4d\x18\x02\0\0\0ab".to_vec(),
+    ]
+    .concat();
+    assert_eq!(read(&at, &["zstd"], "", &frames, 999), found);
+    // By another encoder than ours: brotli of Node 20.
+    let brotli = base64::engine::general_purpose::STANDARD
+        .decode(BROTLI)
+        .unwrap();
+    for step in [1, 10, 1000] {
+        let found = read(&path("usage.total_tokens"), &["br"], "", &brotli, step);
+        assert_eq!(found.map(|found| found.units), Some(4711), "{step}");
+    }
+    for codings in ["lzma", "gzip, lzma", "gzip,gzip,gzip,gzip", "br"] {
+        let bytes = packed("gzip", &body);
+        assert_eq!(read(&at, &[codings], "", &bytes, 1000), None, "{codings}");
+    }
+}
+
+const BROTLI: &str = "G+UDYCwK7PYBzZQOBs5bFV/EQC2yN/fVjRamfvmDAIqmvBTXaW50eLKPLCZ1WLqgqJtGt/iot5ZiM0FeGFhgWak0HjjkqC2wU8k/G+bdXW/YH79IfeLp5qwn2giaYStqx93pnkwn6c325V749EDu2cBFKCEZq2kNoxAtq8vNWYMlABFKSMZqWsMoRMvqcnPVUAlAhBKSsZrWMArRsrrpjntuOfkTxDo/LgcXpwA=";
+
+#[test]
+fn a_bomb_is_given_up() {
+    let mut blanks = vec![b' '; 16 * 1024 * 1024];
+    blanks.extend_from_slice(b"{\"c\":1}");
+    for coding in ["gzip", "deflate", "zstd"] {
+        let mut bytes = packed(coding, &blanks);
+        assert!(bytes.len() < blanks.len() / 200, "{coding}");
+        assert_eq!(read(&path("c"), &[coding], "", &bytes, 4096), None);
+        // The same inside of another one.
+        bytes = packed("gzip", &bytes);
+        let codings = format!("{coding},gzip");
+        assert_eq!(read(&path("c"), &[&codings], "", &bytes, 4096), None);
+    }
+}
+
+#[test]
+fn windows_are_counted_and_come_back() {
+    let at = path("c");
+    let bytes = packed("zstd", b"{\"c\":1}");
+    let many: Vec<Meter> = (0..200).map(|_| meter(&at, &["zstd"], "")).collect();
+    assert_eq!(read(&at, &["zstd"], "", &bytes, 9), None);
+    drop(many);
+    assert!(read(&at, &["zstd"], "", &bytes, 9).is_some());
+}
+
+/// Documents whose names are often those of the path.
+fn values() -> impl Strategy<Value = Value> {
+    let name = prop_oneof![Just("a".to_owned()), Just("b\"é".to_owned()), ".{0,3}"];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<u32>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        (0_u32..100).prop_map(|n| Value::from(n.to_string())),
+        ".{0,9}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        let object = prop::collection::vec((name.clone(), inner.clone()), 0..5);
+        prop_oneof![
+            object.prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+            prop::collection::vec(inner, 0..4).prop_map(Value::Array),
+        ]
+    })
+}
+
+/// What a parser finds in the whole document.
+fn at(root: &Value, path: &[String]) -> Option<u32> {
+    let value = path
+        .iter()
+        .try_fold(root, |value, name| value.as_object()?.get(name))?;
+    match value {
+        Value::Number(number) => units(number.to_string().as_bytes()),
+        Value::String(text) => units(text.as_bytes()),
+        _ => None,
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_document_reads_as_a_parser_reads_it(
+        first in values(), second in values(), pretty in any::<bool>(), codings in 0_u8..4, step in 1_usize..40,
+    ) {
+        let paths = [path("a"), path("a.a"), path("b\"é.a.a")];
+        let (wrap, coding) = match codings {
+            0 => ("[", "identity"),
+            1 => ("", "gzip"),
+            2 => ("", "zstd"),
+            _ => ("", "identity"),
+        };
+        let object = |value: Value| json!({ "a": value });
+        let (first, second) = (object(first), object(second));
+        let text = |value: &Value| match pretty {
+            true => serde_json::to_string_pretty(value).unwrap(),
+            false => value.to_string(),
+        };
+        let body = match wrap {
+            "" => text(&first) + "\n" + &text(&second),
+            _ => format!("[{},{}]", text(&first), text(&second)),
+        };
+        let bytes = packed(coding, body.as_bytes());
+        let mut meter = Meter::new(paths.iter(), [coding.as_bytes()].into_iter(), None);
+        bytes.chunks(step).for_each(|piece| meter.feed(piece));
+        meter.finish(true);
+        for path in &paths {
+            let expected = at(&second, path).or(at(&first, path));
+            let found = meter.found(path);
+            prop_assert_eq!(found.map(|found| found.units), expected, "{:?} of {}", path, body);
+            prop_assert!(found.is_none_or(|found| found.exact));
+        }
+    }
+
+    #[test]
+    fn whatever_comes_is_read_in_bounds(
+        bytes in prop::collection::vec(any::<u8>(), 0..300), coding in 0_usize..5, step in 1_usize..50,
+    ) {
+        let coding = ["identity", "gzip", "deflate", "br", "zstd"][coding];
+        read(&path("a.b"), &[coding], "text/event-stream", &bytes, step);
+        let mut packed = packed(coding, &document(2000));
+        for (place, byte) in bytes.iter().enumerate() {
+            let at = place * 31 % packed.len();
+            packed[at] ^= byte & 1;
+        }
+        read(&path("a.b"), &[coding], "", &packed, step);
+    }
+
+    #[test]
+    fn any_structure_reads_alike_in_any_pieces(
+        body in r#"(\{|\}|\[|\]|"|\\|:|,|a|"a":|1|\n|\r|data:| ){0,40}"#, step in 1_usize..9,
+    ) {
+        let path: Path = Arc::from(["a".to_owned(), "a".to_owned()]);
+        let whole = read(&path, &[], "", body.as_bytes(), 1000);
+        prop_assert_eq!(read(&path, &[], "", body.as_bytes(), step), whole);
+    }
+}

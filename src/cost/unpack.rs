@@ -1,0 +1,270 @@
+//! Decompresses a body piece by piece, whatever `Content-Encoding` it came with (RFC 9110, section 8.4).
+//!
+//! Bounds: [`MAX_CODINGS`] codings on top of each other; a window of 8 MiB for zstd (RFC 9659) and 16 MiB for br,
+//! [`MAX_WINDOWS`] of these two in the process, some 64 KiB for gzip and deflate; [`MAX_RATIO`] bytes out for each
+//! byte in, and [`START`] more. A body that exceeds a bound is unreadable.
+
+mod zstd;
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use brotli_decompressor::{BrotliDecoderParameter, DecompressorWriter};
+use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+
+use super::events::Text;
+use zstd::Zstd;
+
+/// Most codings on top of each other.
+const MAX_CODINGS: usize = 3;
+
+/// Most bodies at a time that are decompressed with a window.
+const MAX_WINDOWS: usize = 128;
+
+/// Most bytes that may come out of a byte, beyond [`START`].
+const MAX_RATIO: u64 = 100;
+
+/// Bytes that may come out whatever went in: short bodies of blanks pack well.
+const START: u64 = 1024 * 1024;
+
+/// Bytes that brotli unpacks at a time.
+const PIECE: usize = 4096;
+
+static WINDOWS: AtomicUsize = AtomicUsize::new(0);
+
+/// A coding that nobody here can read, or too many of them.
+#[derive(Debug)]
+pub struct Unknown;
+
+/// Decompresses into a text.
+#[derive(Debug)]
+pub struct Unpacker(Level);
+
+/// A text, or what decompresses into one, and how much of it may come.
+#[derive(Debug)]
+struct Level {
+    stage: Stage,
+    left: u64,
+}
+
+enum Stage {
+    Text(Text),
+    Gzip(Box<MultiGzDecoder<Level>>),
+    /// Before the first two bytes, which say whether there is a header.
+    Deflate(Option<u8>, Option<Box<Level>>),
+    Zlib(Box<ZlibDecoder<Level>>),
+    Raw(Box<DeflateDecoder<Level>>),
+    Brotli(Box<DecompressorWriter<Level>>, Window),
+    Zstd(Box<Zstd<Level>>, Window),
+}
+
+/// One of [`MAX_WINDOWS`].
+#[derive(Debug)]
+struct Window;
+
+impl Window {
+    fn new() -> Result<Window, Unknown> {
+        let free = |open| (open < MAX_WINDOWS).then_some(open + 1);
+        let taken = WINDOWS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free);
+        taken.map(|_| Window).map_err(|_| Unknown)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        WINDOWS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What decompresses a body with these `Content-Encoding` fields into `text`, or the text itself when it is plain.
+pub fn unpacker<'a>(
+    fields: impl Iterator<Item = &'a [u8]>,
+    text: Text,
+) -> Result<Result<Box<Unpacker>, Text>, Unknown> {
+    let mut level = Level {
+        stage: Stage::Text(text),
+        left: START,
+    };
+    // The last one was applied last, so it is the outermost.
+    let codings = fields.flat_map(|field| field.split(|byte| *byte == b','));
+    for (index, coding) in codings
+        .map(<[u8]>::trim_ascii)
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+        .enumerate()
+    {
+        if index == MAX_CODINGS {
+            return Err(Unknown);
+        }
+        level = Level {
+            stage: Stage::new(coding, level)?,
+            left: START,
+        };
+    }
+    Ok(match level.stage {
+        Stage::Text(text) => Err(text),
+        _ => Ok(Box::new(Unpacker(level))),
+    })
+}
+
+impl Stage {
+    fn new(coding: &[u8], inner: Level) -> Result<Stage, Unknown> {
+        let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
+        Ok(match () {
+            () if is("gzip") || is("x-gzip") => Stage::Gzip(Box::new(MultiGzDecoder::new(inner))),
+            () if is("deflate") => Stage::Deflate(None, Some(Box::new(inner))),
+            () if is("br") => {
+                let window = Window::new()?;
+                let mut decoder = DecompressorWriter::new(inner, PIECE);
+                let large = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
+                decoder.set_parameter(large, 0);
+                Stage::Brotli(Box::new(decoder), window)
+            }
+            () if is("zstd") => Stage::Zstd(Box::new(Zstd::new(inner)), Window::new()?),
+            () => return Err(Unknown),
+        })
+    }
+
+    fn inner(&self) -> Option<&Level> {
+        match self {
+            Stage::Text(_) => None,
+            Stage::Gzip(decoder) => Some(decoder.get_ref()),
+            Stage::Deflate(_, inner) => inner.as_deref(),
+            Stage::Zlib(decoder) => Some(decoder.get_ref()),
+            Stage::Raw(decoder) => Some(decoder.get_ref()),
+            Stage::Brotli(decoder, _) => Some(decoder.get_ref()),
+            Stage::Zstd(decoder, _) => Some(&decoder.out),
+        }
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut Level> {
+        match self {
+            Stage::Text(_) => None,
+            Stage::Gzip(decoder) => Some(decoder.get_mut()),
+            Stage::Deflate(_, inner) => inner.as_deref_mut(),
+            Stage::Zlib(decoder) => Some(decoder.get_mut()),
+            Stage::Raw(decoder) => Some(decoder.get_mut()),
+            Stage::Brotli(decoder, _) => Some(decoder.get_mut()),
+            Stage::Zstd(decoder, _) => Some(&mut decoder.out),
+        }
+    }
+
+    /// Ends this coding and those in it; an error when one of them was cut off.
+    fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Stage::Text(_) => return Ok(()),
+            Stage::Gzip(decoder) => decoder.try_finish()?,
+            Stage::Deflate(..) => return Err(ErrorKind::UnexpectedEof.into()),
+            Stage::Zlib(decoder) => decoder.try_finish()?,
+            Stage::Raw(decoder) => decoder.try_finish()?,
+            Stage::Brotli(decoder, _) => decoder.close()?,
+            Stage::Zstd(decoder, _) => decoder.finish()?,
+        }
+        self.inner_mut()
+            .map_or(Ok(()), |inner| inner.stage.finish())
+    }
+
+    fn write_all(&mut self, data: &[u8]) -> io::Result<()> {
+        match self {
+            Stage::Text(text) => {
+                text.feed(data);
+                Ok(())
+            }
+            Stage::Gzip(decoder) => decoder.write_all(data),
+            Stage::Deflate(first, inner) => {
+                let Some((before, after)) = two_bytes(*first, data) else {
+                    *first = first.or(data.first().copied());
+                    return Ok(());
+                };
+                let Some(inner) = inner.take() else {
+                    return Err(ErrorKind::InvalidData.into());
+                };
+                *self = match is_zlib(before) {
+                    true => Stage::Zlib(Box::new(ZlibDecoder::new(*inner))),
+                    // What browsers read too, for servers have sent it so.
+                    false => Stage::Raw(Box::new(DeflateDecoder::new(*inner))),
+                };
+                self.write_all(&before)?;
+                self.write_all(after)
+            }
+            Stage::Zlib(decoder) => whole(decoder, data),
+            Stage::Raw(decoder) => whole(decoder, data),
+            Stage::Brotli(decoder, _) => whole(decoder, data),
+            Stage::Zstd(decoder, _) => decoder.feed(data),
+        }
+    }
+}
+
+/// Writes all of it, or what stands before the end of the compressed stream.
+fn whole(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
+    while !data.is_empty() {
+        match decoder.write(data)? {
+            0 => break,
+            written => data = &data[written..],
+        }
+    }
+    Ok(())
+}
+
+/// The first two bytes, and what of `data` comes after them.
+fn two_bytes(first: Option<u8>, data: &[u8]) -> Option<([u8; 2], &[u8])> {
+    match (first, data) {
+        (Some(first), [second, rest @ ..]) => Some(([first, *second], rest)),
+        (None, [first, second, rest @ ..]) => Some(([*first, *second], rest)),
+        _ => None,
+    }
+}
+
+/// RFC 1950, section 2.2.
+fn is_zlib(bytes: [u8; 2]) -> bool {
+    bytes[0] & 0x0f == 8 && u16::from_be_bytes(bytes).is_multiple_of(31)
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stage")
+    }
+}
+
+impl Write for Level {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(data.len() as u64);
+        self.left = left.ok_or(ErrorKind::FileTooLarge)?;
+        self.stage.write_all(data)?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Unpacker {
+    /// Reads the next piece of the compressed body.
+    pub fn feed(&mut self, data: &[u8]) -> io::Result<()> {
+        let more = data.len() as u64 * MAX_RATIO;
+        let mut inner = self.0.stage.inner_mut();
+        while let Some(level) = inner {
+            level.left = level.left.saturating_add(more);
+            inner = level.stage.inner_mut();
+        }
+        self.0.stage.write_all(data)
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.0.stage.finish()
+    }
+
+    /// What it decompresses into.
+    pub fn text(&self) -> Option<&Text> {
+        let mut stage = &self.0.stage;
+        while let Some(inner) = stage.inner() {
+            stage = &inner.stage;
+        }
+        match stage {
+            Stage::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}

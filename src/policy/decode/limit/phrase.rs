@@ -3,6 +3,7 @@
 use super::super::super::model::Throttle;
 use super::super::leaf::{parse_header, parse_span};
 use super::super::{Wrong, wrong};
+use crate::cost;
 use crate::limit::Count;
 use crate::pressure::Condition;
 use crate::suggest::nearest;
@@ -84,12 +85,9 @@ pub(super) fn count(text: &str) -> Result<Count, Wrong> {
             .map(Count::CostHeader)
             .map_err(|message| wrong(message, "write for instance `cost header x-cost`")),
         ["cost", "json", path] => {
-            let parts: Vec<String> = path.split('.').map(String::from).collect();
-            if parts.len() > 16 || parts.iter().any(String::is_empty) {
-                let help = "write names with dots between them, for instance `cost json usage.total_tokens`";
-                return Err(wrong(format!("`{path}` is not a path into JSON"), help));
-            }
-            Ok(Count::CostJson(parts.into()))
+            let help =
+                "write names with dots between them, for instance `cost json usage.total_tokens`";
+            json_path(path, "cost json", help).map(Count::CostJson)
         }
         _ => {
             let first = words.first().copied().unwrap_or_default();
@@ -108,6 +106,31 @@ pub(super) fn count(text: &str) -> Result<Count, Wrong> {
             ))
         }
     }
+}
+
+/// Names with dots between them. Other languages' ways to write them get the right words.
+pub(super) fn json_path(path: &str, before: &str, help: &str) -> Result<cost::Path, Wrong> {
+    let named = |path: &str| {
+        let parts: Vec<String> = path.split('.').map(String::from).collect();
+        let fits = parts.len() <= 16 && !parts.iter().any(String::is_empty);
+        fits.then_some(parts)
+    };
+    let foreign = path.starts_with(['$', '/', '.']) || path.contains(['[', '*']);
+    if let Some(parts) = named(path).filter(|_| !foreign) {
+        return Ok(parts.into());
+    }
+    let message = format!("`{path}` is not a path into JSON");
+    let names = path
+        .trim_start_matches('$')
+        .replace(['[', ']', '/', '"', '\''], ".");
+    let names: Vec<&str> = names.split('.').filter(|name| !name.is_empty()).collect();
+    if !foreign || names.is_empty() || names.contains(&"*") {
+        return Err(wrong(message, help));
+    }
+    Err(wrong(
+        message,
+        format!("write `{before} {}`", names.join(".")),
+    ))
 }
 
 fn status(range: &str) -> Result<Count, Wrong> {

@@ -79,6 +79,17 @@ impl Gateway {
             .unwrap();
         said.answers[0].used[0]
     }
+
+    /// Waits until so many units count, which should be soon.
+    pub async fn counts(&self, part: &Part, units: u32) {
+        let used = async {
+            while self.used(part).await != units {
+                tokio::task::yield_now().await;
+            }
+        };
+        let soon = tokio::time::timeout(SOON, used).await;
+        assert!(soon.is_ok(), "{} count, not {units}", self.used(part).await);
+    }
 }
 
 /// Waits for what should happen at once.

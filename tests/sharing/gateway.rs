@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, Throttle};
+use tollgate::store::shared::backs::Backs;
 use tollgate::store::shared::call::Name;
 use tollgate::store::shared::core::{Asking, Core, Line, Lines};
 use tollgate::store::shared::ladder::Ladder;
@@ -115,6 +116,7 @@ impl Gateway {
                 memory: Arc::new(memory),
                 ledger: Ledger::new(1 << 20),
                 ladder: Ladder::new(local),
+                backs: Backs::default(),
                 gateway: number,
             },
             places,

@@ -98,7 +98,7 @@ impl World {
                     let used = self
                         .store
                         .as_ref()
-                        .map_or(0, |data| data.used(&name, time, span));
+                        .map_or(0, |data| data.used(&part, time, span));
                     let alive = self.gateways.iter().filter(|one| one.alive);
                     let each = alive.map(|one| one.holds(rule, key, self.now)[window].1);
                     let sum = used + each.sum::<u32>();

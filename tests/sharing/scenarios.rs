@@ -1,9 +1,10 @@
 //! What happens in a run, by name.
 
-use tollgate::limit::Sharing;
+use tollgate::limit::{Scale, Sharing};
 
 use super::faults::Fault;
 use super::gateway::{Gateway, Rule};
+use super::judge::Track;
 use super::world::{Load, Net, SECOND, World};
 
 const fn rule(
@@ -58,6 +59,13 @@ const ROUGH: Net = Net {
     slow: 10_000,
 };
 
+/// Connections break now and then, and many messages are slow.
+const FRAIL: Net = Net {
+    lost: 500,
+    doubled: 500,
+    slow: 20_000,
+};
+
 /// Runs with a seed.
 pub type Scenario = fn(u64) -> World;
 
@@ -96,6 +104,8 @@ pub const ALL: &[(&str, Scenario)] = &[
     ("stopped", |seed| {
         outage(seed, QUIET, Fault::Stop, Fault::Go)
     }),
+    ("stalls", |seed| stalls(seed, QUIET)),
+    ("lossy stalls", |seed| stalls(seed, FRAIL)),
     ("relapse", relapse),
     ("newcomer", newcomer),
     ("cut", cut),
@@ -230,6 +240,72 @@ fn outage(seed: u64, net: Net, begins: Fault, ends: Fault) -> World {
     }
     busy(&mut world, 90);
     world
+}
+
+/// Windows that nothing leaves, so that all that was counted can be held against all that was admitted.
+const LONG: [&[Rule]; 3] = [
+    &[rule("ip", Sharing::Strict, &[(4_000, 3_600)], 1)],
+    &[rule("user", Sharing::Leased, &[(4_000, 3_600)], 1)],
+    &[
+        rule("ip", Sharing::Leased, &[(4_000, 3_600)], 1),
+        rule("user", Sharing::Strict, &[(4_000, 3_600)], 1),
+    ],
+];
+
+/// The store hangs, from 20 ms to 30 s, and executes what lies in its socket when it goes on. What it took for calls
+/// that were given up counts no more, and what was admitted meanwhile counts once.
+fn stalls(seed: u64, net: Net) -> World {
+    let gateways = [1, 2, 3, 8][(seed / 3) as usize % 4];
+    let burst = [1, 5, 40, 100][(seed / 5) as usize % 4];
+    let load = Load { rate: 40.0, burst };
+    let mut world = World::new(seed, LONG[seed as usize % 3], gateways, net, load);
+    settles(&mut world, 5.0);
+    world.run(5.0);
+    for _ in 0..4 {
+        let ms = [20, 50, 300, 1_500, 10_000, 30_000][world.draw.below(6) as usize];
+        world.fault(0, Fault::Stop);
+        world.fault(ms, Fault::Go);
+        world.run(ms as f64 / 1_000.0 + 0.2);
+        settles(&mut world, 8.0);
+        world.run(2.0);
+    }
+    let rate = std::mem::replace(&mut world.load.rate, 1e-6);
+    // Leases end, and clients that wait come once more.
+    world.run(40.0);
+    let slack = if net.lost > 0 { 3 } else { 0 };
+    counted(&mut world, slack);
+    world.load.rate = rate * 10.0;
+    for key in 0..world.rules[0].keys {
+        world.come(key);
+    }
+    world.run(30.0);
+    let used_up = |track: &Track| track.admitted * 100 >= u64::from(track.windows[0].0) * 97;
+    if !world.tracks.iter().flatten().all(used_up) {
+        let low = |track: &Track| format!("{}: {} admitted", track.name, track.admitted);
+        let low: Vec<_> = world.tracks.iter().flatten().map(low).collect();
+        world.failed.get_or_insert(low.join(", "));
+    }
+    world
+}
+
+/// Asserts that the store counts what was admitted, or a few hundredths more.
+fn counted(world: &mut World, hundredths: u64) {
+    let time = world.store_time();
+    for (rule, tracks) in world.tracks.iter().enumerate() {
+        for (key, track) in tracks.iter().enumerate() {
+            let one = &world.gateways[0];
+            let name = one.name(rule, key as u64);
+            let part = one.plan(rule).part(name.key, Scale::plan(1), 0);
+            let data = world.store.as_ref().ok();
+            let used = data.map_or(0, |data| data.used(&part, time, &part.spec.spans[0]));
+            let admitted = track.admitted.min(u64::from(track.windows[0].0));
+            let used = u64::from(used);
+            if used < admitted || (used - admitted) * 100 > admitted * hundredths {
+                let wrong = format!("{}: {used} count, {admitted} were admitted", track.name);
+                world.failed.get_or_insert(wrong);
+            }
+        }
+    }
 }
 
 /// A gateway dies while the store is away, so that the others wait for long windows to pass; meanwhile the store

@@ -46,7 +46,7 @@ impl Cell {
     }
 
     fn apply(&mut self, now: u64, part: &Part, units: u32) {
-        let (tick, room) = shape(part);
+        let tick = tick(part);
         let longest = part.spec.spans.last().map_or(0, |span| span.window);
         let gone = self.stamps.len() - self.used(now, tick, longest);
         self.stamps.drain(..gone);
@@ -55,17 +55,14 @@ impl Cell {
             true => stamp,
             false => self.newest.max(stamp),
         };
-        for _ in 0..units.min(room) {
-            if self.stamps.len() == room as usize {
-                self.stamps.pop_front();
-            }
-            self.stamps.push_back(self.newest);
-        }
+        // What gateways counted without the store may be more than one of them asks room for.
+        let news = std::iter::repeat_n(self.newest, units as usize);
+        self.stamps.extend(news);
     }
 
     /// What was told of before, and what comes back.
     fn hear(&mut self, now: u64, gateway: u32, part: &mut Part) {
-        let (tick, _) = shape(part);
+        let tick = tick(part);
         if let Some(back) = part.back {
             let entry = self.gateways.entry(gateway).or_default();
             if entry.1.insert(back.number) {
@@ -92,7 +89,7 @@ impl Cell {
 
     /// Says what the windows say, and how many units may be taken.
     fn eval(&self, now: u64, part: &Part) -> (Answer, u32) {
-        let (tick, _) = shape(part);
+        let tick = tick(part);
         let (mut room, mut best) = (u32::MAX, None::<(Answer, _)>);
         for (window, span) in part.spec.spans.iter().enumerate() {
             let total = self.used(now, tick, span.window) as u32;
@@ -129,18 +126,18 @@ impl Cell {
     }
 }
 
-fn shape(part: &Part) -> (u64, u32) {
+fn tick(part: &Part) -> u64 {
     match part.spec.kind {
-        Kind::Log { tick, room } => (tick, room),
+        Kind::Log { tick, .. } => tick,
         _ => panic!("only logs are simulated"),
     }
 }
 
 impl Data {
     /// Units that count in a window of a key.
-    pub fn used(&self, name: &Name, now: u64, span: &Span) -> u32 {
-        let cell = self.cells.get(name);
-        cell.map_or(0, |cell| cell.used(now, 1, span.window) as u32)
+    pub fn used(&self, part: &Part, now: u64, span: &Span) -> u32 {
+        let (cell, tick) = (self.cells.get(&part.name), tick(part));
+        cell.map_or(0, |cell| cell.used(now, tick, span.window) as u32)
     }
 
     /// One request: all parts, or none.
@@ -171,9 +168,9 @@ impl Data {
                 cell.gateways.entry(call.gateway).or_default().0 += u64::from(granted);
                 answer.took = granted;
                 answer.remaining = answer.remaining.saturating_sub(granted);
-                answer.stamped = cell.newest * shape(part).0;
+                answer.stamped = cell.newest * tick(part);
             }
-            let (tick, _) = shape(part);
+            let tick = tick(part);
             let span = &part.spec.spans[usize::from(answer.window)];
             let total = cell.used(now, tick, span.window) as u32;
             if total > 0 {

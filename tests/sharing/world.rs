@@ -221,11 +221,10 @@ impl World {
             What::Answered(gateway, _, id, reply, at) => self.answered(gateway, id, reply, at),
             What::Late(gateway, _, id) => {
                 if let Some(waits) = self.gateways[gateway].waits.remove(&id) {
-                    if let Waits::Request(asking, _) = &waits {
+                    // A hung server executes the call when it goes on, and its reply comes then.
+                    if let Waits::Request(asking, _) | Waits::Told(asking) = &waits {
                         let gone = Waits::Gone(asking.clone());
                         self.gateways[gateway].waits.insert(id, gone);
-                        let life = self.gateways[gateway].life;
-                        self.plan(PATIENCE, What::Late(gateway, life, id));
                     }
                     self.heard(gateway, waits, Err(Failure::Late), self.now);
                 }
@@ -233,6 +232,11 @@ impl World {
             What::Tick(gateway, _) => self.tick(gateway),
             What::Fault(fault) => self.strike(fault),
         }
+    }
+
+    /// The client of a key comes again, and goes on at the rate of the load.
+    pub fn come(&mut self, key: u64) {
+        self.plan(0, What::Client(key));
     }
 
     fn client(&mut self, key: u64) {
@@ -413,13 +417,7 @@ impl World {
             }
             Waits::Gone(asking) => {
                 let Ok(said) = said else { return };
-                let besides = self.gateways[gateway].core.late(&asking, &said, local);
-                let besides = besides.into_iter().collect();
-                let done = Done {
-                    besides,
-                    ..Done::default()
-                };
-                self.done(gateway, &[], done, at, Vec::new());
+                self.gateways[gateway].core.late(&asking, &said, local);
             }
             Waits::Told(asking) => {
                 let done = self.gateways[gateway].core.finish(&asking, said, local);

@@ -321,14 +321,13 @@ impl Client {
                     let life = life_of(track, bucket, view.now);
                     batch.add(bucket_key(&asked.name, index, bucket), units, life);
                 }
+                // It was admitted, whoever waits for the reply.
+                batch.adds.clear();
             });
-            let mut pushed = pushed.await?;
+            let pushed = pushed.await?;
             for (place, track) in asked.plan.tracks.iter().enumerate() {
                 let current = track.number(view.now) - track.numbers(view.now).start();
                 view.counts[place][current as usize] = pushed.count(place)?;
-            }
-            for place in 0..asked.plan.tracks.len() {
-                pushed.keep(place, units);
             }
         }
         Ok(())

@@ -2,8 +2,10 @@
 //! without waiting for replies, which come in the same order.
 //!
 //! What was counted for a call that nobody waits for any more is taken back, whether its replies are still
-//! on the way or have come: [`Replies`] does it when they are dropped. Only where the connection breaks
-//! before the replies have come, units stay counted that nobody uses, until they leave their window.
+//! on the way or have come: [`Replies`] does it when they are dropped. A server that hangs executes what lies in
+//! its socket when it goes on: a connection that is given up is read to the end, see [`super::retired`]. Only where
+//! a connection breaks before the replies have come, units stay counted that nobody uses, until they leave their
+//! window.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,6 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::{interval, sleep, timeout};
 
+use super::retired;
 use super::wire::{self, Add, Batch, Reply};
 use crate::store::shared::call::Failure;
 
@@ -50,24 +53,52 @@ struct State {
     /// Why there is no connection.
     cause: Mutex<Option<String>>,
     again: Notify,
+    /// Connections that are given up and read to the end.
+    retired: Arc<AtomicUsize>,
     /// Until the task begins.
     jobs: Mutex<Option<UnboundedReceiver<Job>>>,
 }
 
 /// A batch on its way.
-struct Job {
-    batch: Batch,
+pub(super) struct Job {
+    pub(super) batch: Batch,
     /// The connection that it is for: what is to be taken back was counted there.
     epoch: u64,
-    replies: Vec<Reply>,
+    pub(super) replies: Vec<Reply>,
     answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
     link: Link,
+    /// Commands that it counts for in [`State::waiting`].
+    waits: usize,
+}
+
+impl Job {
+    /// Its connection is given up, and whoever waits for the replies learns it.
+    pub(super) fn retire(&mut self) {
+        self.answer = None;
+        let waits = std::mem::take(&mut self.waits);
+        self.link.state.waiting.fetch_sub(waits, Ordering::Relaxed);
+    }
+
+    /// What takes back all that it counted, if it counted something.
+    pub(super) fn taken_back(&self) -> Option<Job> {
+        let mut batch = self.link.batch();
+        for add in counted(&self.batch.adds, &self.replies) {
+            batch.give(&add.key, add.units);
+        }
+        (batch.count > 0).then(|| Job {
+            batch,
+            epoch: self.epoch,
+            replies: Vec::new(),
+            answer: None,
+            link: self.link.clone(),
+            waits: 0,
+        })
+    }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        let waiting = &self.link.state.waiting;
-        waiting.fetch_sub(self.batch.count, Ordering::Relaxed);
+        self.retire();
     }
 }
 
@@ -145,6 +176,7 @@ impl Link {
             begun: AtomicBool::new(false),
             cause: Mutex::new(None),
             again: Notify::new(),
+            retired: Arc::default(),
             jobs: Mutex::new(Some(jobs)),
         };
         Link {
@@ -220,6 +252,7 @@ impl Link {
     ) {
         self.state.waiting.fetch_add(batch.count, Ordering::Relaxed);
         let job = Job {
+            waits: batch.count,
             batch,
             epoch,
             replies: Vec::new(),
@@ -237,6 +270,8 @@ enum Ended {
     Closed,
     /// It broke.
     Broken(String),
+    /// The server may still execute what was sent.
+    GivenUp(String),
 }
 
 impl From<io::Error> for Ended {
@@ -249,16 +284,21 @@ async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
     let (mut pause, mut epoch) = (PAUSE[0], 0);
     loop {
         let cause = match timeout(PATIENCE, greet(&state.server)).await {
-            Ok(Ok(mut stream)) => {
+            Ok(Ok(stream)) => {
                 epoch += 1;
                 pause = PAUSE[0];
                 *state.cause.lock() = None;
                 state.epoch.store(epoch, Ordering::Release);
-                let ended = serve(&mut stream, &state, &mut jobs, epoch).await;
+                let mut traffic = Traffic::new(stream);
+                let ended = serve(&mut traffic, &state, &mut jobs, epoch).await;
                 state.epoch.store(0, Ordering::Release);
                 match ended {
                     Ended::Closed => return,
                     Ended::Broken(cause) => cause,
+                    Ended::GivenUp(cause) => {
+                        retired::settle(traffic, &state.retired);
+                        cause
+                    }
                 }
             }
             Ok(Err(error)) => error.to_string(),
@@ -309,62 +349,88 @@ async fn greet(server: &str) -> io::Result<TcpStream> {
     }
 }
 
+/// A connection, and what is on its way over it.
+pub(super) struct Traffic {
+    pub(super) stream: TcpStream,
+    pub(super) output: BytesMut,
+    pub(super) input: BytesMut,
+    /// Batches whose replies have not all come, oldest first.
+    pub(super) flight: VecDeque<Job>,
+}
+
+impl Traffic {
+    fn new(stream: TcpStream) -> Traffic {
+        Traffic {
+            stream,
+            output: BytesMut::new(),
+            input: BytesMut::with_capacity(4_096),
+            flight: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn queue(&mut self, job: Job) {
+        self.output.extend_from_slice(&job.batch.text);
+        self.flight.push_back(job);
+    }
+}
+
 /// Sends and reads until something ends it.
 async fn serve(
-    stream: &mut TcpStream,
+    traffic: &mut Traffic,
     state: &State,
     jobs: &mut UnboundedReceiver<Job>,
     epoch: u64,
 ) -> Ended {
-    let (mut reader, mut writer) = stream.split();
-    let (mut output, mut input) = (BytesMut::new(), BytesMut::with_capacity(4_096));
-    let mut flight: VecDeque<Job> = VecDeque::new();
     let mut ticks = interval(PATIENCE / 2);
     let mut silent = 0;
     loop {
+        let (mut reader, mut writer) = traffic.stream.split();
+        let (output, input) = (&mut traffic.output, &mut traffic.input);
         tokio::select! {
             job = jobs.recv() => {
-                let Some(job) = job else { return Ended::Closed };
-                queue(job, epoch, &mut output, &mut flight);
-                while let Ok(job) = jobs.try_recv() {
-                    queue(job, epoch, &mut output, &mut flight);
+                let Some(mut job) = job else { return Ended::Closed };
+                loop {
+                    if job.epoch == epoch {
+                        traffic.queue(job);
+                    }
+                    job = match jobs.try_recv() {
+                        Ok(next) => next,
+                        Err(_) => break,
+                    };
                 }
             }
-            read = reader.read_buf(&mut input) => match read {
+            read = reader.read_buf(input) => match read {
                 Ok(0) => return Ended::Broken("it has closed".to_owned()),
                 Ok(_) => {
                     silent = 0;
-                    if let Err(cause) = answer(&mut input, &mut flight) {
+                    if let Err(cause) = answer(input, &mut traffic.flight, finish) {
                         return Ended::Broken(cause);
                     }
                 }
                 Err(error) => return error.into(),
             },
-            written = writer.write_buf(&mut output), if !output.is_empty() => {
+            written = writer.write_buf(output), if !output.is_empty() => {
                 if let Err(error) = written {
                     return error.into();
                 }
             }
             _ = ticks.tick() => {
-                silent = if flight.is_empty() { 0 } else { silent + 1 };
+                silent = if traffic.flight.is_empty() { 0 } else { silent + 1 };
                 if silent > 2 {
-                    return Ended::Broken("it stands still".to_owned());
+                    return Ended::GivenUp("it stands still".to_owned());
                 }
             }
-            () = state.again.notified() => return Ended::Broken("given up".to_owned()),
+            () = state.again.notified() => return Ended::GivenUp("given up".to_owned()),
         }
     }
 }
 
-fn queue(job: Job, epoch: u64, output: &mut BytesMut, flight: &mut VecDeque<Job>) {
-    if job.epoch == epoch {
-        output.extend_from_slice(&job.batch.text);
-        flight.push_back(job);
-    }
-}
-
 /// Hands on the replies that are whole.
-fn answer(input: &mut BytesMut, flight: &mut VecDeque<Job>) -> Result<(), String> {
+pub(super) fn answer(
+    input: &mut BytesMut,
+    flight: &mut VecDeque<Job>,
+    mut finish: impl FnMut(Job),
+) -> Result<(), String> {
     while let Some(job) = flight.front_mut() {
         let parsed = match wire::next(input) {
             Ok(Some(parsed)) => parsed,
@@ -404,16 +470,18 @@ fn finish(mut job: Job) {
         return;
     };
     let replies = std::mem::take(&mut job.replies);
-    let counted = |add: &Add| matches!(replies.get(add.place), Some(Reply::Value { .. }));
-    let adds = std::mem::take(&mut job.batch.adds)
-        .into_iter()
-        .filter(counted);
     let replies = Replies {
-        adds: adds.collect(),
+        adds: counted(&job.batch.adds, &replies).cloned().collect(),
         replies,
         epoch: job.epoch,
         link: job.link.clone(),
     };
     // Where nobody waits, they are dropped, and that takes back what was counted.
     let _ = answer.send(Ok(replies));
+}
+
+/// What the server did count.
+fn counted<'a>(adds: &'a [Add], replies: &'a [Reply]) -> impl Iterator<Item = &'a Add> {
+    let value = |add: &&Add| matches!(replies.get(add.place), Some(Reply::Value { .. }));
+    adds.iter().filter(value)
 }

@@ -20,8 +20,8 @@
 //! - It forgets everything when it restarts, which the mark shows with the next call. What gateways were
 //!   granted before counts again in the first ten seconds of the new life, once for each gateway and counter; later
 //!   only where nothing is counted for the counter yet. What they admitted without the store always counts, once.
-//! - Where a connection breaks between a request and its answer, what was counted for it stays counted until
-//!   it leaves its window, and nobody has it.
+//! - Where a connection breaks between a request and its reply, what was counted for it stays counted until
+//!   it leaves its window, and nobody has it. One that this gateway gives up is read to the end instead.
 //! - Networks around a key are not counted.
 //!
 //! Each counter is on one server, by rendezvous hashing, and a server that is away fails the calls of its
@@ -32,6 +32,7 @@
 //! |---|---|
 //! | `wire` | commands and replies in bytes |
 //! | `link` | a worker's connection to a server |
+//! | `retired` | a connection that is given up |
 //! | `plan` | the arithmetic over buckets |
 //! | `decide` | one call |
 //! | `life` | marks, the secret, and who is there |
@@ -40,6 +41,7 @@ mod decide;
 mod life;
 mod link;
 mod plan;
+mod retired;
 pub mod wire;
 
 use std::borrow::Cow;

@@ -90,27 +90,33 @@ impl From<Fault> for Failure {
     }
 }
 
-/// Notes that nobody waited for an answer, unless it came.
+/// Notes once for each call whether its reply came in time.
 struct Watch<'a> {
     link: &'a Link,
     made: u32,
     clock: &'a Clock,
-    answered: bool,
+    noted: bool,
 }
 
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
+impl Watch<'_> {
+    fn note(&mut self, answered: bool) {
         let mut inside = self.link.inside.lock();
-        if inside.made != self.made {
+        if std::mem::replace(&mut self.noted, true) || inside.made != self.made {
             return;
         }
-        match self.answered {
+        match answered {
             true => inside.late = 0,
             false => inside.late += 1,
         }
         if inside.late >= LATE {
             inside.give_up("no answer within the budget", self.clock);
         }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.note(false);
     }
 }
 
@@ -223,7 +229,8 @@ impl Link {
         });
     }
 
-    /// Asks; with `first`, which the server answers `OK`, right before.
+    /// Asks; with `first`, which the server answers `OK`, right before. Waits for as long as the caller does, also on a
+    /// connection that is given up: what the server executes in the end has to be known.
     pub(super) async fn ask(
         &self,
         first: Option<&Cmd>,
@@ -242,20 +249,30 @@ impl Link {
             link: self,
             made,
             clock,
-            answered: false,
+            noted: false,
         };
-        let answer = match first {
-            None => command.query_async(&mut connection).await,
-            Some(first) => {
-                let mut both = redis::pipe();
-                both.add_command(first.clone()).add_command(command.clone());
-                let answers = connection.req_packed_commands(&both, 1, 1).await;
-                let last = |answers: Vec<Value>| answers.into_iter().next().unwrap_or(Value::Nil);
-                answers.map(last).and_then(Value::extract_error)
+        let answer = async {
+            match first {
+                None => command.query_async(&mut connection).await,
+                Some(first) => {
+                    let mut both = redis::pipe();
+                    both.add_command(first.clone()).add_command(command.clone());
+                    let answers = connection.req_packed_commands(&both, 1, 1).await;
+                    let last =
+                        |answers: Vec<Value>| answers.into_iter().next().unwrap_or(Value::Nil);
+                    answers.map(last).and_then(Value::extract_error)
+                }
             }
         };
-        watch.answered = !answer.as_ref().is_err_and(RedisError::is_timeout);
-        drop(watch);
+        let mut answer = std::pin::pin!(answer);
+        let answer = match timeout(reach::PATIENCE, &mut answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                watch.note(false);
+                answer.await
+            }
+        };
+        watch.note(true);
         answer.map_err(|error| {
             let demoted = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
             if demoted || error.is_unrecoverable_error() {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::Settings;
 
-/// How long connecting may take, and an answer for which nobody waits any more.
+/// How long connecting may take; a connection whose replies take longer is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the server that a sentinel names is waited for, before another sentinel is believed.
 const NAMED: Duration = Duration::from_millis(400);
@@ -106,7 +106,7 @@ async fn open(
     };
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE));
+        .set_response_timeout(None);
     let made = client.get_multiplexed_async_connection_with_config(&config);
     made.await
 }

@@ -303,8 +303,14 @@ impl Core {
                 let units = if since < now { entry.units(now) } else { 0 };
                 let own: SmallVec<[u32; 2]> =
                     own.iter().map(|own| own.saturating_add(units)).collect();
-                if since < now {
-                    entry.grants.clear();
+                // What is used of them is told as admitted without the store, so the store gets them back.
+                let grants = if since < now {
+                    std::mem::take(&mut entry.grants)
+                } else {
+                    SmallVec::new()
+                };
+                for grant in grants {
+                    self.return_grant(&plan.name(line.key), entry, grant, now);
                 }
                 // Nobody knows of what the store was not told.
                 let untold = entry.untold();

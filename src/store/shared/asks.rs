@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::call::{Answer, Call, Part, Said, Taking};
 use super::core::{Asking, Core, Counted, Done, Line, Lines, Purpose, Role, item, quota};
 use super::ladder::Way;
+use super::ledger::Grant;
 use super::plan::Plan;
 use crate::clock::Nanos;
 use crate::limit::Reading;
@@ -59,6 +60,7 @@ impl Core {
             call,
             sent: now,
             round: self.ladder.round(),
+            life: self.backs.life(),
             lines,
             roles,
             purpose: Purpose::Decide,
@@ -140,6 +142,7 @@ impl Core {
                 },
                 sent: now,
                 round: self.ladder.round(),
+                life: self.backs.life(),
                 lines: SmallVec::new(),
                 roles: SmallVec::new(),
                 purpose: Purpose::Refill,
@@ -210,39 +213,37 @@ impl Core {
         let answer = within_networks(asking, place, said);
         let mut reading = read(line, &answer);
         if asking.call.taking != Taking::Nothing {
-            self.note(asking, place, &answer, line.cost, now);
+            self.note(asking, place, said, line.cost, now);
         }
         let in_hand = answer.took.saturating_sub(line.cost);
         reading.remaining = reading.remaining.saturating_add(in_hand);
         (reading, Counted::There(answer.stamped))
     }
 
-    /// Notes what the part at `place` was told. When the store has gone away since it was asked, what is granted
-    /// in advance is not used and nothing else is learnt, nor while the store learns itself: what may be used
-    /// without it is settled.
-    pub(super) fn note(
-        &self,
-        asking: &Asking,
-        place: usize,
-        answer: &Answer,
-        cost: u32,
-        now: Nanos,
-    ) {
+    /// Notes the store's reply to the part at `place`, of which `cost` units are used. When the store has gone away
+    /// since it was asked, units in advance are given back and nothing else is learnt, nor while the store learns
+    /// itself: what may be used without it is settled.
+    pub(super) fn note(&self, asking: &Asking, place: usize, said: &Said, cost: u32, now: Nanos) {
+        let answer = within_networks(asking, place, said);
         let (part, sent) = (&asking.call.parts[place], asking.sent);
         let hears = self.ladder.hears(asking.round);
+        let cost = cost.min(answer.took);
         let granted = self.ledger.with(&part.name, |entry| {
+            let life = entry.plan.lease.as_ref().map(|lease| lease.life);
             let learns = || self.ladder.way(entry.plan.counted().longest(), now) != Way::Store;
             if !hears || (asking.purpose == Purpose::Confirm && learns()) {
                 entry.total = entry.total.max(answer.total);
                 return None;
             }
-            let cost = cost.min(answer.took);
-            entry.told(answer, cost, part.want, sent, now);
-            let life = entry.plan.lease.as_ref().map(|lease| lease.life);
-            life.filter(|_| answer.took > cost)
+            entry.told(&answer, cost, part.want, sent, now);
+            life
         });
-        if let Some(Some(life)) = granted {
-            self.ledger.granted(&part.name, sent.after(life));
+        let more = answer.took - cost;
+        match granted {
+            _ if more == 0 => {}
+            Some(Some(life)) => self.ledger.granted(&part.name, sent.after(life)),
+            // Nobody has them in hand.
+            Some(None) | None => self.return_later(asking, place, said, more),
         }
     }
 
@@ -253,7 +254,17 @@ impl Core {
             }
             if let (Some(plan), Role::Spent(spent, _)) = (&line.plan, role) {
                 let name = plan.name(line.key);
-                self.ledger.with(&name, |entry| entry.unspend(spent, now));
+                self.ledger.with(&name, |entry| {
+                    for (stamped, units) in entry.unspend(spent, now) {
+                        let ends = now;
+                        let grant = Grant {
+                            units,
+                            ends,
+                            stamped,
+                        };
+                        self.return_grant(&name, entry, grant, now);
+                    }
+                });
             }
         }
     }
@@ -283,28 +294,34 @@ impl Core {
         Asking::tell(call, asking.sent)
     }
 
-    /// The store has answered a request that was decided without it, or given up: nothing of what it took was
-    /// used. What was granted in advance is in hand now, the rest is given back; unless the store has gone away
-    /// since, for then others may not know what is used without it.
-    pub fn late(&self, asking: &Asking, said: &Said, now: Nanos) -> SmallVec<[Asking; 1]> {
-        let mut besides = SmallVec::new();
-        if !self.ladder.hears(asking.round) {
-            return besides;
+    fn return_later(&self, asking: &Asking, place: usize, said: &Said, units: u32) {
+        let (name, total) = (asking.call.parts[place].name, said.answers[place].total);
+        self.ledger
+            .with(&name, |entry| entry.total = entry.total.max(total));
+        let back = self.returned(asking, place, said, units);
+        self.backs.push(back, asking.life);
+    }
+
+    /// The reply to a call that this gateway has given up: its request was decided without the store, or its client
+    /// has left. None of the units that the store took was used. Those of a lease are in hand now, all others go
+    /// back: what was admitted without the store is told apart, and would count twice.
+    pub fn late(&self, asking: &Asking, said: &Said, now: Nanos) {
+        if asking.purpose == Purpose::Refill {
+            return self.note(asking, 0, said, 0, now);
         }
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
             let Role::Asks(place) = role else { continue };
+            let leased = line.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
             let took = said.answers[*place].took;
             if took == 0 {
                 continue;
             }
-            let leased = line.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
             if leased && asking.purpose == Purpose::Decide {
-                self.note(asking, *place, &said.answers[*place], 0, now);
+                self.note(asking, *place, said, 0, now);
             } else {
-                besides.push(self.returned(asking, *place, said, took));
+                self.return_later(asking, *place, said, took);
             }
         }
-        besides
     }
 
     /// Others may ask for units in advance again.

@@ -65,7 +65,7 @@ pub struct Back {
 }
 
 /// The next number of a give-back.
-fn next_number() -> u32 {
+pub(super) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match NEXT.fetch_add(1, Relaxed) {
         0 => next_number(),
@@ -124,6 +124,13 @@ pub struct Call {
     pub taking: Taking,
     /// The counters.
     pub parts: SmallVec<[Part; 2]>,
+}
+
+impl Call {
+    /// Whether it gives units back instead of asking for some.
+    pub(super) fn gives_back(&self) -> bool {
+        self.parts.first().is_some_and(|part| part.back.is_some())
+    }
 }
 
 /// What one counter said, before this request but for `remaining`, `reset` and `used`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::asks::within_networks;
+use super::backs::Backs;
 use super::call::{Call, Failure, Name, Said, Taking};
 use super::ladder::{Ladder, Way};
 use super::ledger::{Entry, Grant, Ledger, Spent};
@@ -72,6 +72,8 @@ pub struct Asking {
     pub sent: Nanos,
     /// How often the store had gone away by then.
     pub(super) round: u32,
+    /// See [`Backs::life`].
+    pub(super) life: u32,
     pub(super) lines: Lines,
     /// What each line waits for.
     pub(super) roles: SmallVec<[Role; 4]>,
@@ -120,6 +122,8 @@ pub struct Core {
     pub ledger: Ledger,
     /// Whether the store is asked.
     pub ladder: Ladder,
+    /// What it gives back later.
+    pub backs: Backs,
     /// Its number.
     pub gateway: u32,
 }
@@ -169,8 +173,7 @@ impl Core {
                 match asking.purpose {
                     Purpose::Decide | Purpose::Confirm => self.conclude(asking, &said, now),
                     Purpose::Refill => {
-                        let answer = within_networks(asking, 0, &said);
-                        self.note(asking, 0, &answer, 0, now);
+                        self.note(asking, 0, &said, 0, now);
                         Done::default()
                     }
                     Purpose::Tell => {
@@ -205,19 +208,33 @@ impl Core {
         self.unspend(asking, now, |_| true);
     }
 
-    /// Units that were granted and not used, given back: those whose time is over, or all.
+    /// Units that were granted and not used, given back: those whose time is over, or all; and [`Core::backs`].
     pub fn unused(&self, all: bool, now: Nanos) -> Vec<Asking> {
-        let mut list = Vec::new();
+        let mut list = self.backs.take();
         let give_back = |name: &Name, entry: &Entry, grant: Grant| {
-            let part = entry.plan.part(name.key, Scale::plan(entry.multiply), 0);
-            let call = part.give_back(self.gateway, grant.units, grant.stamped);
-            list.push(Asking::tell(call, now));
+            list.push(self.grant_back(name, entry, grant, now));
         };
         match all {
             true => self.ledger.empty(give_back),
             false => self.ledger.sweep(now, give_back),
         }
         list
+    }
+
+    fn grant_back(&self, name: &Name, entry: &Entry, grant: Grant, now: Nanos) -> Asking {
+        let part = entry.plan.part(name.key, Scale::plan(entry.multiply), 0);
+        Asking::tell(
+            part.give_back(self.gateway, grant.units, grant.stamped),
+            now,
+        )
+    }
+
+    /// Gives units in hand back, once the store is shared.
+    pub(super) fn return_grant(&self, name: &Name, entry: &Entry, grant: Grant, now: Nanos) {
+        if grant.units > 0 {
+            let back = self.grant_back(name, entry, grant, now);
+            self.backs.push(back, self.backs.life());
+        }
     }
 
     /// What is known of a request without asking and without taking; what is not known admits.
@@ -319,12 +336,18 @@ impl Core {
 }
 
 impl Asking {
+    /// Whether it asks for units in advance, and no request waits for them.
+    pub(super) fn refills(&self) -> bool {
+        self.purpose == Purpose::Refill
+    }
+
     /// Tells the store something that nobody waits for.
     pub fn tell(call: Call, sent: Nanos) -> Asking {
         Asking {
             call,
             sent,
             round: 0,
+            life: 0,
             lines: SmallVec::new(),
             roles: SmallVec::new(),
             purpose: Purpose::Tell,

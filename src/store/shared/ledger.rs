@@ -381,13 +381,17 @@ impl Entry {
     }
 
     /// Puts units back that were not used after all, each into its own grant: in another one they would end later.
-    pub fn unspend(&mut self, spent: &Spent, now: Nanos) {
+    /// Those whose grant is over or gone are left.
+    pub fn unspend(&mut self, spent: &Spent, now: Nanos) -> Spent {
+        let mut left = Spent::new();
         for (stamped, units) in spent {
             let usable = self.grants.iter_mut().filter(|grant| grant.ends > now);
-            if let Some(grant) = { usable }.find(|grant| grant.stamped == *stamped) {
-                grant.units = grant.units.saturating_add(*units);
+            match { usable }.find(|grant| grant.stamped == *stamped) {
+                Some(grant) => grant.units = grant.units.saturating_add(*units),
+                None => left.push((*stamped, *units)),
             }
         }
+        left
     }
 
     /// Units admitted without the store that it has not been told of.

@@ -7,6 +7,7 @@
 //! | `core` | decides, as far as that needs no store |
 //! | `asks` | what it asks, and what it makes of answers |
 //! | `alone` | how it decides without the store |
+//! | `backs` | units to give back once the store is shared |
 //! | `ledger` | what this gateway knows of each counter |
 //! | `ladder` | whether the store is asked |
 //! | `share` | what may be admitted without it |
@@ -16,6 +17,7 @@
 
 mod alone;
 mod asks;
+pub mod backs;
 pub mod call;
 mod client;
 pub mod core;
@@ -28,13 +30,14 @@ pub mod share;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use self::backs::Backs;
 use self::call::{ALONE, Failure, Mark, Said, Taking};
 use self::client::Client;
 use self::core::{Asking, Begun, Core, Done, Lines};
@@ -48,6 +51,12 @@ use crate::limit::{Fingerprint, Scale};
 
 pub use client::Place;
 pub use keeper::Keeper;
+
+/// How long a reply is listened for that no request waits for. A server that hangs executes what lies in its
+/// socket when it goes on, however late that is.
+const LISTENS: Duration = Duration::from_secs(600);
+/// Most calls whose replies are listened for so long.
+const MOST_LISTENS: usize = 4_096;
 
 /// What is wrong before anything was.
 const UNMET: &str = "not met yet";
@@ -101,6 +110,8 @@ pub struct Shared {
     /// What went wrong last.
     trouble: Mutex<String>,
     stop: Notify,
+    /// Calls whose replies are listened for, though no request waits.
+    listens: AtomicUsize,
 }
 
 type Answered = Pin<Box<dyn Future<Output = Result<Said, Failure>> + Send>>;
@@ -149,19 +160,13 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let (shared, worker, asking) = (self.shared.clone(), self.worker, self.asking.clone());
+        let (shared, asking) = (self.shared.clone(), self.asking.clone());
         if !self.decided {
             shared.core.abandon(&asking, shared.clock.now());
         }
         let runtime = tokio::runtime::Handle::try_current();
         if let (Some(answer), Ok(runtime)) = (self.answer.take(), runtime) {
-            runtime.spawn(async move {
-                if let Ok(Ok(said)) = timeout(keeper::PATIENCE, answer).await {
-                    for asking in shared.core.late(&asking, &said, shared.clock.now()) {
-                        shared.tell(worker, asking);
-                    }
-                }
-            });
+            runtime.spawn(async move { shared.listen(&asking, answer).await });
         }
     }
 }
@@ -184,6 +189,7 @@ impl Shared {
                 memory,
                 ledger: Ledger::new(settings.ledger),
                 ladder: Ladder::new(clock.now()),
+                backs: Backs::default(),
                 gateway: (u32::from_le_bytes(number) & !ALONE).max(1),
             },
             tally: Tally::default(),
@@ -196,6 +202,7 @@ impl Shared {
             mark: Mutex::new(None),
             trouble: Mutex::new(String::from(UNMET)),
             stop: Notify::new(),
+            listens: AtomicUsize::new(0),
         })
     }
 
@@ -334,11 +341,37 @@ impl Shared {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
+        if asking.call.gives_back() && self.core.ladder.standing() != Standing::Shared {
+            let life = self.core.backs.life();
+            return self.core.backs.push(asking, life);
+        }
         let shared = self.clone();
         runtime.spawn(async move {
-            let said = shared.ask(worker, &asking, keeper::PATIENCE).await;
+            let mut answer: Answered = {
+                let (shared, call) = (shared.clone(), asking.call.clone());
+                Box::pin(async move { shared.client.decide(worker, &call).await })
+            };
+            let said = timeout(keeper::PATIENCE, &mut answer).await;
+            let late = said.is_err();
+            let said = shared.tallied(said.unwrap_or(Err(Failure::Late)));
             shared.core.finish(&asking, said, shared.clock.now());
+            if late && asking.refills() {
+                shared.listen(&asking, answer).await;
+            }
         });
+    }
+
+    /// Waits for the reply to a call that is given up.
+    async fn listen(&self, asking: &Asking, answer: Answered) {
+        let patience = match self.listens.fetch_add(1, Relaxed) {
+            0..MOST_LISTENS => LISTENS,
+            _ => keeper::PATIENCE,
+        };
+        let said = timeout(patience, answer).await;
+        self.listens.fetch_sub(1, Relaxed);
+        if let Ok(Ok(said)) = said {
+            self.core.late(asking, &said, self.clock.now());
+        }
     }
 
     /// Forgets a counter, in the store and here; whether the store had it.

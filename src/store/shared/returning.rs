@@ -85,6 +85,11 @@ impl Return {
                     .filter_map(|batch| core.tell_alone(batch, now))
                     .collect();
             } else if begun.names.is_empty() {
+                // What was admitted without the store has been told, and may not count twice.
+                begun.tells = core.backs.take().into_iter().rev().collect();
+                if !begun.tells.is_empty() {
+                    continue;
+                }
                 begun.beats = true;
                 return Step::Beat(now >= begun.untold);
             } else {
@@ -102,6 +107,9 @@ impl Return {
     /// The store answers; whether it is the one that was met before, with all it knew.
     pub fn met(&mut self, core: &Core, same: bool, now: Nanos) {
         self.empty = None;
+        if !same {
+            core.backs.renewed();
+        }
         let mut untold = core
             .ledger
             .untracked(same)
@@ -173,6 +181,11 @@ impl Return {
             return;
         }
         core.ladder.lost(now);
-        self.begun = None;
+        let left = self.begun.take().map(|begun| begun.tells);
+        for back in left.into_iter().flatten().rev() {
+            if back.call.gives_back() {
+                core.backs.push(back, core.backs.life());
+            }
+        }
     }
 }

@@ -1,0 +1,53 @@
+//! Units to give back once the store is shared: what it granted to calls that this gateway had given up, and what
+//! was reserved in it and not used while it was away. Until all gateways have told what they admitted meanwhile,
+//! units that came back early would admit too much.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::call;
+use super::core::Asking;
+
+/// Most give-backs that wait. What is beyond counts until it leaves its window.
+const MOST: usize = 8_192;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Backs {
+    waiting: Mutex<Vec<Asking>>,
+    life: AtomicU32,
+}
+
+impl Backs {
+    /// Which of the store's lives it is, as this gateway counts them. What another one granted is gone with it.
+    pub(super) fn life(&self) -> u32 {
+        self.life.load(Relaxed)
+    }
+
+    /// Adds a give-back of what was granted in `life`.
+    pub(super) fn push(&self, back: Asking, life: u32) {
+        let mut waiting = self.waiting.lock();
+        if life == self.life() && waiting.len() < MOST {
+            waiting.push(back);
+        }
+    }
+
+    /// Takes out all. They are numbered now, for the store takes them in the order of their numbers.
+    pub(super) fn take(&self) -> Vec<Asking> {
+        let mut backs = std::mem::take(&mut *self.waiting.lock());
+        for part in backs.iter_mut().flat_map(|back| &mut back.call.parts) {
+            if let Some(back) = &mut part.back {
+                back.number = call::next_number();
+            }
+        }
+        backs
+    }
+
+    /// The store has another life.
+    pub(super) fn renewed(&self) {
+        let mut waiting = self.waiting.lock();
+        self.life.fetch_add(1, Relaxed);
+        waiting.clear();
+    }
+}

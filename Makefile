@@ -25,7 +25,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools fuzz kills push surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools fuzz kills push stalls surge
 
 test: tools
 	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT
@@ -148,6 +148,10 @@ kills: tools
 # Real engines, away for two minutes: everything they missed arrives, once.
 push: tools
 	@PUSH_OUTAGE=$(PUSH_OUTAGE) $(CARGO) test --locked --test push outages -- --nocapture
+
+# Stores that hang for 20 ms to 30 s with 1 to 100 requests in flight: half an hour.
+stalls: tools
+	@STALLS=all $(CARGO) test --locked --test shared hangs -- --nocapture --test-threads=1
 
 # An upstream of fixed capacity while critical traffic triples: without limits, with static ones, with tollgate.
 surge: tools

@@ -21,4 +21,5 @@ mod proxy;
 mod scene;
 mod secured;
 mod sentinel;
+mod stalls;
 mod upstream;

@@ -32,8 +32,11 @@ pub enum KeysError {
     /// A key that no request could bring.
     #[error("a key is 1 to {MAX_TOKEN} bytes without spaces at its ends")]
     Key(usize),
-    /// A user that cannot be told in a header or a log.
-    #[error("a user is 1 to {} bytes without control characters", user::MAX_USER)]
+    /// A user that no header field can carry unchanged.
+    #[error(
+        "a user is 1 to {} bytes without control characters and blanks at its ends",
+        user::MAX_USER
+    )]
     User(usize),
     /// The same key twice.
     #[error("this key is already listed")]
@@ -119,6 +122,7 @@ mod tests {
         check(&[("k 1 ", "ann")], Err(KeysError::Key(0)));
         check(&[("k1", "")], Err(KeysError::User(0)));
         check(&[("k1", "a\nb")], Err(KeysError::User(0)));
+        check(&[("k1", "ann\u{a0}")], Err(KeysError::User(0)));
         check(
             &[("k1", "ann"), ("k1", "bob")],
             Err(KeysError::Repeated { place: 1 }),

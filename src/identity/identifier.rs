@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Method;
-use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -13,15 +12,19 @@ use super::ip::Trusted;
 use super::key::{Domain, Keyer};
 use super::strip::Stripper;
 use super::verdict::Cache;
-use super::{Connection, Settings, Who, email, ip, jwt, plan, token, user};
+use super::{Connection, Settings, Unverified, Who, email, ip, plan, token, user};
 use crate::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
 use crate::store::Parent;
 
+mod proof;
+
+use proof::Verified;
+
 /// Tokens that verified, remembered by each worker.
 const REMEMBERED: usize = 1_024;
 
-/// Tokens that did not verify, remembered by each worker apart from those that did: a flood of forged
+/// Tokens that did not verify and why, remembered by each worker apart from those that did: a flood of forged
 /// ones makes no honest one be verified again.
 const REMEMBERED_BAD: usize = 1_024;
 
@@ -36,27 +39,7 @@ pub struct Identifier {
     plan_from: Trusted,
     stripper: Stripper,
     verified: Mutex<Cache<Verified>>,
-    refused: Mutex<Cache<()>>,
-}
-
-#[derive(Clone, Debug)]
-struct Verified {
-    claims: jwt::Claims,
-    plan: Option<usize>,
-}
-
-/// What the configured proof of a user came to.
-#[derive(Default)]
-struct Proof {
-    user: Option<std::sync::Arc<str>>,
-    plan: Option<usize>,
-    /// Something was given and did not verify.
-    failed: bool,
-    /// More than one thing was given.
-    ambiguous: bool,
-    /// The proof was looked for where [`Settings::token`] is, so that a token counts only if it
-    /// verified, as this fingerprint.
-    token: Option<Option<Fingerprint>>,
+    refused: Mutex<Cache<Unverified>>,
 }
 
 impl Identifier {
@@ -88,6 +71,11 @@ impl Identifier {
         &self.settings
     }
 
+    /// Whether a request with this reason is refused where it counts what the credential would prove.
+    pub fn refuses(&self, unverified: Unverified) -> bool {
+        self.settings.unverified == user::OnUnverified::Refuse && unverified.goes_on()
+    }
+
     /// Whether the fields of a request and its connection are all that [`Identifier::identify`] looks at.
     pub fn looks_at_fields_only(&self) -> bool {
         let in_target = matches!(self.settings.token, Some(token::Source::Query(_)));
@@ -114,43 +102,17 @@ impl Identifier {
             Some(source) => token::find(source, head),
             None => Found::Absent,
         };
-        let proof = match &self.settings.user {
-            None => Proof::default(),
-            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, &head.fields, wall),
-            Some(user::Settings::ApiKeys(keys)) => {
-                let bearer;
-                let credential = if self.settings.token.is_some() {
-                    &given
-                } else {
-                    bearer = token::bearer(&head.fields);
-                    &bearer
-                };
-                self.by_key(keys, credential)
-            }
-            Some(user::Settings::Header { name, .. }) => {
-                let given = token::header(&head.fields, name.as_str());
-                by_header(given, self.user_from.contains(peer))
-            }
-            Some(user::Settings::ClientCert(named)) => {
-                let user = subject.and_then(|subject| named.of(subject));
-                Proof {
-                    failed: subject.is_some() && user.is_none(),
-                    user,
-                    ..Proof::default()
-                }
-            }
-        };
-        who.ambiguous = proof.ambiguous || given == Found::Ambiguous;
+        let proof = self.prove((peer, subject), &given, &head.fields, wall);
+        who.unverified = proof.unverified;
+        if given == Found::Ambiguous {
+            who.unverified = Some(Unverified::Ambiguous);
+        }
+        who.ambiguous = who.unverified == Some(Unverified::Ambiguous);
         who.token = match (proof.token, given) {
             (Some(judged), _) => judged,
             (None, Found::One(text)) => Some(self.keyer.fingerprint(Domain::Token, &text)),
-            (None, Found::Absent) => None,
-            (None, Found::Ambiguous) => {
-                who.unverified = true;
-                None
-            }
+            (None, Found::Absent | Found::Ambiguous) => None,
         };
-        who.unverified |= proof.failed;
         let plan = match &self.settings.plan.source {
             Some(plan::Source::Header { name, .. }) if self.plan_from.contains(peer) => {
                 self.plan_by_header(token::header(&head.fields, name.as_str()))
@@ -161,123 +123,6 @@ impl Identifier {
         who.user = proof.user;
         who.plan = plan.or(who.plan);
         who
-    }
-
-    fn by_jwt(
-        &self,
-        settings: &jwt::Settings,
-        fields: &Fields,
-        wall: impl FnOnce() -> Duration,
-    ) -> Proof {
-        // The signed part stands for the token: the signature of an ECDSA token can be rewritten
-        // into another valid one by anybody.
-        let judges = match &self.settings.token {
-            Some(token::Source::Bearer) => true,
-            Some(token::Source::Header(name)) => name == AUTHORIZATION,
-            _ => false,
-        };
-        let judged = |token| judges.then_some(token);
-        let text = match token::bearer(fields) {
-            Found::Absent => {
-                return Proof {
-                    token: judged(None),
-                    ..Proof::default()
-                };
-            }
-            Found::Ambiguous => {
-                return Proof {
-                    failed: true,
-                    ambiguous: true,
-                    token: judged(None),
-                    ..Proof::default()
-                };
-            }
-            Found::One(text) => text,
-        };
-        match self
-            .verified(settings, &text)
-            .filter(|known| known.claims.hold_at(wall()))
-        {
-            None => Proof {
-                failed: true,
-                token: judged(None),
-                ..Proof::default()
-            },
-            Some(known) => {
-                let end = text
-                    .iter()
-                    .rposition(|byte| *byte == b'.')
-                    .unwrap_or(text.len());
-                let token =
-                    judges.then(|| Some(self.keyer.fingerprint(Domain::Token, &text[..end])));
-                Proof {
-                    user: Some(known.claims.user),
-                    plan: known.plan,
-                    token,
-                    ..Proof::default()
-                }
-            }
-        }
-    }
-
-    /// What a token says, verified now or before, whether its time is right or not.
-    fn verified(&self, settings: &jwt::Settings, text: &[u8]) -> Option<Verified> {
-        let key = self.keyer.fingerprint(Domain::Verdict, text);
-        if let Some(known) = self.verified.lock().get(key) {
-            return Some(known.clone());
-        }
-        if self.refused.lock().get(key).is_some() {
-            return None;
-        }
-        let claim = match &self.settings.plan.source {
-            Some(plan::Source::Claim(claim)) => Some(claim.as_str()),
-            _ => None,
-        };
-        match jwt::verify(settings, claim, text) {
-            None => {
-                self.refused.lock().put(key, ());
-                None
-            }
-            Some(mut claims) => {
-                let named = claims.plan.take();
-                let plan = named.and_then(|plan| self.settings.plan.named(&plan));
-                let known = Verified { claims, plan };
-                self.verified.lock().put(key, known.clone());
-                Some(known)
-            }
-        }
-    }
-
-    fn by_key(&self, keys: &super::api_keys::Keys, given: &Found<'_>) -> Proof {
-        let failed = Proof {
-            token: Some(None),
-            failed: true,
-            ..Proof::default()
-        };
-        match given {
-            Found::Absent => Proof {
-                failed: false,
-                ..failed
-            },
-            Found::Ambiguous => Proof {
-                ambiguous: true,
-                ..failed
-            },
-            Found::One(text) => match keys.lookup(text) {
-                None => failed,
-                Some(owner) => Proof {
-                    user: Some(owner.user.clone()),
-                    plan: owner.plan,
-                    token: Some(
-                        self.settings
-                            .token
-                            .is_some()
-                            .then(|| self.keyer.fingerprint(Domain::Token, text)),
-                    ),
-                    ..Proof::default()
-                },
-            },
-        }
     }
 
     fn plan_by_header(&self, given: Found<'_>) -> Option<usize> {
@@ -450,21 +295,6 @@ impl Identifier {
             super::strip::List::User => self.user_from.contains(peer),
             super::strip::List::Plan => self.plan_from.contains(peer),
         });
-    }
-}
-
-fn by_header(given: Found<'_>, believed: bool) -> Proof {
-    let ambiguous = believed && given == Found::Ambiguous;
-    let user = match &given {
-        Found::Absent => return Proof::default(),
-        Found::One(text) if believed => std::str::from_utf8(text).ok().and_then(user::name),
-        Found::One(_) | Found::Ambiguous => None,
-    };
-    Proof {
-        failed: user.is_none(),
-        ambiguous,
-        user,
-        ..Proof::default()
     }
 }
 

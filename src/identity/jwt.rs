@@ -9,14 +9,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Header, Validation};
 use serde_json::{Map, Value};
 
-use super::user;
+use super::{Unverified, user};
 
-/// How far an issuer's clock may be ahead: a token is believed this long before its `nbf`. There is
-/// no such grace for `exp`.
+/// How far clocks may differ when nothing is said: a token is believed this long before its `nbf` and after its
+/// `exp`. It is what most upstreams allow, so that none of them takes a token that is expired here.
 pub const LEEWAY: Duration = Duration::from_secs(60);
 
 /// Most keys that are tried for one token: those with its `kid`, or all that fit where it has none.
@@ -33,6 +34,8 @@ pub struct Settings {
     pub issuer: Option<String>,
     /// What `aud` must be or contain; any or none when absent.
     pub audience: Option<String>,
+    /// How long before its `nbf` and after its `exp` a token is believed; of whole seconds.
+    pub leeway: Duration,
 }
 
 /// Keys that verify signatures. Cheap to clone; never shown.
@@ -81,16 +84,27 @@ pub struct Claims {
     pub user: Arc<str>,
     /// The text of the plan's claim.
     pub plan: Option<String>,
-    /// Seconds since the epoch before which it is not yet believed.
+    /// Seconds since the epoch before which it is not yet believed, leeway included.
     pub not_before: u64,
-    /// Seconds since the epoch from which on it is no more believed.
+    /// Seconds since the epoch from which on it is no longer believed, leeway included.
     pub expires: u64,
 }
 
 impl Claims {
     /// Whether it is believed at this time since the epoch.
-    pub fn hold_at(&self, wall: Duration) -> bool {
-        wall.saturating_add(LEEWAY).as_secs() >= self.not_before && wall.as_secs() < self.expires
+    ///
+    /// # Errors
+    ///
+    /// [`Unverified::NotYet`] or [`Unverified::Expired`].
+    pub fn check(&self, wall: Duration) -> Result<(), Unverified> {
+        let now = wall.as_secs();
+        if now < self.not_before {
+            Err(Unverified::NotYet)
+        } else if now >= self.expires {
+            Err(Unverified::Expired)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -274,43 +288,66 @@ fn from_jwk(value: &Value) -> Option<Key> {
     })
 }
 
-/// What `token` says if its signature is right and it is for us; the caller checks its time with
-/// [`Claims::hold_at`]. `plan` is the claim that names the plan.
-pub fn verify(settings: &Settings, plan: Option<&str>, token: &[u8]) -> Option<Claims> {
-    let header = jsonwebtoken::decode_header(token).ok()?;
+/// What `token` says; the caller checks its time with [`Claims::check`]. `plan` is the claim that names the plan.
+///
+/// # Errors
+///
+/// Why it proves nobody. The signature is checked before the claims.
+pub fn verify(settings: &Settings, plan: Option<&str>, token: &[u8]) -> Result<Claims, Unverified> {
+    let header = jsonwebtoken::decode_header(token).map_err(|_| Unverified::Malformed)?;
     if header.crit.is_some() {
-        return None;
+        return Err(Unverified::Malformed);
     }
-    let claims = settings.keys.candidates(&header).find_map(|key| {
-        let data = jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &key.validation);
-        data.ok().map(|data| data.claims)
-    })?;
-    read(settings, plan, &claims)
+    let mut reason = Unverified::KeyId;
+    for key in settings.keys.candidates(&header) {
+        match jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &key.validation) {
+            Ok(data) => return read(settings, plan, &data.claims),
+            Err(error) => {
+                reason = match error.kind() {
+                    ErrorKind::InvalidSignature => Unverified::Signature,
+                    _ => Unverified::Malformed,
+                }
+            }
+        }
+    }
+    Err(reason)
 }
 
-fn read(settings: &Settings, plan: Option<&str>, claims: &Map<String, Value>) -> Option<Claims> {
+fn read(
+    settings: &Settings,
+    plan: Option<&str>,
+    claims: &Map<String, Value>,
+) -> Result<Claims, Unverified> {
     if let Some(issuer) = &settings.issuer
         && claims.get("iss").and_then(Value::as_str) != Some(issuer)
     {
-        return None;
+        return Err(Unverified::Issuer);
     }
     if let Some(wanted) = &settings.audience {
         let named = |value: &Value| value.as_str() == Some(wanted);
-        match claims.get("aud")? {
-            Value::Array(all) if all.iter().any(named) => {}
-            one if named(one) => {}
-            _ => return None,
+        match claims.get("aud") {
+            Some(Value::Array(all)) if all.iter().any(named) => {}
+            Some(one) if named(one) => {}
+            _ => return Err(Unverified::Audience),
         }
     }
+    let leeway = settings.leeway.as_secs();
+    let expires = claims.get("exp").and_then(|at| seconds(at, f64::floor));
+    let expires = expires.ok_or(Unverified::NoExpiry)?;
     let not_before = match claims.get("nbf") {
-        Some(value) => seconds(value, f64::ceil)?,
+        Some(at) => seconds(at, f64::ceil).ok_or(Unverified::Malformed)?,
         None => 0,
     };
-    Some(Claims {
-        user: text(claims.get(&settings.claim)?).and_then(|text| user::name(&text))?,
+    // RFC 7519 section 2: names are compared without a change. A number counts as the text of its digits, as
+    // upstreams that use it for a name write it.
+    let user = claims.get(&settings.claim).and_then(text);
+    Ok(Claims {
+        user: user
+            .and_then(|text| user::name(&text))
+            .ok_or(Unverified::Claim)?,
         plan: plan.and_then(|claim| claims.get(claim)).and_then(text),
-        not_before,
-        expires: seconds(claims.get("exp")?, f64::floor)?,
+        not_before: not_before.saturating_sub(leeway),
+        expires: expires.saturating_add(leeway),
     })
 }
 

@@ -11,6 +11,7 @@ pub mod key;
 pub mod plan;
 pub mod strip;
 pub mod token;
+mod unverified;
 pub mod user;
 mod verdict;
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 pub use identifier::Identifier;
 pub use key::Keyer;
+pub use unverified::Unverified;
 
 use crate::limit::{Fingerprint, Identity};
 use crate::net::Subject;
@@ -30,6 +32,8 @@ pub struct Settings {
     pub ip: ip::Settings,
     /// Who the request proves to be.
     pub user: Option<user::Settings>,
+    /// What becomes of a request whose credential does not verify.
+    pub unverified: user::OnUnverified,
     /// Where a credential is found.
     pub token: Option<token::Source>,
     /// Where an email address is found.
@@ -65,8 +69,8 @@ pub struct Who {
     pub ip_unclear: bool,
     /// The verified user as the upstream and the log call it.
     pub user: Option<Arc<str>>,
-    /// A credential was given that did not verify.
-    pub unverified: bool,
+    /// Why the credential that the request carries proves nobody.
+    pub unverified: Option<Unverified>,
     /// A credential is there twice or cannot be looked at, so that the upstream may take one that was
     /// not looked at here. Where requests are counted by it they are to be refused.
     pub ambiguous: bool,
@@ -85,7 +89,7 @@ impl Who {
             ip,
             ip_unclear: false,
             user: None,
-            unverified: false,
+            unverified: None,
             ambiguous: false,
             token: None,
             email: None,

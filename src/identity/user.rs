@@ -30,6 +30,16 @@ pub enum Settings {
     ClientCert(Named),
 }
 
+/// What becomes of a request whose credential does not verify, on a route that counts by what it would prove.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnverified {
+    /// It is refused with 401: the upstream might take the credential all the same, and no limit would count it.
+    #[default]
+    Refuse,
+    /// It is served as a request of nobody.
+    Anonymous,
+}
+
 /// Which name of a certificate is the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
@@ -40,20 +50,28 @@ pub enum Named {
 }
 
 impl Named {
-    /// The user, if the certificate names one. Text that begins or ends in a space is no name: it would be
-    /// that of another when it is passed on.
+    /// The user, if the certificate names one.
     pub(super) fn of(self, subject: &Subject) -> Option<Arc<str>> {
-        let text = match self {
-            Named::Subject => &subject.name,
-            Named::San => subject.alternative.as_ref()?,
-        };
-        name(text).filter(|name| name == text)
+        match self {
+            Named::Subject => name(&subject.name),
+            Named::San => name(subject.alternative.as_ref()?),
+        }
     }
 }
 
-/// A user as upstream, log and metrics can be told: 1 to [`MAX_USER`] bytes, no control characters.
+/// A user as upstream, log and metrics get it, without a change: 1 to [`MAX_USER`] bytes, no control characters,
+/// no blank at either end. Who reads a name with one may drop it, and it would be another's.
 pub(super) fn name(text: &str) -> Option<Arc<str>> {
-    let text = text.trim();
-    let fits = !text.is_empty() && text.len() <= MAX_USER && !text.chars().any(char::is_control);
+    let fits = !text.is_empty()
+        && text.len() <= MAX_USER
+        && !text.starts_with(is_blank)
+        && !text.ends_with(is_blank)
+        && !text.chars().any(char::is_control);
     fits.then(|| text.into())
+}
+
+/// What the trim function of some language drops: white space, and three marks that once were or still are taken
+/// for it (.NET, JavaScript).
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{180e}' | '\u{200b}' | '\u{feff}')
 }

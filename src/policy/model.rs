@@ -3,6 +3,7 @@
 
 mod record;
 mod store;
+mod user;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::upstream::{Balance, Bounds};
 
 pub use record::{AccessLog, Push, Record};
 pub use store::{Store, StoreAddress};
+pub use user::{KeyFile, User};
 
 /// Something and where it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,50 +261,14 @@ pub struct IdentitySources {
     pub ip: crate::identity::ip::Settings,
     /// Who the request proves to be.
     pub user: Option<At<User>>,
+    /// What becomes of a request whose credential does not verify.
+    pub unverified: crate::identity::user::OnUnverified,
     /// Where a credential is found.
     pub token: Option<At<Token>>,
     /// Where an email address is found.
     pub email: Option<At<Email>>,
     /// Where a plan is found.
     pub plan: Option<At<PlanSource>>,
-}
-
-/// Who the request proves to be.
-#[derive(Clone, Debug)]
-pub enum User {
-    /// A claim of a signed token.
-    Jwt {
-        /// The claim.
-        claim: String,
-        /// What signatures are checked with.
-        keys: Option<KeyFile>,
-        /// Who must have issued it.
-        issuer: Option<String>,
-        /// For whom it must be issued.
-        audience: Option<String>,
-    },
-    /// A header that trusted peers set.
-    Header {
-        /// The header.
-        name: Option<HeaderName>,
-        /// The peers.
-        from: Vec<IpNet>,
-    },
-    /// A file that maps tokens to users.
-    ApiKeys(At<String>),
-    /// The certificate that a client shows.
-    ClientCert(At<crate::identity::user::Named>),
-}
-
-/// What signatures are checked with.
-#[derive(Clone, Debug)]
-pub enum KeyFile {
-    /// A JSON Web Key Set.
-    Jwks(At<String>),
-    /// A shared secret.
-    Secret(At<String>),
-    /// A public key in PEM.
-    Pem(At<String>),
 }
 
 /// Where a credential is found.

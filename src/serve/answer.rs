@@ -10,6 +10,7 @@ use super::body;
 use super::generation::Outcome;
 use super::identify::Identified;
 use crate::head::{Answer, AnswerHead, Fields};
+use crate::identity::Unverified;
 use crate::limit::Identity;
 use crate::pressure::{Class, Shed};
 use crate::throttle::{Denied, Ended, Failed, reject};
@@ -32,6 +33,8 @@ pub enum Why {
     WrongMethod(String),
     /// The policy requires an identity that the request does not prove.
     Unidentified(Identity),
+    /// The credential that the request carries does not verify.
+    Unverified(Unverified),
     /// A limit refuses it. The answer is ready.
     Limited(Rc<Answer<Bytes>>),
     /// The upstream has no room for it beside those that matter more.
@@ -42,6 +45,18 @@ pub enum Why {
     BrokenBody,
     /// The upstream gave no answer.
     Upstream(upstream::Error),
+}
+
+impl Why {
+    /// The status of the response.
+    pub fn status(&self) -> StatusCode {
+        describe(self).0
+    }
+
+    /// What the client is told.
+    pub fn detail(&self) -> String {
+        describe(self).1
+    }
 }
 
 /// A request that is not served.
@@ -76,6 +91,7 @@ impl Refusal {
             | Why::NoRoute
             | Why::WrongMethod(_)
             | Why::Unidentified(_)
+            | Why::Unverified(_)
             | Why::SlowBody => Outcome::Rejected,
         }
     }
@@ -96,6 +112,7 @@ impl Refusal {
             Why::NoRoute => Some("no route"),
             Why::WrongMethod(_) => Some("method not allowed"),
             Why::Unidentified(_) => Some("identity required"),
+            Why::Unverified(_) => Some("credential does not verify"),
             Why::SlowBody => Some("request body too slow"),
             Why::BrokenBody => Some("request body broke off"),
             Why::Upstream(error) => Some(upstream_reason(error)),
@@ -119,7 +136,9 @@ impl Refusal {
         };
         let fields = &mut answer.head.fields;
         match &self.why {
-            Why::Unidentified(_) => fields.add("www-authenticate", b"Bearer"),
+            Why::Unidentified(_) | Why::Unverified(_) => {
+                fields.add("www-authenticate", b"Bearer");
+            }
             Why::Bad(_)
             | Why::TooLarge
             | Why::LongTarget
@@ -171,6 +190,7 @@ fn describe(why: &Why) -> (StatusCode, String) {
             StatusCode::UNAUTHORIZED,
             format!("This route requires a valid {}.", identity.as_str()),
         ),
+        Why::Unverified(reason) => (StatusCode::UNAUTHORIZED, unverified(*reason).into()),
         Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
         Why::Shed(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -206,6 +226,27 @@ fn describe(why: &Why) -> (StatusCode, String) {
                 "The upstream broke off its answer.".into(),
             ),
         },
+    }
+}
+
+/// What a client is told of its credential: what its owner needs, and nothing of the gateway's keys.
+fn unverified(reason: Unverified) -> &'static str {
+    match reason {
+        Unverified::Expired => "The token has expired.",
+        Unverified::NotYet => "The token is not valid yet.",
+        Unverified::NoExpiry => "The token has no expiry.",
+        Unverified::Scheme => "The credential is not of the scheme that this route asks for.",
+        Unverified::Certificate => "The client certificate names no user.",
+        Unverified::Issuer
+        | Unverified::Audience
+        | Unverified::KeyId
+        | Unverified::Signature
+        | Unverified::Malformed
+        | Unverified::Claim
+        | Unverified::UnknownKey
+        | Unverified::Ambiguous
+        | Unverified::Field
+        | Unverified::Peer => "The credential does not verify.",
     }
 }
 

@@ -9,12 +9,13 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::answer::Why;
 use super::generation::Running;
-use super::identify::{UNCLEAR, class, cohort, is_unclear};
+use super::identify::{class, cohort, objection};
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::{Fields, Head};
-use crate::identity::{Connection, Identifier, Who};
+use crate::identity::{Connection, Identifier, Unverified, Who};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
 use crate::pressure::{Class, Pressure};
@@ -130,29 +131,26 @@ pub async fn explain(
         pressure: pressure.map(|pressure| &**pressure),
     };
     let verdict = running.admission.look(&ask).await;
-    let missing = route.require.iter().find(|identity| !who.has(**identity));
-    if missing.is_none() && is_unclear(route, &who) {
-        return Ok(nowhere(400, UNCLEAR));
-    }
+    let objection = objection(route, &who, &identifier);
     let speaker = verdict.deciding.map(|index| verdict.findings[index].rule);
     let limits = route.rules.iter().enumerate().map(|(place, rule)| {
         let finding = verdict
             .findings
             .iter()
             .find(|finding| finding.rule == place);
-        let decides = speaker == Some(place) && missing.is_none();
+        let decides = speaker == Some(place) && objection.is_none();
         limit(rule, finding, &who, &identifier, decides)
     });
     let class = class(route, &who, &identifier);
     let shed = pressure.and_then(|at| at.would_shed(class, || cohort(&who, &identifier)));
-    let status = match (missing, verdict.admitted, &shed) {
-        (Some(_), _, _) => 401,
+    let status = match (&objection, verdict.admitted, &shed) {
+        (Some(why), _, _) => why.status().as_u16(),
         (None, false, _) => 429,
         (None, true, Some(_)) => 503,
         (None, true, None) => 200,
     };
-    let reason = match (missing, status) {
-        (Some(identity), _) => Some(format!("this route requires a valid {}", identity.as_str())),
+    let reason = match (&objection, status) {
+        (Some(why), _) => Some(refused(why)),
         (None, 503) => Some(format!(
             "shed as {}: the upstream is under pressure",
             class.as_str()
@@ -174,6 +172,16 @@ pub async fn explain(
         "limits": limits.collect::<Vec<_>>(),
         "pressure": pressure.map(|pressure| describe_pressure(pressure)),
     }))
+}
+
+/// Why the route does not serve the request, in operators' words.
+fn refused(why: &Why) -> String {
+    match why {
+        Why::Unidentified(identity) => format!("this route requires a valid {}", identity.as_str()),
+        Why::Unverified(reason) => format!("the request comes with {reason}"),
+        Why::Bad(detail) => (*detail).to_owned(),
+        other => other.detail(),
+    }
 }
 
 fn nowhere(status: u16, reason: &str) -> Value {
@@ -227,7 +235,7 @@ fn describe_who(who: &Who, identifier: &Identifier) -> Value {
         "token": who.token.is_some(),
         "email": who.email.is_some(),
         "plan": who.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
-        "unverified": who.unverified,
+        "unverified": who.unverified.map(Unverified::as_str),
     })
 }
 
@@ -338,8 +346,10 @@ pub fn render(explanation: &Value) -> String {
                 out += &format!(", {name} {value}");
             }
         }
-        if who["unverified"] == true {
-            out += ", with a credential that does not verify";
+        let reason = who["unverified"].as_str();
+        let known = |word| Unverified::ALL.into_iter().find(|one| one.as_str() == word);
+        if let Some(reason) = reason.and_then(known) {
+            out += &format!(", with {reason}");
         }
         out.push('\n');
     }

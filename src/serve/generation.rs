@@ -1,7 +1,7 @@
 //! One worker's copy of the running policies. A reload makes a new one; requests under way finish
 //! with the one they began with.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::hash::Hasher as _;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::acme::Tokens;
 use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::facts::{Facts, Sampler};
-use crate::identity::{Identifier, Keyer};
+use crate::identity::{Identifier, Keyer, Unverified};
 use crate::limit::Rule;
 use crate::net::Flushes;
 use crate::policy::Ruleset;
@@ -72,6 +72,8 @@ pub struct Generation {
     pub routes: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
     pub rules: Vec<RuleCounters>,
+    /// Counters of credentials that proved nobody.
+    pub unverified: UnverifiedCounters,
     /// See [`Running::entrances`].
     pub entrances: Arc<[Entrance]>,
     /// See [`Running::tokens`].
@@ -171,6 +173,33 @@ pub struct RuleCounters {
     pub logged: Box<[u8]>,
 }
 
+/// Counters of credentials that proved nobody, by reason; as they appear.
+pub struct UnverifiedCounters {
+    reasons: [OnceCell<Counter>; Unverified::ALL.len()],
+    registry: Registry,
+    worker: usize,
+}
+
+impl UnverifiedCounters {
+    fn new(registry: &Registry, worker: usize) -> UnverifiedCounters {
+        UnverifiedCounters {
+            reasons: Default::default(),
+            registry: registry.clone(),
+            worker,
+        }
+    }
+
+    /// Counts one.
+    pub fn count(&self, reason: Unverified) {
+        let counter = self.reasons[reason as usize].get_or_init(|| {
+            let labels = [(Label::Reason, reason.as_str())];
+            let metric = Metric::UnverifiedCredentials;
+            self.registry.worker_counter(self.worker, metric, &labels)
+        });
+        counter.increment(1);
+    }
+}
+
 impl Generation {
     /// Builds a worker's copy. Pools of upstreams that did not change go on.
     pub fn new(
@@ -222,6 +251,7 @@ impl Generation {
             kinds,
             routes,
             rules: rules.collect(),
+            unverified: UnverifiedCounters::new(registry, worker),
             ruleset,
             entrances: running.entrances.clone(),
             tokens: running.tokens.clone(),

@@ -22,7 +22,7 @@ use super::record::Arrival;
 use super::routing::Routed;
 use crate::admission::{Admission, Ahead, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
-use crate::identity::{Identifier, Who};
+use crate::identity::{Identifier, Unverified, Who};
 use crate::limit::{Identity, Rules};
 use crate::pressure::{Class, Permit, Pressure, Shed};
 use crate::route::{HeaderStyle, Priority, Route};
@@ -176,6 +176,9 @@ where
             Some(served) => (served.who.clone(), Some(served)),
             None => identified(&routed),
         };
+        if let Some(reason) = who.unverified {
+            generation.unverified.count(reason);
+        }
         let _ = arrival.note.who.set(who.clone());
         let reads_ahead = routed.route().needs(Identity::Email)
             && !arrival.body.is_empty()
@@ -190,7 +193,7 @@ where
         if reads_ahead {
             return Either::Right(Either::Left(self.read_ahead(identified)));
         }
-        match missing(&identified) {
+        match objects(&identified) {
             None => Either::Left(self.inner.call(identified)),
             Some(why) => Either::Right(Either::Right(err(refuse(why, &identified)))),
         }
@@ -234,7 +237,7 @@ where
                 }
                 Err(error) => return Err(refuse(Why::from(error), &identified)),
             }
-            match missing(&identified) {
+            match objects(&identified) {
                 None => inner.call(identified).await,
                 Some(why) => Err(refuse(why, &identified)),
             }
@@ -293,23 +296,48 @@ async fn peek(body: &mut RequestBody, most: usize) -> Result<Peeked, body::Error
     })
 }
 
-fn missing(identified: &Identified) -> Option<Why> {
-    let (route, who) = (identified.routed.route(), &identified.who);
-    let absent = route.require.iter().find(|identity| !who.has(**identity));
-    match absent {
-        Some(absent) => Some(Why::Unidentified(*absent)),
-        None => is_unclear(route, who).then_some(Why::Bad(UNCLEAR)),
+/// Why the route does not serve a request from `who`, whatever its limits say.
+pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
+    if who.unverified.is_some()
+        && let Some(why) = unproven(route, who, identifier)
+    {
+        return Some(why);
     }
+    let mut required = route.require.iter();
+    let absent = required.find(|identity| !who.has(**identity))?;
+    Some(Why::Unidentified(*absent))
 }
 
-/// Why a request is refused that [`is_unclear`].
-pub const UNCLEAR: &str = "there is more than one credential";
-
-/// Whether the route counts by what the request does not clearly say. It is not enough to count it as
-/// absent: an upstream that takes the first or the last would serve what no limit has counted.
-pub fn is_unclear(route: &Route, who: &Who) -> bool {
+/// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,
+/// or whose clock is behind, would serve what no limit has counted.
+fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
+    let unverified = who.unverified?;
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
-    who.ambiguous && by_credential.into_iter().any(|by| route.needs(by))
+    if who.ambiguous && by_credential.into_iter().any(|by| route.needs(by)) {
+        return Some(Why::Bad(UNCLEAR));
+    }
+    if unverified == Unverified::Field && route.needs(Identity::User) {
+        return Some(Why::Bad(BAD_FIELD));
+    }
+    let mut proven = by_credential
+        .into_iter()
+        .filter(|by| identifier.proves(*by) && !who.has(*by));
+    let matters = |by| {
+        let required = route.require.contains(&by);
+        required || (identifier.refuses(unverified) && route.needs(by))
+    };
+    proven.any(matters).then_some(Why::Unverified(unverified))
+}
+
+/// Why a request is refused whose credential upstreams may read in several ways.
+const UNCLEAR: &str = "there is more than one credential";
+
+/// Why a request of a trusted proxy is refused that does not clearly name its user.
+const BAD_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
+
+fn objects(identified: &Identified) -> Option<Why> {
+    let identifier = &identified.routed.arrival.note.generation.identifier;
+    objection(identified.routed.route(), &identified.who, identifier)
 }
 
 fn refuse(why: Why, identified: &Identified) -> Refusal {

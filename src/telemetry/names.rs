@@ -7,6 +7,8 @@ pub enum Metric {
     Requests,
     /// What each limit said.
     LimitDecisions,
+    /// Credentials that proved nobody.
+    UnverifiedCredentials,
     /// Answers by status, and by who gave them.
     Responses,
     /// Bytes of answers' bodies.
@@ -120,6 +122,7 @@ impl Metric {
         match self {
             Metric::Requests => "tollgate_requests_total",
             Metric::LimitDecisions => "tollgate_limit_decisions_total",
+            Metric::UnverifiedCredentials => "tollgate_unverified_credentials_total",
             Metric::Responses => "tollgate_responses_total",
             Metric::ResponseBytes => "tollgate_response_bytes_total",
             Metric::RequestsStarted => "tollgate_requests_started_total",
@@ -175,6 +178,9 @@ impl Metric {
             Metric::Requests => "Requests answered, by route and outcome.",
             Metric::LimitDecisions => {
                 "Decisions of each limit: within, over, refused, shadow_refused."
+            }
+            Metric::UnverifiedCredentials => {
+                "Requests whose credential did not verify, by reason, refused or not."
             }
             Metric::Responses => {
                 "Answers by route, status and origin: the gateway itself, or an upstream."

@@ -24,3 +24,4 @@ mod smuggling;
 mod strict;
 mod unreadable;
 mod upstreams;
+mod users;

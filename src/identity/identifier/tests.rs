@@ -4,14 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Request;
+use http::header::AUTHORIZATION;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::json;
 
 use super::*;
-use crate::identity::api_keys;
+use crate::identity::{api_keys, jwt};
 
 const CLIENT: &str = "203.0.113.9";
 const PROXY: &str = "10.0.0.1";
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 fn networks() -> Vec<ipnet::IpNet> {
     vec!["10.0.0.0/8".parse().unwrap()]
@@ -29,6 +32,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::Source>) -> Setti
             ..ip::Settings::default()
         },
         user,
+        unverified: user::OnUnverified::default(),
         token,
         email: Some(email::Settings {
             field: "email".into(),
@@ -47,13 +51,14 @@ fn identifier(settings: Settings) -> Identifier {
 }
 
 fn jwt_settings() -> Option<user::Settings> {
-    let keys = jwt::Keys::from_secret(b"s").unwrap();
+    let keys = jwt::Keys::from_secret(SECRET).unwrap();
     let claim = "sub".into();
     Some(user::Settings::Jwt(jwt::Settings {
         claim,
         keys,
         issuer: None,
         audience: None,
+        leeway: jwt::LEEWAY,
     }))
 }
 
@@ -62,7 +67,7 @@ fn jwt(sub: &str, expires: u64) -> String {
     encode(
         &Header::new(Algorithm::HS256),
         &payload,
-        &EncodingKey::from_secret(b"s"),
+        &EncodingKey::from_secret(SECRET),
     )
     .unwrap()
 }
@@ -82,13 +87,13 @@ fn who(identifier: &Identifier, peer: &str, lines: &[&str]) -> Who {
     })
 }
 
-/// `expected`: the user, whether something did not verify, whether there is a token, the plan.
+/// `expected`: the user, why something did not verify, whether there is a token, the plan.
 #[track_caller]
 fn check(
     identifier: &Identifier,
     peer: &str,
     lines: &[&str],
-    expected: (Option<&str>, bool, bool, usize),
+    expected: (Option<&str>, Option<Unverified>, bool, usize),
 ) {
     for round in ["first", "remembered"] {
         let who = who(identifier, peer, lines);
@@ -114,7 +119,7 @@ fn by_ip_only() {
     assert_eq!(who.ip.to_string(), "1.2.3.4");
     assert_eq!(
         (who.user, who.unverified, who.token, who.plan),
-        (None, false, None, None)
+        (None, None, None, None)
     );
 }
 
@@ -123,38 +128,38 @@ fn by_jwt_and_bearer() {
     let mut settings = settings(jwt_settings(), Some(token::Source::Bearer));
     settings.plan.source = Some(plan::Source::Claim("plan".into()));
     let by_jwt = identifier(settings);
-    let (right, expired) = (jwt("ann", 2_000), jwt("ann", 1_000));
+    let (right, expired) = (jwt("ann", 2_000), jwt("ann", 940));
     let bearer = |text: &str| format!("Authorization: Bearer {text}");
-    check(&by_jwt, CLIENT, &[], (None, false, false, 0));
+    check(&by_jwt, CLIENT, &[], (None, None, false, 0));
     check(
         &by_jwt,
         CLIENT,
         &[&bearer(&right)],
-        (Some("ann"), false, true, 1),
+        (Some("ann"), None, true, 1),
     );
     check(
         &by_jwt,
         CLIENT,
         &[&bearer(&expired)],
-        (None, true, false, 0),
+        (None, Some(Unverified::Expired), false, 0),
     );
     check(
         &by_jwt,
         CLIENT,
         &[&bearer("forged")],
-        (None, true, false, 0),
+        (None, Some(Unverified::Malformed), false, 0),
     );
     check(
         &by_jwt,
         CLIENT,
         &[&bearer(&right), &bearer(&right)],
-        (None, true, false, 0),
+        (None, Some(Unverified::Ambiguous), false, 0),
     );
     check(
         &by_jwt,
         CLIENT,
         &["Authorization: Basic YTpi"],
-        (None, false, false, 0),
+        (None, Some(Unverified::Scheme), false, 0),
     );
     // The whole header as the token gives nobody a key of their choosing either.
     let by_header = identifier(super::tests::settings(
@@ -165,13 +170,13 @@ fn by_jwt_and_bearer() {
         &by_header,
         CLIENT,
         &["Authorization: Basic YTpi"],
-        (None, false, false, 0),
+        (None, Some(Unverified::Scheme), false, 0),
     );
     check(
         &by_header,
         CLIENT,
         &[&bearer("forged")],
-        (None, true, false, 0),
+        (None, Some(Unverified::Malformed), false, 0),
     );
     let one = who(&by_header, CLIENT, &[&bearer(&right)]).token;
     let two = who(
@@ -195,7 +200,7 @@ fn what_is_remembered_still_expires() {
             .is_some()
     };
     assert_eq!(
-        [at(1), at(1_999), at(2_000), at(1)],
+        [at(1), at(2_059), at(2_060), at(1)],
         [true, true, false, true]
     );
 }
@@ -208,38 +213,43 @@ fn by_api_key() {
     let mut with_header = settings(user.clone(), Some(source));
     with_header.plan.source = Some(plan::Source::ApiKeys);
     let by_key = identifier(with_header);
-    check(&by_key, CLIENT, &[], (None, false, false, 0));
+    check(&by_key, CLIENT, &[], (None, None, false, 0));
     check(
         &by_key,
         CLIENT,
         &["X-Api-Key: k1"],
-        (Some("ann"), false, true, 1),
+        (Some("ann"), None, true, 1),
     );
     check(
         &by_key,
         CLIENT,
         &["X-Api-Key: k2"],
-        (Some("bob"), false, true, 0),
+        (Some("bob"), None, true, 0),
     );
-    check(&by_key, CLIENT, &["X-Api-Key: k3"], (None, true, false, 0));
+    check(
+        &by_key,
+        CLIENT,
+        &["X-Api-Key: k3"],
+        (None, Some(Unverified::UnknownKey), false, 0),
+    );
     check(
         &by_key,
         CLIENT,
         &["X-Api-Key: k1", "X-Api-Key: k2"],
-        (None, true, false, 0),
+        (None, Some(Unverified::Ambiguous), false, 0),
     );
     let by_bearer = identifier(settings(user, None));
     check(
         &by_bearer,
         CLIENT,
         &["Authorization: Bearer k1"],
-        (Some("ann"), false, false, 0),
+        (Some("ann"), None, false, 0),
     );
     check(
         &by_bearer,
         CLIENT,
         &["Authorization: Bearer k"],
-        (None, true, false, 0),
+        (None, Some(Unverified::UnknownKey), false, 0),
     );
 }
 
@@ -261,33 +271,50 @@ fn by_trusted_header() {
         &by_header,
         PROXY,
         &["X-User: ann"],
-        (Some("ann"), false, true, 0),
+        (Some("ann"), None, true, 0),
     );
     check(
         &by_header,
         "::ffff:10.0.0.1",
         &["X-User: ann"],
-        (Some("ann"), false, true, 0),
+        (Some("ann"), None, true, 0),
     );
     check(
         &by_header,
         PROXY,
         &["X-User: ann", "X-Plan: gold"],
-        (Some("ann"), false, true, 1),
+        (Some("ann"), None, true, 1),
     );
-    check(&by_header, PROXY, &["X-Plan: none"], (None, false, true, 0));
+    check(&by_header, PROXY, &["X-Plan: none"], (None, None, true, 0));
     check(
         &by_header,
         PROXY,
         &["X-User: ann", "X-User: bob"],
-        (None, true, true, 0),
+        (None, Some(Unverified::Field), true, 0),
     );
-    check(&by_header, PROXY, &["X-User: "], (None, false, true, 0));
+    check(&by_header, PROXY, &["X-User: "], (None, None, true, 0));
+    for bad in ["a\tb", "\u{a0}ann", "ann\u{3000}", &"a".repeat(257)] {
+        let line = format!("X-User: {bad}");
+        let expected = (None, Some(Unverified::Field), true, 0);
+        check(&by_header, PROXY, &[&line], expected);
+    }
+    let mut latin = head(&[]);
+    latin.fields.add("x-user", b"al\xffice");
+    let peer: IpAddr = PROXY.parse().unwrap();
+    let wall = || Duration::ZERO;
+    let who = by_header.identify(peer, &latin, wall);
+    assert_eq!(who.unverified, Some(Unverified::Field));
+    check(
+        &by_header,
+        PROXY,
+        &["X-User: \t ann \t"],
+        (Some("ann"), None, true, 0),
+    );
     check(
         &by_header,
         CLIENT,
         &["X-User: ann", "X-Plan: gold"],
-        (None, true, true, 0),
+        (None, Some(Unverified::Peer), true, 0),
     );
 }
 

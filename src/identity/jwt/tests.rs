@@ -11,12 +11,16 @@ macro_rules! vector {
     };
 }
 
+/// As long as HS256 asks for.
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
 fn settings(keys: Keys) -> Settings {
     Settings {
         claim: "sub".into(),
         keys,
         issuer: None,
         audience: None,
+        leeway: LEEWAY,
     }
 }
 
@@ -32,7 +36,7 @@ fn check(keys: Result<Keys, KeysError>, expected: &[&str]) {
     let settings = settings(keys.unwrap());
     let lines = include_str!("vectors/tokens.txt").lines();
     let named = lines.filter_map(|line| line.split_once(": "));
-    let passed = named.filter(|(_, token)| verify(&settings, None, token.as_bytes()).is_some());
+    let passed = named.filter(|(_, token)| verify(&settings, None, token.as_bytes()).is_ok());
     assert_eq!(passed.map(|(name, _)| name).collect::<Vec<_>>(), expected);
 }
 
@@ -62,7 +66,7 @@ fn keys_decide_what_verifies() {
         &[Algorithm::HS256],
     );
     check(Ok(confused), &["hs256 with rsa pem"]);
-    check(Keys::from_secret(b"shared secret"), &[]);
+    check(Keys::from_secret(SECRET), &[]);
 }
 
 #[test]
@@ -99,21 +103,27 @@ fn key_files() {
         Keys::from_pem(vector!("rsa1024.pem")),
         Err(KeysError::Unsupported),
     );
-    check(Keys::from_secret(b"s\n"), Ok(1));
-    check(Keys::from_secret(b"\r\n"), Err(KeysError::EmptySecret));
+    check(Keys::from_secret(SECRET), Ok(1));
     check(
         Keys::from_secret(vector!("rsa.pem")),
         Err(KeysError::PemAsSecret),
     );
     assert_eq!(
-        format!("{:?}", Keys::from_secret(b"s").unwrap()),
+        format!("{:?}", Keys::from_secret(SECRET).unwrap()),
         "Keys(1 keys)"
     );
 }
 
 #[test]
-fn garbage_is_nobody() {
-    let settings = settings(Keys::from_secret(b"s").unwrap());
+fn why_a_token_does_not_verify() {
+    let check = |settings: &Settings, token: &str, expected: Unverified| {
+        assert_eq!(
+            verify(settings, None, token.as_bytes()),
+            Err(expected),
+            "{token}"
+        );
+    };
+    let by_secret = settings(Keys::from_secret(SECRET).unwrap());
     for text in [
         "",
         ".",
@@ -122,95 +132,153 @@ fn garbage_is_nobody() {
         "a.b.c",
         "e30.e30.",
         "\u{e9}.x.y",
-        token("rs256"),
+        "JWT eyJhbGciOiJIUzI1NiJ9.e30.e30",
     ] {
-        assert_eq!(verify(&settings, None, text.as_bytes()), None, "{text}");
+        check(&by_secret, text, Unverified::Malformed);
     }
+    check(&by_secret, token("rs256"), Unverified::KeyId);
+    let by_set = settings(Keys::from_jwks(vector!("jwks.json")).unwrap());
+    check(&by_set, token("rs256 other kid"), Unverified::KeyId);
+    let right = signed(
+        &json!({"sub": "ann", "exp": 5}),
+        &Header::new(Algorithm::HS256),
+    );
+    let other = settings(Keys::from_secret(&[b'x'; 32]).unwrap());
+    check(&other, &right, Unverified::Signature);
+    check(&by_secret, &format!("{right} x"), Unverified::Malformed);
+    check(&by_secret, &format!("{right}="), Unverified::Malformed);
+    let crit = Header {
+        crit: Some(vec!["exp".into()]),
+        ..Header::new(Algorithm::HS256)
+    };
+    let right = signed(&json!({"sub": "ann", "exp": 5}), &crit);
+    check(&by_secret, &right, Unverified::Malformed);
 }
 
-fn claims(settings: &Settings, payload: &Value) -> Option<Claims> {
-    let key = EncodingKey::from_secret(b"s");
-    let text = encode(&Header::new(Algorithm::HS256), payload, &key).unwrap();
+fn signed(payload: &Value, header: &Header) -> String {
+    encode(header, payload, &EncodingKey::from_secret(SECRET)).unwrap()
+}
+
+fn claims(settings: &Settings, payload: &Value) -> Result<Claims, Unverified> {
+    let text = signed(payload, &Header::new(Algorithm::HS256));
     verify(settings, Some("plan"), text.as_bytes())
 }
 
 #[test]
 fn what_a_token_must_say() {
-    let open = settings(Keys::from_secret(b"s\n").unwrap());
+    let open = settings(Keys::from_secret(SECRET).unwrap());
     let closed = Settings {
         issuer: Some("idp".into()),
         audience: Some("api".into()),
         ..open.clone()
     };
-    let check = |settings: &Settings, payload: Value, expected: Option<&str>| {
-        let got = claims(settings, &payload);
-        assert_eq!(
-            got.as_ref().map(|claims| &*claims.user),
-            expected,
-            "{payload}"
-        );
+    let check = |settings: &Settings, payload: Value, expected: Result<&str, Unverified>| {
+        let claims = claims(settings, &payload);
+        let user = claims.as_ref().map(|claims| &*claims.user);
+        assert_eq!(user.map_err(|reason| *reason), expected, "{payload}");
     };
-    check(&open, json!({"sub": " ann ", "exp": 5}), Some("ann"));
-    check(&open, json!({"sub": 17, "exp": 5.5}), Some("17"));
+    let ann = || json!({"sub": "ann", "exp": 5});
+    check(&open, ann(), Ok("ann"));
+    check(&open, json!({"sub": "a b", "exp": 5}), Ok("a b"));
+    // A number is the user of its digits.
+    check(&open, json!({"sub": 17, "exp": 5.5}), Ok("17"));
+    check(&open, json!({"sub": "17", "exp": 5}), Ok("17"));
     check(
         &open,
         json!({"sub": "ann", "exp": 5, "aud": "else", "iss": "else"}),
-        Some("ann"),
+        Ok("ann"),
     );
-    check(&open, json!({"sub": "ann"}), None);
-    check(&open, json!({"exp": 5}), None);
+    check(&open, json!({"sub": "ann"}), Err(Unverified::NoExpiry));
+    check(&open, json!({"exp": 5}), Err(Unverified::Claim));
     for sub in [
         json!(""),
         json!(1.5),
         json!(null),
-        json!(["ann"]),
         json!("a\nb"),
         json!("é".repeat(129)),
+        json!(" ann"),
+        json!("ann "),
+        json!("ann\t"),
+        json!("\u{a0}ann"),
+        json!("ann\u{2003}"),
+        json!("ann\u{3000}"),
+        json!("\u{feff}ann"),
+        json!("ann\u{200b}"),
     ] {
-        check(&open, json!({"sub": sub, "exp": 5}), None);
+        check(&open, json!({"sub": sub, "exp": 5}), Err(Unverified::Claim));
     }
-    for exp in [json!("5"), json!(null), json!([5])] {
-        check(&open, json!({"sub": "ann", "exp": exp}), None);
+    check(
+        &open,
+        json!({"sub": ["ann"], "exp": 5}),
+        Err(Unverified::Malformed),
+    );
+    for (exp, reason) in [
+        (json!("5"), Unverified::NoExpiry),
+        (json!(null), Unverified::NoExpiry),
+        (json!([5]), Unverified::Malformed),
+    ] {
+        check(&open, json!({"sub": "ann", "exp": exp}), Err(reason));
     }
-    check(&open, json!({"sub": "ann", "exp": 5, "nbf": "1"}), None);
+    check(
+        &open,
+        json!({"sub": "ann", "exp": 5, "nbf": "1"}),
+        Err(Unverified::Malformed),
+    );
     let said = |iss: Value, aud: Value| json!({"sub": "ann", "exp": 5, "iss": iss, "aud": aud});
-    check(&closed, said(json!("idp"), json!("api")), Some("ann"));
+    check(&closed, said(json!("idp"), json!("api")), Ok("ann"));
+    check(&closed, said(json!("idp"), json!(["x", "api"])), Ok("ann"));
+    let issuer = Err(Unverified::Issuer);
+    check(&closed, said(json!("idp/"), json!("api")), issuer);
+    check(&closed, said(json!(["idp"]), json!("api")), issuer);
+    let audience = Err(Unverified::Audience);
+    check(&closed, said(json!("idp"), json!(["x"])), audience);
+    check(&closed, said(json!("idp"), json!([["api"]])), audience);
     check(
         &closed,
-        said(json!("idp"), json!(["x", "api"])),
-        Some("ann"),
+        json!({"sub": "ann", "exp": 5, "iss": "idp"}),
+        audience,
     );
-    check(&closed, said(json!("idp/"), json!("api")), None);
-    check(&closed, said(json!(["idp"]), json!("api")), None);
-    check(&closed, said(json!("idp"), json!(["x"])), None);
-    check(&closed, said(json!("idp"), json!([["api"]])), None);
-    check(&closed, json!({"sub": "ann", "exp": 5, "iss": "idp"}), None);
 }
 
 #[test]
 fn times() {
-    let open = settings(Keys::from_secret(b"s").unwrap());
-    let check = |payload: Value, wall: u64, expected: bool| {
-        let claims = claims(&open, &payload).unwrap();
-        assert_eq!(
-            claims.hold_at(Duration::from_secs(wall)),
-            expected,
-            "{payload} at {wall}"
-        );
+    let open = settings(Keys::from_secret(SECRET).unwrap());
+    let check = |leeway, payload: Value, wall: u64, expected: Result<(), Unverified>| {
+        let settings = Settings {
+            leeway: Duration::from_secs(leeway),
+            ..open.clone()
+        };
+        let claims = claims(&settings, &payload).unwrap();
+        let wall = Duration::from_secs(wall);
+        assert_eq!(claims.check(wall), expected, "{payload} at {wall:?}");
     };
-    check(json!({"sub": "a", "exp": 100}), 99, true);
-    check(json!({"sub": "a", "exp": 100}), 100, false);
-    check(json!({"sub": "a", "exp": -5}), 0, false);
-    check(json!({"sub": "a", "exp": 1e300}), u64::MAX - 1, true);
-    check(json!({"sub": "a", "exp": 1000, "nbf": 500}), 439, false);
-    check(json!({"sub": "a", "exp": 1000, "nbf": 500}), 440, true);
-    check(json!({"sub": "a", "exp": 1000, "nbf": 499.5}), 439, false);
-    check(json!({"sub": "a", "exp": 1000, "nbf": -1}), 0, true);
+    let (early, late) = (Err(Unverified::NotYet), Err(Unverified::Expired));
+    check(60, json!({"sub": "a", "exp": 100}), 159, Ok(()));
+    check(60, json!({"sub": "a", "exp": 100}), 160, late);
+    check(0, json!({"sub": "a", "exp": 100}), 99, Ok(()));
+    check(0, json!({"sub": "a", "exp": 100}), 100, late);
+    check(0, json!({"sub": "a", "exp": -5}), 0, late);
+    check(60, json!({"sub": "a", "exp": 1e300}), u64::MAX - 1, Ok(()));
+    check(60, json!({"sub": "a", "exp": 1000, "nbf": 500}), 439, early);
+    check(
+        60,
+        json!({"sub": "a", "exp": 1000, "nbf": 500}),
+        440,
+        Ok(()),
+    );
+    check(0, json!({"sub": "a", "exp": 1000, "nbf": 500}), 499, early);
+    check(
+        60,
+        json!({"sub": "a", "exp": 1000, "nbf": 499.5}),
+        439,
+        early,
+    );
+    check(60, json!({"sub": "a", "exp": 1000, "nbf": -1}), 0, Ok(()));
 }
 
 #[test]
 fn plans() {
-    let open = settings(Keys::from_secret(b"s").unwrap());
+    let open = settings(Keys::from_secret(SECRET).unwrap());
     let plan = |plan| {
         claims(&open, &json!({"sub": "a", "exp": 1, "plan": plan}))
             .unwrap()

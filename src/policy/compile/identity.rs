@@ -36,6 +36,7 @@ pub fn compile(
             keys,
             issuer,
             audience,
+            leeway,
         } => {
             let keys = jwt_keys(cx, files, base, keys.as_ref()?)?;
             Some(user::Settings::Jwt(jwt::Settings {
@@ -43,6 +44,7 @@ pub fn compile(
                 keys,
                 issuer: issuer.clone(),
                 audience: audience.clone(),
+                leeway: leeway.unwrap_or(jwt::LEEWAY),
             }))
         }
         User::Header { name, from } => Some(user::Settings::Header {
@@ -58,6 +60,7 @@ pub fn compile(
     identity::Settings {
         ip: written.ip.clone(),
         user,
+        unverified: written.unverified,
         token,
         email,
         plan,

@@ -4,11 +4,12 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Email, IdentitySources, KeyFile, PlanFrom, PlanSource, Token, User};
+use super::super::model::{At, Email, IdentitySources, PlanFrom, PlanSource, Token};
 use super::super::table::{Fields, Shape, Table, may, must};
 use super::super::tree::Node;
-use super::leaf::{HEADER, NETWORK, PATH, SIZE};
-use crate::identity::user::Named;
+use super::leaf::{HEADER, NETWORK, SIZE};
+
+mod user;
 
 static GROUP: Table = Table {
     name: "a group",
@@ -50,73 +51,6 @@ static IP: Table = Table {
             Shape::Flag,
             "Whether the /56, /48 and /32 around an IPv6 client have budgets too. Default: true.",
             "true",
-        ),
-    ],
-};
-
-static USER: Table = Table {
-    name: "`user`",
-    doc: "Who the request proves to be: by a signed token, a trusted header, an API key or a client certificate.",
-    fields: &[
-        may(
-            "jwt",
-            Shape::Text,
-            "The claim of a signed bearer token that names the user.",
-            "sub",
-        ),
-        may(
-            "jwks",
-            Shape::Form(&PATH),
-            "With jwt: the file of the issuer's key set.",
-            "jwks.json",
-        ),
-        may(
-            "secret",
-            Shape::Form(&PATH),
-            "With jwt: the file of the shared secret (HS256).",
-            "secret.txt",
-        ),
-        may(
-            "key",
-            Shape::Form(&PATH),
-            "With jwt: the file of the issuer's public key in PEM.",
-            "public.pem",
-        ),
-        may(
-            "issuer",
-            Shape::Text,
-            "With jwt: who must have issued the token.",
-            "https://idp.example",
-        ),
-        may(
-            "audience",
-            Shape::Text,
-            "With jwt: for whom it must be issued.",
-            "shop",
-        ),
-        may(
-            "header",
-            Shape::Form(&HEADER),
-            "The header in which a trusted proxy names the user.",
-            "x-user",
-        ),
-        may(
-            "from",
-            Shape::Many(&Shape::Form(&NETWORK)),
-            "With header: the peers that may set it.",
-            "[10.0.0.0/8]",
-        ),
-        may(
-            "api_keys",
-            Shape::Form(&PATH),
-            "The file that maps tokens to users and plans.",
-            "keys.yaml",
-        ),
-        may(
-            "client_cert",
-            Shape::Words(&["subject", "san"]),
-            "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.",
-            "subject",
         ),
     ],
 };
@@ -206,7 +140,7 @@ pub static IDENTITY: Table = Table {
         ),
         may(
             "user",
-            Shape::Table(&USER),
+            Shape::Table(&user::USER),
             "Who the request proves to be.",
             "{ jwt: sub, jwks: jwks.json }",
         ),
@@ -242,7 +176,7 @@ pub fn identity(cx: &mut Cx, node: &Node) -> IdentitySources {
     }
     let at = |node: &Node| node.place;
     sources.user = fields.get("user").and_then(|node| {
-        user(cx, node).map(|value| At {
+        user::user(cx, node, &mut sources.unverified).map(|value| At {
             value,
             place: at(node),
         })
@@ -287,60 +221,6 @@ fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
     };
     ip.ipv4 = bits(cx, "ipv4", 8, 32).unwrap_or(ip.ipv4);
     ip.ipv6 = bits(cx, "ipv6", 32, 128).unwrap_or(ip.ipv6);
-}
-
-/// Peers that are believed. Believing everyone is allowed, for it is right behind a firewall.
-fn user(cx: &mut Cx, node: &Node) -> Option<User> {
-    let fields = USER.open(cx, node)?;
-    let way = fields.one_of(cx, &["jwt", "header", "api_keys", "client_cert"])?;
-    for (field, owner) in [
-        ("jwks", "jwt"),
-        ("secret", "jwt"),
-        ("key", "jwt"),
-        ("issuer", "jwt"),
-        ("audience", "jwt"),
-        ("from", "header"),
-    ] {
-        belongs(cx, &fields, field, owner);
-    }
-    match way {
-        "jwt" => {
-            let claim = fields
-                .get("jwt")
-                .and_then(|node| cx.text(node, "the name of a claim"));
-            Some(User::Jwt {
-                claim: claim.map(|claim| claim.value).unwrap_or_default(),
-                keys: keys(cx, &fields),
-                issuer: text(cx, &fields, "issuer", "an issuer"),
-                audience: text(cx, &fields, "audience", "an audience"),
-            })
-        }
-        "header" => {
-            let (name, from) = trusted(cx, &fields);
-            Some(User::Header { name, from })
-        }
-        "client_cert" => {
-            let words = [("subject", Named::Subject), ("san", Named::San)];
-            let named = cx.word(fields.get(way)?, &words)?;
-            Some(User::ClientCert(named))
-        }
-        _ => fields
-            .get("api_keys")
-            .and_then(|node| cx.text(node, "the name of a file"))
-            .map(User::ApiKeys),
-    }
-}
-
-fn keys(cx: &mut Cx, fields: &Fields<'_>) -> Option<KeyFile> {
-    let way = fields.one_of(cx, &["jwks", "secret", "key"])?;
-    let file = fields
-        .get(way)
-        .and_then(|node| cx.text(node, "the name of a file"))?;
-    Some(match way {
-        "jwks" => KeyFile::Jwks(file),
-        "secret" => KeyFile::Secret(file),
-        _ => KeyFile::Pem(file),
-    })
 }
 
 /// Reports a field that means something only beside another.

@@ -1,0 +1,212 @@
+//! Whom the credential of a request proves it to come from, by the one source that the settings name. What does not
+//! verify proves nobody, and says why.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+
+use super::Identifier;
+use crate::head::Fields;
+use crate::identity::form::Found;
+use crate::identity::key::Domain;
+use crate::identity::{Unverified, api_keys, jwt, plan, token, user};
+use crate::limit::{Fingerprint, Identity};
+use crate::net::Subject;
+
+/// What a token that verified says.
+#[derive(Clone, Debug)]
+pub(super) struct Verified {
+    claims: jwt::Claims,
+    plan: Option<usize>,
+}
+
+/// What the configured source of a user came to.
+#[derive(Default)]
+pub(super) struct Proof {
+    pub(super) user: Option<Arc<str>>,
+    pub(super) plan: Option<usize>,
+    /// Why what the request carries proves nobody.
+    pub(super) unverified: Option<Unverified>,
+    /// The credential lies where [`Settings::token`](super::Settings::token) does, so that a token counts only if
+    /// it verified, as this fingerprint.
+    pub(super) token: Option<Option<Fingerprint>>,
+}
+
+impl Identifier {
+    /// Whether the credential of the user decides this identity, so that without it the request has none.
+    pub fn proves(&self, identity: Identity) -> bool {
+        let settings = &self.settings;
+        match identity {
+            Identity::User => settings.user.is_some(),
+            Identity::Plan => matches!(
+                settings.plan.source,
+                Some(plan::Source::Claim(_) | plan::Source::ApiKeys)
+            ),
+            Identity::Token => match (&settings.user, &settings.token) {
+                (Some(user::Settings::ApiKeys(_)), token) => token.is_some(),
+                (Some(user::Settings::Jwt(_)), Some(token::Source::Bearer)) => true,
+                (Some(user::Settings::Jwt(_)), Some(token::Source::Header(name))) => {
+                    name == AUTHORIZATION
+                }
+                _ => false,
+            },
+            Identity::Ip | Identity::Email => false,
+        }
+    }
+
+    /// Looks at the source of the user. `given` is what lies where the settings look for a token.
+    pub(super) fn prove(
+        &self,
+        (peer, subject): (IpAddr, Option<&Subject>),
+        given: &Found<'_>,
+        fields: &Fields,
+        wall: impl FnOnce() -> Duration,
+    ) -> Proof {
+        match &self.settings.user {
+            None => Proof::default(),
+            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, fields, wall),
+            Some(user::Settings::ApiKeys(keys)) => self.by_key(keys, given, fields),
+            Some(user::Settings::Header { name, .. }) => {
+                let given = token::header(fields, name.as_str());
+                by_header(&given, || self.user_from.contains(peer))
+            }
+            Some(user::Settings::ClientCert(named)) => match subject {
+                None => Proof::default(),
+                Some(subject) => of(named.of(subject).ok_or(Unverified::Certificate)),
+            },
+        }
+    }
+
+    fn by_jwt(
+        &self,
+        settings: &jwt::Settings,
+        fields: &Fields,
+        wall: impl FnOnce() -> Duration,
+    ) -> Proof {
+        let judges = self.proves(Identity::Token);
+        let nobody = |unverified| Proof {
+            unverified,
+            token: judges.then_some(None),
+            ..Proof::default()
+        };
+        let text = match bearer(fields) {
+            Err(unverified) => return nobody(unverified),
+            Ok(text) => text,
+        };
+        let verified = self.verified(settings, &text).and_then(|verified| {
+            verified.claims.check(wall())?;
+            Ok(verified)
+        });
+        match verified {
+            Err(unverified) => nobody(Some(unverified)),
+            Ok(verified) => Proof {
+                user: Some(verified.claims.user),
+                plan: verified.plan,
+                unverified: None,
+                // The signed part stands for the token: the signature of an ECDSA token can be rewritten
+                // into another valid one by anybody.
+                token: judges.then(|| {
+                    let end = text.iter().rposition(|byte| *byte == b'.');
+                    let signed = &text[..end.unwrap_or(text.len())];
+                    Some(self.keyer.fingerprint(Domain::Token, signed))
+                }),
+            },
+        }
+    }
+
+    /// What a token says, verified now or before, whether its time is right or not.
+    fn verified(&self, settings: &jwt::Settings, text: &[u8]) -> Result<Verified, Unverified> {
+        let key = self.keyer.fingerprint(Domain::Verdict, text);
+        if let Some(verified) = self.verified.lock().get(key) {
+            return Ok(verified.clone());
+        }
+        if let Some(reason) = self.refused.lock().get(key) {
+            return Err(*reason);
+        }
+        let claim = match &self.settings.plan.source {
+            Some(plan::Source::Claim(claim)) => Some(claim.as_str()),
+            _ => None,
+        };
+        match jwt::verify(settings, claim, text) {
+            Err(reason) => {
+                self.refused.lock().put(key, reason);
+                Err(reason)
+            }
+            Ok(mut claims) => {
+                let named = claims.plan.take();
+                let plan = named.and_then(|plan| self.settings.plan.named(&plan));
+                let verified = Verified { claims, plan };
+                self.verified.lock().put(key, verified.clone());
+                Ok(verified)
+            }
+        }
+    }
+
+    fn by_key(&self, keys: &api_keys::Keys, given: &Found<'_>, fields: &Fields) -> Proof {
+        let nobody = |unverified| Proof {
+            unverified,
+            token: Some(None),
+            ..Proof::default()
+        };
+        let key = match (&self.settings.token, given) {
+            (None | Some(token::Source::Bearer), _) => match bearer(fields) {
+                Err(unverified) => return nobody(unverified),
+                Ok(key) => key,
+            },
+            (Some(_), Found::Absent) => return nobody(None),
+            (Some(_), Found::Ambiguous) => return nobody(Some(Unverified::Ambiguous)),
+            (Some(_), Found::One(key)) => Cow::Borrowed(&**key),
+        };
+        match keys.lookup(&key) {
+            None => nobody(Some(Unverified::UnknownKey)),
+            Some(owner) => Proof {
+                user: Some(owner.user.clone()),
+                plan: owner.plan,
+                unverified: None,
+                token: Some(
+                    self.proves(Identity::Token)
+                        .then(|| self.keyer.fingerprint(Domain::Token, &key)),
+                ),
+            },
+        }
+    }
+}
+
+fn of(user: Result<Arc<str>, Unverified>) -> Proof {
+    Proof {
+        unverified: user.as_ref().err().copied(),
+        user: user.ok(),
+        ..Proof::default()
+    }
+}
+
+/// The token of `Authorization: Bearer`, or why there is none; no reason where the request has no such field.
+fn bearer(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
+    if token::header(fields, AUTHORIZATION.as_str()) == Found::Absent {
+        return Err(None);
+    }
+    match token::bearer(fields) {
+        Found::One(text) => Ok(text),
+        Found::Ambiguous => Err(Some(Unverified::Ambiguous)),
+        // Many servers take what is behind any word, or the whole value.
+        Found::Absent => Err(Some(Unverified::Scheme)),
+    }
+}
+
+/// `may_set`: whether the peer may name the user.
+fn by_header(given: &Found<'_>, may_set: impl FnOnce() -> bool) -> Proof {
+    if *given == Found::Absent {
+        return Proof::default();
+    }
+    if !may_set() {
+        return of(Err(Unverified::Peer));
+    }
+    let text = match given {
+        Found::One(text) => std::str::from_utf8(text).ok(),
+        Found::Absent | Found::Ambiguous => None,
+    };
+    of(text.and_then(user::name).ok_or(Unverified::Field))
+}

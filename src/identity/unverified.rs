@@ -1,0 +1,110 @@
+//! Why a credential proves nobody: a closed list for the log, metrics and explanations. It holds nothing of the
+//! credential itself.
+
+use std::fmt;
+
+/// Why a credential that the request carries proves nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unverified {
+    /// The token's `exp` is over, leeway included.
+    Expired,
+    /// The token's `nbf` is still to come, leeway included.
+    NotYet,
+    /// The token has no `exp`, or one that is no date.
+    NoExpiry,
+    /// The token is of another issuer.
+    Issuer,
+    /// The token is for another audience.
+    Audience,
+    /// No key has the token's id and algorithm.
+    KeyId,
+    /// The signature is wrong.
+    Signature,
+    /// It is no signed token, or its header asks for what is not supported.
+    Malformed,
+    /// The signed token names no user: its claim is missing, or is not a name.
+    Claim,
+    /// The header field holds another kind of credential.
+    Scheme,
+    /// It is not in the file of API keys.
+    UnknownKey,
+    /// It is there twice, or upstreams may read it in another way.
+    Ambiguous,
+    /// The client certificate names no user.
+    Certificate,
+    /// The user field of a trusted peer is not one name.
+    Field,
+    /// The user field comes from a peer that may not set it, and is removed.
+    Peer,
+}
+
+impl Unverified {
+    /// All of them, in the order of the counters.
+    pub const ALL: [Unverified; 15] = [
+        Unverified::Expired,
+        Unverified::NotYet,
+        Unverified::NoExpiry,
+        Unverified::Issuer,
+        Unverified::Audience,
+        Unverified::KeyId,
+        Unverified::Signature,
+        Unverified::Malformed,
+        Unverified::Claim,
+        Unverified::Scheme,
+        Unverified::UnknownKey,
+        Unverified::Ambiguous,
+        Unverified::Certificate,
+        Unverified::Field,
+        Unverified::Peer,
+    ];
+
+    /// The word in the log, in metrics and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unverified::Expired => "expired",
+            Unverified::NotYet => "not_yet",
+            Unverified::NoExpiry => "no_expiry",
+            Unverified::Issuer => "issuer",
+            Unverified::Audience => "audience",
+            Unverified::KeyId => "key_id",
+            Unverified::Signature => "signature",
+            Unverified::Malformed => "malformed",
+            Unverified::Claim => "claim",
+            Unverified::Scheme => "scheme",
+            Unverified::UnknownKey => "unknown_key",
+            Unverified::Ambiguous => "ambiguous",
+            Unverified::Certificate => "certificate",
+            Unverified::Field => "field",
+            Unverified::Peer => "peer",
+        }
+    }
+
+    /// Whether the upstream may take the credential for somebody's all the same. A field that is removed it
+    /// never sees.
+    pub fn goes_on(self) -> bool {
+        self != Unverified::Peer
+    }
+}
+
+/// For operators, in words that follow "with".
+impl fmt::Display for Unverified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unverified::Expired => "a token that has expired",
+            Unverified::NotYet => "a token that is not valid yet",
+            Unverified::NoExpiry => "a token without an expiry (`exp`)",
+            Unverified::Issuer => "a token of another issuer (`iss`)",
+            Unverified::Audience => "a token for another audience (`aud`)",
+            Unverified::KeyId => "a token for which there is no key with its id and algorithm",
+            Unverified::Signature => "a token whose signature is wrong",
+            Unverified::Malformed => "a credential that is no signed token",
+            Unverified::Claim => "a token that names no user",
+            Unverified::Scheme => "a credential of another scheme",
+            Unverified::UnknownKey => "an API key that is not in the file",
+            Unverified::Ambiguous => "a credential that can be read in several ways",
+            Unverified::Certificate => "a certificate that names no user",
+            Unverified::Field => "a user field that is not one name",
+            Unverified::Peer => "a user field from a peer that may not set it",
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! The source of the user: `user` in the section `identity`.
+
+use std::time::Duration;
+
+use super::super::super::collect::Cx;
+use super::super::super::model::{KeyFile, User};
+use super::super::super::table::{Fields, Shape, Table, may};
+use super::super::super::tree::Node;
+use super::super::leaf::{DURATION, HEADER, NETWORK, PATH};
+use super::{belongs, text, trusted};
+use crate::identity::user::{Named, OnUnverified};
+
+/// Longest leeway: more would make of a stolen token one that lasts.
+const MOST_LEEWAY: Duration = Duration::from_secs(3600);
+
+pub(super) static USER: Table = Table {
+    name: "`user`",
+    doc: "Who the request proves to be: by a signed token, a trusted header, an API key or a client certificate.",
+    fields: &[
+        may(
+            "jwt",
+            Shape::Text,
+            "The claim of a signed bearer token that names the user.",
+            "sub",
+        ),
+        may(
+            "jwks",
+            Shape::Form(&PATH),
+            "With jwt: the file of the issuer's key set.",
+            "jwks.json",
+        ),
+        may(
+            "secret",
+            Shape::Form(&PATH),
+            "With jwt: the file of the shared secret (HS256).",
+            "secret.txt",
+        ),
+        may(
+            "key",
+            Shape::Form(&PATH),
+            "With jwt: the file of the issuer's public key in PEM.",
+            "public.pem",
+        ),
+        may(
+            "issuer",
+            Shape::Text,
+            "With jwt: who must have issued the token.",
+            "https://idp.example",
+        ),
+        may(
+            "audience",
+            Shape::Text,
+            "With jwt: for whom it must be issued.",
+            "shop",
+        ),
+        may(
+            "leeway",
+            Shape::Form(&DURATION),
+            "With jwt: how long before its `nbf` and after its `exp` a token is believed, in whole seconds up to 1h. Default: 60s.",
+            "60s",
+        ),
+        may(
+            "header",
+            Shape::Form(&HEADER),
+            "The header in which a trusted proxy names the user.",
+            "x-user",
+        ),
+        may(
+            "from",
+            Shape::Many(&Shape::Form(&NETWORK)),
+            "With header: the peers that may set it.",
+            "[10.0.0.0/8]",
+        ),
+        may(
+            "api_keys",
+            Shape::Form(&PATH),
+            "The file that maps tokens to users and plans.",
+            "keys.yaml",
+        ),
+        may(
+            "client_cert",
+            Shape::Words(&["subject", "san"]),
+            "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.",
+            "subject",
+        ),
+        may(
+            "unverified",
+            Shape::Words(&["refuse", "anonymous"]),
+            "With jwt, api_keys or client_cert: what becomes of a request whose credential does not verify, on a route that counts by user or requires one. `refuse`: 401. `anonymous`: it is served as a request without a user. Default: refuse.",
+            "anonymous",
+        ),
+    ],
+};
+
+/// Reads the source of the user, and what becomes of what does not verify.
+pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> Option<User> {
+    let fields = USER.open(cx, node)?;
+    let way = fields.one_of(cx, &["jwt", "header", "api_keys", "client_cert"])?;
+    for (field, owner) in [
+        ("jwks", "jwt"),
+        ("secret", "jwt"),
+        ("key", "jwt"),
+        ("issuer", "jwt"),
+        ("audience", "jwt"),
+        ("leeway", "jwt"),
+        ("from", "header"),
+    ] {
+        belongs(cx, &fields, field, owner);
+    }
+    *unverified = on_unverified(cx, &fields, way);
+    match way {
+        "jwt" => {
+            let claim = fields
+                .get("jwt")
+                .and_then(|node| cx.text(node, "the name of a claim"));
+            Some(User::Jwt {
+                claim: claim.map(|claim| claim.value).unwrap_or_default(),
+                keys: keys(cx, &fields),
+                issuer: text(cx, &fields, "issuer", "an issuer"),
+                audience: text(cx, &fields, "audience", "an audience"),
+                leeway: leeway(cx, &fields),
+            })
+        }
+        "header" => {
+            let (name, from) = trusted(cx, &fields);
+            Some(User::Header { name, from })
+        }
+        "client_cert" => {
+            let words = [("subject", Named::Subject), ("san", Named::San)];
+            let named = cx.word(fields.get(way)?, &words)?;
+            Some(User::ClientCert(named))
+        }
+        _ => fields
+            .get("api_keys")
+            .and_then(|node| cx.text(node, "the name of a file"))
+            .map(User::ApiKeys),
+    }
+}
+
+fn on_unverified(cx: &mut Cx, fields: &Fields<'_>, way: &str) -> OnUnverified {
+    let words = [
+        ("refuse", OnUnverified::Refuse),
+        ("anonymous", OnUnverified::Anonymous),
+    ];
+    if way == "header" && fields.has("unverified") {
+        let message = "`unverified` belongs to `jwt`, `api_keys` and `client_cert`";
+        let help =
+            "remove it: a bad field of a trusted peer is a mistake of that peer, and gets 400";
+        cx.error(fields.place_of("unverified"), message, Some(help.into()));
+    }
+    let word = fields.get("unverified");
+    word.and_then(|node| cx.word(node, &words))
+        .map_or_else(OnUnverified::default, |word| word.value)
+}
+
+fn leeway(cx: &mut Cx, fields: &Fields<'_>) -> Option<Duration> {
+    let node = fields.get("leeway")?;
+    let span = cx.span(node, Duration::ZERO, MOST_LEEWAY)?;
+    if span.value.subsec_nanos() != 0 {
+        let message = "`leeway` is a number of whole seconds";
+        cx.error(span.place, message, Some("write for instance `60s`".into()));
+    }
+    Some(span.value)
+}
+
+fn keys(cx: &mut Cx, fields: &Fields<'_>) -> Option<KeyFile> {
+    let way = fields.one_of(cx, &["jwks", "secret", "key"])?;
+    let file = fields
+        .get(way)
+        .and_then(|node| cx.text(node, "the name of a file"))?;
+    Some(match way {
+        "jwks" => KeyFile::Jwks(file),
+        "secret" => KeyFile::Secret(file),
+        _ => KeyFile::Pem(file),
+    })
+}

@@ -1,0 +1,49 @@
+//! The source of the user, as it is written.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::At;
+use crate::identity::user::Named;
+
+/// Who the request proves to be.
+#[derive(Clone, Debug)]
+pub enum User {
+    /// A claim of a signed token.
+    Jwt {
+        /// The claim.
+        claim: String,
+        /// What signatures are checked with.
+        keys: Option<KeyFile>,
+        /// Who must have issued it.
+        issuer: Option<String>,
+        /// For whom it must be issued.
+        audience: Option<String>,
+        /// How far clocks may differ.
+        leeway: Option<Duration>,
+    },
+    /// A header that trusted peers set.
+    Header {
+        /// The header.
+        name: Option<HeaderName>,
+        /// The peers.
+        from: Vec<IpNet>,
+    },
+    /// A file that maps tokens to users.
+    ApiKeys(At<String>),
+    /// The certificate that a client shows.
+    ClientCert(At<Named>),
+}
+
+/// What signatures are checked with.
+#[derive(Clone, Debug)]
+pub enum KeyFile {
+    /// A JSON Web Key Set.
+    Jwks(At<String>),
+    /// A shared secret.
+    Secret(At<String>),
+    /// A public key in PEM.
+    Pem(At<String>),
+}

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "policies/secrets.rs"]
+mod secrets;
 
 use std::fs;
 use std::path::{Path, PathBuf};

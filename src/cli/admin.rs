@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::policy::text;
+
 /// Longest wait for a running gateway.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -46,9 +48,12 @@ impl Admin {
         let authority = admin.trim_start_matches("http://").trim_end_matches('/');
         let token = match &self.token_file {
             Some(file) => {
-                let text = std::fs::read_to_string(file);
-                let text = text.map_err(|error| (1, format!("{}: {error}", file.display())))?;
-                format!("authorization: Bearer {}\r\n", text.trim())
+                let failed =
+                    |error: &dyn std::fmt::Display| (1, format!("{}: {error}", file.display()));
+                let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
+                let text = text::text(bytes).map_err(|wrong| failed(&wrong.message))?;
+                let token = text::secret(&text).map_err(|wrong| failed(&wrong.message))?;
+                format!("authorization: Bearer {token}\r\n")
             }
             None => String::new(),
         };

@@ -30,7 +30,7 @@ pub struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// A key that no request could bring.
-    #[error("a key is 1 to {MAX_TOKEN} bytes without spaces at its ends")]
+    #[error("a key is 1 to {MAX_TOKEN} bytes without spaces at its ends and control characters")]
     Key(usize),
     /// A user that no header field can carry unchanged.
     #[error(
@@ -68,7 +68,8 @@ impl Keys {
         let mut owners = HashMap::new();
         for (place, (key, user, plan)) in entries.into_iter().enumerate() {
             let key = key.as_ref().as_bytes();
-            if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key {
+            let control = key.iter().any(u8::is_ascii_control);
+            if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key || control {
                 return Err(KeysError::Key(place));
             }
             let user = user::name(user.as_ref()).ok_or(KeysError::User(place))?;
@@ -120,6 +121,7 @@ mod tests {
         check(&[("k1", "ann"), ("k2", "ann")], Ok(2));
         check(&[("k1", "ann"), ("", "bob")], Err(KeysError::Key(1)));
         check(&[("k 1 ", "ann")], Err(KeysError::Key(0)));
+        check(&[("k\n1", "ann")], Err(KeysError::Key(0)));
         check(&[("k1", "")], Err(KeysError::User(0)));
         check(&[("k1", "a\nb")], Err(KeysError::User(0)));
         check(&[("k1", "ann\u{a0}")], Err(KeysError::User(0)));

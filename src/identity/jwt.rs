@@ -20,6 +20,9 @@ use super::{Unverified, user};
 /// `exp`. It is what most upstreams allow, so that none of them takes a token that is expired here.
 pub const LEEWAY: Duration = Duration::from_secs(60);
 
+/// Fewest bytes of a shared secret: RFC 7518 section 3.2.
+pub const MIN_SECRET: usize = 32;
+
 /// Most keys that are tried for one token: those with its `kid`, or all that fit where it has none.
 const MAX_TRIES: usize = 4;
 
@@ -52,9 +55,11 @@ struct Key {
 /// Why a key file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// Nothing is written.
-    #[error("the secret is empty")]
-    EmptySecret,
+    /// Whoever has a token can try all secrets that are so short.
+    #[error(
+        "HS256 needs a secret of at least {MIN_SECRET} bytes (RFC 7518 section 3.2); make one with `openssl rand -hex 32`, for the issuer too"
+    )]
+    ShortSecret,
     /// A public key was given as a shared secret: whoever knows it could sign.
     #[error("this is a PEM file, not a secret; write `key:` instead of `secret:`")]
     PemAsSecret,
@@ -118,19 +123,17 @@ const RSA: &[Algorithm] = &[
 ];
 
 impl Keys {
-    /// A shared secret for HS256: all bytes, without a line end behind them.
+    /// A shared secret for HS256: all bytes, at least [`MIN_SECRET`].
     ///
     /// # Errors
     ///
-    /// An empty secret, or a PEM file in its place.
-    pub fn from_secret(bytes: &[u8]) -> Result<Keys, KeysError> {
-        let secret = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
-        if secret.is_empty() {
-            return Err(KeysError::EmptySecret);
-        }
-        if secret.trim_ascii_start().starts_with(b"-----BEGIN ") {
+    /// A secret that is too short, or a PEM file in its place.
+    pub fn from_secret(secret: &[u8]) -> Result<Keys, KeysError> {
+        if is_pem(secret) {
             return Err(KeysError::PemAsSecret);
+        }
+        if secret.len() < MIN_SECRET {
+            return Err(KeysError::ShortSecret);
         }
         Ok(Keys::one(
             DecodingKey::from_secret(secret),
@@ -225,6 +228,11 @@ impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({} keys)", self.0.len())
     }
+}
+
+/// Whether this is the beginning of a PEM file.
+pub fn is_pem(text: &[u8]) -> bool {
+    text.trim_ascii_start().starts_with(b"-----BEGIN ")
 }
 
 fn signature_only(algorithms: &[Algorithm]) -> Validation {

@@ -53,14 +53,42 @@ impl Error {
     }
 }
 
+/// Why certificates that a file begins are not there: the mark must stand at the start of its line, alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "of its {begun} certificates {read} can be read; `-----BEGIN CERTIFICATE-----` must be all of its line"
+)]
+pub(super) struct Unread {
+    begun: usize,
+    read: usize,
+}
+
+/// Holds the certificates that were read of a PEM file against those that it begins, in whatever way: what the parser
+/// takes for a comment would be missing without a word.
+pub(super) fn all_read(pem: &[u8], read: usize) -> Result<(), Unread> {
+    let begins = |line: &&[u8]| {
+        let has = |mark: &[u8]| memchr::memmem::find(line, mark).is_some();
+        has(b"BEGIN ") && has(b"CERTIFICATE-----")
+    };
+    let lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));
+    let begun = lines.filter(begins).count();
+    if begun == read {
+        Ok(())
+    } else {
+        Err(Unread { begun, read })
+    }
+}
+
 impl Certificate {
     /// Reads both files' contents and checks that they belong together.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certificate, Error> {
         let unreadable = |error: pem::Error| Error::Certificate(error.to_string());
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+        let pem = chain;
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
             .collect::<Result<_, _>>()
             .map_err(unreadable)?;
         let first = chain.first().ok_or(Error::NoCertificate)?;
+        all_read(pem, chain.len()).map_err(|error| Error::Certificate(error.to_string()))?;
         let parsed = webpki::EndEntityCert::try_from(first)
             .map_err(|error| Error::Certificate(error.to_string()))?;
         let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);

@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Certificate;
 use super::corked::Corked;
 use super::tls::HTTP2;
+use super::{Certificate, certificate};
 
 /// Whom to believe that a server is who it says.
 #[derive(Clone, Debug)]
@@ -44,15 +44,18 @@ impl Roots {
     /// Those of a file's contents.
     pub fn from_pem(pem: &[u8]) -> Result<Roots, Error> {
         let mut store = RootCertStore::empty();
+        let unreadable = |error: &dyn fmt::Display| Error::Unreadable(error.to_string());
+        let mut read = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {
-            let unreadable = |error: &dyn fmt::Display| Error::Unreadable(error.to_string());
             let certificate = certificate.map_err(|error| unreadable(&error))?;
             let added = store.add(certificate);
             added.map_err(|error| unreadable(&error))?;
+            read += 1;
         }
         if store.is_empty() {
             return Err(Error::None);
         }
+        certificate::all_read(pem, read).map_err(|error| unreadable(&error))?;
         Ok(Roots(Arc::new(store)))
     }
 

@@ -81,7 +81,9 @@ impl Sources {
 pub struct Cx {
     /// The files.
     pub sources: Sources,
-    found: Vec<Diagnostic>,
+    found: Vec<(Place, Diagnostic)>,
+    /// What no excerpt may show.
+    hidden: Vec<Place>,
     /// How many of each file.
     per_file: Vec<usize>,
     unlisted: usize,
@@ -104,6 +106,11 @@ impl Cx {
         self.say(Severity::Warning, place, message.into(), help);
     }
 
+    /// Keeps what stands in this place out of every excerpt, also of mistakes that are already on record.
+    pub fn hide(&mut self, place: Place) {
+        self.hidden.push(place);
+    }
+
     fn say(&mut self, severity: Severity, place: Place, message: String, help: Option<String>) {
         self.failed |= severity == Severity::Error;
         let file = place.file as usize;
@@ -115,19 +122,37 @@ impl Cx {
             return;
         }
         self.per_file[file] += 1;
-        let line = usize::try_from(place.line)
-            .unwrap_or(usize::MAX)
-            .saturating_sub(1);
-        let line = self.sources.text(place.file).lines().nth(line);
-        self.found.push(Diagnostic {
+        let diagnostic = Diagnostic {
             severity,
             file: self.sources.name(place.file),
             line: place.line,
             column: place.column,
             message: plain(&message),
             help: help.as_deref().map(plain),
-            excerpt: line.map(|line| Excerpt::cut(line, place.column, place.width)),
-        });
+            excerpt: None,
+        };
+        self.found.push((place, diagnostic));
+    }
+
+    /// The part of a line around a mistake.
+    fn excerpt(&self, place: Place) -> Option<Excerpt> {
+        let line = usize::try_from(place.line).unwrap_or(usize::MAX);
+        let mut lines = self.sources.text(place.file).lines();
+        let line = lines.nth(line.saturating_sub(1))?;
+        let here = |hidden: &&Place| (hidden.file, hidden.line) == (place.file, place.line);
+        let mut hidden = self.hidden.iter().filter(here).peekable();
+        if hidden.peek().is_none() {
+            return Some(Excerpt::cut(line, place.column, place.width));
+        }
+        let mut shown: Vec<char> = line.chars().collect();
+        for hidden in hidden {
+            let from = usize::try_from(hidden.column).map_or(0, |column| column.saturating_sub(1));
+            let width = usize::try_from(hidden.width).unwrap_or(usize::MAX);
+            let stars = shown.iter_mut().skip(from).take(width);
+            stars.for_each(|c| *c = '*');
+        }
+        let shown: String = shown.into_iter().collect();
+        Some(Excerpt::cut(&shown, place.column, place.width))
     }
 
     /// Whether a mistake was found.
@@ -137,14 +162,21 @@ impl Cx {
 
     /// All that was found: as a report when there are mistakes, as notes when there are none.
     pub fn finish(mut self) -> Result<(Sources, Vec<Diagnostic>), Report> {
-        sort(&mut self.found);
+        let found = std::mem::take(&mut self.found).into_iter();
+        let mut diagnostics: Vec<Diagnostic> = found
+            .map(|(place, diagnostic)| Diagnostic {
+                excerpt: self.excerpt(place),
+                ..diagnostic
+            })
+            .collect();
+        sort(&mut diagnostics);
         if self.failed {
             Err(Report {
-                diagnostics: self.found,
+                diagnostics,
                 unlisted: self.unlisted,
             })
         } else {
-            Ok((self.sources, self.found))
+            Ok((self.sources, diagnostics))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From what was written to what runs: the only place where settings are made of the model.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +15,14 @@ use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::store::snapshot;
 use crate::{record, upstream};
 
+mod files;
 mod identity;
 mod push;
 mod store;
 mod tls;
 mod upstreams;
+
+use files::named_secret;
 
 /// Bytes of counts in memory when nothing is said.
 const STORE_BUDGET: usize = 256 * 1024 * 1024;
@@ -28,8 +31,6 @@ const ADMIN: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9900);
 /// Most limits of all routes together: a store numbers them with 16 bits.
 const MAX_RULES: usize = u16::MAX as usize;
-/// Most bytes of a file with keys.
-const MAX_SECRETS: usize = 1024 * 1024;
 /// Fewest keys of a limit that memory must hold, and how few are worth a warning.
 const FEWEST_KEYS: usize = 16;
 const FEW_KEYS: usize = 10_000;
@@ -100,30 +101,6 @@ pub fn compile(
     Some((process, ruleset))
 }
 
-/// A path that the gateway file names.
-fn resolve(base: &Path, path: &str) -> PathBuf {
-    base.join(path)
-}
-
-/// A file that the gateway file names; what is wrong is told at the name.
-fn named_file(
-    cx: &mut Cx,
-    files: &dyn Files,
-    base: &Path,
-    name: &At<String>,
-    what: &str,
-) -> Option<Vec<u8>> {
-    match files.read(&resolve(base, &name.value), MAX_SECRETS) {
-        Ok(bytes) => Some(bytes),
-        Err(reason) => {
-            let message = format!("cannot read {what} `{}`: {reason}", name.value);
-            let help = "paths are relative to the folder of the gateway file";
-            cx.error(name.place, message, Some(help.into()));
-            None
-        }
-    }
-}
-
 fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Process {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (admin, token_file) = match &gateway.admin {
@@ -175,11 +152,7 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
 }
 
 fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
-    let bytes = named_file(cx, files, base, name, "the admin token")?;
-    let token = String::from_utf8(bytes)
-        .unwrap_or_default()
-        .trim()
-        .to_owned();
+    let token = named_secret(cx, files, base, name, "the admin token")?;
     if ADMIN_TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(token);
     }

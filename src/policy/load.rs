@@ -10,7 +10,7 @@ use super::model::{Gateway, Policy};
 use super::settings::{Process, Ruleset};
 use super::source::{Disk, Files, MAX_POLICIES, Recorder};
 use super::tree::{self, MAX_FILE, Node, Place};
-use super::{check, compile, decode};
+use super::{check, compile, decode, text};
 
 /// Most bytes of all files together.
 const MAX_TOTAL: usize = 32 * 1024 * 1024;
@@ -141,18 +141,15 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
         cx.error(start(file), message, None);
         return None;
     }
-    let text = match text(bytes) {
+    let text = match text::text(bytes) {
         Ok(text) => text,
-        Err((line, message, help)) => {
+        Err(wrong) => {
             let file = cx.sources.add(&name, String::new());
-            cx.error(
-                Place {
-                    line,
-                    ..start(file)
-                },
-                message,
-                Some(help.into()),
-            );
+            let place = Place {
+                line: wrong.line,
+                ..start(file)
+            };
+            cx.error(place, wrong.message, Some(wrong.help.into()));
             return None;
         }
     };
@@ -188,19 +185,6 @@ fn start(file: u32) -> Place {
         column: 1,
         width: 1,
     }
-}
-
-/// The text of a file, or the line of its first wrong byte and what is wrong.
-fn text(bytes: Vec<u8>) -> Result<String, (u32, &'static str, &'static str)> {
-    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err((1, "the file is UTF-16", "save it as UTF-8"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let lines = before.iter().filter(|byte| **byte == b'\n').count();
-        let line = u32::try_from(lines + 1).unwrap_or(u32::MAX);
-        (line, "the file is not UTF-8", "save it as UTF-8")
-    })
 }
 
 fn policies(

@@ -17,6 +17,7 @@ pub mod schema;
 pub mod settings;
 pub mod source;
 mod table;
+pub mod text;
 mod tree;
 mod watch;
 

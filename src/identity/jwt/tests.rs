@@ -104,6 +104,8 @@ fn key_files() {
         Err(KeysError::Unsupported),
     );
     check(Keys::from_secret(SECRET), Ok(1));
+    check(Keys::from_secret(&SECRET[1..]), Err(KeysError::ShortSecret));
+    check(Keys::from_secret(b""), Err(KeysError::ShortSecret));
     check(
         Keys::from_secret(vector!("rsa.pem")),
         Err(KeysError::PemAsSecret),

@@ -7,7 +7,7 @@ use super::super::collect::Cx;
 use super::super::model::{At, Gateway, KeyFile, PlanFrom, Token, User};
 use super::super::source::Files;
 use super::super::tree::{self, Key, Node, Place, SyntaxError, Value};
-use super::named_file;
+use super::files::{hidden_text, named_file, secret_of};
 use crate::identity::{self, api_keys, email, jwt, plan, token, user};
 use crate::suggest::{listed, nearest};
 
@@ -101,28 +101,31 @@ fn plans(gateway: &Gateway) -> plan::Settings {
 }
 
 fn jwt_keys(cx: &mut Cx, files: &dyn Files, base: &Path, keys: &KeyFile) -> Option<jwt::Keys> {
-    let (file, what) = match keys {
-        KeyFile::Jwks(file) => (file, "the key set"),
-        KeyFile::Secret(file) => (file, "the secret"),
-        KeyFile::Pem(file) => (file, "the public key"),
-    };
-    let bytes = named_file(cx, files, base, file, what)?;
-    let read = match keys {
-        KeyFile::Jwks(_) => jwt::Keys::from_jwks(&bytes),
-        KeyFile::Secret(_) => jwt::Keys::from_secret(&bytes),
-        KeyFile::Pem(_) => jwt::Keys::from_pem(&bytes),
-    };
-    match read {
-        Ok(keys) => Some(keys),
-        Err(error) => {
-            cx.error(
-                file.place,
-                format!("cannot use {what} `{}`: {error}", file.value),
-                None,
-            );
-            None
+    let (file, what, read) = match keys {
+        KeyFile::Jwks(file) => {
+            let set = named_file(cx, files, base, file, "the key set")?;
+            (file, "the key set", jwt::Keys::from_jwks(&set))
         }
-    }
+        KeyFile::Secret(file) => {
+            let text = hidden_text(cx, files, base, file, "the secret")?;
+            let read = if jwt::is_pem(text.as_bytes()) {
+                Err(jwt::KeysError::PemAsSecret)
+            } else {
+                let secret = secret_of(cx, base, file, &text)?;
+                jwt::Keys::from_secret(secret.as_bytes())
+            };
+            (file, "the secret", read)
+        }
+        KeyFile::Pem(file) => {
+            let pem = named_file(cx, files, base, file, "the public key")?;
+            (file, "the public key", jwt::Keys::from_pem(&pem))
+        }
+    };
+    let failed = |error| {
+        let message = format!("cannot use {what} `{}`: {error}", file.value);
+        cx.error(file.place, message, None);
+    };
+    read.map_err(failed).ok()
 }
 
 /// The file of API keys: `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or
@@ -134,15 +137,7 @@ fn api_keys(
     file: &At<String>,
     plans: &plan::Settings,
 ) -> Option<api_keys::Keys> {
-    let bytes = named_file(cx, files, base, file, "the file of API keys")?;
-    let Ok(text) = String::from_utf8(bytes) else {
-        cx.error(
-            file.place,
-            format!("`{}` is not UTF-8", file.value),
-            Some("save it as UTF-8".into()),
-        );
-        return None;
-    };
+    let text = hidden_text(cx, files, base, file, "API keys")?;
     let number = cx
         .sources
         .add_hidden(&base.join(&file.value).display().to_string());

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::super::collect::Cx;
 use super::super::model::{At, Gateway, Record};
 use super::super::source::Files;
-use super::named_file;
+use super::files::named_secret;
 use super::tls::named_pem;
 use crate::push::Settings;
 
@@ -36,11 +36,9 @@ pub(super) fn compile(
 }
 
 fn token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
-    let bytes = named_file(cx, files, base, name, "the token")?;
-    let token = String::from_utf8(bytes).unwrap_or_default();
-    let token = token.trim();
+    let token = named_secret(cx, files, base, name, "the token")?;
     if TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Some(token.to_owned());
+        return Some(token);
     }
     let message = format!(
         "`{}` holds no token of 1 to 4096 printable characters",

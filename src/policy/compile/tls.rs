@@ -7,7 +7,7 @@ use super::super::model::{self, At, Gateway};
 use super::super::settings::{Entrance, Source};
 use super::super::source::Files;
 use super::super::tree::Place;
-use super::named_file;
+use super::files::{hidden_file, named_file};
 use crate::acme;
 use crate::net::{Certificate, Connector, Roots, connector};
 use crate::upstream::Server;
@@ -45,7 +45,7 @@ fn certificate(
     tls: &model::Tls,
 ) -> Option<Certificate> {
     let chain = named_file(cx, files, base, &tls.cert, "the certificate");
-    let key = named_file(cx, files, base, &tls.key, "the certificate's key");
+    let key = hidden_file(cx, files, base, &tls.key, "the certificate's key");
     match Certificate::from_pem(&chain?, &key?) {
         Ok(certificate) => Some(certificate),
         Err(error) => {

@@ -1,0 +1,99 @@
+//! Files that the gateway file names. All are read in the same way, see [`text`]. Nothing that is said of one that
+//! holds a secret shows any of it, nor what stands in the place of its name when there is no such file: it may be the
+//! secret itself.
+
+use std::path::Path;
+
+use super::super::collect::Cx;
+use super::super::model::At;
+use super::super::source::Files;
+use super::super::text::{self, Wrong};
+use super::super::tree::Place;
+
+/// Most bytes of a file with keys.
+const MOST: usize = 1024 * 1024;
+
+/// The bytes of a file that holds no secret; what is wrong is on record.
+pub(super) fn named_file(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    name: &At<String>,
+    what: &str,
+) -> Option<Vec<u8>> {
+    let bytes = match files.read(&base.join(&name.value), MOST) {
+        Ok(bytes) => bytes,
+        Err(reason) => {
+            let message = format!("cannot read {what} `{}`: {reason}", name.value);
+            let help = "paths are relative to the folder of the gateway file";
+            cx.error(name.place, message, Some(help.into()));
+            return None;
+        }
+    };
+    let read = text::bytes(bytes);
+    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+}
+
+/// The bytes of a file that holds a secret; what is wrong is on record.
+pub(super) fn hidden_file(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    name: &At<String>,
+    what: &str,
+) -> Option<Vec<u8>> {
+    let bytes = match files.read(&base.join(&name.value), MOST) {
+        Ok(bytes) => bytes,
+        Err(reason) => {
+            cx.hide(name.place);
+            let message = format!("cannot read the file of {what}: {reason}");
+            let help = "name a file, relative to the folder of the gateway file; the secret itself does not belong here";
+            cx.error(name.place, message, Some(help.into()));
+            return None;
+        }
+    };
+    let read = text::bytes(bytes);
+    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+}
+
+/// The text of a file that holds secrets; what is wrong is on record.
+pub(super) fn hidden_text(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    name: &At<String>,
+    what: &str,
+) -> Option<String> {
+    let bytes = hidden_file(cx, files, base, name, what)?;
+    let read = text::text(bytes);
+    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+}
+
+/// The one secret of a file; what is wrong is on record.
+pub(super) fn named_secret(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    name: &At<String>,
+    what: &str,
+) -> Option<String> {
+    let text = hidden_text(cx, files, base, name, what)?;
+    secret_of(cx, base, name, &text)
+}
+
+/// The one secret of a text that was read; what is wrong is on record.
+pub(super) fn secret_of(cx: &mut Cx, base: &Path, name: &At<String>, text: &str) -> Option<String> {
+    let read = text::secret(text).map(str::to_owned);
+    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+}
+
+fn mistaken(cx: &mut Cx, base: &Path, name: &At<String>, wrong: Wrong) {
+    let path = base.join(&name.value);
+    let place = Place {
+        file: cx.sources.add_hidden(&path.display().to_string()),
+        line: wrong.line,
+        column: 1,
+        width: 1,
+    };
+    cx.error(place, wrong.message, Some(wrong.help.into()));
+}

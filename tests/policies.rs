@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "policies/keys.rs"]
+mod keys;
 #[path = "policies/secrets.rs"]
 mod secrets;
 

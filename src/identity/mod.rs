@@ -18,6 +18,8 @@ mod verdict;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::header::AUTHORIZATION;
+
 pub use identifier::Identifier;
 pub use key::Keyer;
 pub use unverified::Unverified;
@@ -40,6 +42,28 @@ pub struct Settings {
     pub email: Option<email::Settings>,
     /// Plans and how a request's plan is known.
     pub plan: plan::Settings,
+}
+
+impl Settings {
+    /// Whether the credential of the user decides this identity, so that without it the request has none.
+    pub fn proves(&self, identity: Identity) -> bool {
+        match identity {
+            Identity::User => self.user.is_some(),
+            Identity::Plan => matches!(
+                self.plan.source,
+                Some(plan::Source::Claim(_) | plan::Source::ApiKeys)
+            ),
+            Identity::Token => match (&self.user, &self.token) {
+                (Some(user::Settings::ApiKeys(_)), token) => token.is_some(),
+                (Some(user::Settings::Jwt(_)), Some(token::Source::Bearer)) => true,
+                (Some(user::Settings::Jwt(_)), Some(token::Source::Header(name))) => {
+                    name == AUTHORIZATION
+                }
+                _ => false,
+            },
+            Identity::Ip | Identity::Email => false,
+        }
+    }
 }
 
 /// What is known of a connection before its first request.

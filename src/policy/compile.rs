@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::check::pattern;
 use super::collect::Cx;
+use super::keys;
 use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
@@ -85,7 +86,8 @@ pub fn compile(
         let served = routes.iter().filter(|route| route.upstream == place);
         upstreams::steer(upstream, gateway, served);
     }
-    let routes = routes.into_iter().map(Arc::new).collect();
+    let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
+    keys::warn(cx, (&rules.all, &rules.places), &routes, &identity);
     let ruleset = Ruleset {
         table,
         paths: gateway.paths.unwrap_or_default(),
@@ -191,6 +193,8 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
 /// The limits of the running policies as they come to be.
 struct Rules {
     all: Vec<Arc<Rule>>,
+    /// Where the key of each is written.
+    places: Vec<Place>,
     /// The rule of each limit of the gateway file, once it has one.
     shared: Vec<Option<Arc<Rule>>>,
 }
@@ -199,6 +203,7 @@ impl Rules {
     fn new(gateway: &Gateway) -> Rules {
         Rules {
             all: Vec::new(),
+            places: Vec::new(),
             shared: vec![None; gateway.limits.len()],
         }
     }
@@ -313,6 +318,9 @@ impl Rules {
             disclose: limit.disclose,
         });
         fits(cx, store_budget(gateway), limit, &rule);
+        let key = limit.key.first();
+        self.places
+            .push(key.map_or(limit.name.place, |part| part.place));
         self.all.push(Arc::clone(&rule));
         rule
     }

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::keys::{self, Grip};
 use super::load::Loaded;
+use super::settings::Ruleset;
 use crate::limit::{Bound, Count, Disclose, Limit, OnError, Rule, Sharing, Throttle};
 use crate::record::Settings;
 use crate::route::pattern::Segment;
@@ -19,6 +21,7 @@ const SPELLINGS: &str = "other spellings of its path (case, formats, what follow
 pub fn describe(loaded: &Loaded) -> String {
     let mut out = String::new();
     let ruleset = &loaded.ruleset;
+    let grips = grips(ruleset);
     let _ = match ruleset.routes.len() {
         1 => writeln!(out, "1 route:"),
         routes => writeln!(out, "{routes} routes, the most specific first:"),
@@ -52,7 +55,7 @@ pub fn describe(loaded: &Loaded) -> String {
             let _ = writeln!(out, "  shares {}", names.join(", "));
         }
         for rule in own {
-            limit(&mut out, rule, loaded);
+            limit(&mut out, rule, loaded, &grips);
         }
     }
     let mut shared = ruleset.rules.iter().filter(|rule| shared(rule)).peekable();
@@ -60,7 +63,7 @@ pub fn describe(loaded: &Loaded) -> String {
         let _ = writeln!(out, "\nshared between routes:");
     }
     for rule in shared {
-        limit(&mut out, rule, loaded);
+        limit(&mut out, rule, loaded, &grips);
     }
     let _ = writeln!(
         out,
@@ -119,9 +122,18 @@ pub fn describe(loaded: &Loaded) -> String {
     out
 }
 
-fn limit(out: &mut String, rule: &Rule, loaded: &Loaded) {
+fn grips(ruleset: &Ruleset) -> Vec<Option<Grip>> {
+    keys::grips(ruleset.rules.len(), &ruleset.routes, &ruleset.identity)
+}
+
+fn limit(out: &mut String, rule: &Rule, loaded: &Loaded, grips: &[Option<Grip>]) {
     let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
     let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
+    if let Some(grip) = grips.get(rule.index).copied().flatten() {
+        let ruleset = &loaded.ruleset;
+        let says = grip.says(rule, &ruleset.rules, &ruleset.identity);
+        let _ = writeln!(out, "    {says}");
+    }
     if loaded.process.shared.is_some() {
         let _ = writeln!(out, "    {}", sharing(rule));
     }
@@ -181,7 +193,8 @@ pub fn describe_json(loaded: &Loaded) -> Value {
     let limits: Vec<Value> = ruleset
         .rules
         .iter()
-        .map(|rule| limit_json(rule, loaded))
+        .zip(grips(ruleset))
+        .map(|(rule, grip)| limit_json(rule, loaded, grip))
         .collect();
     let notes: Vec<Value> = loaded
         .notes
@@ -212,7 +225,9 @@ pub fn describe_json(loaded: &Loaded) -> Value {
     })
 }
 
-fn limit_json(rule: &Rule, loaded: &Loaded) -> Value {
+fn limit_json(rule: &Rule, loaded: &Loaded, grip: Option<Grip>) -> Value {
+    let (rules, identity) = (&loaded.ruleset.rules, &loaded.ruleset.identity);
+    let client = grip.map(|grip| grip.to_json(&grip.says(rule, rules, identity)));
     let rate = rule.limit.rate();
     let each = rate.map(|limit| limit.bytes_per_key().max(1));
     let windows = rate.map_or(&[][..], |limit| &limit.windows);
@@ -232,6 +247,7 @@ fn limit_json(rule: &Rule, loaded: &Loaded) -> Value {
         "disclosed": rule.disclose == Disclose::All,
         "sharing": loaded.process.shared.as_ref().map(|_| rule.sharing.as_str()),
         "on_store_error": loaded.process.shared.as_ref().map(|_| rule.on_store_error.as_str()),
+        "client": client,
         "guarantee": promise(rule),
         "bytes_per_key": each,
         "keys_in_budget": each.map(|each| loaded.process.store_budget / each),

@@ -11,6 +11,7 @@ mod compile;
 mod decode;
 mod describe;
 pub mod diagnostic;
+mod keys;
 mod load;
 mod model;
 pub mod schema;

@@ -321,7 +321,7 @@ fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
     }
     let mut proven = by_credential
         .into_iter()
-        .filter(|by| identifier.proves(*by) && !who.has(*by));
+        .filter(|by| identifier.settings().proves(*by) && !who.has(*by));
     let matters = |by| {
         let required = route.require.contains(&by);
         required || (identifier.refuses(unverified) && route.needs(by))

@@ -36,27 +36,6 @@ pub(super) struct Proof {
 }
 
 impl Identifier {
-    /// Whether the credential of the user decides this identity, so that without it the request has none.
-    pub fn proves(&self, identity: Identity) -> bool {
-        let settings = &self.settings;
-        match identity {
-            Identity::User => settings.user.is_some(),
-            Identity::Plan => matches!(
-                settings.plan.source,
-                Some(plan::Source::Claim(_) | plan::Source::ApiKeys)
-            ),
-            Identity::Token => match (&settings.user, &settings.token) {
-                (Some(user::Settings::ApiKeys(_)), token) => token.is_some(),
-                (Some(user::Settings::Jwt(_)), Some(token::Source::Bearer)) => true,
-                (Some(user::Settings::Jwt(_)), Some(token::Source::Header(name))) => {
-                    name == AUTHORIZATION
-                }
-                _ => false,
-            },
-            Identity::Ip | Identity::Email => false,
-        }
-    }
-
     /// Looks at the source of the user. `given` is what lies where the settings look for a token.
     pub(super) fn prove(
         &self,
@@ -86,7 +65,7 @@ impl Identifier {
         fields: &Fields,
         wall: impl FnOnce() -> Duration,
     ) -> Proof {
-        let judges = self.proves(Identity::Token);
+        let judges = self.settings.proves(Identity::Token);
         let nobody = |unverified| Proof {
             unverified,
             token: judges.then_some(None),
@@ -167,7 +146,8 @@ impl Identifier {
                 plan: owner.plan,
                 unverified: None,
                 token: Some(
-                    self.proves(Identity::Token)
+                    self.settings
+                        .proves(Identity::Token)
                         .then(|| self.keyer.fingerprint(Domain::Token, &key)),
                 ),
             },

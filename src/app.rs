@@ -312,7 +312,7 @@ impl App {
                 let (done, receiver) = oneshot::channel();
                 if worker
                     .orders
-                    .send(Order::Run(running.clone(), done))
+                    .send(Order::Run(Box::new(running.clone()), done))
                     .is_ok()
                 {
                     acknowledged.push(receiver);

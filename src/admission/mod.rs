@@ -5,6 +5,7 @@ mod ahead;
 mod asked;
 mod charge;
 mod later;
+mod stake;
 pub mod ticket;
 mod verdict;
 
@@ -26,6 +27,7 @@ use asked::{Asked, Whom};
 pub use ahead::Ahead;
 pub use charge::Outcome;
 pub use later::{Decided, Later};
+pub use stake::{Costs, Stake};
 pub use ticket::Ticket;
 pub use verdict::{Finding, Verdict};
 
@@ -38,6 +40,8 @@ pub struct Admission {
     clock: Clock,
     /// The store that gateways share, and which connection to it is used.
     shared: Option<(Arc<Shared>, usize)>,
+    /// For each rule, costs that never became known; empty where nobody counts them.
+    unknown: Arc<[metrics::Counter]>,
 }
 
 /// Where the counts of a rule are kept.
@@ -100,6 +104,11 @@ impl Admission {
         }
     }
 
+    /// The same, counting costs that never become known; a counter for each rule.
+    pub fn counting(self, unknown: Arc<[metrics::Counter]>) -> Admission {
+        Admission { unknown, ..self }
+    }
+
     /// By other rules, over the same counts: a permit that is out stays out.
     pub fn with_rules(&self, rules: &[Arc<Rule>]) -> Result<Admission, store::Error> {
         let (store, permits) = (self.store.clone(), self.permits.clone());
@@ -136,6 +145,7 @@ impl Admission {
             counters,
             clock,
             shared,
+            unknown: Arc::default(),
         })
     }
 

@@ -12,6 +12,7 @@ use crate::store::shared::plan::Plan;
 use crate::store::{Item, Memory, Parent, Registered};
 
 use super::charge::{Charge, Outcome};
+use super::stake::{Costs, Stake};
 use super::{Admission, Counter};
 
 /// What was reserved when a request was admitted. It must be settled once the answer is known; one
@@ -24,8 +25,9 @@ use super::{Admission, Counter};
 pub struct Ticket {
     /// On the heap, for a ticket goes through many hands, mostly with none.
     reservations: Vec<Reservation>,
-    /// Boxed, for few routes have such limits.
-    permits: Option<Box<Taken>>,
+    /// Apart, for few routes have such limits.
+    permits: Option<Arc<Taken>>,
+    costs: Option<Arc<Costs>>,
 }
 
 #[derive(Debug)]
@@ -43,13 +45,15 @@ struct Reservation {
     shared: Option<(Arc<Shared>, usize)>,
     plan: Option<Arc<Plan>>,
     counted: Counted,
+    unknown: Option<metrics::Counter>,
 }
 
 impl Ticket {
     #[cold]
     fn count_all(&mut self) {
         for held in self.reservations.drain(..) {
-            held.settle(held.units, held.clock.now());
+            let now = held.clock.now();
+            held.charge(Charge::Unknown, self.costs.as_deref(), now);
         }
     }
 
@@ -65,7 +69,11 @@ impl Ticket {
         let Counter::Rate(registered, sharing) = &admission.counters[rule.index] else {
             return;
         };
+        if rule.count.is_cost() {
+            self.costs.get_or_insert_default();
+        }
         self.reservations.push(Reservation {
+            unknown: admission.unknown.get(rule.index).cloned(),
             clock: admission.clock.clone(),
             store: admission.store.clone(),
             registered: registered.clone(),
@@ -85,7 +93,16 @@ impl Ticket {
     pub(super) fn keep(&mut self, permits: Taken) {
         self.permits = Some(permits)
             .filter(|taken| !taken.is_empty())
-            .map(Box::new);
+            .map(Arc::new);
+    }
+
+    /// What hangs on the end of the request; none where nothing does.
+    pub fn stake(&self) -> Option<Stake> {
+        (!self.is_empty()).then(|| Stake {
+            permits: self.permits.clone(),
+            settles: !self.is_settled(),
+            costs: self.costs.clone(),
+        })
     }
 
     /// It holds nothing that the end of the request would change.
@@ -110,19 +127,33 @@ impl Ticket {
 
     /// Settles all reservations that `outcome` decides. Those that need the body stay.
     pub fn settle(&mut self, outcome: Outcome<'_>, now: Nanos) {
+        let costs = self.costs.as_deref();
         self.reservations.retain(|held| {
-            match outcome.charge(&held.rule.count) {
-                Charge::Later => return true,
-                Charge::Units(units) => held.settle(units, now),
-                Charge::AtLeast(units) => held.settle(units.max(held.units), now),
-                Charge::Unknown => held.settle(held.units, now),
-            }
-            false
+            let charge = outcome.charge(&held.rule.count);
+            held.charge(charge, costs, now);
+            charge == Charge::Later
         });
     }
 }
 
 impl Reservation {
+    fn charge(&self, charge: Charge, costs: Option<&Costs>, now: Nanos) {
+        let units = match charge {
+            Charge::Later => return,
+            Charge::Units(units) => units,
+            Charge::AtLeast(units) => units.max(self.units),
+            Charge::Unknown => self.units,
+        };
+        if let Some(costs) = costs.filter(|_| self.rule.count.is_cost()) {
+            let unknown = charge == Charge::Unknown;
+            costs.charge(units, unknown);
+            if let Some(counter) = self.unknown.as_ref().filter(|_| unknown) {
+                counter.increment(1);
+            }
+        }
+        self.settle(units, now);
+    }
+
     fn settle(&self, used: u32, now: Nanos) {
         let Some(limit) = self.rule.limit.rate() else {
             return;

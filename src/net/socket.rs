@@ -1,6 +1,7 @@
 //! A TCP stream, plain or under TLS, that sends at once.
 
 use std::io::{self, IoSlice};
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -103,6 +104,12 @@ impl Socket {
     pub fn reset_on_close(&self, reset: bool) {
         // Without it the end looks regular; nothing better can be done.
         let _ = SockRef::from(self.tcp()).set_linger(reset.then_some(Duration::ZERO));
+    }
+
+    /// Ends the connection for both sides, whatever waits.
+    pub fn hang_up(&self) {
+        // It fails when the other end has done so before.
+        let _ = SockRef::from(self.tcp()).shutdown(Shutdown::Both);
     }
 
     /// Nothing has come in, not even the end. Asks the kernel only when it said that something did. What

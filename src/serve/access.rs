@@ -365,6 +365,17 @@ fn middle(out: &mut Vec<u8>, note: &Note) {
     if let Some(server) = &*note.server.borrow() {
         text(out, ",\"server\":", server);
     }
+    let costs = note
+        .stake
+        .borrow()
+        .as_ref()
+        .and_then(|stake| stake.costs.clone());
+    if let Some((units, unknown)) = costs.and_then(|costs| costs.charged()) {
+        number(out, ",\"cost\":", units.into());
+        if unknown {
+            out.extend_from_slice(b",\"cost_unknown\":true");
+        }
+    }
     number(out, ",\"bytes\":", note.sent());
 }
 

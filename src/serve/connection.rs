@@ -20,6 +20,7 @@ use super::body::ReplyBody;
 use super::gateway::Stack;
 use super::guard::{Guard, Phase};
 use super::http2;
+use super::left;
 use super::listen::Placed;
 use super::peer::Peer;
 use super::record::{Fresh, Recorded};
@@ -210,9 +211,16 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                     generation: worker.generation(),
                     known,
                 });
-                match unless_gone(wire, pin!(future)).await {
+                let mut future = pin!(future);
+                match unless_gone(wire, future.as_mut()).await {
                     Some(Ok(answer)) => answer,
-                    None => return false,
+                    None => {
+                        if future.as_mut().leave() {
+                            wire.hang_up();
+                            left::finish(future, wire.guard(), worker).await;
+                        }
+                        return false;
+                    }
                 }
             }
         };
@@ -318,6 +326,11 @@ impl Client {
     /// See [`Wire::reset_on_close`].
     pub fn reset_on_close(&self, reset: bool) {
         self.stream.reset_on_close(reset);
+    }
+
+    /// See [`Socket::hang_up`].
+    pub fn hang_up(&self) {
+        self.stream.hang_up();
     }
 
     /// See [`Socket::hold_back`].

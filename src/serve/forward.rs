@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use http_body::Body;
 use tower::Service;
 
@@ -15,6 +15,7 @@ use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::deadline::Deadline;
 use super::identify::Identified;
+use super::left;
 use super::load::{self, Load};
 use super::peer::Peer;
 use super::pooled::{FuturePool, Pooled};
@@ -114,6 +115,11 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Ref
                     answer.head.fields.add("connection", b"upgrade");
                     answer.head.fields.add("upgrade", protocol);
                 }
+                let route = &generation.ruleset.routes[index];
+                if reads_body(route) && answer.head.fields.contains("accept-ranges") {
+                    // Ranges are taken out of its requests.
+                    answer.head.fields.set("accept-ranges", b"none");
+                }
                 Ok(answer)
             }
             Err(why) => {
@@ -172,21 +178,28 @@ fn onward(identified: &Identified, over: Option<String>) -> Rc<Head> {
     if known.is_some() {
         fields = fields.gathered();
     }
-    let head = Rc::new(Head {
-        fields,
-        ..asked.line()
-    });
+    let mut line = asked.line();
+    if line.method == Method::HEAD && reads_body(route) {
+        // The client gets the head of the same response, and what it costs is known.
+        line.method = Method::GET;
+    }
+    let head = Rc::new(Head { fields, ..line });
     if let Some(known) = known {
         known.goes(asked.clone(), head.clone());
     }
     head
 }
 
+/// Whether a cost stands in the bodies of the route's responses.
+fn reads_body(route: &Route) -> bool {
+    let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
+    route.rules.iter().any(in_body)
+}
+
 /// Takes out what would not be true, or would be in the way, once the request goes on.
 fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
-    let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
-    if route.rules.iter().any(in_body) {
-        // A cost in a compressed answer, or in a part of one, could not be read.
+    if reads_body(route) {
+        // To unpack costs time, and a part of a body need not have the cost in it.
         fields.set("accept-encoding", b"identity");
         fields.remove("range");
     }
@@ -331,10 +344,12 @@ impl Attempt<'_> {
                         self.source.open_tunnel();
                         exchange.tunnel(RequestBody::new(self.source, &self.note.generation));
                     }
+                    let permits = self.note.permits().filter(|_| !exchange.is_sent());
                     let body = exchange.into_body(self.note.peer.coarse());
                     let guard = self.source.guard().clone();
                     let reports = self.pool.settings().load_metric.is_some();
                     let body = Relay::new(body, guard, silence, deadline, reports);
+                    let body = body.hold(permits, &self.note.peer);
                     return Ok(Answer { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
@@ -355,7 +370,10 @@ impl Attempt<'_> {
                         Err(error) => return Err(Why::Upstream(error)),
                     }
                 }
-                Err(why) => return Err(why),
+                Err(why) => {
+                    left::give_up(exchange, self.note);
+                    return Err(why);
+                }
             }
         }
     }
@@ -406,6 +424,9 @@ impl Attempt<'_> {
                 }
                 if let Some(load) = &self.load {
                     load.waits(!exchange.is_sent());
+                }
+                if self.note.left.get() && !self.note.settles() {
+                    exchange.hang_up(cx);
                 }
                 // A client that takes nothing shows with the answer.
                 let _ = self.source.poll_flush(cx);

@@ -167,6 +167,8 @@ pub struct RuleCounters {
     pub refused: Counter,
     /// Would have been refused.
     pub shadow_refused: Counter,
+    /// Costs that never became known.
+    pub unknown: Counter,
     /// Tells its keys from those of other limits.
     pub mark: u64,
     /// What the access log says of it.
@@ -244,13 +246,18 @@ impl Generation {
             .collect();
         let rules = ruleset.rules.iter();
         let rules = rules.map(|rule| RuleCounters::new(registry, worker, rule));
+        let rules: Vec<RuleCounters> = rules.collect();
+        let unknown = rules
+            .iter()
+            .map(|counters| counters.unknown.clone())
+            .collect();
         Generation {
             identifier: Identifier::new(ruleset.identity.clone(), running.keyer()),
-            admission: running.admission.for_worker(worker),
+            admission: running.admission.for_worker(worker).counting(unknown),
             pools,
             kinds,
             routes,
-            rules: rules.collect(),
+            rules,
             unverified: UnverifiedCounters::new(registry, worker),
             ruleset,
             entrances: running.entrances.clone(),
@@ -328,6 +335,13 @@ impl RuleCounters {
             over: counter("over"),
             refused: counter("refused"),
             shadow_refused: counter("shadow_refused"),
+            unknown: match rule.count.is_cost() {
+                true => {
+                    let labels = [(Label::Limit, limit)];
+                    registry.worker_counter(worker, Metric::CostUnknown, &labels)
+                }
+                false => Counter::noop(),
+            },
             mark: {
                 let mut hasher = SipHasher13::new();
                 hasher.write(limit.as_bytes());

@@ -20,7 +20,7 @@ use super::generation::Generation;
 use super::known::Served;
 use super::record::Arrival;
 use super::routing::Routed;
-use crate::admission::{Admission, Ahead, Ask, Verdict};
+use crate::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::identity::{Identifier, Unverified, Who};
 use crate::limit::{Identity, Rules};
@@ -106,6 +106,10 @@ impl Candidate for Identified {
     fn note(&self, verdict: &Verdict) {
         let note = &self.routed.arrival.note;
         note.decided(verdict, self.rules(), &self.who, self.now);
+    }
+
+    fn stakes(&self, stake: Stake) {
+        self.routed.arrival.note.stake.replace(Some(stake));
     }
 
     fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Admitted {

@@ -15,6 +15,7 @@ pub mod host;
 pub mod http2;
 pub mod identify;
 pub mod known;
+mod left;
 pub mod listen;
 pub mod load;
 pub mod occupancy;

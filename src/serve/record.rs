@@ -22,16 +22,18 @@ use super::answer::Refusal;
 use super::body::{self, Relay, ReplyBody, RequestBody};
 use super::generation::{Generation, Outcome};
 use super::known::Block;
+use super::left;
 use super::peer::Peer;
 use super::source::Source;
 use super::unreadable::Unreadable;
 use super::witness;
-use crate::admission::Verdict;
+use crate::admission::{Stake, Verdict};
 use crate::clock::Nanos;
 use crate::facts::Decision;
 use crate::head::{Answer, Head};
 use crate::identity::Who;
 use crate::limit::{Rule, Standing};
+use crate::store::permits::Taken;
 use crate::throttle::Settling;
 
 /// A request as it came in; small, for every layer hands it on.
@@ -79,6 +81,10 @@ pub struct Note {
     by_upstream: Cell<bool>,
     outcome: Cell<Outcome>,
     sent: Cell<u64>,
+    /// What hangs on its end.
+    pub stake: RefCell<Option<Stake>>,
+    /// Its client has left.
+    pub left: Cell<bool>,
     /// The connection it came over.
     pub peer: Rc<Peer>,
     /// The running policies it is served by.
@@ -144,6 +150,18 @@ impl Note {
     /// How it ended.
     pub fn outcome(&self) -> Outcome {
         self.outcome.get()
+    }
+
+    /// Limits wait for what the response says.
+    pub fn settles(&self) -> bool {
+        let stake = self.stake.borrow();
+        stake.as_ref().is_some_and(|stake| stake.settles)
+    }
+
+    /// The permits of the request.
+    pub fn permits(&self) -> Option<Arc<Taken>> {
+        let stake = self.stake.borrow();
+        stake.as_ref().and_then(|stake| stake.permits.clone())
     }
 
     /// Whether the log will name the server.
@@ -260,6 +278,8 @@ where
             by_upstream: Cell::new(false),
             outcome: Cell::new(Outcome::Gone),
             sent: Cell::new(0),
+            stake: RefCell::new(None),
+            left: Cell::new(false),
             peer,
             generation,
             access: self.access.clone(),
@@ -288,6 +308,20 @@ pin_project! {
     }
 }
 
+impl<F> Recorder<F> {
+    /// The client has left: the request is on record now. Says whether something hangs on its end, so that it must go
+    /// on.
+    pub fn leave(self: Pin<&mut Self>) -> bool {
+        let Some(recording) = self.project().recording.take() else {
+            return false;
+        };
+        let note = &recording.0;
+        note.left.set(true);
+        note.reason.set(Some(LEFT));
+        note.stake.borrow().is_some()
+    }
+}
+
 impl<F> Future for Recorder<F>
 where
     F: Future<Output = Result<Answer<Settling<Relay>>, Refusal>>,
@@ -311,6 +345,10 @@ where
                 if let Some(note) = note {
                     note.outcome.set(refusal.outcome());
                     note.reason.set(refusal.reason());
+                    // The client need not have read it.
+                    if let Some(stake) = &mut *note.stake.borrow_mut() {
+                        stake.permits = None;
+                    }
                 }
                 refusal.answer().map(ReplyBody::own)
             }
@@ -324,6 +362,9 @@ where
         Poll::Ready(Ok(answer.map(|inner| Recorded { inner, recording })))
     }
 }
+
+/// Why the log has less than a whole response.
+const LEFT: &str = "client left";
 
 /// The body of an answer; when it is gone the request is over.
 pub struct Recorded {
@@ -340,9 +381,44 @@ impl Recorded {
         }
     }
 
+    /// What an upstream sends, without a record.
+    pub fn into_relayed(mut self) -> Option<Settling<Relay>> {
+        match std::mem::replace(&mut self.inner, ReplyBody::Own(None)) {
+            ReplyBody::Relayed(body) => Some(body),
+            ReplyBody::Own(_) => None,
+        }
+    }
+
     /// The gateway says it itself, without a look at the request's body.
     pub fn is_own(&self) -> bool {
         matches!(self.inner, ReplyBody::Own(_))
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let ReplyBody::Relayed(body) = &self.inner else {
+            return;
+        };
+        let Some(Recording(note)) = self.recording.as_ref().filter(|_| !body.is_end_stream())
+        else {
+            return;
+        };
+        // A tunnel ends with either side.
+        if note.reason.get().is_some() || note.status() == 101 {
+            return;
+        }
+        // To HEAD the body is not sent.
+        if note.method != Some(Method::HEAD) {
+            note.reason.set(Some(LEFT));
+        }
+        if body.open().is_none() {
+            return;
+        }
+        if let ReplyBody::Relayed(body) = std::mem::replace(&mut self.inner, ReplyBody::Own(None)) {
+            let stake = note.stake.borrow().clone();
+            left::read_on(body, stake, &note.peer);
+        }
     }
 }
 

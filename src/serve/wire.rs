@@ -260,6 +260,11 @@ impl Wire {
         self.inner.borrow().client.reset_on_close(reset);
     }
 
+    /// Ends the connection, which stays open as far as its bounds are concerned.
+    pub fn hang_up(&self) {
+        self.inner.borrow().client.hang_up();
+    }
+
     /// The client waits to be told to send its body.
     pub fn waits(&self) -> bool {
         self.inner.borrow().waits

@@ -19,6 +19,7 @@ use super::gateway::{self, Stack};
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
 use super::host::Host;
+use super::left::Left;
 use super::listen::{Handed, Placed, Share};
 use super::occupancy::Occupancy;
 use super::witness::Asker;
@@ -32,7 +33,7 @@ use crate::upstream::Watch;
 /// What a worker is told.
 pub enum Order {
     /// Run by these policies from now on; says when it does.
-    Run(Running, oneshot::Sender<()>),
+    Run(Box<Running>, oneshot::Sender<()>),
     /// Accept nothing new, finish what runs within this time, then end.
     Drain(Duration),
 }
@@ -67,6 +68,8 @@ pub struct Worker {
     pub number: usize,
     /// Deadlines of its connections.
     pub guards: Rc<Guards>,
+    /// Requests that go on without their clients.
+    pub left: Left,
     /// Answers that are to leave.
     pub flushes: Rc<Flushes>,
     /// Whom limits were asked about.
@@ -218,6 +221,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     let worker = Rc::new(Worker {
         number,
         guards: Guards::new(clock.clone()),
+        left: Left::default(),
         flushes,
         recent: Recent::default(),
         generation: RefCell::new(Rc::new(generation)),
@@ -300,6 +304,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
             "drain deadline passed"
         );
     }
+    worker.left.close();
     ticker.abort();
     flusher.abort();
     access.flush();

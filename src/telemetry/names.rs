@@ -9,6 +9,8 @@ pub enum Metric {
     LimitDecisions,
     /// Credentials that proved nobody.
     UnverifiedCredentials,
+    /// Requests whose cost never became known.
+    CostUnknown,
     /// Answers by status, and by who gave them.
     Responses,
     /// Bytes of answers' bodies.
@@ -123,6 +125,7 @@ impl Metric {
             Metric::Requests => "tollgate_requests_total",
             Metric::LimitDecisions => "tollgate_limit_decisions_total",
             Metric::UnverifiedCredentials => "tollgate_unverified_credentials_total",
+            Metric::CostUnknown => "tollgate_cost_unknown_total",
             Metric::Responses => "tollgate_responses_total",
             Metric::ResponseBytes => "tollgate_response_bytes_total",
             Metric::RequestsStarted => "tollgate_requests_started_total",
@@ -181,6 +184,9 @@ impl Metric {
             }
             Metric::UnverifiedCredentials => {
                 "Requests whose credential did not verify, by reason, refused or not."
+            }
+            Metric::CostUnknown => {
+                "Requests that were charged what was reserved, for no response said what they cost."
             }
             Metric::Responses => {
                 "Answers by route, status and origin: the gateway itself, or an upstream."

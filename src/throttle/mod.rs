@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use crate::admission::{Admission, Ahead, Ask, Decided, Later, Outcome, Ticket, Verdict};
+use crate::admission::{Admission, Ahead, Ask, Decided, Later, Outcome, Stake, Ticket, Verdict};
 use crate::clock::Clock;
 use crate::head::Fields;
 use crate::limit::{Rule, Rules};
@@ -26,7 +26,7 @@ use crate::route::HeaderStyle;
 use std::sync::Arc;
 
 pub use headers::Headers;
-pub use settle::{Settle, Settling};
+pub use settle::{Open, Settle, Settling};
 
 /// A request that limits can be asked about.
 pub trait Candidate: Sized {
@@ -57,6 +57,9 @@ pub trait Candidate: Sized {
 
     /// Sees what was decided, admitted or not: for the record.
     fn note(&self, _verdict: &Verdict) {}
+
+    /// Sees what hangs on its end, where something does.
+    fn stakes(&self, _stake: Stake) {}
 
     /// Takes a place among the open requests of its upstream, where those are bounded by what it bears.
     fn enter(&self) -> Result<Option<Permit>, Shed> {
@@ -200,6 +203,9 @@ impl<S> Throttle<S> {
                 ticket.settle(Outcome::Unsent, request.ask().now);
             }
             return Deciding::denied(request, verdict, None);
+        }
+        if let Some(stake) = ticket.stake() {
+            request.stakes(stake);
         }
         if let Some(permit) = &permit {
             permit.enters(verdict.borrows(request.ask().rules));

@@ -59,7 +59,7 @@ impl<B: Body> Settle for Response<B> {
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
-        let open = left.and_then(|(ticket, clock)| Open::new(ticket, clock, self.fields()));
+        let open = left.and_then(|(ticket, clock)| Waiting::new(ticket, clock, self.fields()));
         self.map(|inner| Settling { inner, open })
     }
 }
@@ -84,7 +84,7 @@ impl<B: Body> Settle for Answer<B> {
     }
 
     fn settling(self, left: Option<(Ticket, Clock)>) -> Answer<Settling<B>> {
-        let open = left.and_then(|(ticket, clock)| Open::new(ticket, clock, self.fields()));
+        let open = left.and_then(|(ticket, clock)| Waiting::new(ticket, clock, self.fields()));
         self.map(|inner| Settling { inner, open })
     }
 }
@@ -95,12 +95,12 @@ pin_project! {
     pub struct Settling<B> {
         #[pin]
         inner: B,
-        open: Option<Box<Open>>,
+        open: Option<Box<Waiting>>,
     }
 }
 
 #[derive(Debug)]
-struct Open {
+struct Waiting {
     ticket: Ticket,
     clock: Clock,
     /// Reads along, where a cost may stand in the body.
@@ -108,8 +108,8 @@ struct Open {
     trailers: Option<HeaderMap>,
 }
 
-impl Open {
-    fn new(ticket: Ticket, clock: Clock, fields: &dyn Lookup) -> Option<Box<Open>> {
+impl Waiting {
+    fn new(ticket: Ticket, clock: Clock, fields: &dyn Lookup) -> Option<Box<Waiting>> {
         if ticket.is_empty() {
             return None;
         }
@@ -121,7 +121,7 @@ impl Open {
             let codings = codings.iter().map(Vec::as_slice);
             Meter::new(ticket.paths(), codings, fields.lookup("content-type"))
         });
-        Some(Box::new(Open {
+        Some(Box::new(Waiting {
             ticket,
             clock,
             meter,
@@ -158,9 +158,34 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.settle(false);
+    }
+}
+
+/// What the end of a body still decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// Units that limits have reserved, and perhaps permits.
+    Units,
+    /// When permits come back.
+    Permits,
+}
+
+impl<B> Settling<B> {
+    /// None where nothing hangs on the end of the body.
+    pub fn open(&self) -> Option<Open> {
+        let open = self.open.as_ref()?;
+        Some(match open.ticket.is_settled() {
+            true => Open::Permits,
+            false => Open::Units,
+        })
+    }
+
+    /// The body that it reads.
+    pub fn inner_mut(&mut self) -> &mut B {
+        &mut self.inner
     }
 }
 

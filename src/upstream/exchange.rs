@@ -173,6 +173,24 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
+    /// Tells the server that nobody waits for the response, as far as it can be told while its end can be seen: over
+    /// HTTP/1.1 by the end of what is sent to it. An incomplete request over HTTP/2 is taken back, and nothing more
+    /// is seen of it. To be called until the exchange is over, for what was to be sent before may wait.
+    pub fn hang_up(&mut self, cx: &mut Context<'_>) {
+        match &mut self.0 {
+            Way::One(exchange) => exchange.hang_up(cx),
+            Way::Two(exchange) => exchange.hang_up(),
+        }
+    }
+
+    /// What the server does can be seen.
+    pub fn is_seen(&self) -> bool {
+        match &self.0 {
+            Way::One(_) => true,
+            Way::Two(exchange) => !exchange.taken_back,
+        }
+    }
+
     /// Sends, and reads the answer's heads.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
         match &mut self.0 {
@@ -215,6 +233,15 @@ pub struct AnswerBody<B: Body> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
+    /// One of which nothing is left.
+    pub fn over() -> AnswerBody<B> {
+        AnswerBody {
+            exchange: None,
+            failure: None,
+            now: Nanos::ZERO,
+        }
+    }
+
     fn finish_if_over(&mut self) {
         if self.exchange.as_ref().is_some_and(Exchange::is_over) {
             self.finish();
@@ -228,6 +255,18 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
             Some(Exchange(Way::Two(exchange))) => exchange.lease.succeeded(),
             None => {}
         }
+    }
+
+    /// See [`Exchange::hang_up`].
+    pub fn hang_up(&mut self, cx: &mut Context<'_>) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.hang_up(cx);
+        }
+    }
+
+    /// See [`Exchange::is_seen`].
+    pub fn is_seen(&self) -> bool {
+        self.exchange.as_ref().is_none_or(Exchange::is_seen)
     }
 
     /// See [`Exchange::late`].
@@ -257,7 +296,10 @@ where
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
         if let Some(failure) = self.failure.take() {
-            self.exchange = None;
+            // A server that got the request in part may still be read, once it has been told.
+            if let Failure::Server(_) = failure {
+                self.exchange = None;
+            }
             return Poll::Ready(Some(Err(failure)));
         }
         let Some(exchange) = &mut self.exchange else {

@@ -3,12 +3,14 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use tokio::io::AsyncWrite;
 
 use super::answer::{Read, Reader};
 use super::exchange::{Failure, Lead, Next};
@@ -17,7 +19,7 @@ use super::upload::{Broken, Upload};
 use crate::clock::Nanos;
 use crate::head::Head;
 use crate::http1::chunked::Piece;
-use crate::http1::{Cause, Framing};
+use crate::http1::{Cause, Framing, Outbox};
 
 /// See the module.
 pub struct Exchange<B> {
@@ -31,6 +33,8 @@ pub struct Exchange<B> {
     failed: Option<io::Error>,
     framing: Framing,
     keep: bool,
+    /// The server has been told that nobody waits.
+    hung_up: bool,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
@@ -51,6 +55,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             failed: None,
             framing: Framing::Length(0),
             keep: false,
+            hung_up: false,
         }
     }
 
@@ -87,6 +92,22 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn tunnel(&mut self, bytes: B) {
         self.upload.tunnel(bytes);
         self.sent = false;
+    }
+
+    pub fn hang_up(&mut self, cx: &mut Context<'_>) {
+        let link = &mut *self.link.borrow_mut();
+        if !self.sent {
+            self.upload.give_up();
+            self.sent = true;
+            link.outbox = Outbox::default();
+            link.late = false;
+        }
+        // A whole request still leaves.
+        if !self.hung_up && link.outbox.is_empty() && !link.late {
+            self.hung_up = true;
+            // Under TLS the end may find no room; then the server learns of it by the end of the connection.
+            let _ = Pin::new(&mut link.socket).poll_shutdown(cx);
+        }
     }
 
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
@@ -186,7 +207,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             let link = self.link.borrow();
             link.inbox.bytes.is_empty() && link.outbox.is_empty() && !link.late
         };
-        if self.keep && whole && quiet {
+        if self.keep && whole && quiet && !self.hung_up {
             self.lease.release(self.link, now);
         }
     }

@@ -52,6 +52,8 @@ pub struct Exchange<B> {
     untouched: bool,
     /// The whole connection has ended.
     lost: bool,
+    /// The request was taken back before all of it was sent.
+    pub(super) taken_back: bool,
     /// The request has no body, and its method no effect.
     repeatable: bool,
     answer_body: Option<RecvStream>,
@@ -81,6 +83,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             heard: false,
             untouched: false,
             lost: false,
+            taken_back: false,
             repeatable: safe && body.is_none(),
             answer_body: None,
             left: None,
@@ -127,6 +130,17 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn tunnel(&mut self, bytes: B) {
         self.body = Some(bytes);
         self.sent = false;
+    }
+
+    pub fn hang_up(&mut self) {
+        if self.sent {
+            return;
+        }
+        if let Some(out) = &mut self.out {
+            out.send_reset(Reason::CANCEL);
+        }
+        (self.body, self.piece) = (None, Bytes::new());
+        (self.sent, self.taken_back) = (true, true);
     }
 
     /// The server does not answer: others are not to wait for it on the same connection.

@@ -74,6 +74,11 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         self.closes = true;
     }
 
+    /// Sends no more of it.
+    pub fn give_up(&mut self) {
+        self.body = None;
+    }
+
     /// Queues the head.
     pub fn begin(&self, head: &Head, link: &mut Link) {
         link.outbox

@@ -10,7 +10,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::SOON;
+use super::{SOON, Upstream};
 
 /// Runs a test on one thread; it ends in time.
 pub fn run<F: Future>(test: F) -> F::Output {
@@ -81,6 +81,13 @@ impl Client {
     pub async fn get(&mut self, path: &str) -> Answer {
         let (answer, _) = self.begin(get(path), true);
         whole(answer.await.unwrap()).await.unwrap()
+    }
+}
+
+/// A request has come to a server. While it is waited for the client goes on.
+pub async fn reached(upstream: &Upstream) {
+    while upstream.drain().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

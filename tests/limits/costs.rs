@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-use super::common::{Client, Gate, Upstream, ok};
+use super::common::http2::{self, reached};
+use super::common::{Client, Gate, Upstream, ok, soon};
 use super::*;
 
 /// What one answer takes of 100 an hour, as the next answer tells.
@@ -253,4 +254,128 @@ fn costs_that_break_off() {
             let _ = std::io::Read::read_to_end(&mut client.reader, &mut rest);
         }
     }
+}
+
+/// A server that sends `first`, and when the gate is open `last`; of `/free` a response that costs nothing.
+fn held(gate: &Gate, first: &str, last: &str) -> Upstream {
+    let (gate, first, last) = (gate.clone(), first.to_owned(), last.to_owned());
+    Upstream::scripted(move |mut served, report| {
+        while let Ok(request) = served.request() {
+            if request.start.contains(" /free ") {
+                served.send(ok("{\"cost\":0}"));
+                continue;
+            }
+            report(request);
+            served.send(&first);
+            gate.pass();
+            served.send(&last);
+        }
+    })
+}
+
+/// What of 1,000 units is used, as a request says that costs nothing.
+fn used(site: &Site) -> u32 {
+    let answer = site.gateway.connect().get("/free");
+    let left = told(&answer);
+    let left = left.strip_prefix("units ").expect("the limit speaks");
+    999 - left.parse::<u32>().unwrap()
+}
+
+/// 20 clients that leave, and one that stays, are charged alike.
+#[track_caller]
+fn check_leaving(first: &str, last: &str, reads: usize) {
+    let gate = Gate::default();
+    let limit = "units: { key: ip, rate: 1000/h, count: cost json cost }";
+    let site = Site::start("", &[limit], held(&gate, first, last));
+    for _ in 0..20 {
+        let mut client = site.gateway.connect();
+        client.send("GET /a HTTP/1.1\r\nhost: t\r\n\r\n");
+        site.upstream.next();
+        let mut part = vec![0; reads];
+        std::io::Read::read_exact(&mut client.reader, &mut part).unwrap();
+    }
+    http2::run(async {
+        let mut client = http2::Client::connect(site.gateway.address).await;
+        for _ in 0..10 {
+            let (answer, mut body) = client.begin(http2::get("/a"), true);
+            reached(&site.upstream).await;
+            if reads > 0 {
+                assert_eq!(answer.await.unwrap().status(), 200);
+            }
+            body.send_reset(h2::Reason::CANCEL);
+        }
+        // All of them have been read.
+        assert_eq!(client.get("/free").await.status, 200);
+    });
+    gate.open();
+    assert_eq!(site.get("").status(), 200);
+    soon(first, || used(&site) == 31 * 9);
+}
+
+#[test]
+fn clients_that_leave_are_charged_as_those_that_stay() {
+    let (head, first) = (
+        "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n",
+        "{\"t\":\"abc\",",
+    );
+    check_leaving("", &format!("{head}{first}\"cost\":9}}"), 0);
+    check_leaving(&format!("{head}{first}"), "\"cost\":9}", 0);
+    check_leaving(&format!("{head}{first}"), "\"cost\":9}", 40);
+    let events =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let first = format!("{events}b\r\ndata: {{}}\n\n\n\r\n");
+    check_leaving(&first, "11\r\ndata: {\"cost\":9}\n\r\n0\r\n\r\n", 20);
+}
+
+#[test]
+fn head_costs_what_get_costs() {
+    let upstream = Upstream::answering(|request| {
+        assert!(request.start.starts_with("GET "), "{}", request.start);
+        let free = request.start.contains(" /free ");
+        ok(if free { "{\"cost\":0}" } else { "{\"cost\":9}" })
+            .replace("OK\r\n", "OK\r\naccept-ranges: bytes\r\n")
+    });
+    let limit = "units: { key: ip, rate: 1000/h, count: cost json cost }";
+    let site = Site::start("", &[limit], upstream);
+    let mut client = site.gateway.connect();
+    for number in 1..10 {
+        client.send("HEAD /a HTTP/1.1\r\nhost: t\r\nrange: bytes=0-1\r\n\r\n");
+        let head = client.head().unwrap();
+        assert_eq!(head.field("content-length"), Some("10"));
+        assert_eq!(head.field("accept-ranges"), Some("none"));
+        let request = site.upstream.next();
+        assert_eq!(
+            (request.field("range"), request.field("accept-encoding")),
+            (None, Some("identity"))
+        );
+        // The body is read after the client has its head.
+        soon("it is charged", || used(&site) == number * 9);
+        site.upstream.drain();
+    }
+}
+
+#[test]
+fn what_never_becomes_known_is_counted() {
+    let limits = [
+        "units: { key: ip, rate: 1000/h, count: cost json cost }",
+        "fields: { key: ip, rate: 1000/h, count: cost header x-cost }",
+    ];
+    let upstream = Upstream::answering(|_| ok("{\"cost\":9}"));
+    let site = Site::start("access_log: access.log\n", &limits, upstream);
+    for _ in 0..3 {
+        assert_eq!(site.get("").status(), 200);
+    }
+    let unknown = |limit: &str| {
+        let series = format!("tollgate_cost_unknown_total{{limit=\"{limit}\"}} ");
+        let text = site.gateway.app.metrics();
+        let line = text.lines().find_map(|line| line.strip_prefix(&series));
+        line.map(|value| value.parse::<u32>().unwrap())
+    };
+    assert_eq!((unknown("units"), unknown("fields")), (Some(0), Some(3)));
+    let log = site.gateway.folder.path().join("access.log");
+    let line = ",\"cost\":9,\"cost_unknown\":true,";
+    soon("the log says so", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.matches(line).count() == 3
+    });
 }

@@ -9,5 +9,6 @@ mod common;
 
 mod ends;
 mod layer;
+mod left;
 mod site;
 mod terms;

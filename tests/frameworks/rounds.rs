@@ -137,8 +137,8 @@ pub struct Passed {
 pub struct Run<'a> {
     app: &'a App,
     pub passed: Vec<Passed>,
-    /// Changed requests, and how many of them reached the framework.
-    reached: BTreeMap<Dimension, (usize, usize)>,
+    /// Changed requests, and how many of them were understood: sent on, or refused as their client's.
+    understood: BTreeMap<Dimension, (usize, usize)>,
     replayed: bool,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         Run {
             app,
             passed: Vec::new(),
-            reached: BTreeMap::new(),
+            understood: BTreeMap::new(),
             replayed: false,
         }
     }
@@ -193,12 +193,14 @@ impl<'a> Run<'a> {
             let draft = mutate(&victim, random);
             let bytes = draft.bytes();
             let reply = client.exchange(&bytes);
-            let (sent, reached) = self.reached.entry(*dimension).or_default();
+            let (sent, understood) = self.understood.entry(*dimension).or_default();
             *sent += 1;
-            let Some(read) = reply.as_ref().and_then(read) else {
+            let read = reply.as_ref().and_then(read);
+            let limited = reply.is_some_and(|reply| reply.status() == 429);
+            *understood += usize::from(limited || read.is_some());
+            let Some(read) = read else {
                 continue;
             };
-            *reached += 1;
             let own = dimension.identities(&read).into_iter();
             let own: Vec<_> = own.filter(|(_, identity)| victim.is(identity)).collect();
             if own.is_empty() {
@@ -223,8 +225,8 @@ impl<'a> Run<'a> {
     /// Fails when anything passed that may not, or too little that may.
     pub fn judge(self) {
         println!(
-            "{}: changed requests, and those that reached it: {:?}",
-            self.app.name, self.reached
+            "{}: changed requests, and those that were understood: {:?}",
+            self.app.name, self.understood
         );
         let mut bad = BTreeMap::<_, Vec<&str>>::new();
         for passed in &self.passed {
@@ -243,10 +245,10 @@ impl<'a> Run<'a> {
             bad.len(),
             texts[..shown].join("\n")
         );
-        for (dimension, (sent, reached)) in &self.reached {
+        for (dimension, (sent, understood)) in &self.understood {
             assert!(
-                self.replayed || reached * 20 > *sent,
-                "{dimension:?}: {reached} of {sent} changed requests reached {}: this tests nothing",
+                self.replayed || understood * 20 > *sent,
+                "{}, {dimension:?}: {understood} of {sent} changed requests were understood: this tests nothing",
                 self.app.name
             );
         }

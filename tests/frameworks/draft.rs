@@ -88,8 +88,7 @@ impl Draft {
         self.fields.iter_mut().find(named).map(|(_, value)| value)
     }
 
-    /// Adds to the query.
-    pub fn ask(&mut self, text: &[u8]) {
+    pub fn add_query(&mut self, text: &[u8]) {
         let query = self.query.get_or_insert_default();
         if !query.is_empty() {
             query.push(b'&');

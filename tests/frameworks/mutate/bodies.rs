@@ -38,10 +38,16 @@ pub const CHANGES: &[Change] = &[
         own(draft, |pair| pair.value = value.into());
     }),
     ("blanks", |draft, _, random| {
+        let blank = match draft.media {
+            _ if random.once_in(3) => blank(random),
+            Media::Json => random.of(JSON_BLANKS).as_bytes(),
+            Media::Form => random.of(FORM_BLANKS).as_bytes(),
+            Media::Multipart => random.of(&["\r\n", "\n", " ", "\u{2003}"]).as_bytes(),
+        };
         own(draft, |pair| {
             pair.value = match random.once_in(2) {
-                true => [blank(random), &pair.value].concat(),
-                false => [&pair.value[..], blank(random)].concat(),
+                true => [blank, &pair.value].concat(),
+                false => [&pair.value[..], blank].concat(),
             }
         });
     }),
@@ -88,7 +94,7 @@ pub const CHANGES: &[Change] = &[
     }),
     ("in the query", |draft, victim, random| {
         let name = random.of(&["email", "email", "Email", "+email", "email[]", "e%6dail"]);
-        draft.ask(format!("{name}={}", victim.name).as_bytes());
+        draft.add_query(format!("{name}={}", victim.name).as_bytes());
         match random.below(4) {
             0 => draft.pairs.clear(),
             1 => own(draft, |pair| pair.name = b"mail".to_vec()),
@@ -98,7 +104,7 @@ pub const CHANGES: &[Change] = &[
     }),
     ("decoy in the query", |draft, _, random| {
         let decoy = format!("email={}", address(random));
-        draft.ask(decoy.as_bytes());
+        draft.add_query(decoy.as_bytes());
     }),
     ("decoy in a value", |draft, _, random| {
         let decoy = address(random);
@@ -202,6 +208,30 @@ pub const CHANGES: &[Change] = &[
         }
     }),
     ("another type", another_type),
+];
+
+const JSON_BLANKS: &[&str] = &[
+    "\\u0020", "\\t", "\\u000b", "\\f", "\\r\\n", "\\u00a0", "\\u0085", "\\ufeff", "\\u2003",
+    "\\u3000", "\\u0000", "\\u001f", "\\u2028", "\u{3000}",
+];
+
+const FORM_BLANKS: &[&str] = &[
+    "+",
+    "%20",
+    "%09",
+    "%0b",
+    "%0c",
+    "%0d%0a",
+    "%c2%a0",
+    "%C2%85",
+    "%ef%bb%bf",
+    "%e2%80%83",
+    "%E3%80%80",
+    "%00",
+    "%1f",
+    "%e2%80%a8",
+    "%85",
+    "%a0",
 ];
 
 fn odd_part(draft: &mut Draft, _: &Victim, random: &mut Random) {

@@ -116,6 +116,11 @@ const EVERYWHERE: &[Change] = &[
             _ => junk(&mut draft.path, random),
         }
     }),
+    ("target spelled otherwise", |draft, victim, random| {
+        if matches!(victim.dimension, Dimension::Email | Dimension::Host) {
+            change(draft, routes::PATH, victim, random);
+        }
+    }),
     ("chunked", |draft, _, _| {
         draft.chunked = !draft.body.is_empty()
     }),

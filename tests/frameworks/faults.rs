@@ -39,6 +39,6 @@ fn naive_readings_are_found() {
     check(&express, Dimension::Address, "list");
     let php = App::php();
     check(&php, Dimension::Email, "name escaped");
-    check(&php, Dimension::Query, "another of an odd name");
+    check(&php, Dimension::Query, "escaped");
     check(&php, Dimension::Header, "odd name");
 }

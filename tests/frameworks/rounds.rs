@@ -71,20 +71,6 @@ const PENDING: &[(Dimension, &str)] = &[
     (Dimension::Query, "odd name"),
     (Dimension::Query, "odd name and another"),
     (Dimension::Query, "separators"),
-    (Dimension::User, "another head"),
-    (Dimension::User, "another spelling of base64"),
-    (Dimension::User, "blanks behind the scheme"),
-    (Dimension::User, "claims of no account"),
-    (Dimension::User, "just ended"),
-    (Dimension::User, "list"),
-    (Dimension::User, "name in a list"),
-    (Dimension::User, "name twice"),
-    (Dimension::User, "no scheme"),
-    (Dimension::User, "quoted"),
-    (Dimension::User, "scheme"),
-    (Dimension::User, "something before"),
-    (Dimension::User, "something behind"),
-    (Dimension::User, "without an end"),
 ];
 
 /// What stands between clients and the framework.

@@ -45,7 +45,7 @@ pub struct Identifier {
 impl Identifier {
     /// Made ready for one worker.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
-        let from = |networks: &[ipnet::IpNet]| Trusted::new(networks);
+        let from = |networks: &[ipnet::IpNet]| Trusted::new(networks, &settings.ip.nat64);
         let user_from = match &settings.user {
             Some(user::Settings::Header { from: networks, .. }) => from(networks),
             _ => Trusted::default(),
@@ -95,7 +95,7 @@ impl Identifier {
         let Connection { peer, subject } = connection.into();
         let peer = peer.to_canonical();
         let client = ip::client(&self.trusted, peer, &head.fields);
-        let mut who = Who::new(client.ip);
+        let mut who = Who::new(self.settings.ip.counted(client.ip));
         who.ip_unclear = client.unclear;
         who.plan = self.settings.plan.default;
         let given = match &self.settings.token {
@@ -186,7 +186,7 @@ impl Identifier {
                     let network = self.settings.ip.group(who.ip);
                     let single = network.prefix_len() == network.max_prefix_len();
                     Some(if single {
-                        who.ip.to_string()
+                        network.addr().to_string()
                     } else {
                         network.to_string()
                     })
@@ -261,10 +261,8 @@ impl Identifier {
     /// first; see [`ip::PARENTS`]. For limits that count by ip.
     pub fn parents(&self, who: &Who) -> SmallVec<[Parent; 3]> {
         let settings = &self.settings.ip;
-        let IpAddr::V6(six) = who.ip else {
-            return SmallVec::new();
-        };
-        if !settings.parents || six.to_ipv4_mapped().is_some() {
+        let ip = settings.counted(who.ip);
+        if !settings.parents || ip.is_ipv4() {
             return SmallVec::new();
         }
         let wider = ip::PARENTS
@@ -272,7 +270,7 @@ impl Identifier {
             .filter(|(length, _)| *length < settings.ipv6);
         wider
             .map(|(length, factor)| {
-                let bytes = network_bytes(ip::network(who.ip, length));
+                let bytes = network_bytes(ip::network(ip, length));
                 Parent {
                     key: self.keyer.fingerprint(Domain::Network, &bytes),
                     factor,

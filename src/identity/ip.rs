@@ -9,12 +9,14 @@
 //! - `Forwarded` (RFC 7239) is read the same way where there is no `X-Forwarded-For`. Where both are
 //!   there, a proxy may have written one and let the client's other pass, so both walks must name the
 //!   same client; else it is the peer.
-//! - IPv4-mapped IPv6 addresses are IPv4 addresses, the peer's and the settings' too.
+//! - IPv6 addresses in which an IPv4 address is written are that, the peer's and the settings' too: see
+//!   [`super::embedded`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
+use super::embedded::{self, Nat64};
 use crate::head::Fields;
 
 /// `X-Forwarded-For`.
@@ -41,6 +43,8 @@ pub struct Settings {
     pub ipv6: u8,
     /// Whether the /56, /48 and /32 around an IPv6 client have budgets too.
     pub parents: bool,
+    /// Prefixes behind which translators write IPv4 addresses.
+    pub nat64: Vec<Nat64>,
 }
 
 impl Default for Settings {
@@ -50,6 +54,7 @@ impl Default for Settings {
             ipv4: 32,
             ipv6: 64,
             parents: true,
+            nat64: vec![Nat64::well_known()],
         }
     }
 }
@@ -57,10 +62,15 @@ impl Default for Settings {
 impl Settings {
     /// The network that is one client. Shown as `203.0.113.7/32` or `2001:db8::/64`.
     pub fn group(&self, ip: IpAddr) -> IpNet {
-        match ip.to_canonical() {
+        match self.counted(ip) {
             IpAddr::V4(ip) => network(IpAddr::V4(ip), self.ipv4),
             IpAddr::V6(ip) => network(IpAddr::V6(ip), self.ipv6),
         }
+    }
+
+    /// The address as which a client is counted: an IPv4 address where one is written in it.
+    pub fn counted(&self, ip: IpAddr) -> IpAddr {
+        embedded::counted(ip, &self.nat64)
     }
 }
 
@@ -83,29 +93,25 @@ pub fn network(ip: IpAddr, length: u8) -> IpNet {
 
 /// Peers that are believed.
 #[derive(Clone, Debug, Default)]
-pub struct Trusted(Box<[IpNet]>);
+pub struct Trusted {
+    networks: Box<[IpNet]>,
+    nat64: Box<[Nat64]>,
+}
 
 impl Trusted {
-    /// Believes addresses in these networks.
-    pub fn new(networks: &[IpNet]) -> Trusted {
-        Trusted(networks.iter().copied().map(fold).collect())
+    /// Believes addresses in these networks, whichever way they are written.
+    pub fn new(networks: &[IpNet], nat64: &[Nat64]) -> Trusted {
+        let folded = |network: &IpNet| embedded::translated_network(*network, nat64);
+        Trusted {
+            networks: networks.iter().map(folded).collect(),
+            nat64: nat64.into(),
+        }
     }
 
     /// Whether this address is believed.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        let ip = ip.to_canonical();
-        self.0.iter().any(|network| network.contains(&ip))
-    }
-}
-
-/// A network of IPv4-mapped addresses as the IPv4 network that it is.
-fn fold(net: IpNet) -> IpNet {
-    match net {
-        IpNet::V6(six) if six.prefix_len() >= 96 => match six.addr().to_ipv4_mapped() {
-            Some(four) => Ipv4Net::new(four, six.prefix_len() - 96).map_or(net, IpNet::V4),
-            None => net,
-        },
-        _ => net,
+        let ip = embedded::translated(ip, &self.nat64);
+        self.networks.iter().any(|network| network.contains(&ip))
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod api_keys;
 pub mod email;
+pub mod embedded;
 pub mod form;
 pub mod identifier;
 pub mod ip;
@@ -87,7 +88,7 @@ impl From<IpAddr> for Connection<'_> {
 /// Who one request comes from.
 #[derive(Clone, Debug)]
 pub struct Who {
-    /// The client's address behind the trusted proxies, IPv4-mapped IPv6 folded to IPv4.
+    /// The client's address behind the trusted proxies, as it is counted: see [`embedded`].
     pub ip: IpAddr,
     /// The address is a trusted proxy's, because what proxies wrote names nobody. No exemption is for it.
     pub ip_unclear: bool,

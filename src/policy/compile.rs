@@ -11,6 +11,7 @@ use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
 use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
 use super::source::Files;
 use super::tree::Place;
+use crate::identity::embedded::translated_network;
 use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle, texts};
 use crate::route::{HeaderStyle, Route, RouteTable};
 use crate::store::snapshot;
@@ -300,6 +301,7 @@ impl Rules {
             }),
             None => Bound::Rate(arithmetic(gateway, limit, count.needs_response())),
         };
+        let (exempt, nat64) = (limit.exempt.iter(), &gateway.identity.ip.nat64);
         let rule = Arc::new(Rule {
             name: limit.name.value.clone(),
             index: self.all.len(),
@@ -314,7 +316,9 @@ impl Rules {
             condition: limit.condition.as_ref().map(|at| at.value.clone()),
             plans: limit.plans.is_some_and(|plans| plans.value),
             shadow: limit.shadow,
-            exempt: limit.exempt.clone(),
+            exempt: exempt
+                .map(|network| translated_network(*network, nat64))
+                .collect(),
             disclose: limit.disclose,
         });
         fits(cx, store_budget(gateway), limit, &rule);

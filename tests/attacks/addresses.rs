@@ -111,6 +111,58 @@ fn spellings_of_an_address() {
     }
 }
 
+/// All of NAT64 was one client, and so were all clients of one Teredo server; a 6to4 site was 65,536.
+#[test]
+fn addresses_with_one_of_ipv4_inside() {
+    let forms = [
+        "{}",
+        "::ffff:{}",
+        "64:ff9b::{}",
+        "2001:db8:64::{}",
+        "[64:ff9b::{}]:443",
+    ];
+    let trusts = TRUSTS.replace("] }", "], nat64: [64:ff9b::/96, 2001:db8:64::/96] }");
+    let site = Site::start(&trusts, &[ONE]);
+    for client in ["192.0.2.1", "198.51.100.7", "203.0.113.9"] {
+        let mut expected = 200;
+        for form in forms {
+            for field in ["x-forwarded-for: {}", "forwarded: for=\"[{}]\""] {
+                let address = form.replace("{}", client);
+                let quoted = field.starts_with("forwarded");
+                if quoted && (!address.contains(':') || address.starts_with('[')) {
+                    continue;
+                }
+                let fields = field.replace("{}", &address);
+                assert_eq!(status(&site, &fields), expected, "{fields}");
+                expected = 429;
+            }
+        }
+    }
+    let tunnels = [
+        ("192.0.2.33", ["2002:c000:221::1", "2002:c000:221:ffff::1"]),
+        (
+            "192.0.2.45",
+            [
+                "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+                "2001:0:1:2:3:4:3fff:fdd2",
+            ],
+        ),
+    ];
+    for (client, forms) in tunnels {
+        assert_eq!(status(&site, &format!("x-forwarded-for: {client}")), 200);
+        for form in forms {
+            let fields = format!("x-forwarded-for: {form}");
+            assert_eq!(status(&site, &fields), 429, "{fields}");
+        }
+    }
+    // A trusted proxy behind a translator is the same proxy; one that only says so by 6to4 is not.
+    let through = |proxy: &str| format!("x-forwarded-for: 203.0.113.77, {proxy}");
+    assert_eq!(status(&site, &through("64:ff9b::10.0.0.1")), 200);
+    assert_eq!(status(&site, &through("64:ff9b::10.0.0.2")), 429);
+    assert_eq!(status(&site, &through("2002:a00:1::1")), 200);
+    assert_eq!(status(&site, "x-forwarded-for: 203.0.113.77"), 429);
+}
+
 /// What names nobody, or two, is the last proxy that can be told: all of these share its budget.
 #[test]
 fn what_names_nobody() {

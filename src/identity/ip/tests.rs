@@ -4,7 +4,8 @@ use super::*;
 
 fn trusted() -> Trusted {
     let networks = ["10.0.0.0/8", "::ffff:192.168.0.0/112", "fd00::/8"];
-    Trusted::new(&networks.map(|text| text.parse().unwrap()))
+    let networks = networks.map(|text| text.parse().unwrap());
+    Trusted::new(&networks, &[Nat64::well_known()])
 }
 
 /// `lines` are header lines as they are written; the expected address is the client's.

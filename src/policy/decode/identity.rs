@@ -8,6 +8,7 @@ use super::super::model::{At, Email, IdentitySources, PlanFrom, PlanSource, Toke
 use super::super::table::{Fields, Shape, Table, may, must};
 use super::super::tree::Node;
 use super::leaf::{HEADER, NETWORK, SIZE};
+use crate::identity::embedded::Nat64;
 
 mod user;
 
@@ -51,6 +52,12 @@ static IP: Table = Table {
             Shape::Flag,
             "Whether the /56, /48 and /32 around an IPv6 client have budgets too. Default: true.",
             "true",
+        ),
+        may(
+            "nat64",
+            Shape::Many(&Shape::Form(&NETWORK)),
+            "Prefixes behind which translators write IPv4 addresses, which are counted as those: networks of 32, 40, 48, 56, 64 or 96 bits. Default: 64:ff9b::/96.",
+            "[64:ff9b::/96, 2001:db8:64::/96]",
         ),
     ],
 };
@@ -212,6 +219,9 @@ fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
     if let Some(parents) = fields.get("parents").and_then(|node| cx.flag(node)) {
         ip.parents = parents.value;
     }
+    if let Some(node) = fields.get("nat64") {
+        ip.nat64 = cx.many(node, nat64);
+    }
     let Some(group) = fields.get("group").and_then(|node| GROUP.open(cx, node)) else {
         return;
     };
@@ -221,6 +231,20 @@ fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
     };
     ip.ipv4 = bits(cx, "ipv4", 8, 32).unwrap_or(ip.ipv4);
     ip.ipv6 = bits(cx, "ipv6", 32, 128).unwrap_or(ip.ipv6);
+}
+
+fn nat64(cx: &mut Cx, node: &Node) -> Option<Nat64> {
+    let network = cx.network(node)?;
+    let prefix = Nat64::new(network.value);
+    if let Err(why) = prefix {
+        let message = format!(
+            "`{}` is not the prefix of a translator: {why}",
+            network.value
+        );
+        let help = "write one such as 64:ff9b::/96: RFC 6052 section 2.2";
+        cx.error(network.place, message, Some(help.into()));
+    }
+    prefix.ok()
 }
 
 /// Reports a field that means something only beside another.

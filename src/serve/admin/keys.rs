@@ -175,7 +175,7 @@ fn parse(text: &str, counted_by: &[Identity], identifier: &Identifier) -> Result
                 let ip: IpAddr = value
                     .parse()
                     .map_err(|_| format!("`{value}` is not an address"))?;
-                who.ip = ip.to_canonical();
+                who.ip = identifier.settings().ip.counted(ip);
             }
             Identity::User => who.user = Some(value.into()),
             Identity::Token => who.token = Some(identifier.token_key(value)),

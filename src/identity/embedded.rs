@@ -1,0 +1,222 @@
+//! IPv4 addresses that are written in IPv6 addresses. Who has the one has the other, so both are one client:
+//!
+//! - mapped ones, `::ffff:192.0.2.1` (RFC 4291 section 2.5.5.2);
+//! - behind the prefix of a translator, `64:ff9b::192.0.2.1` (NAT64, RFC 6052), or else all of the IPv4 Internet would
+//!   share the budget of one /64;
+//! - of 6to4 (RFC 3056), where each IPv4 address has a /48 and so 65,536 budgets;
+//! - of Teredo (RFC 4380), where all clients of one server are in one /64.
+//!
+//! The last two are for counting only: nobody is believed by such an address. Deprecated forms that no translator
+//! writes, `::192.0.2.1` and `::ffff:0:192.0.2.1`, are addresses of IPv6; the latter's prefix may be named.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// A prefix behind which IPv4 addresses are written: RFC 6052 section 2.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nat64(Ipv6Net);
+
+/// Why a network is no prefix of a translator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixError {
+    /// It is one of IPv4.
+    #[error("it is a network of IPv4")]
+    Family,
+    /// Its length is none of those of RFC 6052.
+    #[error("its length is none of 32, 40, 48, 56, 64 and 96")]
+    Length,
+    /// Bits 64 to 71 are not zero: RFC 6052 section 2.2.
+    #[error("its ninth byte is not zero")]
+    NinthByte,
+}
+
+impl Nat64 {
+    /// `64:ff9b::/96`, which every translator may use.
+    pub fn well_known() -> Nat64 {
+        let prefix = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
+        Nat64(Ipv6Net::new_assert(prefix, 96))
+    }
+
+    /// The prefix that is this network.
+    ///
+    /// # Errors
+    ///
+    /// Why it is none.
+    pub fn new(network: IpNet) -> Result<Nat64, PrefixError> {
+        let IpNet::V6(network) = network else {
+            return Err(PrefixError::Family);
+        };
+        if !matches!(network.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) {
+            return Err(PrefixError::Length);
+        }
+        if network.network().octets()[8] != 0 {
+            return Err(PrefixError::NinthByte);
+        }
+        Ok(Nat64(network.trunc()))
+    }
+
+    /// The address inside. What comes behind it is not looked at.
+    fn inside(self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
+        let octets = ip.octets();
+        // The ninth byte is none of the address's, and zero.
+        if !self.0.contains(&ip) || octets[8] != 0 {
+            return None;
+        }
+        let start = usize::from(self.0.prefix_len() / 8);
+        let mut bytes = (start..16).filter(|at| *at != 8).map(|at| octets[at]);
+        Some(Ipv4Addr::from_octets(
+            [(); 4].map(|()| bytes.next().unwrap_or(0)),
+        ))
+    }
+
+    /// The network inside; none for one that is no narrower than the prefix.
+    fn network_inside(self, network: Ipv6Net) -> Option<IpNet> {
+        let (start, end) = (self.0.prefix_len(), network.prefix_len());
+        let ninth = if start < 72 {
+            end.clamp(64, 72) - 64
+        } else {
+            0
+        };
+        let length = end
+            .checked_sub(start + ninth)
+            .filter(|length| *length > 0)?;
+        let inside = Ipv4Net::new(self.inside(network.network())?, length.min(32));
+        inside.ok().map(IpNet::V4)
+    }
+}
+
+/// The address that translators have written for an IPv4 address as that, any other as it is.
+pub fn translated(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
+    let IpAddr::V6(six) = ip.to_canonical() else {
+        return ip.to_canonical();
+    };
+    let inside = prefixes.iter().find_map(|prefix| prefix.inside(six));
+    inside.map_or(ip, IpAddr::V4)
+}
+
+/// The same of a network.
+pub fn translated_network(network: IpNet, prefixes: &[Nat64]) -> IpNet {
+    let IpNet::V6(six) = network else {
+        return network;
+    };
+    if six.prefix_len() >= 96
+        && let Some(four) = six.addr().to_ipv4_mapped()
+    {
+        return Ipv4Net::new(four, six.prefix_len() - 96).map_or(network, IpNet::V4);
+    }
+    let mut inside = prefixes
+        .iter()
+        .filter_map(|prefix| prefix.network_inside(six));
+    inside.next().unwrap_or(network)
+}
+
+/// The address as which a client is counted.
+pub fn counted(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
+    let ip = translated(ip, prefixes);
+    let IpAddr::V6(six) = ip else {
+        return ip;
+    };
+    match six.segments() {
+        [0x2002, high, low, ..] => IpAddr::V4(joined(high, low)),
+        // Written with all bits turned over, so that no router on the way changes it: RFC 4380 section 4.
+        [0x2001, 0, .., high, low] => IpAddr::V4(joined(!high, !low)),
+        _ => ip,
+    }
+}
+
+fn joined(high: u16, low: u16) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefixes(texts: &[&str]) -> Vec<Nat64> {
+        let prefix = |text: &&str| Nat64::new(text.parse().unwrap()).unwrap();
+        texts.iter().map(prefix).collect()
+    }
+
+    #[test]
+    fn addresses_behind_prefixes() {
+        // The table of RFC 6052 section 2.4.
+        for (prefix, address) in [
+            ("2001:db8::/32", "2001:db8:c000:221::"),
+            ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
+            ("2001:db8:122::/48", "2001:db8:122:c000:2:2100::"),
+            ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:221::"),
+            ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
+            ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
+            ("64:ff9b::/96", "64:ff9b::192.0.2.33"),
+            ("64:ff9b:1::/48", "64:ff9b:1:c000:2:2100::"),
+            ("64:ff9b:1:abcd::/96", "64:ff9b:1:abcd::c000:221"),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            let found = translated(address, &prefixes(&[prefix]));
+            assert_eq!(found.to_string(), "192.0.2.33", "{prefix}");
+            // Not behind another prefix.
+            assert_eq!(translated(address, &prefixes(&["2001:db9::/32"])), address);
+        }
+    }
+
+    #[test]
+    fn what_is_no_prefix() {
+        let check = |text: &str, why| assert_eq!(Nat64::new(text.parse().unwrap()), Err(why));
+        check("10.0.0.0/8", PrefixError::Family);
+        check("64:ff9b::/95", PrefixError::Length);
+        check("64:ff9b::/128", PrefixError::Length);
+        check("64:ff9b:0:0:100::/96", PrefixError::NinthByte);
+    }
+
+    #[test]
+    fn who_is_counted() {
+        let prefixes = [Nat64::well_known()];
+        let check = |ip: &str, expected: &str| {
+            let got = counted(ip.parse().unwrap(), &prefixes);
+            assert_eq!(got.to_string(), expected, "{ip}");
+            assert_eq!(counted(got, &prefixes), got, "{ip}");
+        };
+        check("192.0.2.33", "192.0.2.33");
+        check("::ffff:192.0.2.33", "192.0.2.33");
+        check("64:ff9b::c000:221", "192.0.2.33");
+        check("2002:c000:221::1", "192.0.2.33");
+        check("2002:c000:221:1:2:3:4:5", "192.0.2.33");
+        // The example of RFC 4380 section 4: the server 65.54.227.120 is not the client.
+        check("2001:0:4136:e378:8000:63bf:3fff:fdd2", "192.0.2.45");
+        for other in [
+            "::1",
+            "::c000:221",
+            "::ffff:0:c000:221",
+            "64:ff9b:1::c000:221",
+            "64:ff9b::1:c000:221",
+            "2001:db8::1",
+            "2001:1::c000:221",
+            "2003:c000:221::1",
+        ] {
+            check(other, &other.parse::<Ipv6Addr>().unwrap().to_string());
+        }
+    }
+
+    #[test]
+    fn networks() {
+        let prefixes = prefixes(&["64:ff9b::/96", "2001:db8:100::/40"]);
+        let check = |network: &str, expected: &str| {
+            let got = translated_network(network.parse().unwrap(), &prefixes);
+            assert_eq!(got.to_string(), expected, "{network}");
+        };
+        check("10.0.0.0/8", "10.0.0.0/8");
+        check("::ffff:10.0.0.0/104", "10.0.0.0/8");
+        check("64:ff9b::10.0.0.0/104", "10.0.0.0/8");
+        check("64:ff9b::192.0.2.33/128", "192.0.2.33/32");
+        check("2001:db8:10a::/48", "10.0.0.0/8");
+        check("2001:db8:1c0:2::/64", "192.0.2.0/24");
+        check("2001:db8:1c0:2::/70", "192.0.2.0/24");
+        check("2001:db8:1c0:2:21::/80", "192.0.2.33/32");
+        check("2001:db8:1c0:2:21::/128", "192.0.2.33/32");
+        // Nobody who names a translator means all of IPv4.
+        check("64:ff9b::/96", "64:ff9b::/96");
+        check("64:ff9b::/64", "64:ff9b::/64");
+        check("2001:db8::/32", "2001:db8::/32");
+    }
+}

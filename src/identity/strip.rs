@@ -4,6 +4,7 @@
 //! - The configured user and plan headers, unless the peer may set them.
 //! - What the configured credential's header could be taken for.
 //! - `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, unless the peer is a trusted proxy.
+//! - What servers and frameworks take for another host or path than the request's own ([`ROUTING`]), the same.
 //!
 //! CGI and its heirs hand `X_User` and `X-User` to the application as one, so a name that differs from
 //! one of these only in `_` for `-` is removed whoever sends it: a trusted proxy that does not know
@@ -14,6 +15,29 @@ use smallvec::SmallVec;
 
 use super::{Settings, plan, token, user};
 use crate::head::Fields;
+
+/// Fields by which proxies tell of the host or path that a client asked for: Symfony and IIS, Envoy, Azure, gunicorn.
+const ROUTING: [&str; 12] = [
+    "x-original-url",
+    "x-original-uri",
+    "x-original-path",
+    "x-original-host",
+    "x-rewrite-url",
+    "x-override-url",
+    "x-host",
+    "x-http-host-override",
+    "x-envoy-original-path",
+    "x-waws-unencoded-url",
+    "x-script-name",
+    "script-name",
+];
+
+/// Fields that name a method, which the route is found by too.
+pub const METHOD_FIELDS: [&str; 3] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+];
 
 /// Who may set a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +88,16 @@ impl Stripper {
     /// Whether a field of this name is not everybody's to set, or to set elsewhere than in a head.
     pub(super) fn guards(&self, name: &[u8]) -> bool {
         let is_token = |token: &HeaderName| same(name, token.as_str());
-        !self.lists(name).is_empty() || self.token.as_ref().is_some_and(is_token)
+        let names_a_method = METHOD_FIELDS.iter().any(|field| same(name, field));
+        !self.lists(name).is_empty() || names_a_method || self.token.as_ref().is_some_and(is_token)
     }
 
     /// Who may set this header; empty when everybody may.
     fn lists(&self, name: &[u8]) -> SmallVec<[List; 2]> {
         let mut lists = SmallVec::new();
         let configured = self.user.is_some() || self.plan.is_some() || self.token.is_some();
-        if !configured && !matches!(name.first(), Some(b'f' | b't' | b'x' | b'F' | b'T' | b'X')) {
+        let first = name.first().map(u8::to_ascii_lowercase);
+        if !configured && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
             return lists;
         }
         let configured = [(&self.user, List::User), (&self.plan, List::Plan)];
@@ -94,9 +120,13 @@ impl Stripper {
             let ours = begins(name, "tollgate-");
             let forwarding =
                 begins(name, "x-forwarded-") || same(name, "forwarded") || same(name, "x-real-ip");
-            if ours || (forwarding && name.contains(&b'_')) {
+            let routing = ROUTING.iter().any(|field| same(name, field));
+            let method = METHOD_FIELDS.iter().any(|field| same(name, field));
+            // gunicorn reads this one by no other name.
+            let odd = name.contains(&b'_') && !same(name, "script-name");
+            if ours || (odd && (forwarding || routing || method)) {
                 lists.push(List::Nobody);
-            } else if forwarding {
+            } else if forwarding || routing {
                 lists.push(List::Proxies);
             }
         }

@@ -26,6 +26,7 @@ pub struct RouteTable {
     below: HashMap<Box<str>, Trie>,
     any: Trie,
     loose: fold::Loose,
+    by_method: bool,
 }
 
 /// Two patterns that take the same requests with nothing to prefer one by.
@@ -77,6 +78,7 @@ impl RouteTable {
                 HostPattern::Exact(name) => table.exact.entry(name.clone()).or_default(),
                 HostPattern::Below(name) => table.below.entry(name.clone()).or_default(),
             };
+            table.by_method |= !pattern.methods().is_any();
             let leaf = trie.leaf(pattern.segments());
             let clash = leaf
                 .iter()
@@ -110,6 +112,11 @@ impl RouteTable {
             None if search.path_known => Found::OtherMethod,
             None => Found::None,
         }
+    }
+
+    /// Whether the route of a request may depend on its method.
+    pub fn looks_at_methods(&self) -> bool {
+        self.by_method
     }
 
     /// The methods that some pattern takes at this host and path, as an `Allow` header lists them:

@@ -19,6 +19,7 @@ mod left;
 pub mod listen;
 pub mod load;
 pub mod occupancy;
+pub mod overrides;
 pub mod peer;
 mod pooled;
 pub mod record;

@@ -9,10 +9,14 @@ use http::Method;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
+use super::overrides;
 use super::record::Arrival;
 use crate::head::Head;
 use crate::policy::Ruleset;
 use crate::route::{Found, Paths, Route, host, normalise};
+
+/// Why a request is refused that names another method than its own.
+const OVERRIDDEN: &str = "it names another method, whose limits are others";
 
 /// A request and the route it takes.
 pub struct Routed {
@@ -103,21 +107,42 @@ pub fn find_route(head: &Head, ruleset: &Ruleset) -> Result<usize, Why> {
 fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
     let path = normalise(head.uri.path())
         .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
-    match ruleset.table.find(host, &head.method, &path) {
-        Found::Route(exact) => Ok(fold(head, host, &path, ruleset, exact)),
-        Found::OtherMethod => Err(Why::WrongMethod(ruleset.table.allow(host, &path))),
-        Found::None => Err(Why::NoRoute),
+    let route = look_up(&head.method, host, &path, ruleset)?;
+    if !ruleset.table.looks_at_methods() {
+        return Ok(route);
     }
+    // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
+    // them must be allowed, and one route must count whatever the others count.
+    let methods = overrides::methods(head).map_err(|_| Why::Bad(OVERRIDDEN))?;
+    methods.iter().try_fold(route, |route, method| {
+        let other = look_up(method, host, &path, ruleset)?;
+        let (one, two) = (&ruleset.routes[route], &ruleset.routes[other]);
+        match (one.upstream == two.upstream, two.holds_more_than(one)) {
+            (true, false) => Ok(route),
+            (true, true) if !one.holds_more_than(two) => Ok(other),
+            _ => Err(Why::Bad(OVERRIDDEN)),
+        }
+    })
 }
 
-/// The route that frameworks would take, where the exact spelling only meets a broader one that counts less.
-fn fold(head: &Head, host: Option<&str>, path: &str, ruleset: &Ruleset, exact: usize) -> usize {
-    if ruleset.paths == Paths::Exact {
-        return exact;
-    }
+/// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
+/// frameworks would take.
+fn look_up(
+    method: &Method,
+    host: Option<&str>,
+    path: &str,
+    ruleset: &Ruleset,
+) -> Result<usize, Why> {
     let Ruleset { table, routes, .. } = ruleset;
-    let counts = |other: usize| routes[other].holds_more_than(&routes[exact]);
-    table.find_folded(host, &head.method, path, exact, counts)
+    match table.find(host, method, path) {
+        Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
+        Found::Route(exact) => {
+            let counts = |other: usize| routes[other].holds_more_than(&routes[exact]);
+            Ok(table.find_folded(host, method, path, exact, counts))
+        }
+        Found::OtherMethod => Err(Why::WrongMethod(table.allow(host, path))),
+        Found::None => Err(Why::NoRoute),
+    }
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

@@ -15,6 +15,7 @@ mod hygiene;
 mod limits;
 mod lines;
 mod mutations;
+mod overrides;
 mod paths;
 mod recorder;
 mod repeats;

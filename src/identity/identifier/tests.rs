@@ -464,6 +464,12 @@ fn stripped() {
         "X-Real-IP: 1.1.1.1",
         "Forwarded: for=1.1.1.1",
         "X-Forward: x",
+        "X-Original-URL: /x",
+        "X_Rewrite_Url: /x",
+        "Script-Name: /x",
+        "SCRIPT_NAME: /x",
+        "X-HTTP-Method: PUT",
+        "X_HTTP_METHOD_OVERRIDE: PUT",
         "Tollgate: x",
     ];
     let left = |peer: &str| {
@@ -475,8 +481,8 @@ fn stripped() {
         names.dedup();
         names.join(" ")
     };
-    assert_eq!(left(CLIENT), "host tollgate x-forward");
-    let by_proxy = "forwarded host tollgate x-forward x-forwarded-for x-real-ip x-user";
+    assert_eq!(left(CLIENT), "host tollgate x-forward x-http-method");
+    let by_proxy = "forwarded host script-name script_name tollgate x-forward x-forwarded-for x-http-method x-original-url x-real-ip x-user";
     assert_eq!(left(PROXY), by_proxy);
     assert_eq!(left("::ffff:10.0.0.1"), by_proxy);
 }

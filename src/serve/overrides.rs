@@ -1,0 +1,146 @@
+//! Methods that frameworks take in place of a request's own: Symfony, Laravel, Rails, Spring and WordPress where they are
+//! asked to or by default, Express with `method-override`. They stand in fields of the head or in the query. One in a form
+//! body is not looked for.
+
+use http::Method;
+use smallvec::SmallVec;
+
+use crate::head::Head;
+use crate::identity::{form, strip::METHOD_FIELDS};
+
+/// Most methods that one request may name.
+const MAX: usize = 4;
+
+/// Names more methods than anybody needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+/// The methods beside its own that a request may be taken to have.
+///
+/// # Errors
+///
+/// When there are more than four.
+pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
+    let mut methods = SmallVec::new();
+    let mut add = |text: &[u8]| {
+        let text = text.trim_ascii().to_ascii_uppercase();
+        match Method::from_bytes(&text) {
+            Ok(method) if method == head.method || methods.contains(&method) => Ok(()),
+            Ok(_) if methods.len() == MAX => Err(TooMany),
+            Ok(method) => {
+                methods.push(method);
+                Ok(())
+            }
+            Err(_) => Ok(()),
+        }
+    };
+    for name in METHOD_FIELDS
+        .into_iter()
+        .filter(|name| head.fields.contains(name))
+    {
+        let lines = head.fields.all(name);
+        // Some take the first of a list.
+        let mut values = lines.flat_map(|line| line.split(|byte| *byte == b','));
+        values.try_for_each(&mut add)?;
+    }
+    let query = head.uri.query().unwrap_or_default().as_bytes();
+    // Escapes may hide the word, and most queries have neither.
+    let hidden = memchr::memchr(b'%', query).is_some();
+    if hidden
+        || query
+            .windows(6)
+            .any(|word| word.eq_ignore_ascii_case(b"method"))
+    {
+        for pair in query.split(|byte| matches!(byte, b'&' | b';')) {
+            let mut parts = pair.splitn(2, |byte| *byte == b'=');
+            let (name, value) = (parts.next(), parts.next());
+            if is_method(&form::decode(name.unwrap_or_default())) {
+                add(&form::decode(value.unwrap_or_default()))?;
+            }
+        }
+    }
+    Ok(methods)
+}
+
+/// Whether PHP, Rack or ASP.NET take a parameter of this name for `_method`.
+fn is_method(name: &[u8]) -> bool {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = name.trim_ascii_start();
+    let folded = |byte: &u8| match byte {
+        b'.' | b' ' | b'[' => b'_',
+        byte => byte.to_ascii_lowercase(),
+    };
+    name.iter().map(folded).eq(*b"_method")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::Fields;
+
+    #[track_caller]
+    fn check(target: &str, lines: &[&str], expected: &str) {
+        let mut fields = Fields::default();
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            fields.add(name, value.as_bytes());
+        }
+        let head = Head {
+            method: Method::POST,
+            uri: target.parse().unwrap(),
+            newer: true,
+            upgrade: None,
+            fields,
+        };
+        let methods = methods(&head).map(|methods| {
+            let names: Vec<_> = methods.iter().map(Method::as_str).collect();
+            names.join(" ")
+        });
+        assert_eq!(
+            methods.as_deref().unwrap_or("too many"),
+            expected,
+            "{target} {lines:?}"
+        );
+    }
+
+    #[test]
+    fn methods_that_are_named() {
+        check("/a?b=c", &["x: y"], "");
+        check("/a", &["X-HTTP-Method-Override: DELETE"], "DELETE");
+        check("/a", &["X-HTTP-Method: delete "], "DELETE");
+        check("/a", &["X-Method-Override: Put, DELETE"], "PUT DELETE");
+        check(
+            "/a",
+            &["X-HTTP-Method: PUT", "X-HTTP-Method: PATCH"],
+            "PUT PATCH",
+        );
+        check("/a", &["X-HTTP-Method-Override: post"], "");
+        check("/a", &["X-HTTP-Method-Override: "], "");
+        check("/a", &["X-HTTP-Method-Override: (x)"], "");
+        check("/a", &["X-HTTP-Method-Override: a,b,c,d,e"], "too many");
+        for query in [
+            "_method=DELETE",
+            "x=y&_method=delete",
+            "x=y;_method=delete",
+            "%5fmeth%6fd=%44ELETE",
+            "+_method=+DELETE+",
+            ".method=DELETE",
+            "_METHOD=DELETE",
+            "_method%00x=DELETE",
+            "_method=POST&_method=DELETE",
+        ] {
+            check(&format!("/a?{query}"), &[], "DELETE");
+        }
+        for query in [
+            "method=DELETE",
+            "_methods=DELETE",
+            "_method",
+            "_method=",
+            "a=_method",
+            "%",
+        ] {
+            check(&format!("/a?{query}"), &[], "");
+        }
+        check("/a?_method=PUT", &["X-HTTP-Method: PATCH"], "PATCH PUT");
+    }
+}

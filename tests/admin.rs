@@ -6,6 +6,8 @@
 mod common;
 #[path = "admin/door.rs"]
 mod door;
+#[path = "admin/keys.rs"]
+mod keys;
 
 use std::collections::BTreeMap;
 

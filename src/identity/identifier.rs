@@ -176,42 +176,6 @@ impl Identifier {
         self.key_under(&self.keyer, who, parts)
     }
 
-    /// Who [`Identifier::key`] is of, as operators write it: `ip=203.0.113.9,user=alice`. Of what is only known as a hash
-    /// its beginning, behind a `#`.
-    pub fn key_name(&self, who: &Who, parts: &[Identity]) -> String {
-        let mut name = String::new();
-        for identity in parts {
-            let part = match identity {
-                Identity::Ip => {
-                    let network = self.settings.ip.group(who.ip);
-                    let single = network.prefix_len() == network.max_prefix_len();
-                    Some(if single {
-                        network.addr().to_string()
-                    } else {
-                        network.to_string()
-                    })
-                }
-                Identity::User => who.user.as_deref().map(|user| self.user_name(user)),
-                Identity::Token => who.token.map(hash),
-                Identity::Email => who.email.map(hash),
-                Identity::Plan => {
-                    let plan = who.plan.and_then(|plan| self.settings.plan.plans.get(plan));
-                    plan.map(|plan| plan.name.to_string())
-                }
-            };
-            if let Some(part) = part {
-                let comma = if name.is_empty() { "" } else { "," };
-                name = name + comma + identity.as_str() + "=" + &part;
-            }
-        }
-        name
-    }
-
-    /// How a user is called where it is kept: one that is an address of email as such are.
-    pub fn user_name(&self, user: &str) -> String {
-        self.email_key(user).map_or_else(|| user.to_owned(), hash)
-    }
-
     /// What chooses a server by `parts`: as [`Identifier::key`], but not secret, so that ip, user and plan
     /// choose the same in every gateway.
     pub fn placement(&self, who: &Who, parts: &[Identity]) -> Option<u64> {
@@ -294,11 +258,6 @@ impl Identifier {
             super::strip::List::Plan => self.plan_from.contains(peer),
         });
     }
-}
-
-/// The beginning of a hash, for people.
-fn hash(key: Fingerprint) -> String {
-    format!("#{:012x}", key.0 >> 80)
 }
 
 /// What tells the parts of a key apart. Part of what gateways share, so it may not change.

@@ -9,6 +9,7 @@ pub mod identifier;
 pub mod ip;
 pub mod jwt;
 pub mod key;
+pub mod naming;
 pub mod plan;
 pub mod strip;
 pub mod token;

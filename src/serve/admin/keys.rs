@@ -1,6 +1,5 @@
 //! One key of one limit: what remains of it, and forgetting it.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::Json;
@@ -13,7 +12,7 @@ use super::{Control, problem};
 use crate::admission::Ask;
 use crate::facts::Key;
 use crate::identity::{Identifier, Who};
-use crate::limit::{Identity, Rule};
+use crate::limit::Rule;
 use crate::serve::explain;
 use crate::serve::generation::Running;
 
@@ -46,7 +45,7 @@ pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
     let identifier = Arc::new(identifier);
     for rule in &running.ruleset.rules {
         // The hash of something that is not known has no count to be looked up by.
-        let Ok(who) = parse(key, &rule.key, &identifier) else {
+        let Ok(who) = identifier.read_key(key, &rule.key) else {
             continue;
         };
         names.push(Key {
@@ -138,8 +137,10 @@ impl Asked {
             return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
         };
         let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
-        let parsed = parse(key, &first.key, &identifier);
-        let who = parsed.map_err(|detail| Box::new(problem(StatusCode::BAD_REQUEST, &detail)))?;
+        let who = identifier.read_key(key, &first.key).map_err(|error| {
+            let detail = error.to_string();
+            Box::new(problem(StatusCode::BAD_REQUEST, &detail))
+        })?;
         Ok(Asked {
             running,
             identifier: Arc::new(identifier),
@@ -147,56 +148,4 @@ impl Asked {
             who,
         })
     }
-}
-
-/// Reads `ip=203.0.113.9,user=alice`. `plan=gold` may stand there for what the plan multiplies.
-fn parse(text: &str, counted_by: &[Identity], identifier: &Identifier) -> Result<Who, String> {
-    let mut who = Who::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    who.plan = identifier.settings().plan.default;
-    let mut given = Vec::new();
-    for part in text.split(',') {
-        let (name, value) = part
-            .split_once('=')
-            .ok_or_else(|| format!("`{part}` is not written NAME=VALUE, like ip=203.0.113.9"))?;
-        let mut known = counted_by.iter().chain(&[Identity::Plan]);
-        let identity = known.find(|identity| identity.as_str() == name.trim());
-        let Some(identity) = identity else {
-            let known: Vec<&str> = counted_by
-                .iter()
-                .map(|identity| identity.as_str())
-                .collect();
-            return Err(format!(
-                "this limit counts by {}, not by `{name}`",
-                known.join(", ")
-            ));
-        };
-        match identity {
-            Identity::Ip => {
-                let ip: IpAddr = value
-                    .parse()
-                    .map_err(|_| format!("`{value}` is not an address"))?;
-                who.ip = identifier.settings().ip.counted(ip);
-            }
-            Identity::User => who.user = Some(value.into()),
-            Identity::Token => who.token = Some(identifier.token_key(value)),
-            Identity::Email => {
-                let key = identifier.email_key(value);
-                who.email = Some(key.ok_or_else(|| format!("`{value}` is not an email address"))?);
-            }
-            Identity::Plan => {
-                let plan = identifier.settings().plan.named(value);
-                who.plan = Some(plan.ok_or_else(|| format!("there is no plan `{value}`"))?);
-            }
-        }
-        given.push(*identity);
-    }
-    // Every request has an address; the others may be missing, but not all.
-    let by_address = counted_by.contains(&Identity::Ip);
-    if by_address && !given.contains(&Identity::Ip) {
-        return Err("this limit counts by ip: write ip=ADDRESS too".into());
-    }
-    if !counted_by.iter().any(|identity| given.contains(identity)) {
-        return Err("the key names nobody that this limit counts by".into());
-    }
-    Ok(who)
 }

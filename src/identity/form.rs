@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::body::Name;
+
 /// What a look for one value found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found<'t> {
@@ -31,47 +33,113 @@ impl<'t> Found<'t> {
             found => found,
         }
     }
+
+    /// What two readings of the same bytes say together.
+    pub(super) fn or(self, other: Found<'t>) -> Found<'t> {
+        match (self, other) {
+            (Found::Absent, found) | (found, Found::Absent) => found,
+            (one, other) if one == other => one,
+            _ => Found::Ambiguous,
+        }
+    }
 }
 
-/// The value of the field that `is_it` knows by its decoded name, in
-/// `application/x-www-form-urlencoded` text.
-pub fn field(text: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Found<'_> {
+/// The value of the field that [`Name::resembles`] `name`, in `application/x-www-form-urlencoded` text.
+///
+/// Some readers part fields at `;` too, so a field with one is ambiguous. So is a value with an escape that
+/// is none or that makes no UTF-8: readers disagree on whether the others in it are decoded then.
+pub fn field<'t>(text: &'t [u8], name: &Name) -> Found<'t> {
     let mut found = Found::Absent;
     for pair in text.split(|byte| *byte == b'&') {
-        let (name, value) = match pair.iter().position(|byte| *byte == b'=') {
-            Some(equals) => (&pair[..equals], &pair[equals + 1..]),
-            None => (pair, &[][..]),
-        };
-        if is_it(&decode(name)) {
-            found.add(decode(value));
+        let parted = pair.contains(&b';');
+        for piece in pair.split(|byte| *byte == b';') {
+            let (given, value) = halves(piece);
+            if !name.resembles(&decode(given)) {
+                continue;
+            }
+            match decode_clearly(value) {
+                Some(value) if !parted => found.add(value),
+                _ => found = Found::Ambiguous,
+            }
         }
     }
     found
 }
 
+/// A query in which the values that [`field`] would look at are stars.
+pub(super) fn mask(query: &str, name: &Name) -> String {
+    let mut out = String::with_capacity(query.len());
+    for (place, pair) in query.split('&').enumerate() {
+        let mut separator = if place > 0 { "&" } else { "" };
+        for piece in pair.split(';') {
+            out += separator;
+            separator = ";";
+            let (given, _) = halves(piece.as_bytes());
+            if name.resembles(&decode(given)) {
+                // What stands behind a `;` may belong to the value.
+                out += &piece[..given.len()];
+                out += "=***";
+                break;
+            }
+            out += piece;
+        }
+    }
+    out
+}
+
+/// What stands before and behind the first `=`.
+fn halves(pair: &[u8]) -> (&[u8], &[u8]) {
+    match pair.iter().position(|byte| *byte == b'=') {
+        Some(equals) => (&pair[..equals], &pair[equals + 1..]),
+        None => (pair, &[]),
+    }
+}
+
 /// Plus signs to spaces and escapes to bytes, as the WHATWG URL standard has it: a `%` without two
 /// hexadecimal digits stands for itself.
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    unescape(text, b' ').0
+}
+
+/// The same for values: none if it is not UTF-8 or has an escape that is none.
+fn decode_clearly(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let (value, escapes) = unescape(text, b' ');
+    (!escapes.bad && std::str::from_utf8(&value).is_ok()).then_some(value)
+}
+
+/// The escapes of a text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Escapes {
+    /// There are some.
+    pub(super) good: bool,
+    /// There is a `%` without two hexadecimal digits.
+    pub(super) bad: bool,
+}
+
+/// Escapes to bytes, and each plus sign to `plus`.
+pub(super) fn unescape(text: &[u8], plus: u8) -> (Cow<'_, [u8]>, Escapes) {
+    let mut escapes = Escapes::default();
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Cow::Borrowed(text);
+        return (Cow::Borrowed(text), escapes);
     }
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         match (byte, after) {
-            (b'+', _) => out.push(b' '),
-            (b'%', [high, low, after @ ..]) => match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => {
-                    out.push(high << 4 | low);
-                    rest = after;
-                }
-                _ => out.push(b'%'),
-            },
-            _ => out.push(byte),
+            (b'+', _) => out.push(plus),
+            (b'%', [high, low, after @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
+                out.push(hex(*high).unwrap_or_default() << 4 | hex(*low).unwrap_or_default());
+                escapes.good = true;
+                rest = after;
+            }
+            _ => {
+                escapes.bad |= byte == b'%';
+                out.push(byte);
+            }
         }
     }
-    Cow::Owned(out)
+    (Cow::Owned(out), escapes)
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -87,7 +155,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: Found<'static>) {
         assert_eq!(
-            field(text.as_bytes(), |name| name == b"key"),
+            field(text.as_bytes(), &Name::new("key")),
             expected,
             "{text}"
         );
@@ -102,10 +170,55 @@ mod tests {
         check("a=b&key=v=w&c", one("v=w"));
         check("k%65y=v", one("v"));
         check("key=%C3%A9+x", one("é x"));
-        check("key=%2B%zz%2", one("+%zz%2"));
+        check("key=%2B%25", one("+%"));
         check("key", one(""));
-        check("key=1&key=1", Found::Ambiguous);
-        check("key=1&%6bey=2", Found::Ambiguous);
-        check("KEY=1", Found::Absent);
+        check("keys=1&ke=2&xkey=3", Found::Absent);
+        check("a=1;b=2&key=1", one("1"));
+    }
+
+    /// What one framework takes for the field counts as it, and a second one makes it ambiguous.
+    #[test]
+    fn spellings() {
+        let one = Found::One(Cow::Borrowed(&b"1"[..]));
+        for spelling in [
+            "KEY=1",
+            "+key=1",
+            "key[]=1",
+            "key%5B0%5D=1",
+            "key%00x=1",
+            "key.x=1",
+            "[key]=1",
+            "&&key=1",
+        ] {
+            check(spelling, one.clone());
+            check(&format!("{spelling}&key=2"), Found::Ambiguous);
+            check(&format!("key=1&{spelling}"), Found::Ambiguous);
+        }
+        for ambiguous in [
+            "key=1&key=1",
+            "key=1&%6bey=2",
+            "key&key=1",
+            "key=a;b",
+            "x=1;key=1",
+            "key=1;",
+            "key=%zz",
+            "key=%",
+            "key=%ff",
+            "key=a%2",
+        ] {
+            check(ambiguous, Found::Ambiguous);
+        }
+    }
+
+    #[test]
+    fn masked() {
+        let check = |query: &str, expected: &str| {
+            assert_eq!(mask(query, &Name::new("key")), expected, "{query}");
+        };
+        check("b=1&key=k&%6Bey=l", "b=1&key=***&%6Bey=***");
+        check("keys=1&key", "keys=1&key=***");
+        check("+key=k&key[]=k&KEY=k", "+key=***&key[]=***&KEY=***");
+        check("x=1;key=k;l&y=2", "x=1;key=***&y=2");
+        check("x=1;y=2&", "x=1;y=2&");
     }
 }

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::Method;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -12,11 +11,12 @@ use super::ip::Trusted;
 use super::key::{Domain, Keyer};
 use super::strip::Stripper;
 use super::verdict::Cache;
-use super::{Connection, Settings, Unverified, Who, email, ip, plan, token, user};
+use super::{Connection, Settings, Unverified, Who, ip, plan, token, user};
 use crate::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
 use crate::store::Parent;
 
+mod body;
 mod proof;
 
 use proof::Verified;
@@ -110,7 +110,7 @@ impl Identifier {
         who.ambiguous = who.unverified == Some(Unverified::Ambiguous);
         who.token = match (proof.token, given) {
             (Some(judged), _) => judged,
-            (None, Found::One(text)) => Some(self.keyer.fingerprint(Domain::Token, &text)),
+            (None, Found::One(text)) => Some(self.token_fingerprint(&text)),
             (None, Found::Absent | Found::Ambiguous) => None,
         };
         let plan = match &self.settings.plan.source {
@@ -125,49 +125,13 @@ impl Identifier {
         who
     }
 
+    fn token_fingerprint(&self, text: &[u8]) -> Fingerprint {
+        self.keyer.fingerprint(Domain::Token, token::counted(text))
+    }
+
     fn plan_by_header(&self, given: Found<'_>) -> Option<usize> {
         let Found::One(text) = given else { return None };
         self.settings.plan.named(std::str::from_utf8(&text).ok()?)
-    }
-
-    /// Whether the request's body is worth holding back to look for an address: at most
-    /// [`email::Settings::max_body`] bytes, as far as its head tells, of a kind that is read.
-    pub fn wants_body(&self, head: &Head) -> bool {
-        let Some(settings) = &self.settings.email else {
-            return false;
-        };
-        if matches!(
-            head.method,
-            Method::GET | Method::HEAD | Method::CONNECT | Method::TRACE
-        ) {
-            return false;
-        }
-        let fields = &head.fields;
-        let length = fields.text("content-length");
-        let fits = length.and_then(|text| text.parse::<usize>().ok());
-        fits.is_none_or(|length| length > 0 && length <= settings.max_body)
-            && !fields.contains("content-encoding")
-            && email::Media::of(fields.first("content-type")) != email::Media::Multipart
-    }
-
-    /// Looks for an address in the complete body.
-    pub fn set_email(&self, who: &mut Who, content_type: Option<&[u8]>, body: &[u8]) {
-        let Some(settings) = &self.settings.email else {
-            return;
-        };
-        let found = email::find(settings, content_type, body);
-        who.email = found.map(|text| self.keyer.fingerprint(Domain::Email, text.as_bytes()));
-    }
-
-    /// The keyed hash of a credential that an operator wrote.
-    pub fn token_key(&self, text: &str) -> Fingerprint {
-        self.keyer.fingerprint(Domain::Token, text.as_bytes())
-    }
-
-    /// The keyed hash of an email address that an operator wrote; none if it is not one.
-    pub fn email_key(&self, text: &str) -> Option<Fingerprint> {
-        let normal = email::normalise(text)?;
-        Some(self.keyer.fingerprint(Domain::Email, normal.as_bytes()))
     }
 
     /// The key of a limit that counts by `parts`: of those, the ones that are known. Nothing when

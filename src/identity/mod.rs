@@ -2,6 +2,7 @@
 //! from no other. What cannot be verified counts as absent.
 
 pub mod api_keys;
+pub mod body;
 pub mod email;
 pub mod embedded;
 pub mod form;
@@ -9,6 +10,7 @@ pub mod identifier;
 pub mod ip;
 pub mod jwt;
 pub mod key;
+pub mod mailbox;
 pub mod naming;
 pub mod plan;
 pub mod strip;
@@ -102,8 +104,11 @@ pub struct Who {
     pub ambiguous: bool,
     /// Keyed hash of the credential.
     pub token: Option<Fingerprint>,
-    /// Keyed hash of the normalised email address.
+    /// Keyed hash of the folded email address, or of the text in its place.
     pub email: Option<Fingerprint>,
+    /// Why nobody can say what the email address in the body is. Where requests are counted by it they are to
+    /// be refused.
+    pub unclear_email: Option<&'static str>,
     /// Index into [`plan::Settings::plans`], when the request's plan is known or has a default.
     pub plan: Option<usize>,
 }
@@ -119,6 +124,7 @@ impl Who {
             ambiguous: false,
             token: None,
             email: None,
+            unclear_email: None,
             plan: None,
         }
     }

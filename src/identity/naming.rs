@@ -95,7 +95,7 @@ impl Identifier {
 
     /// How a user is called where it is kept: one that is an address of email by the beginning of its hash.
     pub fn user_name(&self, user: &str) -> String {
-        match self.email_key(user) {
+        match self.address_key(user) {
             Some(key) => format!("#{:012x}", key.0 >> 80),
             None => escaped(user),
         }
@@ -371,7 +371,11 @@ mod tests {
             &[Ip],
             Err("`192.0.2.0/24` is not one client: addresses are grouped as `192.0.2.0/32`"),
         );
-        check("email=x", &[Email], Err("`x` is not an email address"));
+        check(
+            "email=a@b@c",
+            &[Email],
+            Err("`a@b@c` is not an email address"),
+        );
         check(
             "user=#0123456789ab",
             &[User],
@@ -403,7 +407,7 @@ mod tests {
             ip in any::<IpAddr>(),
         ) {
             let subject = identifier();
-            prop_assume!(user.as_deref().is_none_or(|user| subject.email_key(user).is_none()));
+            prop_assume!(user.as_deref().is_none_or(|user| subject.address_key(user).is_none()));
             let mut who = Who::new(ip);
             who.user = user.map(Into::into);
             who.token = token.map(Fingerprint);

@@ -70,10 +70,8 @@ impl Stripper {
             Some(plan::Source::Header { name, .. }) => Some(name.clone()),
             _ => None,
         };
-        let token = match &settings.token {
-            Some(token::Source::Header(name)) => Some(name.clone()),
-            _ => None,
-        };
+        let token = settings.token.as_ref().and_then(token::Source::header);
+        let token = token.cloned();
         Stripper { user, plan, token }
     }
 

@@ -1,13 +1,17 @@
 //! The credential a request carries.
 //!
-//! A credential that is there twice, or longer than [`MAX_TOKEN`], is no credential: the gateway and
-//! the upstream might read different ones. Such a request counts as bringing one that does not verify, and
-//! is refused where requests are counted by their credential: see [`super::Who::ambiguous`].
+//! A credential that is there twice, is longer than [`MAX_TOKEN`] or can be read in two ways is no credential:
+//! the gateway and the upstream might read different ones. Such a request counts as bringing one that does not
+//! verify, and is refused where requests are counted by their credential: see [`super::Who::ambiguous`].
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::HeaderName;
+use http::header::AUTHORIZATION;
 
+use super::body::{Name, is_blank};
 use super::form::{self, Found};
 use crate::head::{Fields, Head};
 
@@ -17,28 +21,75 @@ pub const MAX_TOKEN: usize = 8 * 1024;
 /// Where the credential is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The whole value of a request header.
+    /// The whole value of a request header. Of `Authorization`, what stands behind the scheme.
     Header(HeaderName),
     /// `Authorization: Bearer …`.
     Bearer,
+    /// What stands behind this scheme in a request header.
+    Scheme {
+        /// The header.
+        header: HeaderName,
+        /// The scheme, in any case.
+        scheme: Box<str>,
+    },
     /// A query parameter, decoded as in a form.
-    Query(String),
-    /// A cookie, without the quotes around its value.
-    Cookie(String),
+    Query(Name),
+    /// A cookie, decoded, and without the quotes around its value.
+    Cookie(Name),
+}
+
+impl Source {
+    /// The header that the whole credential or its scheme stands in, unless it is one for credentials of all
+    /// kinds.
+    pub(super) fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Source::Header(name) | Source::Scheme { header: name, .. } => Some(name),
+            Source::Bearer | Source::Query(_) | Source::Cookie(_) => None,
+        }
+    }
+
+    /// The credential that [`find`] makes of `text`, where an operator writes it down.
+    pub fn normal<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let text = text.trim_matches(is_blank);
+        match self {
+            Source::Bearer | Source::Scheme { .. } => behind_scheme(text).into(),
+            Source::Header(name) if *name == AUTHORIZATION => behind_scheme(text).into(),
+            Source::Cookie(_) => text.replace(' ', "+").into(),
+            Source::Header(_) | Source::Query(_) => text.into(),
+        }
+    }
+}
+
+fn behind_scheme(text: &str) -> &str {
+    let behind = text.split_once([' ', '\t']).map(|(_, behind)| behind);
+    behind.map_or(text, |behind| behind.trim_matches(is_blank))
 }
 
 /// The credential of a request.
 pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
+    let fields = &head.fields;
     match source {
-        Source::Header(name) => header(&head.fields, name.as_str()),
-        Source::Bearer => bearer(&head.fields),
+        Source::Header(name) if *name == AUTHORIZATION => behind(fields, name.as_str(), None),
+        Source::Header(name) => alone(fields, name.as_str()),
+        Source::Bearer => by_bearer(fields),
+        Source::Scheme { header, scheme } => behind(fields, header.as_str(), Some(scheme)),
         Source::Query(name) => {
             let query = head.uri.query().unwrap_or_default();
-            form::field(query.as_bytes(), |given| given == name.as_bytes())
+            form::field(query.as_bytes(), name).trimmed()
         }
-        Source::Cookie(name) => cookie(&head.fields, name.as_bytes()),
+        Source::Cookie(name) => cookie(fields, name),
     }
     .within(MAX_TOKEN)
+}
+
+/// What of a credential is counted: the signed part of a token that looks like a JWT, for its signature can be
+/// written in several ways (RFC 7515, section 10.1; ECDSA).
+pub fn counted(text: &[u8]) -> &[u8] {
+    let mut dots = memchr::memrchr_iter(b'.', text);
+    match (dots.next(), dots.next(), dots.next()) {
+        (Some(last), Some(_), None) if text.starts_with(b"eyJ") => &text[..last],
+        _ => text,
+    }
 }
 
 /// A target without the credential that `source` would find in its query.
@@ -46,18 +97,10 @@ pub fn mask<'t>(source: Option<&Source>, target: Cow<'t, str>) -> Cow<'t, str> {
     let Some(Source::Query(name)) = source else {
         return target;
     };
-    let Some((path, query)) = target.split_once('?') else {
-        return target;
-    };
-    let pairs = query.split('&').map(|pair| {
-        let given = pair.split('=').next().unwrap_or_default();
-        if *form::decode(given.as_bytes()) == *name.as_bytes() {
-            format!("{given}=***")
-        } else {
-            pair.to_owned()
-        }
-    });
-    format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")).into()
+    match target.split_once('?') {
+        Some((path, query)) => format!("{path}?{}", form::mask(query, name)).into(),
+        None => target,
+    }
 }
 
 /// The one value of a header.
@@ -69,137 +112,201 @@ pub(super) fn header<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
     found.within(MAX_TOKEN)
 }
 
-/// The token of `Authorization: Bearer`; other schemes are no credential.
+/// What stands behind `Authorization: Bearer`, whatever it is; other schemes are no credential.
 pub(super) fn bearer(fields: &Fields) -> Found<'_> {
     match header(fields, "authorization") {
-        Found::One(value) => {
-            let std::borrow::Cow::Borrowed(value) = value else {
-                return Found::Ambiguous;
-            };
-            // Servers that split at any white space take a tab for the space.
-            let scheme_ends = value.iter().position(|byte| b" \t".contains(byte));
-            match scheme_ends.map(|end| value.split_at(end)) {
-                Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
-                    Found::One(token.trim_ascii().into()).within(MAX_TOKEN)
-                }
-                _ => Found::Absent,
+        Found::One(Cow::Borrowed(value)) => match parted(value) {
+            (scheme, Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
+                Found::One(token.into()).within(MAX_TOKEN)
             }
-        }
+            _ => Found::Absent,
+        },
+        Found::One(Cow::Owned(_)) => Found::Ambiguous,
         found => found,
     }
 }
 
-fn cookie<'r>(fields: &'r Fields, name: &[u8]) -> Found<'r> {
+/// The credential of `Authorization: Bearer`.
+pub(super) fn by_bearer(fields: &Fields) -> Found<'_> {
+    behind(fields, "authorization", Some("bearer"))
+}
+
+/// The one value of a header, without blanks. A comma may be that of a list, of which upstreams take the first
+/// or the last.
+fn alone<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
+    match header(fields, name).trimmed() {
+        Found::One(value) if value.contains(&b',') => Found::Ambiguous,
+        found => found,
+    }
+}
+
+/// The one word behind a scheme. Upstreams that part the value at blanks, commas or a fixed length read any
+/// other value in ways of their own, whatever its scheme. With no `scheme` any will do, or none.
+fn behind<'r>(fields: &'r Fields, name: &str, scheme: Option<&str>) -> Found<'r> {
+    let value = match header(fields, name).trimmed() {
+        Found::One(Cow::Borrowed(value)) => value,
+        Found::One(Cow::Owned(_)) => return Found::Ambiguous,
+        found => return found,
+    };
+    let (given, credential) = parted(value);
+    let named = scheme.is_none_or(|scheme| given.eq_ignore_ascii_case(scheme.as_bytes()));
+    let basic = given.eq_ignore_ascii_case(b"basic");
+    match credential {
+        None if scheme.is_some() && named => Found::Absent,
+        None if scheme.is_none() && is_word(value) => Found::One(value.into()),
+        Some(credential) if basic => match (is_basic(credential), named) {
+            (true, true) => Found::One(credential.into()),
+            // A name and a password are none of the credentials that are looked for.
+            (true, false) => Found::Absent,
+            (false, _) => Found::Ambiguous,
+        },
+        Some(credential) if named && is_word(credential) => Found::One(credential.into()),
+        _ => Found::Ambiguous,
+    }
+}
+
+/// The first word and what stands behind it. Servers that part at any white space take a tab for the space.
+fn parted(value: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match value.iter().position(|byte| b" \t".contains(byte)) {
+        Some(end) => (&value[..end], Some(value[end..].trim_ascii())),
+        None => (value, None),
+    }
+}
+
+/// Whether it is a token68 (RFC 9110, section 11.2), or has some characters more that no reader parts it at. A
+/// `=` anywhere but at the end would make a parameter of it.
+fn is_word(text: &[u8]) -> bool {
+    let end = text.iter().rposition(|byte| *byte != b'=');
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !b",;=\"'\\".contains(byte);
+    end.is_some_and(|end| text[..=end].iter().all(plain))
+}
+
+/// Whether it is a name and a password (RFC 7617) in the one way in which base64 writes them.
+fn is_basic(text: &[u8]) -> bool {
+    STANDARD
+        .decode(text)
+        .is_ok_and(|pair| pair.contains(&b':') && std::str::from_utf8(&pair).is_ok())
+}
+
+impl<'t> Found<'t> {
+    /// Without the blanks around it that some upstream would take off. Ambiguous if that depends on its
+    /// encoding, or if it could end at a control character.
+    fn trimmed(self) -> Found<'t> {
+        match self {
+            Found::One(Cow::Borrowed(value)) => match trim(value) {
+                Some(value) => Found::One(value.into()),
+                None => Found::Ambiguous,
+            },
+            Found::One(Cow::Owned(value)) => match trim(&value) {
+                Some(value) => Found::One(value.to_owned().into()),
+                None => Found::Ambiguous,
+            },
+            found => found,
+        }
+    }
+}
+
+fn trim(value: &[u8]) -> Option<&[u8]> {
+    let trimmed = match std::str::from_utf8(value) {
+        Ok(text) => text.trim_matches(is_blank).as_bytes(),
+        Err(_) => {
+            let ends = [value.first(), value.last()];
+            let plain = ends.into_iter().flatten().all(u8::is_ascii_graphic);
+            plain.then_some(value)?
+        }
+    };
+    let ends_it = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+    (!trimmed.iter().any(ends_it)).then_some(trimmed)
+}
+
+fn cookie<'r>(fields: &'r Fields, name: &Name) -> Found<'r> {
     let mut found = Found::Absent;
     let lines = fields.all("cookie");
     for pair in lines.flat_map(|line| line.split(|byte| *byte == b';')) {
-        let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
-            continue;
+        let (given, value) = match pair.iter().position(|byte| *byte == b'=') {
+            Some(equals) => (&pair[..equals], &pair[equals + 1..]),
+            None => (pair, &[][..]),
         };
-        if pair[..equals].trim_ascii() == name {
-            let value = pair[equals + 1..].trim_ascii();
-            let bare = value
-                .strip_prefix(b"\"")
-                .and_then(|inner| inner.strip_suffix(b"\""));
-            found.add(bare.unwrap_or(value));
+        if name.resembles(&form::unescape(given, b'+').0) {
+            match cookie_value(value) {
+                Some(value) => found.add(value),
+                None => found = Found::Ambiguous,
+            }
+        } else if hides(pair, name) {
+            found = Found::Ambiguous;
         }
     }
     found
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `expected` is the credential, or `?` for an ambiguous one.
-    #[track_caller]
-    fn check(source: &Source, uri: &str, headers: &[(&str, &str)], expected: Option<&str>) {
-        let mut request = http::Request::builder().uri(uri);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let (head, ()) = request.body(()).unwrap().into_parts();
-        let expected = match expected {
-            None => Found::Absent,
-            Some("?") => Found::Ambiguous,
-            Some(text) => Found::One(text.as_bytes().into()),
-        };
-        assert_eq!(
-            find(source, &Head::from(&head)),
-            expected,
-            "{source:?} {uri} {headers:?}"
-        );
-    }
-
-    #[test]
-    fn headers() {
-        let source = Source::Header(HeaderName::from_static("x-api-key"));
-        check(&source, "/", &[], None);
-        check(&source, "/", &[("x-api-key", "")], None);
-        check(&source, "/", &[("x-api-key", " k ")], Some("k"));
-        check(
-            &source,
-            "/",
-            &[("x-api-key", "k"), ("x-api-key", "k")],
-            Some("?"),
-        );
-        check(
-            &source,
-            "/",
-            &[("x-api-key", &"k".repeat(MAX_TOKEN))],
-            Some(&"k".repeat(MAX_TOKEN)),
-        );
-        check(
-            &source,
-            "/",
-            &[("x-api-key", &"k".repeat(MAX_TOKEN + 1))],
-            Some("?"),
-        );
-    }
-
-    #[test]
-    fn bearers() {
-        let check =
-            |value, expected| check(&Source::Bearer, "/", &[("authorization", value)], expected);
-        check("Bearer t", Some("t"));
-        check("bEARER   t ", Some("t"));
-        check("Bearer\tt", Some("t"));
-        check("Bearer", None);
-        check("Bearer ", None);
-        check("Bearert", None);
-        check("Basic t", None);
-    }
-
-    #[test]
-    fn queries() {
-        let source = Source::Query("key".into());
-        check(&source, "/", &[], None);
-        check(&source, "/?key=a%2Bb", &[], Some("a+b"));
-        check(&source, "/?key=", &[], None);
-        check(&source, "/?key=a&key=b", &[], Some("?"));
-    }
-
-    #[test]
-    fn masks() {
-        let query = Source::Query("key".into());
-        let masked = |target: &'static str| mask(Some(&query), target.into());
-        assert_eq!(masked("/a?b=1&key=k&%6Bey=l"), "/a?b=1&key=***&%6Bey=***");
-        assert_eq!(masked("/key?keys=1&key"), "/key?keys=1&key=***");
-        assert_eq!(masked("/key"), "/key");
-        assert_eq!(mask(Some(&Source::Bearer), "/a?key=k".into()), "/a?key=k");
-    }
-
-    #[test]
-    fn cookies() {
-        let source = Source::Cookie("sid".into());
-        check(&source, "/", &[("cookie", "a=b; sid=x=y; c")], Some("x=y"));
-        check(
-            &source,
-            "/",
-            &[("cookie", "a=b"), ("cookie", "sid=\"x\"")],
-            Some("x"),
-        );
-        check(&source, "/", &[("cookie", "sid=x;sid=y")], Some("?"));
-        check(&source, "/", &[("cookie", "SID=x; xsid=y; sid")], None);
-    }
+/// Whether readers that part cookies at blanks or commas too find one of this name in another.
+fn hides(pair: &[u8], name: &Name) -> bool {
+    let mut words = pair.split(|byte| b", \t".contains(byte));
+    words.any(|word| {
+        let equals = word.iter().position(|byte| *byte == b'=');
+        equals.is_some_and(|equals| name.resembles(&word[..equals]))
+    })
 }
+
+/// The value of a cookie as it was before quotes, backslashes (RFC 2109), and escapes, which a part of the
+/// readers take off each. A blank is `+`, for which Rack takes it. None if only some would take an escape.
+fn cookie_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let raw = trim(raw)?;
+    let value = match raw.strip_prefix(b"\"") {
+        Some(inner) => unquoted(inner.strip_suffix(b"\"")?)?,
+        None => raw.into(),
+    };
+    if !value.iter().any(|byte| matches!(byte, b'%' | b' ')) {
+        return Some(value);
+    }
+    let (decoded, escapes) = form::unescape(&value, b'+');
+    if !escapes.good && escapes.bad {
+        return Some(value);
+    }
+    if escapes.bad || std::str::from_utf8(&decoded).is_err() {
+        return None;
+    }
+    let mut decoded = trim(&decoded)?.to_vec();
+    for byte in &mut decoded {
+        if *byte == b' ' {
+            *byte = b'+';
+        }
+    }
+    Some(decoded.into())
+}
+
+/// Backslashes to what they stand for: a byte in octal, or the character behind. None for a quote without one.
+fn unquoted(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if !text.iter().any(|byte| matches!(byte, b'\\' | b'"')) {
+        return Some(text.into());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match (byte, after) {
+            (b'"', _) | (b'\\', []) => return None,
+            (
+                b'\\',
+                [
+                    high @ b'0'..=b'3',
+                    mid @ b'0'..=b'7',
+                    low @ b'0'..=b'7',
+                    after @ ..,
+                ],
+            ) => {
+                out.push((high - b'0') << 6 | (mid - b'0') << 3 | (low - b'0'));
+                rest = after;
+            }
+            (b'\\', [other, after @ ..]) => {
+                out.push(*other);
+                rest = after;
+            }
+            _ => out.push(byte),
+        }
+    }
+    Some(out.into())
+}
+
+#[cfg(test)]
+mod tests;

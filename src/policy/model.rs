@@ -276,6 +276,8 @@ pub struct IdentitySources {
 pub enum Token {
     /// A header.
     Header(HeaderName),
+    /// What stands behind a scheme in a header.
+    Scheme(HeaderName, String),
     /// `Authorization: Bearer`.
     Bearer,
     /// A query parameter.
@@ -291,6 +293,8 @@ pub struct Email {
     pub field: String,
     /// Most bytes of a body that are held back.
     pub max: usize,
+    /// What of an address is folded.
+    pub fold: crate::identity::mailbox::Fold,
 }
 
 /// Where a plan is found.

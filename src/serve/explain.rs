@@ -117,9 +117,9 @@ pub async fn explain(
         subject: subject.as_ref(),
     };
     let mut who = identifier.identify(connection, &head, || clock.wall());
-    if identifier.wants_body(&head) {
-        let content_type = head.fields.first("content-type");
-        identifier.set_email(&mut who, content_type, question.body.as_bytes());
+    let body = question.body.as_bytes();
+    if !body.is_empty() && identifier.wants_body(&head) && !identifier.hides_body(&mut who, &head) {
+        identifier.set_email(&mut who, &head, body, true);
     }
     let servers = running.upstreams.get(route.upstream);
     let pressure = servers.and_then(|servers| servers.pressure());

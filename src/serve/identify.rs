@@ -219,27 +219,17 @@ where
                 head, body, note, ..
             } = &mut routed.arrival;
             let generation = &note.generation;
-            let most = generation
-                .ruleset
-                .identity
-                .email
-                .as_ref()
-                .map_or(0, |email| email.max_body);
-            match peek(body, most).await {
-                Ok(Peeked {
-                    ahead,
-                    trailers,
-                    whole,
-                }) => {
-                    if whole {
-                        let content_type = head.fields.first("content-type");
-                        let who = Rc::make_mut(who);
-                        generation.identifier.set_email(who, content_type, &ahead);
+            let identifier = &generation.identifier;
+            let who = Rc::make_mut(who);
+            if !identifier.hides_body(who, head) {
+                match peek(body, identifier.most_of_body()).await {
+                    Ok(peeked) => {
+                        identifier.set_email(who, head, &peeked.ahead, peeked.whole);
+                        body.put_back(peeked.ahead, peeked.trailers);
+                        *now = generation.clock.now();
                     }
-                    body.put_back(ahead, trailers);
-                    *now = generation.clock.now();
+                    Err(error) => return Err(refuse(Why::from(error), &identified)),
                 }
-                Err(error) => return Err(refuse(Why::from(error), &identified)),
             }
             match objects(&identified) {
                 None => inner.call(identified).await,
@@ -307,6 +297,9 @@ pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Wh
     {
         return Some(why);
     }
+    if let Some(why) = who.unclear_email.filter(|_| route.needs(Identity::Email)) {
+        return Some(Why::Bad(why));
+    }
     let mut required = route.require.iter();
     let absent = required.find(|identity| !who.has(**identity))?;
     Some(Why::Unidentified(*absent))
@@ -334,7 +327,8 @@ fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
 }
 
 /// Why a request is refused whose credential upstreams may read in several ways.
-const UNCLEAR: &str = "there is more than one credential";
+const UNCLEAR: &str =
+    "the credential can be read in more than one way: send it once, alone, in its plain form";
 
 /// Why a request of a trusted proxy is refused that does not clearly name its user.
 const BAD_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";

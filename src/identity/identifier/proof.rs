@@ -148,7 +148,7 @@ impl Identifier {
                 token: Some(
                     self.settings
                         .proves(Identity::Token)
-                        .then(|| self.keyer.fingerprint(Domain::Token, &key)),
+                        .then(|| self.token_fingerprint(&key)),
                 ),
             },
         }

@@ -1,5 +1,7 @@
 //! Who asks, seen through whole requests.
 
+mod stripped;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::json;
 
 use super::*;
-use crate::identity::{api_keys, jwt};
+use crate::identity::{api_keys, email, jwt};
 
 const CLIENT: &str = "203.0.113.9";
 const PROXY: &str = "10.0.0.1";
@@ -37,6 +39,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::Source>) -> Setti
         email: Some(email::Settings {
             field: "email".into(),
             max_body: 1_024,
+            fold: crate::identity::mailbox::Fold::default(),
         }),
         plan: plan::Settings {
             plans: vec![named("free", 1), named("gold", 10)],
@@ -322,7 +325,8 @@ fn by_trusted_header() {
 fn keys_of_limits() {
     let all = identifier(settings(None, Some(token::Source::Query("key".into()))));
     let mut one = who(&all, CLIENT, &[]);
-    all.set_email(&mut one, None, br#"{"email":"ann@example.com"}"#);
+    let body = br#"{"email":"ann@example.com"}"#;
+    all.set_email(&mut one, &Head::default(), body, true);
     let mut other = one.clone();
     other.email = None;
     let ip_email = [Identity::Ip, Identity::Email];
@@ -415,74 +419,54 @@ impl MapKeys for SmallVec<[Parent; 3]> {
     }
 }
 
+/// A body in which an address may stand is looked at, or the request is refused: upstreams unpack what is
+/// compressed, and read bodies of any method.
 #[test]
 fn bodies_that_are_wanted() {
     let all = identifier(settings(None, None));
-    let check = |method: &str, lines: &[&str], expected: bool| {
+    // What is said of the body unseen and of a whole one: wanted, hidden, unclear.
+    let check = |method: &str, lines: &[&str], body: &str, expected: (bool, bool, bool)| {
         let mut parts = head(lines);
         parts.method = method.parse().unwrap();
-        assert_eq!(all.wants_body(&parts), expected, "{method} {lines:?}");
+        let mut one = who(&all, CLIENT, &[]);
+        let hidden = all.hides_body(&mut one, &parts);
+        if !hidden {
+            all.set_email(&mut one, &parts, body.as_bytes(), true);
+        }
+        let got = (all.wants_body(&parts), hidden, one.unclear_email.is_some());
+        assert_eq!(got, expected, "{method} {lines:?}");
     };
-    check("POST", &["Content-Type: application/json"], true);
-    check("POST", &["Content-Length: 1024"], true);
-    check("PATCH", &[], true);
-    check("GET", &["Content-Length: 10"], false);
-    check("POST", &["Content-Length: 0"], false);
-    check("POST", &["Content-Length: 1025"], false);
-    check("POST", &["Content-Encoding: gzip"], false);
+    let body = r#"{"email":"ann@example.com"}"#;
+    for method in ["POST", "PATCH", "GET", "DELETE"] {
+        check(
+            method,
+            &["Content-Type: application/json"],
+            body,
+            (true, false, false),
+        );
+    }
+    check("CONNECT", &[], "", (false, false, false));
     check(
         "POST",
-        &["Content-Type: multipart/form-data; boundary=x"],
-        false,
+        &["Content-Length: 1024"],
+        body,
+        (true, false, false),
     );
+    check(
+        "POST",
+        &["Content-Encoding: identity"],
+        body,
+        (true, false, false),
+    );
+    check("POST", &["Content-Length: 1025"], "", (true, true, true));
+    check("POST", &["Content-Encoding: gzip"], "", (true, true, true));
+    let identity = "Content-Encoding: identity";
+    check(
+        "POST",
+        &[identity, "Content-Encoding: gzip"],
+        "",
+        (true, true, true),
+    );
+    check("POST", &[], &" ".repeat(1_025), (true, false, true));
     assert!(!identifier(Settings::default()).wants_body(&head(&[])));
-}
-
-#[test]
-fn stripped() {
-    let user = user::Settings::Header {
-        name: "x-user".parse().unwrap(),
-        from: networks(),
-    };
-    let mut with_plan = settings(Some(user), None);
-    let source = plan::Source::Header {
-        name: "x-forwarded-plan".parse().unwrap(),
-        from: vec![],
-    };
-    with_plan.plan.source = Some(source);
-    let all = identifier(with_plan);
-    let lines = [
-        "Host: x",
-        "Tollgate-Over: x",
-        "tollgate_user: x",
-        "X-User: ann",
-        "X_User: ann",
-        "X-User: bob",
-        "X-Forwarded-For: 1.1.1.1",
-        "X_Forwarded_Proto: https",
-        "X-Forwarded-Plan: gold",
-        "X-Real-IP: 1.1.1.1",
-        "Forwarded: for=1.1.1.1",
-        "X-Forward: x",
-        "X-Original-URL: /x",
-        "X_Rewrite_Url: /x",
-        "Script-Name: /x",
-        "SCRIPT_NAME: /x",
-        "X-HTTP-Method: PUT",
-        "X_HTTP_METHOD_OVERRIDE: PUT",
-        "Tollgate: x",
-    ];
-    let left = |peer: &str| {
-        let mut fields = head(&lines).fields;
-        all.strip(peer.parse().unwrap(), &mut fields);
-        let text = |name: &[u8]| String::from_utf8(name.to_ascii_lowercase()).unwrap();
-        let mut names: Vec<_> = fields.iter().map(|(name, _)| text(name)).collect();
-        names.sort();
-        names.dedup();
-        names.join(" ")
-    };
-    assert_eq!(left(CLIENT), "host tollgate x-forward x-http-method");
-    let by_proxy = "forwarded host script-name script_name tollgate x-forward x-forwarded-for x-http-method x-original-url x-real-ip x-user";
-    assert_eq!(left(PROXY), by_proxy);
-    assert_eq!(left("::ffff:10.0.0.1"), by_proxy);
 }

@@ -23,12 +23,22 @@ pub fn compile(
     let token = written.token.as_ref().map(|token| match &token.value {
         Token::Header(name) => token::Source::Header(name.clone()),
         Token::Bearer => token::Source::Bearer,
-        Token::Query(name) => token::Source::Query(name.clone()),
-        Token::Cookie(name) => token::Source::Cookie(name.clone()),
+        Token::Scheme(name, scheme)
+            if *name == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") =>
+        {
+            token::Source::Bearer
+        }
+        Token::Scheme(header, scheme) => token::Source::Scheme {
+            header: header.clone(),
+            scheme: scheme.as_str().into(),
+        },
+        Token::Query(name) => token::Source::Query(name.as_str().into()),
+        Token::Cookie(name) => token::Source::Cookie(name.as_str().into()),
     });
     let email = written.email.as_ref().map(|email| email::Settings {
-        field: email.value.field.clone(),
+        field: email.value.field.as_str().into(),
         max_body: email.value.max,
+        fold: email.value.fold,
     });
     let user = written.user.as_ref().and_then(|user| match &user.value {
         User::Jwt {
@@ -52,7 +62,7 @@ pub fn compile(
             from: from.clone(),
         }),
         User::ApiKeys(file) => {
-            let keys = api_keys(cx, files, base, file, &plan)?;
+            let keys = api_keys(cx, files, base, file, &plan, token.as_ref())?;
             Some(user::Settings::ApiKeys(Arc::new(keys)))
         }
         User::ClientCert(named) => Some(user::Settings::ClientCert(named.value)),
@@ -136,6 +146,7 @@ fn api_keys(
     base: &Path,
     file: &At<String>,
     plans: &plan::Settings,
+    token: Option<&token::Source>,
 ) -> Option<api_keys::Keys> {
     let text = hidden_text(cx, files, base, file, "API keys")?;
     let number = cx
@@ -168,7 +179,12 @@ fn api_keys(
     if owners.len() < entries.len() {
         return None;
     }
-    match api_keys::Keys::new(owners) {
+    // A key is looked up as it is counted.
+    let token = token.unwrap_or(&token::Source::Bearer);
+    let normal = owners
+        .iter()
+        .map(|(key, user, plan)| (token.normal(key), user, *plan));
+    match api_keys::Keys::new(normal) {
         Ok(keys) => Some(keys),
         Err(error) => {
             let place = entries

@@ -4,12 +4,13 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Email, IdentitySources, PlanFrom, PlanSource, Token};
-use super::super::table::{Fields, Shape, Table, may, must};
+use super::super::model::{At, IdentitySources, PlanFrom, PlanSource};
+use super::super::table::{Fields, Shape, Table, may};
 use super::super::tree::Node;
-use super::leaf::{HEADER, NETWORK, SIZE};
+use super::leaf::{HEADER, NETWORK};
 use crate::identity::embedded::Nat64;
 
+mod request;
 mod user;
 
 static GROUP: Table = Table {
@@ -58,41 +59,6 @@ static IP: Table = Table {
             Shape::Many(&Shape::Form(&NETWORK)),
             "Prefixes behind which translators write IPv4 addresses, which are counted as those: networks of 32, 40, 48, 56, 64 or 96 bits. Default: 64:ff9b::/96.",
             "[64:ff9b::/96, 2001:db8:64::/96]",
-        ),
-    ],
-};
-
-static TOKEN: Table = Table {
-    name: "`token`",
-    doc: "Where a request's credential is found.",
-    fields: &[
-        may(
-            "header",
-            Shape::Form(&HEADER),
-            "In this header.",
-            "x-api-key",
-        ),
-        may("bearer", Shape::Flag, "In Authorization: Bearer.", "true"),
-        may("query", Shape::Text, "In this query parameter.", "key"),
-        may("cookie", Shape::Text, "In this cookie.", "session"),
-    ],
-};
-
-static EMAIL: Table = Table {
-    name: "`email`",
-    doc: "Where an email address is found; it is hashed before it is stored.",
-    fields: &[
-        must(
-            "body",
-            Shape::Text,
-            "The field of a JSON or form body; dots reach into JSON.",
-            "email",
-        ),
-        may(
-            "max",
-            Shape::Form(&SIZE),
-            "Most of a body that is held back to look for it. Default: 64KiB.",
-            "64KiB",
         ),
     ],
 };
@@ -153,13 +119,13 @@ pub static IDENTITY: Table = Table {
         ),
         may(
             "token",
-            Shape::Table(&TOKEN),
+            Shape::Table(&request::TOKEN),
             "Where a credential is found.",
             "{ header: x-api-key }",
         ),
         may(
             "email",
-            Shape::Table(&EMAIL),
+            Shape::Table(&request::EMAIL),
             "Where an email address is found.",
             "{ body: email }",
         ),
@@ -189,13 +155,13 @@ pub fn identity(cx: &mut Cx, node: &Node) -> IdentitySources {
         })
     });
     sources.token = fields.get("token").and_then(|node| {
-        token(cx, node).map(|value| At {
+        request::token(cx, node).map(|value| At {
             value,
             place: at(node),
         })
     });
     sources.email = fields.get("email").and_then(|node| {
-        email(cx, node).map(|value| At {
+        request::email(cx, node).map(|value| At {
             value,
             place: at(node),
         })
@@ -279,42 +245,6 @@ fn text(cx: &mut Cx, fields: &Fields<'_>, name: &str, what: &str) -> Option<Stri
         .get(name)
         .and_then(|node| cx.text(node, what))
         .map(|text| text.value)
-}
-
-fn token(cx: &mut Cx, node: &Node) -> Option<Token> {
-    let fields = TOKEN.open(cx, node)?;
-    let way = fields.one_of(cx, &["header", "bearer", "query", "cookie"])?;
-    match way {
-        "header" => {
-            let node = fields.get(way)?;
-            cx.header(node).map(|name| Token::Header(name.value))
-        }
-        "bearer" => {
-            let flag = fields.get(way).and_then(|node| cx.flag(node))?;
-            if !flag.value {
-                cx.error(
-                    flag.place,
-                    "`bearer: false` finds no token",
-                    Some("write `bearer: true`".into()),
-                );
-            }
-            Some(Token::Bearer)
-        }
-        "query" => text(cx, &fields, way, "the name of a query parameter").map(Token::Query),
-        _ => text(cx, &fields, way, "the name of a cookie").map(Token::Cookie),
-    }
-}
-
-fn email(cx: &mut Cx, node: &Node) -> Option<Email> {
-    let fields = EMAIL.open(cx, node)?;
-    let max = fields
-        .get("max")
-        .and_then(|node| cx.size(node, 256, 1 << 20));
-    let field = text(cx, &fields, "body", "the name of a field")?;
-    Some(Email {
-        field,
-        max: max.map_or(64 * 1024, |max| max.value),
-    })
 }
 
 fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSource> {

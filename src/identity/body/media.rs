@@ -1,0 +1,227 @@
+//! What the type of a body says about how upstreams read it.
+
+use crate::identity::form;
+
+/// What a body is read as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Media {
+    Form,
+    Json,
+    /// With its boundary.
+    Multipart(Vec<u8>),
+    /// Readers look at the body itself.
+    Other,
+    /// Readers disagree on the type.
+    Unclear,
+}
+
+/// Encodings in which ASCII is ASCII and every other byte is text.
+const ASCII_ALIKE: [&str; 8] = [
+    "utf-8",
+    "utf8",
+    "us-ascii",
+    "ascii",
+    "iso-8859-1",
+    "latin1",
+    "windows-1252",
+    "iso-8859-15",
+];
+
+impl Media {
+    /// Of the values of `Content-Type` and the body.
+    pub(super) fn of<'v>(mut types: impl Iterator<Item = &'v [u8]>, body: &[u8]) -> Media {
+        let Some(first) = types.next() else {
+            return Media::Other;
+        };
+        if types.next().is_some() {
+            return Media::Unclear;
+        }
+        let Ok(first) = std::str::from_utf8(first) else {
+            return Media::Unclear;
+        };
+        // Some clients write `application/json, application/json`.
+        let quoted = first.contains('"');
+        let separator = |c| c == ',' && !quoted;
+        let mut all = first.split(separator).map(|value| Media::one(value, body));
+        let media = all.next().unwrap_or(Media::Other);
+        let listed = first.contains(',');
+        let unclear =
+            listed && matches!(media, Media::Multipart(_)) || all.any(|other| other != media);
+        if unclear { Media::Unclear } else { media }
+    }
+
+    fn one(value: &str, body: &[u8]) -> Media {
+        let Some(parameters) = Parameters::of(value) else {
+            return Media::Unclear;
+        };
+        let essence = parameters.first.to_ascii_lowercase();
+        if essence.starts_with("multipart/") {
+            let plain = |boundary: &&str| !boundary.is_empty() && boundary.len() <= 70;
+            return match parameters.only("boundary").filter(plain) {
+                Some(boundary) if boundary.bytes().all(is_boundary) => {
+                    Media::Multipart(boundary.as_bytes().to_vec())
+                }
+                _ => Media::Unclear,
+            };
+        }
+        if !parameters.reads_as_utf8(body) {
+            return Media::Unclear;
+        }
+        if essence == "application/x-www-form-urlencoded" {
+            Media::Form
+        } else if essence.contains("json") {
+            Media::Json
+        } else {
+            Media::Other
+        }
+    }
+}
+
+/// A byte of a boundary that no reader ends it at.
+fn is_boundary(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.+:=?/".contains(&byte)
+}
+
+/// A field's value with parameters, `form-data; name="a"`, by the strict grammar.
+pub(super) struct Parameters<'v> {
+    /// What stands before the parameters.
+    pub(super) first: &'v str,
+    all: Vec<(&'v str, &'v str)>,
+}
+
+impl<'v> Parameters<'v> {
+    /// None for what readers take apart differently: quotes in the middle, backslashes before quotes, no `=`.
+    pub(super) fn of(value: &'v str) -> Option<Parameters<'v>> {
+        let (first, mut rest) = value.split_once(';').unwrap_or((value, ""));
+        let mut all = Vec::new();
+        while !rest.trim_matches([' ', '\t', ';']).is_empty() {
+            rest = rest.trim_start_matches([' ', '\t']);
+            let (name, behind) = rest.split_once('=')?;
+            let value;
+            if let Some(quoted) = behind.strip_prefix('"') {
+                (value, rest) = quoted.split_once('"')?;
+                rest = rest.trim_start_matches([' ', '\t']);
+                if value.ends_with('\\') || !(rest.is_empty() || rest.starts_with(';')) {
+                    return None;
+                }
+                rest = rest.strip_prefix(';').unwrap_or(rest);
+            } else {
+                let (token, after) = behind.split_once(';').unwrap_or((behind, ""));
+                (value, rest) = (token.trim_end_matches([' ', '\t']), after);
+                if value.contains(['"', ' ', '\t']) {
+                    return None;
+                }
+            }
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_*".contains(c);
+            if name.is_empty() || !name.chars().all(plain) {
+                return None;
+            }
+            all.push((name, value));
+        }
+        let first = first.trim_matches([' ', '\t']);
+        Some(Parameters { first, all })
+    }
+
+    /// How many parameters are called so, encoded ones (`name*`, RFC 8187) and pieces (`name*0`) included.
+    pub(super) fn count(&self, name: &str) -> usize {
+        let is_it = |given: &&(&str, &str)| {
+            let plain = given.0.split('*').next().unwrap_or_default();
+            plain.eq_ignore_ascii_case(name)
+        };
+        self.all.iter().filter(is_it).count()
+    }
+
+    /// The value of the one parameter of this name, unless it is encoded.
+    pub(super) fn only(&self, name: &str) -> Option<&'v str> {
+        let mut all = self.all.iter();
+        let found = all.find(|(given, _)| given.eq_ignore_ascii_case(name))?;
+        (self.count(name) == 1).then_some(found.1)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &'v str> {
+        self.all.iter().map(|(_, value)| *value)
+    }
+
+    /// Whether the `charset`, if there is one, makes no difference for this text.
+    pub(super) fn reads_as_utf8(&self, text: &[u8]) -> bool {
+        if self.count("charset") == 0 {
+            return true;
+        }
+        let charset = self.only("charset").unwrap_or_default();
+        let charset = charset.to_ascii_lowercase();
+        match ASCII_ALIKE.iter().position(|known| *known == charset) {
+            Some(0 | 1) => true,
+            Some(_) => form::decode(text).is_ascii(),
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types() {
+        let check = |value: &str, expected: Media| {
+            let got = Media::of(std::iter::once(value.as_bytes()), b"x");
+            assert_eq!(got, expected, "{value}");
+        };
+        let multipart = |boundary: &str| Media::Multipart(boundary.as_bytes().to_vec());
+        for form in [
+            "application/x-www-form-urlencoded",
+            "Application/X-WWW-Form-Urlencoded ; charset=UTF-8",
+            "application/x-www-form-urlencoded; charset=\"utf-8\";",
+            "application/x-www-form-urlencoded; charset=iso-8859-1",
+        ] {
+            check(form, Media::Form);
+        }
+        for json in [
+            "application/json",
+            "text/json;charset=utf-8",
+            "application/vnd.api+json",
+            "application/json, application/json",
+        ] {
+            check(json, Media::Json);
+        }
+        for other in [
+            "",
+            "text/plain",
+            "application/x-www-form-urlencoded x",
+            "image/png",
+        ] {
+            check(other, Media::Other);
+        }
+        check("multipart/form-data; boundary=x", multipart("x"));
+        check("Multipart/Form-Data; Boundary=\"a=b\"", multipart("a=b"));
+        check("multipart/mixed; boundary=x", multipart("x"));
+        for unclear in [
+            "multipart/form-data",
+            "multipart/form-data; boundary=",
+            "multipart/form-data; boundary=x; boundary=y",
+            "multipart/form-data; boundary=x; boundary*=utf-8''y",
+            "multipart/form-data; boundary*=utf-8''x",
+            "multipart/form-data; boundary = x",
+            "multipart/form-data; boundary='x'",
+            "multipart/form-data; boundary=x,y",
+            "multipart/form-data; boundary=\"x,y\"",
+            "multipart/form-data; boundary=\"x\"y",
+            "multipart/form-data boundary=x",
+            "multipart/form-data; boundary=x, text/plain",
+            "application/json, application/x-www-form-urlencoded",
+            "application/json; charset=utf-16",
+            "application/x-www-form-urlencoded; charset=ibm037",
+            "application/x-www-form-urlencoded; charset=utf-8; charset=utf-7",
+            "application/x-www-form-urlencoded; charset*=utf-8''utf-7",
+            "application/x-www-form-urlencoded; charset",
+            "text/plain; charset=utf-7",
+        ] {
+            check(unclear, Media::Unclear);
+        }
+        let latin = ["application/x-www-form-urlencoded; charset=latin1".as_bytes()];
+        assert_eq!(Media::of(latin.into_iter(), b"a=%e9"), Media::Unclear);
+        let twice = [b"text/plain".as_slice(), b"text/plain"];
+        assert_eq!(Media::of(twice.into_iter(), b"x"), Media::Unclear);
+        assert_eq!(Media::of(std::iter::empty(), b"x"), Media::Other);
+    }
+}

@@ -1,0 +1,99 @@
+//! One field of a request's body, read as every upstream reads it: JSON, a form, `multipart/form-data`.
+//!
+//! The type that the client writes decides only as far as it does for upstreams: many look at the bytes
+//! instead. Where two of them could see different values the field is ambiguous, and a body that cannot be
+//! looked at hides it. XML and other formats have no fields here.
+
+mod json;
+mod media;
+mod multipart;
+mod name;
+
+use memchr::memmem;
+
+pub use name::Name;
+pub(super) use name::is_blank;
+
+use super::form::{self, Found};
+use media::Media;
+
+/// A field of bodies. A dotted path reaches into nested objects: `user.email` is `{"user":{"email":…}}`,
+/// `user[email]=…` and `user.email=…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    name: Name,
+    path: Vec<Name>,
+}
+
+impl Field {
+    /// The field at a dotted path.
+    pub fn new(path: &str) -> Field {
+        Field {
+            name: Name::new(path),
+            path: path.split('.').map(Name::new).collect(),
+        }
+    }
+
+    /// Its path.
+    pub fn as_str(&self) -> &str {
+        self.name.as_str()
+    }
+}
+
+impl From<&str> for Field {
+    fn from(path: &str) -> Field {
+        Field::new(path)
+    }
+}
+
+/// The value of `field` in a complete body, of which `types` are the values of `Content-Type`.
+pub fn find<'t, 'b>(
+    field: &Field,
+    types: impl Iterator<Item = &'t [u8]>,
+    body: &'b [u8],
+) -> Found<'b> {
+    let bare = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let start = bare.iter().position(|byte| *byte > b' ');
+    let Some(start) = start.map(|start| &bare[start..]) else {
+        // Nothing but blanks; NUL may be half a character of UTF-16.
+        return if bare.contains(&0) {
+            Found::Ambiguous
+        } else {
+            Found::Absent
+        };
+    };
+    if is_wide(bare) {
+        return Found::Ambiguous;
+    }
+    let form = || form::field(body, &field.name);
+    let json = || json::find(field, bare);
+    match Media::of(types, body) {
+        Media::Unclear => Found::Ambiguous,
+        Media::Multipart(boundary) => multipart::find(&boundary, &field.name, body),
+        Media::Json => json(),
+        Media::Form | Media::Other if is_multipart(start) => Found::Ambiguous,
+        Media::Form | Media::Other if is_json(start) => form().or(json()),
+        Media::Form | Media::Other => form(),
+    }
+}
+
+/// Whether it is UTF-16 or UTF-32, which JSON readers know by its first bytes.
+fn is_wide(body: &[u8]) -> bool {
+    body.starts_with(b"\xff\xfe")
+        || body.starts_with(b"\xfe\xff")
+        || body.iter().take(4).any(|byte| *byte == 0)
+}
+
+/// Whether it begins as JSON does. A lenient reader takes comments before it.
+fn is_json(body: &[u8]) -> bool {
+    matches!(body, [b'{' | b'[', ..] | [b'/', b'/' | b'*', ..])
+}
+
+/// Whether it has parts, though its type does not say so.
+fn is_multipart(body: &[u8]) -> bool {
+    body.starts_with(b"--")
+        && memmem::find(&body.to_ascii_lowercase(), b"content-disposition").is_some()
+}
+
+#[cfg(test)]
+mod tests;

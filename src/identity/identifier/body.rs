@@ -1,0 +1,81 @@
+//! What of a request's body says who sends it.
+
+use super::{Domain, Fingerprint, Head, Identifier, Who};
+use crate::identity::email;
+use crate::identity::mailbox::{self, Mailbox};
+use http::Method;
+
+impl Identifier {
+    /// Whether the request's body is to be held back, or to be refused unseen: it may have a field that is
+    /// looked for. Any method may have one; what a tunnel carries is no body.
+    pub fn wants_body(&self, head: &Head) -> bool {
+        self.settings.email.is_some() && head.method != Method::CONNECT && head.upgrade.is_none()
+    }
+
+    /// Most bytes of a body that are held back.
+    pub fn most_of_body(&self) -> usize {
+        self.settings
+            .email
+            .as_ref()
+            .map_or(0, |email| email.max_body)
+    }
+
+    /// Notes that the body cannot be looked at, if the head says so.
+    pub fn hides_body(&self, who: &mut Who, head: &Head) -> bool {
+        let email = self.settings.email.as_ref();
+        let why = email.and_then(|email| email::hidden(email, &head.fields));
+        who.unclear_email = why.or(who.unclear_email);
+        why.is_some()
+    }
+
+    /// Looks for an address in the body, or, where `whole` is false, in more than
+    /// [`Identifier::most_of_body`] bytes of its beginning.
+    pub fn set_email(&self, who: &mut Who, head: &Head, body: &[u8], whole: bool) {
+        let Some(settings) = &self.settings.email else {
+            return;
+        };
+        if !whole || body.len() > settings.max_body {
+            who.unclear_email = Some(email::TOO_LONG);
+            return;
+        }
+        match email::find(settings, head.fields.all("content-type"), body) {
+            Mailbox::Absent => {}
+            Mailbox::Ambiguous => who.unclear_email = Some(email::UNCLEAR),
+            Mailbox::Address(text) | Mailbox::Name(text) => {
+                who.email = Some(self.keyer.fingerprint(Domain::Email, text.as_bytes()));
+            }
+        }
+    }
+
+    /// The keyed hash of a credential that an operator wrote.
+    pub fn token_key(&self, text: &str) -> Fingerprint {
+        let source = self.settings.token.as_ref();
+        let normal = source.map_or_else(|| text.into(), |source| source.normal(text));
+        self.token_fingerprint(normal.as_bytes())
+    }
+
+    /// The keyed hash of an email address, or of what else stands in the place of one, that an operator wrote;
+    /// none if it can be read as several.
+    pub fn email_key(&self, text: &str) -> Option<Fingerprint> {
+        match self.mailbox(text) {
+            Mailbox::Address(text) | Mailbox::Name(text) => {
+                Some(self.keyer.fingerprint(Domain::Email, text.as_bytes()))
+            }
+            Mailbox::Absent | Mailbox::Ambiguous => None,
+        }
+    }
+
+    /// The keyed hash of what is an email address; none of anything else.
+    pub(in crate::identity) fn address_key(&self, text: &str) -> Option<Fingerprint> {
+        match self.mailbox(text) {
+            Mailbox::Address(text) => Some(self.keyer.fingerprint(Domain::Email, text.as_bytes())),
+            _ => None,
+        }
+    }
+
+    fn mailbox(&self, text: &str) -> Mailbox {
+        let email = self.settings.email.as_ref();
+        let fold = email.map(|email| email.fold).unwrap_or_default();
+        mailbox::read(text, fold)
+    }
+}

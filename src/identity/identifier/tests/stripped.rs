@@ -1,0 +1,52 @@
+//! Fields that go no further.
+
+use super::*;
+
+#[test]
+fn stripped() {
+    let user = user::Settings::Header {
+        name: "x-user".parse().unwrap(),
+        from: networks(),
+    };
+    let mut with_plan = settings(Some(user), None);
+    let source = plan::Source::Header {
+        name: "x-forwarded-plan".parse().unwrap(),
+        from: vec![],
+    };
+    with_plan.plan.source = Some(source);
+    let all = identifier(with_plan);
+    let lines = [
+        "Host: x",
+        "Tollgate-Over: x",
+        "tollgate_user: x",
+        "X-User: ann",
+        "X_User: ann",
+        "X-User: bob",
+        "X-Forwarded-For: 1.1.1.1",
+        "X_Forwarded_Proto: https",
+        "X-Forwarded-Plan: gold",
+        "X-Real-IP: 1.1.1.1",
+        "Forwarded: for=1.1.1.1",
+        "X-Forward: x",
+        "X-Original-URL: /x",
+        "X_Rewrite_Url: /x",
+        "Script-Name: /x",
+        "SCRIPT_NAME: /x",
+        "X-HTTP-Method: PUT",
+        "X_HTTP_METHOD_OVERRIDE: PUT",
+        "Tollgate: x",
+    ];
+    let left = |peer: &str| {
+        let mut fields = head(&lines).fields;
+        all.strip(peer.parse().unwrap(), &mut fields);
+        let text = |name: &[u8]| String::from_utf8(name.to_ascii_lowercase()).unwrap();
+        let mut names: Vec<_> = fields.iter().map(|(name, _)| text(name)).collect();
+        names.sort();
+        names.dedup();
+        names.join(" ")
+    };
+    assert_eq!(left(CLIENT), "host tollgate x-forward x-http-method");
+    let by_proxy = "forwarded host script-name script_name tollgate x-forward x-forwarded-for x-http-method x-original-url x-real-ip x-user";
+    assert_eq!(left(PROXY), by_proxy);
+    assert_eq!(left("::ffff:10.0.0.1"), by_proxy);
+}

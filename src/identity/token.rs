@@ -241,11 +241,14 @@ fn cookie<'r>(fields: &'r Fields, name: &Name) -> Found<'r> {
 
 /// Whether readers that part cookies at blanks or commas too find one of this name in another.
 fn hides(pair: &[u8], name: &Name) -> bool {
-    let mut words = pair.split(|byte| b", \t".contains(byte));
-    words.any(|word| {
-        let equals = word.iter().position(|byte| *byte == b'=');
-        equals.is_some_and(|equals| name.resembles(&word[..equals]))
-    })
+    let mut before = pair.split(|byte| *byte == b'=').map(<[u8]>::trim_ascii_end);
+    // Behind the last `=` stands no name.
+    let last = before.next_back();
+    last.is_some()
+        && before.any(|text| {
+            let word = text.rsplit(|byte| b", \t".contains(byte)).next();
+            word.is_some_and(|word| name.resembles(word))
+        })
 }
 
 /// The value of a cookie as it was before quotes, backslashes (RFC 2109), and escapes, which a part of the
@@ -254,6 +257,8 @@ fn cookie_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     let raw = trim(raw)?;
     let value = match raw.strip_prefix(b"\"") {
         Some(inner) => unquoted(inner.strip_suffix(b"\"")?)?,
+        // Python's reader ends a value there, and reads on.
+        None if raw.iter().any(|byte| b" \t,".contains(byte)) => return None,
         None => raw.into(),
     };
     if !value.iter().any(|byte| matches!(byte, b'%' | b' ')) {

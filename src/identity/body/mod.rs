@@ -52,17 +52,13 @@ pub fn find<'t, 'b>(
     types: impl Iterator<Item = &'t [u8]>,
     body: &'b [u8],
 ) -> Found<'b> {
-    let bare = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let start = bare.iter().position(|byte| *byte > b' ');
-    let Some(start) = start.map(|start| &bare[start..]) else {
-        // Nothing but blanks; NUL may be half a character of UTF-16.
-        return if bare.contains(&0) {
-            Found::Ambiguous
-        } else {
-            Found::Absent
-        };
-    };
-    if is_wide(bare) {
+    let bare = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+    let start = start(bare);
+    if start.is_empty() && !bare.contains(&0) {
+        return Found::Absent;
+    }
+    // NUL may be half a character of UTF-16.
+    if start.is_empty() || is_wide(bare) {
         return Found::Ambiguous;
     }
     let form = || form::field(body, &field.name);
@@ -74,6 +70,21 @@ pub fn find<'t, 'b>(
         Media::Form | Media::Other if is_multipart(start) => Found::Ambiguous,
         Media::Form | Media::Other if is_json(start) => form().or(json()),
         Media::Form | Media::Other => form(),
+    }
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The body from the first byte that some reader would not skip.
+fn start(mut body: &[u8]) -> &[u8] {
+    loop {
+        body = match body {
+            [..=b' ', rest @ ..] => rest,
+            _ => match body.strip_prefix(BYTE_ORDER_MARK) {
+                Some(rest) => rest,
+                None => return body,
+            },
+        };
     }
 }
 

@@ -2,8 +2,8 @@
 //! that name; which of two spellings an upstream prefers is never guessed here.
 //!
 //! PHP drops blanks before a name, ends it at NUL and reads ` `, `.` and `[` as `_`. Rack skips brackets in
-//! front of a name. `qs`, PHP and Rack read `name[]`, `name[0]` and `name[x]` as parts of `name`, Spring
-//! `name.x`. ASP.NET and Go's JSON compare without case.
+//! front of a name. `qs`, PHP and Rack read `name[]`, `name[0]` and `name[x]` as parts of `name`, Rack
+//! `name]x` too, Spring `name.x`. ASP.NET and Go's JSON compare without case.
 
 use std::fmt;
 
@@ -104,8 +104,8 @@ impl<'t> Marks<'t> {
         let mut mark = Mark::Join;
         while let Some(c) = self.rest.chars().next() {
             match c {
-                ' ' | '_' | ']' => {}
-                '.' | '[' => mark = Mark::Part,
+                ' ' | '_' => {}
+                '.' | '[' | ']' => mark = Mark::Part,
                 _ => break,
             }
             self.rest = &self.rest[c.len_utf8()..];
@@ -131,14 +131,12 @@ impl Iterator for Marks<'_> {
                 return Some(Mark::Letter(letter));
             }
             let c = self.rest.chars().next()?;
-            if matches!(c, ' ' | '_' | '.' | '[') {
+            if matches!(c, ' ' | '_' | '.' | '[' | ']') {
                 return Some(self.run());
             }
             self.rest = &self.rest[c.len_utf8()..];
-            if c != ']' {
-                self.letters.extend(lower(c));
-                self.letters.reverse();
-            }
+            self.letters.extend(lower(c));
+            self.letters.reverse();
         }
     }
 }
@@ -191,6 +189,7 @@ mod tests {
             "email[x]",
             "email[",
             "email]",
+            "email]x",
             "[email]",
             "[email",
             "]email",

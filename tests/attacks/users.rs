@@ -180,6 +180,23 @@ fn where_nothing_counts_by_user_nothing_is_refused() {
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
 }
 
+/// A token that only the upstream takes would have the counter of its plan and that of the default.
+#[test]
+fn where_a_plan_of_the_token_is_counted() {
+    let identity = format!(
+        "workers: 1\nplans: {{ free: {{ multiply: 1 }}, gold: {{ multiply: 9 }} }}\n\
+         identity: {{ user: {BY_JWT}, plan: {{ jwt: plan, default: free }} }}\n"
+    );
+    let policy = "match: /**\nupstream: up\nlimits: { few: { key: [ip, plan], rate: 5/h } }\n";
+    let files = [("secret.txt", SECRET)];
+    let site = Site::with_files(&identity, &[("all", policy)], &files);
+    let expired = format!("authorization: Bearer {}", token("ann", -61));
+    refused(&site, &expired, 401, "expired");
+    refused(&site, "authorization: Basic eA==", 401, "scheme");
+    admitted(&site, 0);
+    assert_eq!(ask(&site, "", 6).0, [200, 200, 200, 200, 200, 429]);
+}
+
 #[test]
 fn keys_that_are_not_in_the_file() {
     let site = site("{ api_keys: keys.yaml }", BY_USER);

@@ -128,7 +128,8 @@ fn what_may_be_a_secret_is_not_shown() {
         .contains(name);
         // A second mistake on the same line, which is on record before.
         let wrong = gateway.replacen("{ ", "{ iss: 1, ", 1);
-        for gateway in [gateway, &*wrong] {
+        let quoted = gateway.replace(&format!(": {name}"), &format!(": \"{name}\""));
+        for gateway in [gateway, &*wrong, &*quoted] {
             let said = load_changed(gateway, &all, (name, None)).expect_err(name);
             let said = said.to_string();
             assert_eq!(said.contains(name), !hides, "{said}");

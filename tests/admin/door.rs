@@ -37,7 +37,9 @@ fn an_open_address_needs_a_token() {
 fn a_token_lets_in() {
     let folder = tempfile::tempdir().unwrap();
     let token = "correct-horse-battery-staple-0123456789";
-    std::fs::write(folder.path().join("admin.token"), format!("{token}\n")).unwrap();
+    // As an editor saves it.
+    let saved = format!("\u{feff}{token} \r\n\r\n");
+    std::fs::write(folder.path().join("admin.token"), saved).unwrap();
     let gateway = "admin: { address: 127.0.0.1:0, token_file: admin.token }\n\
                    identity: { token: { header: x-api-key } }\n";
     let setup = start_with(Upstream::plain(), folder, gateway);
@@ -83,6 +85,14 @@ fn a_token_lets_in() {
     assert!(!page.text().contains("per-ip"), "{}", page.text());
     assert!(with("GET", "/", &right).text().contains("per-ip"));
     assert_eq!(with("GET", "/app.js", "").status(), 200);
+    // The commands read the file as the gateway does.
+    let admin = setup.server.admin.unwrap().to_string();
+    let question = ["explain", "GET", "/free", "--admin", &*admin];
+    let with_token = [&question[..], &["--token-file", "admin.token"]].concat();
+    let ended = child::run(setup.folder.path(), &with_token);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let ended = child::run(setup.folder.path(), &question);
+    assert_eq!(ended.code, Some(1), "{}", ended.out);
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub use route::{POLICY, policy};
 
 use super::collect::Cx;
 use super::model::At;
-use super::tree::{Key, Node, Value};
+use super::tree::{Key, Node, Place, Value};
 use crate::suggest::{listed, nearest};
 
 /// What is wrong with a text, and where in it.
@@ -153,6 +153,19 @@ impl Cx {
                     }
                 })
         })
+    }
+
+    /// Reads the name of a file that holds secrets. What stands there instead may be one, and no excerpt shows it.
+    fn secret_file(&mut self, node: &Node) -> Option<At<String>> {
+        let file = self.text(node, "the name of a file");
+        if file.is_none() {
+            let width = u32::MAX;
+            self.hide(Place {
+                width,
+                ..node.place
+            });
+        }
+        file
     }
 
     /// Reads a text that must not be empty.

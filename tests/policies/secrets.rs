@@ -138,6 +138,35 @@ fn what_may_be_a_secret_is_not_shown() {
     }
 }
 
+/// Nor where it is no name of a file at all, beside other mistakes of its line.
+#[test]
+fn what_is_no_name_of_a_file_is_not_shown() {
+    let all = named_files();
+    let shown = [
+        "own.pem",
+        "clients.pem",
+        "roots.pem",
+        "ca.pem",
+        "jwks.json",
+        "public.pem",
+    ];
+    for (gateway, name, _) in all.iter().filter(|(_, name, _)| !shown.contains(name)) {
+        for instead in [
+            "[sesame]",
+            "{ sesame: sesame }",
+            "\"sesame\\nsesame\"",
+            "[sesame, \"sesame\"]",
+        ] {
+            let wrong = gateway.replace(&format!(": {name}"), &format!(": {instead}"));
+            assert_ne!(&wrong, gateway);
+            for wrong in [wrong.replacen("{ ", "{ iss: 1, ", 1), wrong] {
+                let said = load_changed(&wrong, &all, (name, None)).expect_err(name);
+                assert!(!said.to_string().contains("sesame"), "{said}");
+            }
+        }
+    }
+}
+
 /// A mark before the first certificate, or another one, and the parser takes it for a comment.
 #[test]
 fn no_certificate_is_left_out() {

@@ -204,11 +204,10 @@ fn tls(cx: &mut Cx, node: &Node) -> Option<Source> {
         let help = "for instance `key: key.pem`";
         cx.error(fields.place_of("cert"), message, Some(help.into()));
     }
-    let file = |cx: &mut Cx, name| {
-        let node = fields.get(name)?;
-        cx.text(node, "the name of a file")
-    };
-    let (cert, key) = (file(cx, "cert"), file(cx, "key"));
+    let cert = fields
+        .get("cert")
+        .and_then(|node| cx.text(node, "the name of a file"));
+    let key = fields.get("key").and_then(|node| cx.secret_file(node));
     Some(Source::Files(Tls {
         cert: cert?,
         key: key?,
@@ -323,7 +322,7 @@ pub fn admin(cx: &mut Cx, node: &Node) -> Admin {
         };
         let token = fields
             .get("token_file")
-            .and_then(|node| cx.text(node, "the name of a file"));
+            .and_then(|node| cx.secret_file(node));
         (
             fields.get("address").and_then(|node| cx.address(node)),
             token,

@@ -122,11 +122,12 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
         Some(every.value.as_secs())
     });
     let labels = fields.get("labels").map(|node| labels(cx, node));
-    let mut file = |name: &str| {
-        let node = fields.get(name)?;
-        cx.text(node, "the name of a file")
-    };
-    let (token_file, roots) = (file("token_file"), file("ca"));
+    let token_file = fields
+        .get("token_file")
+        .and_then(|node| cx.secret_file(node));
+    let roots = fields
+        .get("ca")
+        .and_then(|node| cx.text(node, "the name of a file"));
     let (engine, url) = (engine?, url?);
     let secure = url.value.scheme_str() == Some("https");
     let mut only = |name: &str, holds: bool, message: &str, help: &str| {

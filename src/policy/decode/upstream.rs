@@ -228,7 +228,7 @@ fn server_tls(cx: &mut Cx, node: &Node) -> Option<At<ServerTls>> {
     let roots = text("roots", "the name of a file");
     let name = text("name", "a host name");
     let cert = text("cert", "the name of a file");
-    let key = text("key", "the name of a file");
+    let key = fields.get("key").and_then(|node| cx.secret_file(node));
     for (given, missing) in [("cert", "key"), ("key", "cert")] {
         if fields.has(given) && !fields.has(missing) {
             let message = format!("`{given}` is nothing without `{missing}`");

@@ -132,7 +132,7 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
         }
         _ => fields
             .get("api_keys")
-            .and_then(|node| cx.text(node, "the name of a file"))
+            .and_then(|node| cx.secret_file(node))
             .map(User::ApiKeys),
     }
 }
@@ -165,9 +165,10 @@ fn leeway(cx: &mut Cx, fields: &Fields<'_>) -> Option<Duration> {
 
 fn keys(cx: &mut Cx, fields: &Fields<'_>) -> Option<KeyFile> {
     let way = fields.one_of(cx, &["jwks", "secret", "key"])?;
-    let file = fields
-        .get(way)
-        .and_then(|node| cx.text(node, "the name of a file"))?;
+    let file = fields.get(way).and_then(|node| match way {
+        "secret" => cx.secret_file(node),
+        _ => cx.text(node, "the name of a file"),
+    })?;
     Some(match way {
         "jwks" => KeyFile::Jwks(file),
         "secret" => KeyFile::Secret(file),

@@ -92,12 +92,9 @@ impl Identifier {
         head: &Head,
         wall: impl FnOnce() -> Duration,
     ) -> Who {
-        let Connection { peer, subject } = connection.into();
-        let peer = peer.to_canonical();
-        let client = ip::client(&self.trusted, peer, &head.fields);
-        let mut who = Who::new(self.settings.ip.counted(client.ip));
-        who.ip_unclear = client.unclear;
-        who.plan = self.settings.plan.default;
+        let connection = connection.into();
+        let mut who = self.client(connection, &head.fields);
+        let (peer, subject) = (connection.peer.to_canonical(), connection.subject);
         let given = match &self.settings.token {
             Some(source) => token::find(source, head),
             None => Found::Absent,
@@ -246,5 +243,6 @@ fn network_bytes(network: ipnet::IpNet) -> SmallVec<[u8; 24]> {
     bytes
 }
 
+mod address;
 #[cfg(test)]
 mod tests;

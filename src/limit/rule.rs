@@ -112,6 +112,14 @@ impl Count {
     }
 }
 
+impl Rule {
+    /// Whether it counts a request that the gateway answers itself. Such a request needs no permit, and no upstream says
+    /// what it costs.
+    pub fn counts_own_responses(&self) -> bool {
+        !self.count.is_cost() && self.limit.rate().is_some()
+    }
+}
+
 /// What clients are told of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disclose {

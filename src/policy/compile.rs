@@ -8,12 +8,12 @@ use super::check::pattern;
 use super::collect::Cx;
 use super::keys;
 use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
-use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts};
+use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts, Unrouted};
 use super::source::Files;
 use super::tree::Place;
 use crate::identity::embedded::translated_network;
-use crate::limit::{Algorithm, Bound, Concurrency, Count, Limit, Rule, Throttle, texts};
-use crate::route::{HeaderStyle, Route, RouteTable};
+use crate::limit::{Algorithm, Bound, Concurrency, Count, Identity, Limit, Rule, Throttle, texts};
+use crate::route::{OwnRules, Route, RouteTable};
 use crate::store::snapshot;
 use crate::{record, upstream};
 
@@ -61,6 +61,7 @@ pub fn compile(
     for policy in policies {
         routes.push(rules.route(cx, gateway, &upstreams, routes.len(), policy)?);
     }
+    let unrouted = rules.unrouted(cx, gateway);
     if cx.failed() {
         return None;
     }
@@ -94,6 +95,7 @@ pub fn compile(
         paths: gateway.paths.unwrap_or_default(),
         routes,
         rules: rules.all,
+        unrouted,
         identity,
         upstreams,
         entrances,
@@ -241,23 +243,36 @@ impl Rules {
                 rules.push(self.add(cx, gateway, limit, scope));
             }
         }
+        let require = policy.require.iter().map(|identity| identity.value);
+        let require: Vec<_> = require.collect();
         Some(Route {
             name: policy.name.as_str().into(),
             index,
             pattern,
             upstream,
+            own: OwnRules::of(&rules, &require),
             rules: rules.into_iter().collect(),
-            require: policy
-                .require
-                .iter()
-                .map(|identity| identity.value)
-                .collect(),
+            require,
             priority: policy.priority,
-            headers: policy
-                .headers
-                .or(gateway.headers)
-                .unwrap_or(HeaderStyle::Ietf),
+            headers: policy.headers.or(gateway.headers).unwrap_or_default(),
         })
+    }
+
+    /// The limits that hold on every route hold without one too. Where each route counts for itself, requests that take
+    /// none are counted as those of a route.
+    fn unrouted(&mut self, cx: &mut Cx, gateway: &Gateway) -> Unrouted {
+        let limits = gateway.limits.iter().enumerate();
+        let everywhere = limits.filter(|(_, limit)| limit.listed.is_none());
+        let rules: Vec<_> = everywhere
+            .map(|(place, limit)| self.gateway_rule(cx, gateway, place, limit, ""))
+            .filter(|rule| rule.counts_own_responses())
+            .collect();
+        let needs = |rule: &Arc<Rule>| rule.plans || rule.key != [Identity::Ip];
+        Unrouted {
+            by_credential: rules.iter().any(needs),
+            rules: rules.into_iter().collect(),
+            headers: gateway.headers.unwrap_or_default(),
+        }
     }
 
     /// A limit of the gateway file: one for all routes, unless each route counts for itself.

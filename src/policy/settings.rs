@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::limit::Rule;
+use crate::limit::{Rule, Rules};
 use crate::net::{Certificate, Roots};
-use crate::route::{Paths, Route, RouteTable};
+use crate::route::{HeaderStyle, Paths, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{acme, identity, push, record, upstream};
 
@@ -24,6 +24,8 @@ pub struct Ruleset {
     pub routes: Vec<Arc<Route>>,
     /// All limits; `Rule::index` points here.
     pub rules: Vec<Arc<Rule>>,
+    /// What holds for requests that take no route.
+    pub unrouted: Unrouted,
     /// Who asks.
     pub identity: identity::Settings,
     /// The servers behind.
@@ -36,6 +38,17 @@ pub struct Ruleset {
     pub timeouts: Timeouts,
     /// The files that this came from, as they were read: path as messages name it, and text.
     pub files: Vec<(String, String)>,
+}
+
+/// What holds for requests that take no route: the gateway answers them itself.
+#[derive(Clone, Debug)]
+pub struct Unrouted {
+    /// The limits of the gateway file that hold on every route, as far as they count such requests.
+    pub rules: Rules,
+    /// Whether one of them depends on what a credential proves.
+    pub by_credential: bool,
+    /// Which rate-limit headers their refusals carry.
+    pub headers: HeaderStyle,
 }
 
 /// What is fixed when the process starts; a reload that changes it is told so.

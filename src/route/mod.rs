@@ -27,12 +27,39 @@ pub struct Route {
     pub upstream: usize,
     /// The limits of every request on this route, those of the gateway file first.
     pub rules: Rules,
+    /// Those of them that count a request which the gateway answers itself.
+    pub own: OwnRules,
     /// Identities without which a request gets 401.
     pub require: Vec<Identity>,
     /// What is shed last under pressure; what the plan says where it does not.
     pub priority: Option<Priority>,
     /// Which rate-limit headers answers carry.
     pub headers: HeaderStyle,
+}
+
+/// The limits of a route that count a request which the gateway answers itself.
+#[derive(Clone, Debug, Default)]
+pub struct OwnRules {
+    /// All of them.
+    pub all: Rules,
+    /// For each identity that the route requires: the same but for limits that count by it. Where it is absent, a part
+    /// of their key is.
+    pub without: Box<[Rules]>,
+}
+
+impl OwnRules {
+    /// Of a route with these limits.
+    pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> OwnRules {
+        let own = rules.iter().filter(|rule| rule.counts_own_responses());
+        let without = |identity: &Identity| {
+            let others = own.clone().filter(|rule| !rule.key.contains(identity));
+            others.cloned().collect()
+        };
+        OwnRules {
+            without: require.iter().map(without).collect(),
+            all: own.clone().cloned().collect(),
+        }
+    }
 }
 
 /// How much a route matters under pressure.

@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::body;
+use super::ending::Ending;
 use super::generation::Outcome;
 use super::identify::Identified;
 use crate::head::{Answer, AnswerHead, Fields};
@@ -57,6 +58,25 @@ impl Why {
     pub fn detail(&self) -> String {
         describe(self).1
     }
+
+    /// Whether nothing may follow on the connection.
+    pub fn closes(&self) -> bool {
+        match self {
+            Why::Bad(_)
+            | Why::TooLarge
+            | Why::LongTarget
+            | Why::Version
+            | Why::SlowBody
+            | Why::BrokenBody => true,
+            Why::NoRoute
+            | Why::WrongMethod(_)
+            | Why::Unidentified(_)
+            | Why::Unverified(_)
+            | Why::Limited(_)
+            | Why::Shed(_)
+            | Why::Upstream(_) => false,
+        }
+    }
 }
 
 /// A request that is not served.
@@ -64,6 +84,8 @@ impl Why {
 pub struct Refusal {
     why: Why,
     grpc: bool,
+    /// Nothing of the request went to an upstream, for sure.
+    unsent: bool,
 }
 
 impl Refusal {
@@ -74,7 +96,19 @@ impl Refusal {
 
     /// Refuses a request; a gRPC call is told so in its own words.
     pub fn told(why: Why, grpc: bool) -> Refusal {
-        Refusal { why, grpc }
+        Refusal {
+            why,
+            grpc,
+            unsent: false,
+        }
+    }
+
+    /// Refuses a request of which nothing went to an upstream.
+    pub fn unsent(why: Why, fields: &Fields) -> Refusal {
+        Refusal {
+            unsent: true,
+            ..Refusal::new(why, fields)
+        }
     }
 
     /// For metrics and the log.
@@ -139,14 +173,7 @@ impl Refusal {
             Why::Unidentified(_) | Why::Unverified(_) => {
                 fields.add("www-authenticate", b"Bearer");
             }
-            Why::Bad(_)
-            | Why::TooLarge
-            | Why::LongTarget
-            | Why::Version
-            | Why::SlowBody
-            | Why::BrokenBody => {
-                fields.add("connection", b"close");
-            }
+            why if why.closes() => fields.add("connection", b"close"),
             Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             Why::Shed(shed) => {
                 let seconds = shed.retry_after.ceil_secs();
@@ -154,7 +181,7 @@ impl Refusal {
                     value.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
                 });
             }
-            Why::NoRoute | Why::Limited(_) | Why::Upstream(_) => {}
+            _ => {}
         }
         answer
     }
@@ -324,10 +351,26 @@ impl From<Denied<'_, Identified>> for Refusal {
     }
 }
 
+impl From<Denied<'_, Ending>> for Refusal {
+    fn from(denied: Denied<'_, Ending>) -> Refusal {
+        let Denied {
+            request, verdict, ..
+        } = denied;
+        let refusals = &request.arrival.note.generation.refusals;
+        let mut answer = refusals.ending(&request, verdict);
+        if request.why.closes() {
+            let fields = &mut Rc::make_mut(&mut answer).head.fields;
+            fields.add("connection", b"close");
+        }
+        Refusal::told(Why::Limited(answer), false)
+    }
+}
+
 impl Failed for Refusal {
     fn ended(&self) -> Ended {
         use upstream::Error::{Connect, ConnectTimeout, Full, Unavailable};
         match &self.why {
+            why if self.unsent => Ended::Answered(why.status().as_u16()),
             Why::Upstream(
                 Connect { .. } | ConnectTimeout { .. } | Unavailable { .. } | Full { .. },
             ) => Ended::Unsent,

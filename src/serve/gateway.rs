@@ -24,8 +24,9 @@ pub fn stack(access: Rc<Access>) -> Stack {
         // Arrival → Routed, or 400 for what two readers could read differently, 404, 405.
         .layer(RouteLayer)
         // Routed → Identified, or 401: who asks, reading ahead in a body where a limit needs it.
+        // What ends here or above is an Ending from then on, which limits count too.
         .layer(IdentifyLayer)
-        // Identified → Admitted, or 429: before any connection to an upstream is touched.
+        // Identified → Admitted, or 429: before any connection to an upstream is touched. An Ending ends behind it.
         .layer(ThrottleLayer)
         // Admitted → Answer, or 502, 503, 504.
         .service(Forward::default())

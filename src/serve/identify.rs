@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::{Either, Ready, err};
+use futures_util::future::Either;
 use http::HeaderMap;
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -15,6 +15,7 @@ use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
 use super::body::{self, RequestBody};
+use super::ending::Ending;
 use super::forward::Admitted;
 use super::generation::Generation;
 use super::known::Served;
@@ -156,19 +157,27 @@ pub struct Identify<S> {
     inner: S,
 }
 
+/// What a service answers to a request that may go on.
+type Reply<S> = <S as Service<Identified>>::Response;
+
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
 
 impl<S> Service<Routed> for Identify<S>
 where
-    S: Service<Identified, Error = Refusal> + Clone + 'static,
+    S: Service<Identified, Error = Refusal>
+        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Clone
+        + 'static,
 {
-    type Response = S::Response;
+    type Response = Reply<S>;
     type Error = Refusal;
-    type Future =
-        Either<S::Future, Either<Boxed<S::Response>, Ready<Result<S::Response, Refusal>>>>;
+    type Future = Either<
+        <S as Service<Identified>>::Future,
+        Either<Boxed<Reply<S>>, Pin<Box<<S as Service<Ending>>::Future>>>,
+    >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.inner.poll_ready(cx)
+        Service::<Identified>::poll_ready(&mut self.inner, cx)
     }
 
     fn call(&mut self, routed: Routed) -> Self::Future {
@@ -199,16 +208,37 @@ where
         }
         match objects(&identified) {
             None => Either::Left(self.inner.call(identified)),
-            Some(why) => Either::Right(Either::Right(err(refuse(why, &identified)))),
+            Some(why) => {
+                let ending = Ending::routed(identified, why);
+                Either::Right(Either::Right(self.call(ending)))
+            }
         }
+    }
+}
+
+/// Its future is boxed, for it is rare, and the future of every request would be as large.
+impl<S: Service<Ending>> Service<Ending> for Identify<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<S::Future>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, ending: Ending) -> Self::Future {
+        Box::pin(self.inner.call(ending))
     }
 }
 
 impl<S> Identify<S>
 where
-    S: Service<Identified, Error = Refusal> + Clone + 'static,
+    S: Service<Identified, Error = Refusal>
+        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Clone
+        + 'static,
 {
-    fn read_ahead(&mut self, mut identified: Identified) -> Boxed<S::Response> {
+    fn read_ahead(&mut self, mut identified: Identified) -> Boxed<Reply<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
@@ -228,12 +258,15 @@ where
                         body.put_back(peeked.ahead, peeked.trailers);
                         *now = generation.clock.now();
                     }
-                    Err(error) => return Err(refuse(Why::from(error), &identified)),
+                    Err(error) => {
+                        let ending = Ending::routed(identified, Why::from(error));
+                        return inner.call(ending).await;
+                    }
                 }
             }
             match objects(&identified) {
                 None => inner.call(identified).await,
-                Some(why) => Err(refuse(why, &identified)),
+                Some(why) => inner.call(Ending::routed(identified, why)).await,
             }
         })
     }
@@ -339,10 +372,6 @@ const BAD_FIELD: &str = "the user field of the trusted proxy is not one name of 
 fn objects(identified: &Identified) -> Option<Why> {
     let identifier = &identified.routed.arrival.note.generation.identifier;
     objection(identified.routed.route(), &identified.who, identifier)
-}
-
-fn refuse(why: Why, identified: &Identified) -> Refusal {
-    Refusal::new(why, &identified.routed.arrival.head.fields)
 }
 
 /// What the route says, else the plan.

@@ -6,6 +6,7 @@ pub mod answer;
 pub mod body;
 pub mod connection;
 pub mod deadline;
+pub mod ending;
 pub mod explain;
 pub mod forward;
 pub mod gateway;

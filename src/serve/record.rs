@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_util::future::{Either, Ready, err};
+use futures_util::future::Either;
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -20,6 +20,7 @@ use tower::{Layer, Service};
 use super::access::Access;
 use super::answer::Refusal;
 use super::body::{self, Relay, ReplyBody, RequestBody};
+use super::ending::Ending;
 use super::generation::{Generation, Outcome};
 use super::known::Block;
 use super::left;
@@ -235,11 +236,12 @@ pub struct Fresh {
 
 impl<S> Service<Fresh> for Record<S>
 where
-    S: Service<Arrival, Response = Answer<Settling<Relay>>, Error = Refusal>,
+    S: Service<Arrival, Response = Answer<Settling<Relay>>, Error = Refusal>
+        + Service<Ending, Response = Answer<Settling<Relay>>, Error = Refusal>,
 {
     type Response = Answer<Recorded>;
     type Error = Infallible;
-    type Future = Recorder<Either<S::Future, Ready<Result<S::Response, Refusal>>>>;
+    type Future = Recorder<Either<<S as Service<Arrival>>::Future, <S as Service<Ending>>::Future>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -285,15 +287,20 @@ where
             access: self.access.clone(),
         });
         let recording = Some(Recording(note.clone()));
-        let future = match head {
-            Ok(head) => Either::Left(self.inner.call(Arrival {
-                head,
-                body: RequestBody::new(&source, &note.generation),
-                source,
-                known,
-                note,
-            })),
-            Err(why) => Either::Right(err(Refusal::told(why, false))),
+        let (head, unreadable) = match head {
+            Ok(head) => (head, None),
+            Err(why) => (Rc::default(), Some(why)),
+        };
+        let arrival = Arrival {
+            head,
+            body: RequestBody::new(&source, &note.generation),
+            source,
+            known,
+            note,
+        };
+        let future = match unreadable {
+            None => Either::Left(self.inner.call(arrival)),
+            Some(why) => Either::Right(self.inner.call(Ending::unrouted(arrival, why))),
         };
         Recorder { future, recording }
     }

@@ -7,10 +7,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::ending::Ending;
 use super::identify::Identified;
 use crate::admission::{Finding, Verdict};
 use crate::head::Answer;
-use crate::limit::Reading;
+use crate::limit::{Reading, Rules};
+use crate::route::HeaderStyle;
 use crate::throttle::reject;
 
 /// Answers that are kept; a power of two.
@@ -29,10 +31,19 @@ struct Kept {
     answer: Option<Rc<Answer<Bytes>>>,
 }
 
+/// A request that limits refuse, as far as the answer depends on it.
+struct Refused<'a> {
+    /// Tells its limits from those of other requests.
+    set: usize,
+    rules: &'a Rules,
+    headers: HeaderStyle,
+    grpc: bool,
+}
+
 /// All that the answer to a request that limits refuse depends on.
 #[derive(PartialEq, Eq)]
 struct Key {
-    route: usize,
+    set: usize,
     grpc: bool,
     alone: bool,
     wait: Option<u64>,
@@ -52,7 +63,19 @@ impl Refusals {
         if let Some(answer) = served.and_then(|served| served.told(verdict, request.now)) {
             return answer;
         }
-        let answer = self.find(request, verdict);
+        let arrival = &request.routed.arrival;
+        let answer = self.find(
+            &Refused {
+                set: request.routed.index,
+                rules: request.rules(),
+                headers: request.routed.route().headers,
+                grpc: match &arrival.known {
+                    Some(known) => known.asks.grpc,
+                    None => reject::is_grpc(&arrival.head.fields),
+                },
+            },
+            verdict,
+        );
         if let Some(served) = served.filter(|_| verdict.again) {
             let same = verdict.same_seconds(request.rules());
             served.tells(answer.clone(), request.now.after(same));
@@ -60,15 +83,29 @@ impl Refusals {
         answer
     }
 
-    fn find(&self, request: &Identified, verdict: &Verdict) -> Rc<Answer<Bytes>> {
-        let route = request.routed.route();
-        let arrival = &request.routed.arrival;
-        let grpc = match &arrival.known {
-            Some(known) => known.asks.grpc,
-            None => reject::is_grpc(&arrival.head.fields),
-        };
-        let make = || reject::answer(verdict, request.rules(), route.headers, grpc);
-        let Some(key) = Key::of(request, verdict, grpc) else {
+    /// The same of a request that would end at the gateway anyway.
+    pub(super) fn ending(&self, request: &Ending, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+        let ruleset = &request.arrival.note.generation.ruleset;
+        self.find(
+            &Refused {
+                set: request.counted.number(ruleset),
+                rules: request.rules(),
+                headers: request.counted.header_style(ruleset),
+                grpc: reject::is_grpc(&request.arrival.head.fields),
+            },
+            verdict,
+        )
+    }
+
+    fn find(&self, request: &Refused<'_>, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+        let Refused {
+            rules,
+            headers,
+            grpc,
+            ..
+        } = *request;
+        let make = || reject::answer(verdict, rules, headers, grpc);
+        let Some(key) = Key::of(request, verdict) else {
             return Rc::new(make());
         };
         let mut places = self.0.borrow_mut();
@@ -76,7 +113,7 @@ impl Refusals {
             places.resize_with(PLACES, || None);
         }
         let place = key.wait.unwrap_or(0) as usize + 7 * key.decider.map_or(0, |(rule, ..)| rule);
-        let place = &mut places[(place + 11 * key.route) % PLACES];
+        let place = &mut places[place.wrapping_add(key.set.wrapping_mul(11)) % PLACES];
         match place {
             Some(Kept {
                 key: known,
@@ -111,8 +148,8 @@ fn gather(answer: &mut Answer<Bytes>) {
 
 impl Key {
     /// Nothing where there are too many limits.
-    fn of(request: &Identified, verdict: &Verdict, grpc: bool) -> Option<Key> {
-        let rules = request.rules();
+    fn of(request: &Refused<'_>, verdict: &Verdict) -> Option<Key> {
+        let rules = request.rules;
         let refuses = |finding: &&Finding| !finding.reading.standing.admits();
         let mut limits = [0; MOST];
         if verdict.findings.len() > MOST {
@@ -146,8 +183,8 @@ impl Key {
             (finding.rule, reading.remaining, reset)
         });
         Some(Key {
-            route: request.routed.index,
-            grpc,
+            set: request.set,
+            grpc: request.grpc,
             alone: verdict.alone,
             wait: verdict.retry_after(rules),
             decider,

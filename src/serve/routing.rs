@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use futures_util::future::{Either, Ready, err};
+use futures_util::future::Either;
 use http::Method;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
+use super::ending::Ending;
 use super::overrides;
 use super::record::Arrival;
 use crate::head::Head;
@@ -33,6 +34,9 @@ impl Routed {
     }
 }
 
+/// What a service answers to a request with a route.
+type Reply<S> = <S as Service<Routed>>::Response;
+
 /// Puts [`Routing`] around a service.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteLayer;
@@ -53,14 +57,14 @@ pub struct Routing<S> {
 
 impl<S> Service<Arrival> for Routing<S>
 where
-    S: Service<Routed, Error = Refusal>,
+    S: Service<Routed, Error = Refusal> + Service<Ending, Response = Reply<S>, Error = Refusal>,
 {
-    type Response = S::Response;
+    type Response = Reply<S>;
     type Error = Refusal;
-    type Future = Either<S::Future, Ready<Result<S::Response, Refusal>>>;
+    type Future = Either<<S as Service<Routed>>::Future, <S as Service<Ending>>::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        self.inner.poll_ready(cx)
+        Service::<Routed>::poll_ready(&mut self.inner, cx)
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
@@ -70,8 +74,23 @@ where
                 arrival.note.generation.routes[index].started.increment(1);
                 Either::Left(self.inner.call(Routed { arrival, index }))
             }
-            Err(why) => Either::Right(err(Refusal::new(why, &arrival.head.fields))),
+            Err(why) => Either::Right(self.inner.call(Ending::unrouted(arrival, why))),
         }
+    }
+}
+
+/// One that ends before it has a route.
+impl<S: Service<Ending>> Service<Ending> for Routing<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, ending: Ending) -> S::Future {
+        self.inner.call(ending)
     }
 }
 

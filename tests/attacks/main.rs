@@ -16,6 +16,7 @@ mod limits;
 mod lines;
 mod mutations;
 mod overrides;
+mod own_responses;
 mod paths;
 mod recorder;
 mod repeats;

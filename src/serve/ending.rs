@@ -1,0 +1,228 @@
+//! A request that the gateway answers itself, such as by 401 or 404. Limits count it before it ends, so that scans for
+//! paths and guesses of credentials end in 429. It never reaches an upstream.
+
+use std::future::{Ready, ready};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tower::Service;
+
+use super::answer::{Refusal, Why};
+use super::body::Relay;
+use super::forward::Forward;
+use super::generation::Generation;
+use super::identify::Identified;
+use super::record::Arrival;
+use crate::admission::{Admission, Ask, Verdict};
+use crate::clock::{Clock, Nanos};
+use crate::head::{Answer, Head};
+use crate::identity::{Connection, Identifier, Who};
+use crate::limit::Rules;
+use crate::policy::Ruleset;
+use crate::pressure::Permit;
+use crate::route::{HeaderStyle, Route};
+use crate::throttle::{Basis, Candidate};
+
+/// Which limits count such a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Those of requests that take no route.
+    Unrouted,
+    /// Those of its route, by index.
+    Routed(usize),
+    /// The same but for those that count by the identity at this place of the route's `require`, which is absent.
+    Without(usize, usize),
+}
+
+impl Counted {
+    /// The limits.
+    pub fn rules(self, ruleset: &Ruleset) -> &Rules {
+        match self {
+            Counted::Unrouted => &ruleset.unrouted.rules,
+            Counted::Routed(route) => &ruleset.routes[route].own.all,
+            Counted::Without(route, place) => &ruleset.routes[route].own.without[place],
+        }
+    }
+
+    /// Its route.
+    pub fn route(self, ruleset: &Ruleset) -> Option<&Route> {
+        match self {
+            Counted::Unrouted => None,
+            Counted::Routed(route) | Counted::Without(route, _) => Some(&ruleset.routes[route]),
+        }
+    }
+
+    /// A number that no route and no other one has.
+    pub fn number(self, ruleset: &Ruleset) -> usize {
+        let routes = ruleset.routes.len();
+        match self {
+            Counted::Unrouted => usize::MAX,
+            Counted::Routed(route) => routes + route,
+            Counted::Without(route, place) => routes * (place + 2) + route,
+        }
+    }
+
+    /// Which rate-limit headers a refusal carries.
+    pub fn header_style(self, ruleset: &Ruleset) -> HeaderStyle {
+        let route = self.route(ruleset);
+        route.map_or(ruleset.unrouted.headers, |route| route.headers)
+    }
+}
+
+/// Who a request comes from that takes no route: its address, and what its credentials prove where a limit counts by
+/// that. A signature is not looked at for the sake of a 404.
+pub fn unrouted_who<'a>(
+    ruleset: &Ruleset,
+    identifier: &Identifier,
+    connection: Connection<'a>,
+    head: &Head,
+    wall: impl FnOnce() -> Duration,
+) -> Who {
+    match ruleset.unrouted.by_credential {
+        true => identifier.identify(connection, head, wall),
+        false => identifier.client(connection, &head.fields),
+    }
+}
+
+/// See the module.
+pub struct Ending {
+    /// The request.
+    pub arrival: Arrival,
+    /// Who it comes from.
+    pub who: Rc<Who>,
+    /// When its limits are asked.
+    pub now: Nanos,
+    /// Which limits count it.
+    pub counted: Counted,
+    /// Why it ends.
+    pub why: Why,
+}
+
+impl Ending {
+    /// A request that takes no route.
+    pub fn unrouted(arrival: Arrival, why: Why) -> Ending {
+        let note = &arrival.note;
+        let generation = &note.generation;
+        let who = Rc::new(unrouted_who(
+            &generation.ruleset,
+            &generation.identifier,
+            note.peer.connection(),
+            &arrival.head,
+            || generation.clock.wall(),
+        ));
+        let _ = note.who.set(who.clone());
+        Ending {
+            who,
+            now: note.at,
+            counted: Counted::Unrouted,
+            why,
+            arrival,
+        }
+    }
+
+    /// A request whose route does not serve it.
+    pub fn routed(identified: Identified, why: Why) -> Ending {
+        let Identified {
+            routed, who, now, ..
+        } = identified;
+        let mut required = routed.route().require.iter();
+        let absent = required.position(|identity| !who.has(*identity));
+        let counted = match absent {
+            Some(place) => Counted::Without(routed.index, place),
+            None => Counted::Routed(routed.index),
+        };
+        Ending {
+            arrival: routed.arrival,
+            who,
+            now,
+            counted,
+            why,
+        }
+    }
+
+    /// The limits that count it.
+    pub fn rules(&self) -> &Rules {
+        self.counted.rules(&self.generation().ruleset)
+    }
+
+    fn generation(&self) -> &Rc<Generation> {
+        &self.arrival.note.generation
+    }
+}
+
+impl Candidate for Ending {
+    type Admitted = Ending;
+    type Basis = EndingLimits;
+
+    fn ask(&self) -> Ask<'_> {
+        let generation = self.generation();
+        let route = self.counted.route(&generation.ruleset);
+        let servers = route.map(|route| generation.pools[route.upstream].servers());
+        Ask {
+            rules: self.rules(),
+            who: &self.who,
+            identifier: &generation.identifier,
+            now: self.now,
+            pressure: servers
+                .and_then(|servers| servers.pressure())
+                .map(|at| &**at),
+        }
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.generation().admission
+    }
+
+    fn basis(&self) -> EndingLimits {
+        EndingLimits {
+            generation: self.generation().clone(),
+            counted: self.counted,
+        }
+    }
+
+    fn header_style(&self) -> HeaderStyle {
+        self.counted.header_style(&self.generation().ruleset)
+    }
+
+    fn note(&self, verdict: &Verdict) {
+        let note = &self.arrival.note;
+        note.decided(verdict, self.rules(), &self.who, self.now);
+    }
+
+    fn admitted(self, _: &Verdict, _: Option<Permit>) -> Ending {
+        self
+    }
+}
+
+/// The limits that count a request which ends at the gateway.
+pub struct EndingLimits {
+    generation: Rc<Generation>,
+    counted: Counted,
+}
+
+impl Basis for EndingLimits {
+    fn rules(&self) -> &Rules {
+        self.counted.rules(&self.generation.ruleset)
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.generation.clock
+    }
+}
+
+/// Limits admit it, and it ends here.
+impl Service<Ending> for Forward {
+    type Response = Answer<Relay>;
+    type Error = Refusal;
+    type Future = Ready<Result<Answer<Relay>, Refusal>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, ending: Ending) -> Self::Future {
+        let fields = &ending.arrival.head.fields;
+        ready(Err(Refusal::unsent(ending.why, fields)))
+    }
+}

@@ -189,7 +189,7 @@ fn check_tells_every_mistake() {
 #[test]
 fn explain_names_every_limit() {
     let folder = folder(IDENTITY, &[("api", API)]);
-    let question = ["explain", "get", "/api/items?page=2", "--ip", "1.2.3.4"];
+    let question = ["explain", "GET", "/api/items?page=2", "--ip", "1.2.3.4"];
     let with_key = [&question[..], &["-H", "x-api-key: a"]].concat();
     let ended = run(&folder, &with_key, 0);
     says(

@@ -138,3 +138,152 @@ fn users_that_are_addresses_of_email_are_not_kept_in_clear() {
         "{key:#}"
     );
 }
+
+/// One request, as a client and as an operator write it.
+struct Odd {
+    method: &'static str,
+    path: String,
+    fields: Vec<(String, String)>,
+}
+
+impl Odd {
+    fn new(method: &'static str, path: &str, fields: &[(&str, &str)]) -> Odd {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Odd {
+            method,
+            path: path.to_owned(),
+            fields: fields.iter().map(owned).collect(),
+        }
+    }
+
+    /// The status that the gateway gives, and the limits that refuse.
+    fn sent(&self, server: &Server) -> (u16, Vec<Value>) {
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
+        if !self.fields.iter().any(|(name, _)| name == "host") {
+            text += "host: t\r\n";
+        }
+        for (name, value) in &self.fields {
+            text += &format!("{name}: {value}\r\n");
+        }
+        let mut client = server.connect();
+        client.send(text + "\r\n");
+        let head = client.head().unwrap();
+        let mut answer = head.clone();
+        if self.method != "HEAD" {
+            common::read_body(&mut client.reader, &mut answer).unwrap();
+        }
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let refusing = body["violated-policies"].as_array();
+        (head.status(), refusing.cloned().unwrap_or_default())
+    }
+
+    /// The status that `explain` says, and the limit that decides.
+    fn explained(&self, server: &Server) -> (u64, Option<Value>) {
+        let question = serde_json::json!({
+            "method": self.method, "path": self.path, "host": "t", "headers": self.fields,
+        });
+        let answer = server.ask("POST", "/v1/explain", &question.to_string());
+        assert_eq!(answer.status(), 200, "{question}: {}", answer.text());
+        let answer: Value = serde_json::from_str(&answer.text()).unwrap();
+        let limits = answer["limits"].as_array().unwrap();
+        let decides = limits.iter().find(|limit| limit["decides"] == true);
+        let decides = decides.map(|limit| limit["limit"].clone());
+        (answer["status"].as_u64().unwrap(), decides)
+    }
+}
+
+fn odd_requests() -> Vec<Odd> {
+    let many: Vec<(String, String)> = (0..101).map(|n| (format!("x{n}"), "y".into())).collect();
+    let key = |keys: &[&'static str]| -> Vec<(&str, &str)> {
+        keys.iter().map(|key| ("x-api-key", *key)).collect()
+    };
+    let host = |hosts: &[&'static str]| -> Vec<(&str, &str)> {
+        hosts.iter().map(|host| ("host", *host)).collect()
+    };
+    let mut odd = vec![
+        Odd::new("GET", "/a", &[]),
+        Odd::new("HEAD", "/a", &[]),
+        Odd::new("get", "/a", &[]),
+        Odd::new("GeT", "/none", &[]),
+        Odd::new("POST", "/a", &[]),
+        Odd::new("CONNECT", "t:80", &[]),
+        Odd::new("OPTIONS", "*", &[]),
+        Odd::new("G\"T", "/a", &[]),
+        Odd::new("GET", "/none", &[]),
+        Odd::new("GET", "none", &[]),
+        Odd::new("GET", "/a b", &[]),
+        Odd::new("GET", "/a#b", &[]),
+        Odd::new("GET", "/%00", &[]),
+        Odd::new("GET", "/x%2f..%2fa", &[]),
+        Odd::new("GET", "/x/../a", &[]),
+        Odd::new("GET", "//a/", &[]),
+        Odd::new("GET", "/A", &[]),
+        Odd::new("GET", "http://t/a", &[]),
+        Odd::new("GET", "http://T:80/a", &[]),
+        Odd::new("GET", "http://t,u/a", &[]),
+        Odd::new("GET", "http://u@t/a", &[]),
+        Odd::new("GET", "ftp://t/a", &[]),
+        Odd::new("GET", "http://other/h", &[]),
+        Odd::new("GET", "/h", &host(&["h.test"])),
+        Odd::new("GET", "/h", &host(&["H.TEST.:80"])),
+        Odd::new("GET", "/h", &host(&["h.test,x"])),
+        Odd::new("GET", "/h", &host(&["h.test", "h.test"])),
+        Odd::new("GET", "/h", &host(&[""])),
+        Odd::new("GET", "/me", &[]),
+        Odd::new("GET", "/me", &key(&["wrong"])),
+        Odd::new("GET", "/me", &key(&["right"])),
+        Odd::new("GET", "/me", &key(&["right", "other"])),
+        Odd::new("GET", "/own", &key(&["right", "other"])),
+        Odd::new("GET", "/own", &key(&["wrong"])),
+        Odd::new("GET", "/own", &key(&["right"])),
+        Odd::new("GET", "/a", &[("content-length", "x")]),
+        Odd::new(
+            "POST",
+            "/a",
+            &[("content-length", "1"), ("transfer-encoding", "chunked")],
+        ),
+        Odd::new("GET", &format!("/{}", "x".repeat(20_000)), &[]),
+    ];
+    odd.push(Odd {
+        fields: many,
+        ..Odd::new("GET", "/a", &[])
+    });
+    odd
+}
+
+/// There is no second opinion: what the gateway says of a request its explanation has said before.
+#[test]
+fn odd_requests_are_explained_as_they_are_served() {
+    let upstream = Upstream::plain();
+    let folder = tempfile::tempdir().unwrap();
+    let policies = [
+        ("a", "match: GET /a\nupstream: up\n"),
+        ("h", "match: GET /h\nhost: h.test\nupstream: up\n"),
+        ("me", "match: GET /me\nupstream: up\nrequire: user\n"),
+        (
+            "own",
+            "match: GET /own\nupstream: up\nlimits:\n  own: { key: user, rate: 2/h }\n  \
+             work: { key: ip, concurrent: 9 }\n  near: { key: ip, rate: 7/h }\n",
+        ),
+    ];
+    let gateway = "admin: 127.0.0.1:0\nlimits: { per-ip: { key: ip, rate: 95/h } }\n\
+                   identity: { user: { api_keys: keys.yaml }, token: { header: x-api-key } }\n";
+    write(&folder, upstream.address, gateway, &policies);
+    std::fs::write(folder.path().join("keys.yaml"), "right: { user: ann }\n").unwrap();
+    let server = Server::start(folder.path(), true);
+    let mut refused = 0;
+    for round in 0..4 {
+        for odd in odd_requests() {
+            let what = format!("{round}: {} {:.99} {:?}", odd.method, odd.path, odd.fields);
+            let (said, decides) = odd.explained(&server);
+            let (status, refusing) = odd.sent(&server);
+            assert_eq!(said, u64::from(status), "{what:.999}");
+            if status == 429 && odd.method != "HEAD" {
+                assert_eq!(refusing.first(), decides.as_ref(), "{what:.999}");
+                refused += 1;
+            }
+        }
+    }
+    // In the last rounds nothing passes.
+    assert!(refused > 39, "{refused}");
+}

@@ -97,7 +97,7 @@ fn question(arguments: &Arguments) -> Result<Question, String> {
     };
     let client_cert = arguments.client_cert.as_deref().map(certificate);
     Ok(Question {
-        method: arguments.method.to_ascii_uppercase(),
+        method: arguments.method.clone(),
         path: arguments.path.clone(),
         host: arguments.host.clone(),
         headers: headers.collect::<Result<_, String>>()?,

@@ -36,6 +36,15 @@ pub enum Counted {
 }
 
 impl Counted {
+    /// Of a request that has a route.
+    pub fn of(index: usize, route: &Route, who: &Who) -> Counted {
+        let mut required = route.require.iter();
+        match required.position(|identity| !who.has(*identity)) {
+            Some(place) => Counted::Without(index, place),
+            None => Counted::Routed(index),
+        }
+    }
+
     /// The limits.
     pub fn rules(self, ruleset: &Ruleset) -> &Rules {
         match self {
@@ -126,12 +135,7 @@ impl Ending {
         let Identified {
             routed, who, now, ..
         } = identified;
-        let mut required = routed.route().require.iter();
-        let absent = required.position(|identity| !who.has(*identity));
-        let counted = match absent {
-            Some(place) => Counted::Without(routed.index, place),
-            None => Counted::Routed(routed.index),
-        };
+        let counted = Counted::of(routed.index, routed.route(), &who);
         Ending {
             arrival: routed.arrival,
             who,

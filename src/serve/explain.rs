@@ -1,25 +1,30 @@
-//! Says what the gateway would do with a request, and why, without counting it: the same route
-//! table, identities and admission as on the request path.
+//! Says what the gateway would do with a request, and why, without counting it: by the parser, the routing, the
+//! identities and the admission of the request path. Nothing is decided here a second time.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer::Why;
+use super::ending::{Counted, unrouted_who};
 use super::generation::Running;
 use super::identify::{class, cohort, objection};
+use super::known::Last;
+use super::request;
+use super::routing::find_route;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
-use crate::head::{Fields, Head};
+use crate::head::Head;
 use crate::identity::{Connection, Identifier, Unverified, Who};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
 use crate::pressure::{Class, Pressure};
-use crate::route::{Found, Route, host, normalise};
+use crate::route::Route;
 
 /// A request to explain.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -52,37 +57,112 @@ pub struct Question {
 pub struct Unclear(String);
 
 impl Question {
-    fn head(&self) -> Result<Head, Unclear> {
+    /// The head as the gateway reads it from a connection, or why it does not.
+    fn read(&self) -> Result<Result<Rc<Head>, Why>, Unclear> {
         let unclear = |text: &str, what: &str| Unclear(format!("`{text}` is not {what}"));
-        let mut fields = Fields::default();
-        for (name, value) in &self.headers {
-            HeaderName::try_from(name.as_str()).map_err(|_| unclear(name, "a field name"))?;
-            HeaderValue::try_from(value.as_str())
+        let lines = |text: &str| text.contains(['\r', '\n']);
+        if self.method.is_empty() || lines(&self.method) {
+            return Err(unclear(&self.method, "a method"));
+        }
+        if self.path.is_empty() || lines(&self.path) {
+            return Err(unclear(&self.path, "a path"));
+        }
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
+        let has = |name: &str| {
+            let mut names = self.headers.iter().map(|(name, _)| name);
+            names.any(|other| other.eq_ignore_ascii_case(name))
+        };
+        let mut add = |name: &str, value: &str| {
+            HeaderName::try_from(name).map_err(|_| unclear(name, "a field name"))?;
+            HeaderValue::try_from(value)
                 .map_err(|_| Unclear(format!("the value of `{name}` is not one")))?;
-            fields.add(name, value.as_bytes());
-        }
-        if !fields.contains("host") {
-            let host = self.host.as_deref().unwrap_or("localhost");
-            if host::canonical(host).is_none() {
-                return Err(unclear(host, "a host"));
+            for part in [name, ": ", value, "\r\n"] {
+                text.push_str(part);
             }
-            fields.add("host", host.as_bytes());
+            Ok(())
+        };
+        for (name, value) in &self.headers {
+            add(name, value)?;
         }
-        let method = Method::try_from(self.method.as_str());
-        let uri = Uri::try_from(self.path.as_str());
-        Ok(Head {
-            method: method.map_err(|_| unclear(&self.method, "a method"))?,
-            uri: uri.map_err(|_| unclear(&self.path, "a path"))?,
-            newer: true,
-            upgrade: None,
-            fields,
-        })
+        if !has("host") {
+            add("host", self.host.as_deref().unwrap_or("localhost"))?;
+        }
+        if !self.body.is_empty() && !has("content-length") && !has("transfer-encoding") {
+            add("content-length", &self.body.len().to_string())?;
+        }
+        text.push_str("\r\n");
+        match request::next(&mut text.as_bytes().into(), &mut Last::default()) {
+            Ok(Some(request)) => Ok(Ok(request.head)),
+            Ok(None) => Err(unclear(&self.method, "a method")),
+            Err(bad) => Ok(Err(bad.into())),
+        }
     }
 
     fn subject(&self) -> Result<Option<Subject>, Unclear> {
         let pem = self.client_cert.as_ref();
         let subject = pem.map(|pem| Subject::from_pem(pem.as_bytes())).transpose();
         subject.map_err(|_| Unclear("the client's certificate is none in PEM".into()))
+    }
+}
+
+/// What is decided of a request before its limits are asked. Holds nothing of its head, for that may not wait.
+struct Examined {
+    who: Who,
+    /// Its route, by index.
+    route: Option<usize>,
+    ends: Option<Ends>,
+}
+
+/// That the gateway answers it itself.
+struct Ends {
+    /// The limits that count it.
+    counted: Counted,
+    status: u16,
+    reason: String,
+}
+
+/// Takes the steps that the gateway takes, in its order.
+fn examine(
+    running: &Running,
+    question: &Question,
+    clock: &Clock,
+    identifier: &Identifier,
+) -> Result<Examined, Unclear> {
+    let ruleset = &*running.ruleset;
+    let subject = question.subject()?;
+    let connection = Connection {
+        peer: question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        subject: subject.as_ref(),
+    };
+    let wall = || clock.wall();
+    let (head, found) = match question.read()? {
+        Ok(head) => (head.clone(), find_route(&head, ruleset)),
+        Err(why) => (Rc::default(), Err(why)),
+    };
+    let ends = |counted, why: &Why| Ends {
+        counted,
+        status: why.status().as_u16(),
+        reason: reason(why),
+    };
+    match found {
+        Ok(index) => {
+            let route = &ruleset.routes[index];
+            let mut who = identifier.identify(connection, &head, wall);
+            let body = question.body.as_bytes();
+            let looks = !body.is_empty() && identifier.wants_body(&head);
+            if looks && !identifier.hides_body(&mut who, &head) {
+                identifier.set_email(&mut who, &head, body, true);
+            }
+            let why = objection(route, &who, identifier);
+            let ends = why.map(|why| ends(Counted::of(index, route, &who), &why));
+            let route = Some(index);
+            Ok(Examined { who, route, ends })
+        }
+        Err(why) => Ok(Examined {
+            who: unrouted_who(ruleset, identifier, connection, &head, wall),
+            route: None,
+            ends: Some(ends(Counted::Unrouted, &why)),
+        }),
     }
 }
 
@@ -93,80 +173,58 @@ pub async fn explain(
     question: &Question,
     clock: &Clock,
 ) -> Result<Value, Unclear> {
-    let head = question.head()?;
-    let ruleset = &running.ruleset;
-    let Ok(path) = normalise(head.uri.path()) else {
-        return Ok(nowhere(400, "the path cannot be read in one way only"));
-    };
-    let host = head.fields.text("host").and_then(host::canonical);
-    let route = match ruleset.table.find(host.as_deref(), &head.method, &path) {
-        Found::Route(index) => &ruleset.routes[index],
-        Found::OtherMethod => {
-            return Ok(nowhere(
-                405,
-                "policies match this path with other methods only",
-            ));
-        }
-        Found::None => return Ok(nowhere(404, "no policy matches this request")),
-    };
+    let ruleset = &*running.ruleset;
     let identifier = Identifier::new(ruleset.identity.clone(), running.keyer());
-    let peer = question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let subject = question.subject()?;
-    let connection = Connection {
-        peer,
-        subject: subject.as_ref(),
-    };
-    let mut who = identifier.identify(connection, &head, || clock.wall());
-    let body = question.body.as_bytes();
-    if !body.is_empty() && identifier.wants_body(&head) && !identifier.hides_body(&mut who, &head) {
-        identifier.set_email(&mut who, &head, body, true);
-    }
-    let servers = running.upstreams.get(route.upstream);
+    let Examined { who, route, ends } = examine(running, question, clock, &identifier)?;
+    let route = route.map(|index| &*ruleset.routes[index]);
+    let all = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
+    let rules = ends
+        .as_ref()
+        .map_or(all, |ends| ends.counted.rules(ruleset));
+    let servers = route.and_then(|route| running.upstreams.get(route.upstream));
     let pressure = servers.and_then(|servers| servers.pressure());
     let ask = Ask {
-        rules: &route.rules,
+        rules,
         who: &who,
         identifier: &identifier,
         now: clock.now(),
         pressure: pressure.map(|pressure| &**pressure),
     };
     let verdict = running.admission.look(&ask).await;
-    let objection = objection(route, &who, &identifier);
-    let speaker = verdict.deciding.map(|index| verdict.findings[index].rule);
-    let limits = route.rules.iter().enumerate().map(|(place, rule)| {
-        let finding = verdict
-            .findings
-            .iter()
-            .find(|finding| finding.rule == place);
-        let decides = speaker == Some(place) && objection.is_none();
-        limit(rule, finding, &who, &identifier, decides)
+    let speaks = !verdict.admitted || ends.is_none();
+    let speaker = verdict.decider(rules).filter(|_| speaks);
+    let speaker = speaker.map(|(rule, _)| rule.index);
+    let limits = all.iter().map(|rule| {
+        let counts = rules.iter().any(|other| other.index == rule.index);
+        let mut findings = verdict.findings.iter();
+        let finding = findings.find(|finding| rules[finding.rule].index == rule.index);
+        let decides = speaker == Some(rule.index);
+        limit((rule, counts), finding, &who, &identifier, decides)
     });
-    let class = class(route, &who, &identifier);
-    let shed = pressure.and_then(|at| at.would_shed(class, || cohort(&who, &identifier)));
-    let status = match (&objection, verdict.admitted, &shed) {
-        (Some(why), _, _) => why.status().as_u16(),
-        (None, false, _) => 429,
-        (None, true, Some(_)) => 503,
-        (None, true, None) => 200,
-    };
-    let reason = match (&objection, status) {
-        (Some(why), _) => Some(refused(why)),
-        (None, 503) => Some(format!(
-            "shed as {}: the upstream is under pressure",
-            class.as_str()
-        )),
-        (None, _) => None,
+    let class = route.map(|route| class(route, &who, &identifier));
+    let shed = pressure.zip(class).filter(|_| ends.is_none());
+    let shed = shed.and_then(|(at, class)| at.would_shed(class, || cohort(&who, &identifier)));
+    let (status, reason) = match (ends, verdict.admitted, &shed) {
+        (_, false, _) => (429, None),
+        (Some(ends), true, _) => (ends.status, Some(ends.reason)),
+        (None, true, Some(shed)) => {
+            let class = shed.class.as_str();
+            let reason = format!("shed as {class}: the upstream is under pressure");
+            (503, Some(reason))
+        }
+        (None, true, None) => (200, None),
     };
     let retry_after = match shed.filter(|_| status == 503) {
         Some(shed) => Some(shed.retry_after.ceil_secs()),
-        None => verdict.retry_after(&route.rules).filter(|_| status == 429),
+        None => verdict.retry_after(rules).filter(|_| status == 429),
     };
+    let upstream = |route: &Route| ruleset.upstreams.get(route.upstream).map(|u| &*u.name);
     Ok(json!({
         "status": status,
         "admitted": status == 200,
         "reason": reason,
-        "priority": class.as_str(),
-        "route": describe_route(route, ruleset.upstreams.get(route.upstream).map(|u| &*u.name)),
+        "priority": class.map(Class::as_str),
+        "route": route.map(|route| describe_route(route, upstream(route))),
         "who": describe_who(&who, &identifier),
         "retry_after": retry_after,
         "limits": limits.collect::<Vec<_>>(),
@@ -174,18 +232,18 @@ pub async fn explain(
     }))
 }
 
-/// Why the route does not serve the request, in operators' words.
-fn refused(why: &Why) -> String {
+/// Why the gateway answers a request itself, in operators' words.
+fn reason(why: &Why) -> String {
     match why {
         Why::Unidentified(identity) => format!("this route requires a valid {}", identity.as_str()),
         Why::Unverified(reason) => format!("the request comes with {reason}"),
         Why::Bad(detail) => (*detail).to_owned(),
-        other => other.detail(),
+        other => {
+            let mut detail = other.detail();
+            detail[..1].make_ascii_lowercase();
+            detail.trim_end_matches('.').to_owned()
+        }
     }
-}
-
-fn nowhere(status: u16, reason: &str) -> Value {
-    json!({ "status": status, "admitted": false, "reason": reason, "limits": [] })
 }
 
 /// How busy an upstream is and what follows from it, as operators see it.
@@ -240,7 +298,7 @@ fn describe_who(who: &Who, identifier: &Identifier) -> Value {
 }
 
 fn limit(
-    rule: &Arc<Rule>,
+    (rule, counts): (&Arc<Rule>, bool),
     finding: Option<&Finding>,
     who: &Who,
     identifier: &Identifier,
@@ -250,10 +308,10 @@ fn limit(
     value.insert("applies".into(), json!(finding.is_some()));
     let Some(finding) = finding else {
         let absent = rule.key.iter().all(|part| !who.has(*part));
-        let why = if absent {
-            "none of its keys is known"
-        } else {
-            "the address is exempt"
+        let why = match (counts, absent) {
+            (false, _) => "it does not count what the gateway answers itself",
+            (true, true) => "none of its keys is known",
+            (true, false) => "the address is exempt",
         };
         value.insert("reason".into(), json!(why));
         return Value::Object(value);
@@ -339,7 +397,9 @@ pub fn render(explanation: &Value) -> String {
             text(&route["name"]),
             text(&route["match"])
         );
-        let who = &explanation["who"];
+    }
+    let who = &explanation["who"];
+    if who.is_object() {
         out += &format!("from ip {}", text(&who["ip"]));
         for name in ["user", "plan"] {
             if let Some(value) = who[name].as_str() {

@@ -4,12 +4,13 @@
 //! What a worker has counted it tells ten times a second: what comes in the last tenth of a minute's last second may be
 //! in the list of the next.
 //!
-//! Bounds: those of two [`Top`]s, of a [`Recent`] for each worker, and 1,024 samples until they are collected.
+//! Bounds: those of two [`Top`]s, of [`Plans`], of a [`Recent`] for each worker, and 1,024 samples until they are collected.
 
 pub mod distinct;
 mod event;
 pub mod heavy_keeper;
 mod list;
+pub mod plans;
 pub mod recent;
 mod sample;
 mod sum;
@@ -17,6 +18,7 @@ pub mod top;
 
 pub use event::{Change, Event};
 pub use list::{LONGEST, List, Listed, Lists};
+pub use plans::Plans;
 pub use recent::{Recent, Whom};
 pub use sample::{Class, Decision, LONGEST_PATH, Sample, Sampler};
 pub use sum::Sums;
@@ -34,6 +36,8 @@ pub struct Facts {
     pub asked: Top,
     /// Whom they refused.
     pub refused: Top,
+    /// By which plans they were counted.
+    pub plans: Plans,
     minute: Mutex<Minute>,
     samples: Mutex<Vec<Sample>>,
 }

@@ -101,15 +101,14 @@ impl Identifier {
         }
     }
 
-    /// Whom a key names of a limit that counts by `parts`. `plan=gold` may stand there for what the plan multiplies.
+    /// Whom a key names of a limit that counts by `parts`. `plan=gold` may stand there for what the plan multiplies; who
+    /// has no plan where none stands there.
     ///
     /// # Errors
     ///
     /// Why the text is no key of such a limit.
     pub fn read_key(&self, text: &str, parts: &[Identity]) -> Result<Who, KeyError> {
-        let settings = self.settings();
         let mut who = Who::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        who.plan = settings.plan.default;
         let mut given = Vec::new();
         for part in split(text) {
             let pair = part.split_once('=');
@@ -423,10 +422,7 @@ mod tests {
             let read = subject.read_key(&name, &parts);
             let read = read.map_err(|error| TestCaseError::fail(format!("{name}: {error}")))?;
             prop_assert_eq!(subject.key_name(&read, &parts), name.clone());
-            let same = if plan.is_some() || !parts.contains(&Identity::Plan) { Some(key) } else { None };
-            if let Some(same) = same {
-                prop_assert_eq!(subject.key(&read, &parts), Some(same), "{}", name);
-            }
+            prop_assert_eq!(subject.key(&read, &parts), Some(key), "{}", name);
             // Clients of HTTP may escape what they like.
             prop_assert!(!name.bytes().any(|byte| b"%?&+\\".contains(&byte)), "{}", name);
         }

@@ -342,12 +342,15 @@ impl RuleCounters {
                 }
                 false => Counter::noop(),
             },
-            mark: {
-                let mut hasher = SipHasher13::new();
-                hasher.write(limit.as_bytes());
-                hasher.finish()
-            },
+            mark: mark(rule),
             logged: access::of_rule(rule),
         }
     }
+}
+
+/// What tells a limit's keys from those of others.
+pub fn mark(rule: &Rule) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(rule.name.as_str().as_bytes());
+    hasher.finish()
 }

@@ -12,7 +12,7 @@ use crate::admission::{Finding, Verdict};
 use crate::clock::Nanos;
 use crate::facts::{Decision, Key, LONGEST_PATH, Recent, Sample, Whom};
 use crate::identity::Who;
-use crate::limit::{Rule, Standing};
+use crate::limit::{Fingerprint, Rule, Standing};
 
 /// How many ways there are for a request to end; classes of what limits said come behind.
 const ENDS: u8 = Outcome::ALL.len() as u8;
@@ -36,10 +36,21 @@ impl Whom for Asker {
             key: self.generation.identifier.key_name(&self.who, &rule.key),
         };
         facts.asked.count(hash, asked, name);
+        if rule.plans {
+            let plans = &self.generation.ruleset.identity.plan.plans;
+            let plan = self.who.plan.and_then(|plan| plans.get(plan));
+            let name = plan.map_or("", |plan| &plan.name);
+            facts.plans.record(hash, name);
+        }
         if refused > 0 {
             facts.refused.count(hash, refused, name);
         }
     }
+}
+
+/// What tells the keys of one limit apart, by the limit's mark.
+pub(super) fn hash(key: Fingerprint, mark: u64) -> u64 {
+    key.0 as u64 ^ mark
 }
 
 /// Counts whom a limit was asked about, and whom it refused.
@@ -50,7 +61,7 @@ pub(super) fn count(
     who: &Rc<Who>,
     (rule, finding): (&Rule, &Finding),
 ) {
-    let hash = finding.key.0 as u64 ^ generation.rules[rule.index].mark;
+    let hash = hash(finding.key, generation.rules[rule.index].mark);
     let refused = !finding.reading.standing.admits() && !rule.shadow;
     recent.count(hash, refused, || Asker {
         generation: generation.clone(),

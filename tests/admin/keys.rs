@@ -61,9 +61,9 @@ fn get(server: &Server, path: &str) -> Value {
     json(&answer)
 }
 
-/// The limits and keys that are listed, sorted.
+/// The limits and keys that were refused, sorted.
 fn listed(server: &Server) -> Vec<(String, String)> {
-    let top = get(server, "/v1/record/top?from=-1m&of=asked&most=100");
+    let top = get(server, "/v1/record/top?from=-1m&of=refused&most=100");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let keys = top["keys"].as_array().unwrap().iter();
     let mut keys: Vec<_> = keys
@@ -123,4 +123,40 @@ fn every_key_that_is_printed_is_found_and_forgotten() {
     let answer = server.ask("GET", &path("one", "user=alice,user=bob"), "");
     assert_eq!(answer.status(), 400);
     assert!(json(&answer)["detail"].is_string());
+}
+
+/// A key is shown by the numbers that held for it, and its plan is not part of it.
+#[test]
+fn a_key_is_shown_by_its_plan() {
+    let upstream = Upstream::plain();
+    let folder = tempfile::tempdir().unwrap();
+    let plans = "  plan: { header: x-plan, from: [127.0.0.0/8], default: free }\n\
+                 plans: { free: { multiply: 1 }, gold: { multiply: 5 } }\n";
+    let policy =
+        "match: /**\nupstream: up\nlimits: { one: { key: user, rate: 3/h, plans: true } }\n";
+    let gateway = format!("{GATEWAY}{plans}");
+    write(&folder, upstream.address, &gateway, &[("all", policy)]);
+    let server = Server::start(folder.path(), true);
+    let ask = |plan: &str| {
+        let mut client = server.connect();
+        client.send(format!(
+            "GET / HTTP/1.1\r\nhost: t\r\nx-user: alice\r\nx-plan: {plan}\r\n\r\n"
+        ));
+        client.answer().status()
+    };
+    let numbers = |path: &str| {
+        let limit = &get(&server, path)["limits"][0];
+        (limit["quota"].clone(), limit["remaining"].clone())
+    };
+    let shown = |key: &str| numbers(&format!("/v1/limits/one/keys/{key}"));
+    assert_eq!([(); 4].map(|()| ask("gold")), [200; 4]);
+    soon("its plan is known", || {
+        shown("user=alice") == (15.into(), 11.into())
+    });
+    let recorded = numbers("/v1/record/key?from=-1m&key=user=alice");
+    assert_eq!(recorded, (15.into(), 11.into()));
+    assert_eq!(shown("user=alice,plan=free").0, 3);
+    assert_eq!(shown("user=bob"), (3.into(), 3.into()));
+    assert_eq!(ask("free"), 429);
+    soon("its plan is another", || shown("user=alice").0 == 3);
 }

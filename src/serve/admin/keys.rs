@@ -13,8 +13,8 @@ use crate::admission::Ask;
 use crate::facts::Key;
 use crate::identity::{Identifier, Who};
 use crate::limit::Rule;
-use crate::serve::explain;
-use crate::serve::generation::Running;
+use crate::serve::generation::{self, Running};
+use crate::serve::{explain, witness};
 
 /// The rules called by a name, and the key that an operator wrote.
 struct Asked {
@@ -48,6 +48,7 @@ pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
         let Ok(who) = identifier.read_key(key, &rule.key) else {
             continue;
         };
+        let who = with_plan(who, rule, &identifier, &running);
         names.push(Key {
             limit: rule.name.as_str().to_owned(),
             key: identifier.key_name(&who, &rule.key),
@@ -141,11 +142,38 @@ impl Asked {
             let detail = error.to_string();
             Box::new(problem(StatusCode::BAD_REQUEST, &detail))
         })?;
+        let who = with_plan(who, first, &identifier, &running);
         Ok(Asked {
             running,
             identifier: Arc::new(identifier),
             rules,
             who,
         })
+    }
+}
+
+/// With the plan by which a limit counted the key last, so that its numbers are those that held for it; with the default
+/// where the key names none and none is remembered.
+fn with_plan(who: Who, rule: &Rule, identifier: &Identifier, running: &Running) -> Who {
+    if who.plan.is_some() {
+        return who;
+    }
+    let plans = &identifier.settings().plan;
+    let default = Who {
+        plan: plans.default,
+        ..who.clone()
+    };
+    let key = identifier.key(&default, &rule.key);
+    let known = running
+        .facts
+        .as_ref()
+        .zip(key)
+        .and_then(|(facts, key)| facts.plans.get(witness::hash(key, generation::mark(rule))));
+    match known {
+        Some(name) => Who {
+            plan: plans.named(&name),
+            ..who
+        },
+        None => default,
     }
 }

@@ -203,9 +203,15 @@ fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
         fields.set("accept-encoding", b"identity");
         fields.remove("range");
     }
-    if body.size_hint().exact().is_none() {
+    let zeros = |text: &[u8]| text.len() > 1 && text.starts_with(b"0");
+    match body.size_hint().exact() {
         // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
-        fields.remove("content-length");
+        None => fields.remove("content-length"),
+        // There are servers that take `010` for eight.
+        Some(length) if fields.first("content-length").is_some_and(zeros) => {
+            fields.set("content-length", length.to_string().as_bytes());
+        }
+        Some(_) => {}
     }
 }
 
@@ -252,15 +258,12 @@ impl Claims<'_> {
             ("tollgate-over", self.over.as_deref()),
         ];
         for (name, value) in claims {
-            if let Some(value) = value.filter(|value| is_field_value(value)) {
+            let is_sound = |text: &&str| !text.bytes().any(|byte| byte.is_ascii_control());
+            if let Some(value) = value.filter(is_sound) {
                 fields.add(name, value.as_bytes());
             }
         }
     }
-}
-
-fn is_field_value(text: &str) -> bool {
-    !text.bytes().any(|byte| byte.is_ascii_control())
 }
 
 /// Adds what a proxy must say of the client's connection.

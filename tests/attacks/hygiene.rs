@@ -21,6 +21,29 @@ fn passed(site: &Site, fields: &str) -> Message {
     log.requests.into_iter().next().unwrap()
 }
 
+/// OpenLiteSpeed before 1.7.18 read `010` as eight bytes, and took the rest for another request.
+#[test]
+fn lengths_are_written_anew() {
+    let site = Site::start("", &[ALL]);
+    for (written, length, body) in [
+        ("010", "10", "0123456789"),
+        ("00000000000000000003", "3", "abc"),
+        ("00", "0", ""),
+        ("3", "3", "abc"),
+    ] {
+        let mut asker = site.connect();
+        for _ in 0..3 {
+            asker.send(format!(
+                "POST /a HTTP/1.1\r\nhost: t\r\ncontent-length: {written}\r\n\r\n{body}"
+            ));
+            assert_eq!(asker.answer(false).unwrap().status(), 200, "{written}");
+            let seen = site.recorder.take().requests.remove(0);
+            assert_eq!(seen.all("content-length"), [length], "{written}");
+            assert_eq!(seen.body, body.as_bytes());
+        }
+    }
+}
+
 #[test]
 fn fields_of_one_connection() {
     let site = Site::start("", &[ALL]);

@@ -396,6 +396,47 @@ fn a_host_without_an_authority() {
     assert_eq!(seen.field("content-length"), Some("0"));
 }
 
+/// An authority is read as the `Host` of HTTP/1.1 is: one form goes on, and what is no host is refused.
+#[test]
+fn an_authority_is_forwarded_in_one_form() {
+    use crate::common::raw::{END_HEADERS, END_STREAM, HEADERS, Raw, block, frame};
+    let upstream = Upstream::plain();
+    let gateway = gateway(&upstream);
+    for (authority, host) in [
+        ("a.test", Some("a.test")),
+        ("A.Test.:080", Some("a.test:80")),
+        ("[0::1]", Some("[::1]")),
+        ("a.test,x", None),
+        ("a.test;x", None),
+        ("me@a.test", None),
+        ("a..test", None),
+        ("127.1", None),
+        ("[::1%25eth0]", None),
+        ("a.test:65536", None),
+    ] {
+        for name in [":authority", "host"] {
+            let mut raw = Raw::connect(gateway.address, &[]);
+            let head = block(&[
+                (":method", "GET"),
+                (":scheme", "http"),
+                (":path", "/"),
+                (name, authority),
+            ]);
+            raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head));
+            let status = raw.next(HEADERS).unwrap().payload[0];
+            // Entries of the static table for 200 and 400.
+            let expected = if host.is_some() { 0x88 } else { 0x8c };
+            assert_eq!(status, expected, "{name} {authority}");
+            if let Some(host) = host {
+                let seen = upstream.next();
+                assert_eq!(seen.field("host"), Some(host), "{name} {authority}");
+                assert_eq!(seen.field("x-forwarded-host"), Some(host));
+            }
+        }
+    }
+    assert!(upstream.drain().is_empty());
+}
+
 /// RFC 9112 section 6.2: a body that is read ahead and has trailers goes on in chunks, whatever length it has said.
 #[test]
 fn a_length_and_trailers_do_not_meet() {

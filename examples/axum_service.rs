@@ -136,6 +136,7 @@ impl Candidate for Asked {
             identifier: &self.limits.identifier,
             now: self.at,
             pressure: None,
+            reserved: &[],
         }
     }
 

@@ -100,6 +100,7 @@ impl Tenants {
             identifier: &self.identifier,
             now: self.clock.now(),
             pressure: None,
+            reserved: &[],
         };
         // At once, for no store is shared with other gateways.
         let Some((verdict, ticket)) = self.admission.decide(&ask, None).now() else {

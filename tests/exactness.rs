@@ -189,6 +189,7 @@ impl Site {
             identifier: &self.identifier,
             now,
             pressure: None,
+            reserved: &[],
         }
     }
 }

@@ -110,7 +110,7 @@ impl<'a> Asked<'a> {
                 limit,
                 slot: keyed.counts,
                 key: keyed.key,
-                cost: 1,
+                cost: held(ask, usize::from(keyed.rule)),
                 scale: Scale {
                     multiply: keyed.multiply,
                     lent: lent(rule, ask.pressure),
@@ -173,6 +173,15 @@ impl<'a> Asked<'a> {
         verdict.findings.extend(self.open(readings));
         verdict.findings.sort_by_key(|finding| finding.rule);
     }
+}
+
+/// Units that the request takes of a rule, at first.
+fn held(ask: &Ask<'_>, place: usize) -> u32 {
+    let Some(reserve) = &ask.rules[place].reserve else {
+        return 1;
+    };
+    let said = ask.reserved.iter().find(|(rule, _)| *rule == place);
+    said.map_or(reserve.otherwise, |(_, units)| *units).max(1)
 }
 
 fn exempt(rule: &Rule, ip: IpAddr) -> bool {

@@ -1,8 +1,8 @@
 //! How many units the end of a request uses of a limit that counts responses.
 
-use http::header::{CONTENT_LENGTH, HeaderName};
+use http::header::CONTENT_LENGTH;
 
-use crate::cost::{self, Meter};
+use crate::cost::{Meter, largest};
 use crate::head::Lookup;
 use crate::limit::Count;
 
@@ -86,16 +86,6 @@ impl Outcome<'_> {
             }
         }
     }
-}
-
-/// The largest number in fields of this name, whose values may be lists.
-fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
-    let mut largest = None;
-    fields.visit(name.as_str(), &mut |value| {
-        let each = value.split(|byte| *byte == b',').filter_map(cost::units);
-        largest = largest.max(each.max());
-    });
-    largest
 }
 
 #[cfg(test)]

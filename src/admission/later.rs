@@ -60,6 +60,7 @@ struct Held {
     /// Its place among the rules of the request.
     place: usize,
     key: Fingerprint,
+    cost: u32,
     scale: Scale,
     shadow: bool,
 }
@@ -156,6 +157,7 @@ impl Admission {
             let held = Held {
                 place,
                 key: item.key,
+                cost: item.cost,
                 scale: item.scale,
                 shadow: item.shadow,
             };
@@ -257,7 +259,7 @@ impl Weighed<'_> {
             limit,
             slot: registered.slot(),
             key: held.key,
-            cost: 1,
+            cost: held.cost,
             scale: held.scale,
             shadow: held.shadow,
             parents,

@@ -72,6 +72,9 @@ pub struct Ask<'a> {
     pub now: Nanos,
     /// What elastic limits may lend of; nothing where nothing is known to be spare.
     pub pressure: Option<&'a Pressure>,
+    /// Units that it holds of limits on cost until its cost is known, by their place among `rules`; of others as many
+    /// as the rule says.
+    pub reserved: &'a [(usize, u32)],
 }
 
 impl Admission {

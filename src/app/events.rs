@@ -101,13 +101,15 @@ impl Written {
             Count::CostHeader(name) => format!(", cost header {name}"),
             Count::CostJson(path) => format!(", cost json {}", path.join(".")),
         };
+        let reserve = rule.reserve.as_ref();
+        let reserve = reserve.map_or(String::new(), |held| format!(", reserves {held}"));
         let shadow = if rule.shadow { ", shadow" } else { "" };
         let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
         let using = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
         let routes = ruleset.routes.iter().filter(using);
         Written {
             short: format!(
-                "{what} per {}, {throttle}{condition}{count}{shadow}",
+                "{what} per {}, {throttle}{condition}{count}{reserve}{shadow}",
                 key.join(" and ")
             ),
             rest: [

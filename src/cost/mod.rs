@@ -12,6 +12,10 @@ mod tests;
 
 use std::sync::Arc;
 
+use http::HeaderName;
+
+use crate::head::Lookup;
+
 use events::Text;
 use unpack::Unpacker;
 
@@ -103,6 +107,16 @@ impl Meter {
             exact: self.whole && between,
         })
     }
+}
+
+/// The largest number in fields of this name, whose values may be lists.
+pub fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
+    let mut largest = None;
+    fields.visit(name.as_str(), &mut |value| {
+        let each = value.split(|byte| *byte == b',').filter_map(units);
+        largest = largest.max(each.max());
+    });
+    largest
 }
 
 /// A number of units: rounded up, however large. None for what is no number or below zero.

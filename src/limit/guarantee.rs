@@ -1,6 +1,6 @@
 //! The sentence that a limit guarantees, and what a key of it costs.
 
-use super::{Algorithm, Limit, Rate, Throttle, multi_level, sliding_window};
+use super::{Algorithm, Bound, Limit, Rate, Rule, Throttle, multi_level, sliding_window};
 use crate::clock::Nanos;
 
 /// Bytes of a table entry, with the room that a table at its usual fill leaves free.
@@ -40,6 +40,35 @@ impl Throttle {
                 format!("; what is spare admitted and marked, up to {most} in the place of {of}")
             }
         }
+    }
+}
+
+impl Rule {
+    /// What the limit promises, as one sentence without a full stop. Where requests cost what their responses say, it
+    /// says what those in flight may add.
+    pub fn guarantee(&self) -> String {
+        let (Bound::Rate(limit), true) = (&self.limit, self.count.is_cost()) else {
+            return self.limit.guarantee();
+        };
+        if let Some(reserve) = &self.reserve {
+            let more = match reserve.source {
+                None => format!(
+                    "costs more than the {} units that it reserves",
+                    reserve.otherwise
+                ),
+                Some(_) => format!("costs more than it reserves ({reserve})"),
+            };
+            return format!(
+                "{}; a request that {more} may pass that by the rest",
+                limit.guarantee()
+            );
+        }
+        let each = limit.windows.iter();
+        let each = each.map(|rate| format!("{} in any {}", rate.quota(), span(rate.window())));
+        format!(
+            "admits until {} are used; each request in flight may pass that by its own cost: add `reserve`",
+            each.collect::<Vec<_>>().join(" or ")
+        )
     }
 }
 
@@ -124,6 +153,7 @@ fn span(span: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::{Count, Identity, Name, Reserve, Source};
 
     #[track_caller]
     fn check(rates: &[&str], algorithm: Algorithm, throttle: Throttle, expected: &str) {
@@ -136,6 +166,29 @@ mod tests {
             max_multiply: 1,
         };
         assert_eq!(limit.guarantee(), expected);
+    }
+
+    #[test]
+    fn where_responses_say_the_cost() {
+        let limit = Limit::hard("100/m".parse().unwrap());
+        let name = Name::new("units").unwrap();
+        let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
+        let hard = "never more than 100 in any 60 s";
+        assert_eq!(rule.guarantee(), hard);
+        rule.count = Count::CostHeader("x-cost".parse().unwrap());
+        let open = "admits until 100 in any 60 s are used; each request in flight may pass that by its own cost: add `reserve`";
+        assert_eq!(rule.guarantee(), open);
+        let reserve = |source| Reserve {
+            source,
+            otherwise: 9,
+        };
+        rule.reserve = Some(reserve(None));
+        let more =
+            "a request that costs more than the 9 units that it reserves may pass that by the rest";
+        assert_eq!(rule.guarantee(), format!("{hard}; {more}"));
+        rule.reserve = Some(reserve(Some(Source::Header("x-max".parse().unwrap()))));
+        let more = "a request that costs more than it reserves (header x-max else 9) may pass that by the rest";
+        assert_eq!(rule.guarantee(), format!("{hard}; {more}"));
     }
 
     #[test]

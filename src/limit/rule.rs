@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::texts::{Once, Texts};
-use super::{Bound, OnError, Sharing};
+use super::{Bound, OnError, Reserve, Sharing};
 use crate::cost;
 use crate::pressure::Condition;
 
@@ -147,6 +147,8 @@ pub struct Rule {
     pub limit: Bound,
     /// What uses it up.
     pub count: Count,
+    /// What a request holds until its cost is known; one unit without it.
+    pub reserve: Option<Reserve>,
     /// While what an elastic limit lends.
     pub condition: Option<Condition>,
     /// Whether plans multiply it.
@@ -181,6 +183,7 @@ impl Rule {
             key: key.to_vec(),
             limit,
             count: Count::All,
+            reserve: None,
             condition: None,
             plans: false,
             shadow: false,

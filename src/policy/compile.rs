@@ -328,6 +328,7 @@ impl Rules {
             texts: texts::Once::default(),
             limit: bound,
             count,
+            reserve: limit.reserve.as_ref().map(|reserve| reserve.value.clone()),
             condition: limit.condition.as_ref().map(|at| at.value.clone()),
             plans: limit.plans.is_some_and(|plans| plans.value),
             shadow: limit.shadow,

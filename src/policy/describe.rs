@@ -242,6 +242,7 @@ fn limit_json(rule: &Rule, loaded: &Loaded, grip: Option<Grip>) -> Value {
         "algorithm": rate.map(|limit| limit.algorithm.as_str()),
         "throttle": throttle(rule.limit.throttle()),
         "count": count(&rule.count),
+        "reserve": rule.reserve.as_ref().map(ToString::to_string),
         "plans": rule.plans,
         "shadow": rule.shadow,
         "disclosed": rule.disclose == Disclose::All,
@@ -255,7 +256,7 @@ fn limit_json(rule: &Rule, loaded: &Loaded, grip: Option<Grip>) -> Value {
 }
 
 fn promise(rule: &Rule) -> String {
-    let promise = rule.limit.guarantee();
+    let promise = rule.guarantee();
     if rule.shadow {
         format!("refuses nothing (shadow); would promise: {promise}")
     } else {
@@ -277,6 +278,9 @@ fn terms(rule: &Rule) -> String {
     };
     if rule.count != Count::All {
         let _ = write!(terms, ", counts {}", count(&rule.count));
+    }
+    if let Some(reserve) = &rule.reserve {
+        let _ = write!(terms, ", reserves {reserve}");
     }
     if let Some(condition) = &rule.condition {
         let _ = write!(terms, " while {}", condition.as_str());

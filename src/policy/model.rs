@@ -15,7 +15,7 @@ use super::settings::Connections;
 use super::tree::Place;
 use crate::acme::Challenge;
 use crate::clock::Nanos;
-use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Sharing};
+use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Reserve, Sharing};
 use crate::net::proxy::Version;
 use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
@@ -396,6 +396,8 @@ pub struct Limit {
     pub delay: Option<At<Nanos>>,
     /// What uses it up.
     pub count: Option<At<Count>>,
+    /// What is held until a cost is known.
+    pub reserve: Option<At<Reserve>>,
     /// Whether plans multiply it.
     pub plans: Option<At<bool>>,
     /// Counts without refusing.

@@ -171,6 +171,7 @@ impl Candidate for Ending {
             pressure: servers
                 .and_then(|servers| servers.pressure())
                 .map(|at| &**at),
+            reserved: &[],
         }
     }
 

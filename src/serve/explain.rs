@@ -16,6 +16,7 @@ use super::generation::Running;
 use super::identify::{class, cohort, objection};
 use super::known::Last;
 use super::request;
+use super::reserve::{self, Reserved};
 use super::routing::find_route;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
@@ -108,6 +109,8 @@ impl Question {
 /// What is decided of a request before its limits are asked. Holds nothing of its head, for that may not wait.
 struct Examined {
     who: Who,
+    /// What it holds of limits on cost.
+    reserved: Reserved,
     /// Its route, by index.
     route: Option<usize>,
     ends: Option<Ends>,
@@ -155,11 +158,17 @@ fn examine(
             }
             let why = objection(route, &who, identifier);
             let ends = why.map(|why| ends(Counted::of(index, route, &who), &why));
-            let route = Some(index);
-            Ok(Examined { who, route, ends })
+            let reserved = reserve::reserved(&route.rules, &head, body, true);
+            Ok(Examined {
+                who,
+                reserved,
+                route: Some(index),
+                ends,
+            })
         }
         Err(why) => Ok(Examined {
             who: unrouted_who(ruleset, identifier, connection, &head, wall),
+            reserved: None,
             route: None,
             ends: Some(ends(Counted::Unrouted, &why)),
         }),
@@ -175,7 +184,12 @@ pub async fn explain(
 ) -> Result<Value, Unclear> {
     let ruleset = &*running.ruleset;
     let identifier = Identifier::new(ruleset.identity.clone(), running.keyer());
-    let Examined { who, route, ends } = examine(running, question, clock, &identifier)?;
+    let Examined {
+        who,
+        reserved,
+        route,
+        ends,
+    } = examine(running, question, clock, &identifier)?;
     let route = route.map(|index| &*ruleset.routes[index]);
     let all = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
     let rules = ends
@@ -189,6 +203,7 @@ pub async fn explain(
         identifier: &identifier,
         now: clock.now(),
         pressure: pressure.map(|pressure| &**pressure),
+        reserved: reserved.as_deref().unwrap_or_default(),
     };
     let verdict = running.admission.look(&ask).await;
     let speaks = !verdict.admitted || ends.is_none();
@@ -347,7 +362,7 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         "at": rule.origin,
         "scope": rule.scope,
         "counts_by": key,
-        "guarantee": rule.limit.guarantee(),
+        "guarantee": rule.guarantee(),
         "shadow": rule.shadow,
     });
     let mut value = value.as_object().cloned().unwrap_or_default();

@@ -20,6 +20,7 @@ use super::forward::Admitted;
 use super::generation::Generation;
 use super::known::Served;
 use super::record::Arrival;
+use super::reserve::{self, Reserved};
 use super::routing::Routed;
 use crate::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::clock::{Clock, Nanos};
@@ -39,6 +40,8 @@ pub struct Identified {
     pub now: Nanos,
     /// What was made of the same fields before.
     pub served: Option<Rc<Served>>,
+    /// What it holds of limits on cost.
+    pub reserved: Reserved,
 }
 
 impl Identified {
@@ -66,6 +69,7 @@ impl Candidate for Identified {
             identifier: &arrival.note.generation.identifier,
             now: self.now,
             pressure: self.pressure().map(|pressure| &**pressure),
+            reserved: self.reserved.as_deref().unwrap_or_default(),
         }
     }
 
@@ -193,15 +197,17 @@ where
             generation.unverified.count(reason);
         }
         let _ = arrival.note.who.set(who.clone());
-        let reads_ahead = routed.route().needs(Identity::Email)
-            && !arrival.body.is_empty()
-            && generation.identifier.wants_body(&arrival.head);
+        let rules = &routed.route().rules;
+        let reads_ahead =
+            !arrival.body.is_empty() && (wants_email(&routed) || reserve::reads_body(rules));
+        let reserved = reserve::reserved(rules, &arrival.head, b"", true);
         let now = arrival.note.at;
         let identified = Identified {
             routed,
             who,
             now,
             served,
+            reserved,
         };
         if reads_ahead {
             return Either::Right(Either::Left(self.read_ahead(identified)));
@@ -243,18 +249,35 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
             let Identified {
-                routed, who, now, ..
+                routed,
+                who,
+                now,
+                reserved,
+                ..
             } = &mut identified;
-            let Arrival {
-                head, body, note, ..
-            } = &mut routed.arrival;
-            let generation = &note.generation;
+            let generation = routed.arrival.note.generation.clone();
             let identifier = &generation.identifier;
+            let rules = &generation.ruleset.routes[routed.index].rules;
+            let reserves = reserve::reads_body(rules);
+            let wants_email = wants_email(routed);
+            let Arrival { head, body, .. } = &mut routed.arrival;
             let who = Rc::make_mut(who);
-            if !identifier.hides_body(who, head) {
-                match peek(body, identifier.most_of_body()).await {
+            let reads_email = wants_email && !identifier.hides_body(who, head);
+            if reads_email || reserves {
+                let for_email = if reads_email {
+                    identifier.most_of_body()
+                } else {
+                    0
+                };
+                let for_reserve = if reserves { reserve::MAX_BODY } else { 0 };
+                match peek(body, for_email.max(for_reserve)).await {
                     Ok(peeked) => {
-                        identifier.set_email(who, head, &peeked.ahead, peeked.whole);
+                        if reserves {
+                            *reserved = reserve::reserved(rules, head, &peeked.ahead, peeked.whole);
+                        }
+                        if reads_email {
+                            identifier.set_email(who, head, &peeked.ahead, peeked.whole);
+                        }
                         body.put_back(peeked.ahead, peeked.trailers);
                         *now = generation.clock.now();
                     }
@@ -270,6 +293,12 @@ where
             }
         })
     }
+}
+
+/// Whether a limit counts by an address that may stand in the body.
+fn wants_email(routed: &Routed) -> bool {
+    let identifier = &routed.arrival.note.generation.identifier;
+    routed.route().needs(Identity::Email) && identifier.wants_body(&routed.arrival.head)
 }
 
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
@@ -290,6 +319,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
             identifier,
             now: arrival.note.at,
             pressure: None,
+            reserved: &[],
         });
         let who = who.clone();
         known.serve(Served::new(generation, routed.index, who, ahead))

@@ -27,6 +27,7 @@ pub mod record;
 pub mod refusals;
 pub mod reply;
 pub mod request;
+mod reserve;
 pub mod routing;
 pub mod source;
 pub mod unreadable;

@@ -83,6 +83,7 @@ impl Two {
                 identifier: &identifier,
                 now: Nanos::ZERO,
                 pressure: None,
+                reserved: &[],
             };
             let ahead = [knows.ahead(&ask), knows.ahead(&ask)];
             (who, ahead)
@@ -106,6 +107,7 @@ impl Two {
             identifier: &self.identifier,
             now,
             pressure: None,
+            reserved: &[],
         };
         let ahead = &ahead[connection];
         let (verdict, ticket) = self.knows.decide(&ask, Some(ahead)).now().unwrap();

@@ -73,6 +73,7 @@ impl Candidate for Asked {
             identifier: &self.0.identifier,
             now: self.0.clock.now(),
             pressure: None,
+            reserved: &[],
         }
     }
 

@@ -35,6 +35,7 @@ pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     }
     windows(cx, gateway, limit);
     lending(cx, limit);
+    reserve(cx, gateway, limit);
     log(cx, gateway, limit);
     algorithm(cx, limit);
 }
@@ -50,6 +51,11 @@ fn open(cx: &mut Cx, limit: &Limit) {
         (limit.burst.map(|at| at.place), "`burst`", at_once),
         (limit.delay.map(|at| at.place), "`delay`", at_once),
         (limit.count.as_ref().map(|at| at.place), "`count`", at_once),
+        (
+            limit.reserve.as_ref().map(|at| at.place),
+            "`reserve`",
+            at_once,
+        ),
         (elastic.map(|at| at.place), "`throttle: elastic`", lent),
         (
             limit.condition.as_ref().map(|at| at.place),
@@ -233,6 +239,40 @@ fn room(cx: &mut Cx, limit: &Limit, at_most: At<Rate>) {
             );
         }
         _ => {}
+    }
+}
+
+/// What is held must be able to pass, and something must be held for.
+fn reserve(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+    let Some(reserve) = &limit.reserve else {
+        return;
+    };
+    if !limit.count.as_ref().is_some_and(|at| at.value.is_cost()) {
+        let message = "`reserve` is for limits with `count: cost …`";
+        let help = "remove it: each request uses one unit at most";
+        cx.error(reserve.place, message, Some(help.into()));
+        return;
+    }
+    let rates = limit.rates.iter().map(|rate| rate.value.quota());
+    let quotas = rates.chain(limit.burst.map(|burst| burst.value));
+    let Some(least) = quotas.min() else { return };
+    let units = u64::from(reserve.value.otherwise);
+    let most = with_soft(limit, u64::from(least));
+    let with_plans = with_soft(
+        limit,
+        u64::from(least) * u64::from(max_multiply(gateway, limit)),
+    );
+    if units > with_plans {
+        let message =
+            format!("a request that holds {units} units never passes: the limit has {most}");
+        let help = format!("write at most {with_plans}, or a larger rate");
+        cx.error(reserve.place, message, Some(help));
+    } else if units > most {
+        let message = format!(
+            "a request without a plan that holds {units} units never passes: the limit has {most}"
+        );
+        let help = format!("write at most {most}, or a larger rate");
+        cx.warn(reserve.place, message, Some(help));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::limit::{Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
 
 mod phrase;
 
-use phrase::{condition, count, refusals, throttle};
+use phrase::{condition, count, refusals, reserve, throttle};
 
 /// Most permits of a key as written: with the largest plan and all that `soft` lends it still fits 32
 /// bits.
@@ -35,6 +35,12 @@ static COUNT: Form = Form {
     name: "count",
     pattern: r"^\s*(all|status\s+[1-5][0-9][0-9](-[1-5][0-9][0-9])?|cost\s+(header|json)\s+\S+)\s*$",
     doc: "What uses the limit up: all, status 401, status 400-499, cost header NAME, cost json PATH.",
+};
+
+static RESERVE: Form = Form {
+    name: "reserve",
+    pattern: r"^\s*(json|header)\s+\S+\s+else\s+[0-9]+\s*$",
+    doc: "Where a request says how many: json PATH else 4000 (of its body), header NAME else 4000.",
 };
 
 static BAN: Table = Table {
@@ -133,6 +139,15 @@ pub static LIMIT: Table = Table {
             "What uses the limit up. Default: all.",
             "status 401",
         ),
+        may(
+            "reserve",
+            Shape::Either(&[
+                Shape::Whole(1, Rate::MAX_QUOTA as u64),
+                Shape::Form(&RESERVE),
+            ]),
+            "With a cost: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.",
+            "json max_tokens else 4000",
+        ),
         may("plans", Shape::Flag, "Whether plans multiply it.", "true"),
         may(
             "mode",
@@ -229,6 +244,7 @@ pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Lim
         burst: None,
         delay: None,
         count: None,
+        reserve: None,
         plans: fields.get("plans").and_then(|node| cx.flag(node)),
         shadow: word(cx, &fields, "mode", &[("enforce", false), ("shadow", true)])
             .is_some_and(|shadow| shadow.value),
@@ -273,6 +289,9 @@ fn phrases(cx: &mut Cx, fields: &Fields<'_>, limit: &mut Limit) {
     }
     if let Some(node) = fields.get("count") {
         limit.count = cx.read(node, "what is counted, such as all or status 401", count);
+    }
+    if let Some(node) = fields.get("reserve") {
+        limit.reserve = cx.read(node, "units, or where a request says how many", reserve);
     }
     if let Some(node) = fields.get("burst") {
         let burst = cx.whole(node, 1, u64::from(Rate::MAX_QUOTA));

@@ -114,6 +114,8 @@ impl Asked {
                 now: gateway.clock().now(),
                 // Its upstream is not known.
                 pressure: None,
+                // One unit: whether anything is left.
+                reserved: &[(0, 1)],
             };
             let verdict = self.running.admission.look(&ask).await;
             let mut value = explain::describe_rule(rule);

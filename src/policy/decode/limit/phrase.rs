@@ -4,7 +4,7 @@ use super::super::super::model::Throttle;
 use super::super::leaf::{parse_header, parse_span};
 use super::super::{Wrong, wrong};
 use crate::cost;
-use crate::limit::Count;
+use crate::limit::{Count, Rate, Reserve, Source};
 use crate::pressure::Condition;
 use crate::suggest::nearest;
 
@@ -87,7 +87,7 @@ pub(super) fn count(text: &str) -> Result<Count, Wrong> {
         ["cost", "json", path] => {
             let help =
                 "write names with dots between them, for instance `cost json usage.total_tokens`";
-            json_path(path, "cost json", help).map(Count::CostJson)
+            json_path(path, ("cost json", ""), help).map(Count::CostJson)
         }
         _ => {
             let first = words.first().copied().unwrap_or_default();
@@ -108,8 +108,52 @@ pub(super) fn count(text: &str) -> Result<Count, Wrong> {
     }
 }
 
+pub(super) fn reserve(text: &str) -> Result<Reserve, Wrong> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let units = |text: &str| {
+        let units = text.parse().ok().filter(|units| *units > 0);
+        let help = format!("write a whole number from 1 to {}", Rate::MAX_QUOTA);
+        let units = units.filter(|units| *units <= Rate::MAX_QUOTA);
+        units.ok_or_else(|| wrong(format!("`{text}` is not a number of units"), help))
+    };
+    let example =
+        "write for instance `4000`, `json max_tokens else 4000` or `header x-max else 4000`";
+    match words.as_slice() {
+        ["json", path, "else", otherwise] => Ok(Reserve {
+            source: Some(Source::Json(json_path(
+                path,
+                ("json", &format!(" else {otherwise}")),
+                example,
+            )?)),
+            otherwise: units(otherwise)?,
+        }),
+        ["header", name, "else", otherwise] => Ok(Reserve {
+            source: Some(Source::Header(
+                parse_header(name).map_err(|message| wrong(message, example))?,
+            )),
+            otherwise: units(otherwise)?,
+        }),
+        ["json" | "header", _] => Err(wrong(
+            "a request need not say what it may cost",
+            format!("add what is held then, for instance `{text} else 4000`"),
+        )),
+        [number] if number.starts_with(|first: char| first.is_ascii_digit()) => Ok(Reserve {
+            source: None,
+            otherwise: units(number)?,
+        }),
+        _ => Err(wrong(
+            format!("`{text}` does not say what is held"),
+            example,
+        )),
+    }
+}
+
 /// Names with dots between them. Other languages' ways to write them get the right words.
-pub(super) fn json_path(path: &str, before: &str, help: &str) -> Result<cost::Path, Wrong> {
+pub(super) fn json_path(
+    path: &str,
+    (before, behind): (&str, &str),
+    help: &str,
+) -> Result<cost::Path, Wrong> {
     let named = |path: &str| {
         let parts: Vec<String> = path.split('.').map(String::from).collect();
         let fits = parts.len() <= 16 && !parts.iter().any(String::is_empty);
@@ -129,7 +173,7 @@ pub(super) fn json_path(path: &str, before: &str, help: &str) -> Result<cost::Pa
     }
     Err(wrong(
         message,
-        format!("write `{before} {}`", names.join(".")),
+        format!("write `{before} {}{behind}`", names.join(".")),
     ))
 }
 

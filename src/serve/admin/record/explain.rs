@@ -353,7 +353,7 @@ impl Known {
                 Some(place) => place.routes.extend(routes),
                 None => places.push(Place {
                     at: &rule.origin,
-                    guarantee: rule.limit.guarantee(),
+                    guarantee: rule.guarantee(),
                     routes: routes.collect(),
                 }),
             }

@@ -1,0 +1,36 @@
+//! How many units a request holds of a limit on cost from its admission until its cost is known.
+
+use std::fmt;
+
+use http::HeaderName;
+
+use crate::cost;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// Where a request says how many; none where all hold as many.
+    pub source: Option<Source>,
+    /// Where it does not say.
+    pub otherwise: u32,
+}
+
+/// Where a request says what it may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The number in this header field.
+    Header(HeaderName),
+    /// The last number at this path of the body.
+    Json(cost::Path),
+}
+
+impl fmt::Display for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            None => return write!(f, "{}", self.otherwise),
+            Some(Source::Header(name)) => write!(f, "header {name}")?,
+            Some(Source::Json(path)) => write!(f, "json {}", path.join("."))?,
+        }
+        write!(f, " else {}", self.otherwise)
+    }
+}

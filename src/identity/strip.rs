@@ -6,9 +6,9 @@
 //! - `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, unless the peer is a trusted proxy.
 //! - What servers and frameworks take for another host or path than the request's own ([`ROUTING`]), the same.
 //!
-//! CGI and its heirs hand `X_User` and `X-User` to the application as one, so a name that differs from
-//! one of these only in `_` for `-` is removed whoever sends it: a trusted proxy that does not know
-//! better passes on what the client wrote.
+//! CGI and its heirs hand `X_User`, `X.User` and `X-User` to the application as one, so a name that differs from
+//! one of these only in the characters between its words is removed whoever sends it: a trusted proxy that does
+//! not know better passes on what the client wrote.
 
 use http::HeaderName;
 use smallvec::SmallVec;
@@ -120,8 +120,9 @@ impl Stripper {
                 begins(name, "x-forwarded-") || same(name, "forwarded") || same(name, "x-real-ip");
             let routing = ROUTING.iter().any(|field| same(name, field));
             let method = METHOD_FIELDS.iter().any(|field| same(name, field));
+            let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
             // gunicorn reads this one by no other name.
-            let odd = name.contains(&b'_') && !same(name, "script-name");
+            let odd = !name.iter().all(plain) && !same(name, "script-name");
             if ours || (odd && (forwarding || routing || method)) {
                 lists.push(List::Nobody);
             } else if forwarding || routing {
@@ -140,8 +141,8 @@ fn begins(name: &[u8], prefix: &str) -> bool {
 
 fn same(name: &[u8], wanted: &str) -> bool {
     let folded = |byte: u8| match byte {
-        b'_' => b'-',
-        byte => byte.to_ascii_lowercase(),
+        byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
+        _ => b'-',
     };
     name.len() == wanted.len()
         && name

@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderName;
 use http::header::AUTHORIZATION;
+use serde_json::value::RawValue;
 
 use super::body::{Name, is_blank};
 use super::form::{self, Found};
@@ -261,6 +262,19 @@ fn cookie_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
         None if raw.iter().any(|byte| b" \t,".contains(byte)) => return None,
         None => raw.into(),
     };
+    let value = unescaped(value)?;
+    // Express' mark of JSON.
+    match value.strip_prefix(b"j:") {
+        Some(json) if serde_json::from_slice::<&RawValue>(json).is_ok() => {
+            let text: String = serde_json::from_slice(json).ok()?;
+            Some(text.into_bytes().into())
+        }
+        _ => Some(value),
+    }
+}
+
+/// Escapes to bytes and blanks to `+`, or the value if it has no escapes at all.
+fn unescaped(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     if !value.iter().any(|byte| matches!(byte, b'%' | b' ')) {
         return Some(value);
     }

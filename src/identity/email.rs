@@ -1,9 +1,9 @@
 //! An email address in a field of a JSON, form or multipart body.
 
 use super::body::{self, Field};
-use super::form::Found;
+use super::form::{self, Found};
 use super::mailbox::{self, Fold, Mailbox};
-use crate::head::Fields;
+use crate::head::{Fields, Head};
 
 /// Where the address is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +16,13 @@ pub struct Settings {
     pub fold: Fold,
 }
 
-/// The address in a complete `body`, folded.
-pub fn find<'t>(
-    settings: &Settings,
-    types: impl Iterator<Item = &'t [u8]>,
-    body: &[u8],
-) -> Mailbox {
-    match body::find(&settings.field, types, body) {
+/// The address in a complete `body`, folded. It may stand in the query too: `$_REQUEST`, `FormValue`, `params`
+/// and `getParameter` read both as one.
+pub fn find(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
+    let query = head.uri.query().unwrap_or_default();
+    let in_query = form::field(query.as_bytes(), settings.field.name());
+    let types = head.fields.all("content-type");
+    match body::find(&settings.field, types, body).or(in_query) {
         Found::Absent => Mailbox::Absent,
         Found::Ambiguous => Mailbox::Ambiguous,
         Found::One(value) => match std::str::from_utf8(&value) {
@@ -52,4 +52,4 @@ pub(super) const TOO_LONG: &str =
     "this route counts by a field of the body, and the body is longer than what is searched for it";
 
 /// Of a body in which the address is there twice, or is none.
-pub(super) const UNCLEAR: &str = "the email address in the body can be read in more than one way: send it once, as one address, in a plain form or JSON body";
+pub(super) const UNCLEAR: &str = "the email address can be read in more than one way: send it once, as one address, in a plain form or JSON body";

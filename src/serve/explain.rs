@@ -152,8 +152,8 @@ fn examine(
             let route = &ruleset.routes[index];
             let mut who = identifier.identify(connection, &head, wall);
             let body = question.body.as_bytes();
-            let looks = !body.is_empty() && identifier.wants_body(&head);
-            if looks && !identifier.hides_body(&mut who, &head) {
+            let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);
+            if identifier.wants_body(&head) && !hidden {
                 identifier.set_email(&mut who, &head, body, true);
             }
             let why = objection(route, &who, identifier);

@@ -199,7 +199,7 @@ where
         let _ = arrival.note.who.set(who.clone());
         let rules = &routed.route().rules;
         let reads_ahead =
-            !arrival.body.is_empty() && (wants_email(&routed) || reserve::reads_body(rules));
+            wants_email(&routed) || (!arrival.body.is_empty() && reserve::reads_body(rules));
         let reserved = reserve::reserved(rules, &arrival.head, b"", true);
         let now = arrival.note.at;
         let identified = Identified {
@@ -262,7 +262,7 @@ where
             let wants_email = wants_email(routed);
             let Arrival { head, body, .. } = &mut routed.arrival;
             let who = Rc::make_mut(who);
-            let reads_email = wants_email && !identifier.hides_body(who, head);
+            let reads_email = wants_email && (body.is_empty() || !identifier.hides_body(who, head));
             if reads_email || reserves {
                 let for_email = if reads_email {
                     identifier.most_of_body()
@@ -295,10 +295,14 @@ where
     }
 }
 
-/// Whether a limit counts by an address that may stand in the body.
+/// Whether a limit counts by an address that may stand in the body or the query.
 fn wants_email(routed: &Routed) -> bool {
-    let identifier = &routed.arrival.note.generation.identifier;
-    routed.route().needs(Identity::Email) && identifier.wants_body(&routed.arrival.head)
+    let Arrival {
+        head, body, note, ..
+    } = &routed.arrival;
+    routed.route().needs(Identity::Email)
+        && !(body.is_empty() && head.uri.query().is_none())
+        && note.generation.identifier.wants_body(head)
 }
 
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.

@@ -21,6 +21,8 @@ fn by_spellings_of_the_credential() {
         "x-api-key:\r\nx-api-key: {}",
         "x_api_key: {}",
         "x-api_key: {}",
+        "x.api.key: {}",
+        "x-api.key: {}",
         "x_api_key: {}\r\nx-api-key: other",
         "connection: x-api-key\r\nx-api-key: {}",
         "tollgate-user: bob\r\nx-api-key: {}",
@@ -335,6 +337,16 @@ fn by_bodies_that_are_read_in_several_ways() {
         over_connections(&site, parts.iter().map(|body| send(method, kind, body)));
         let gzip = "application/json\r\ncontent-encoding: gzip";
         over_connections(&site, [send(method, gzip, json[0])]);
+        // `$_REQUEST`, `FormValue`, `params` and `getParameter` read query and body as one.
+        for (query, body) in [
+            ("user[email]=ann@b.test", ""),
+            ("user[email]=ann@b.test", "user[email]=x@b.test"),
+            ("user[email]=x@b.test", "user[email]=ann@b.test"),
+            ("+user[email]=ann@b.test", "a=b"),
+        ] {
+            let request = send(method, form, body).replace("/login", &format!("/login?{query}"));
+            over_connections(&site, [request]);
+        }
         let wide = "application/json; charset=utf-16";
         over_connections(&site, [send(method, wide, json[0])]);
     }

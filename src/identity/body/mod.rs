@@ -34,9 +34,9 @@ impl Field {
         }
     }
 
-    /// Its path.
-    pub fn as_str(&self) -> &str {
-        self.name.as_str()
+    /// Its path as one name, as forms and queries have it.
+    pub fn name(&self) -> &Name {
+        &self.name
     }
 }
 

@@ -35,11 +35,6 @@ impl Name {
         }
     }
 
-    /// As it was written.
-    pub fn as_str(&self) -> &str {
-        &self.plain
-    }
-
     /// Whether some upstream takes this name of a form, a query or a cookie for it, or for a part of it.
     pub fn resembles(&self, given: &[u8]) -> bool {
         given == self.plain.as_bytes() || self.folds_to(&String::from_utf8_lossy(given))

@@ -6,8 +6,8 @@ use crate::identity::mailbox::{self, Mailbox};
 use http::Method;
 
 impl Identifier {
-    /// Whether the request's body is to be held back, or to be refused unseen: it may have a field that is
-    /// looked for. Any method may have one; what a tunnel carries is no body.
+    /// Whether a field is looked for in the request's body: it is to be held back, or to be refused unseen. Any
+    /// method may have one; what a tunnel carries is no body.
     pub fn wants_body(&self, head: &Head) -> bool {
         self.settings.email.is_some() && head.method != Method::CONNECT && head.upgrade.is_none()
     }
@@ -28,7 +28,7 @@ impl Identifier {
         why.is_some()
     }
 
-    /// Looks for an address in the body, or, where `whole` is false, in more than
+    /// Looks for an address in the body and the query, or, where `whole` is false, in more than
     /// [`Identifier::most_of_body`] bytes of its beginning.
     pub fn set_email(&self, who: &mut Who, head: &Head, body: &[u8], whole: bool) {
         let Some(settings) = &self.settings.email else {
@@ -38,7 +38,7 @@ impl Identifier {
             who.unclear_email = Some(email::TOO_LONG);
             return;
         }
-        match email::find(settings, head.fields.all("content-type"), body) {
+        match email::find(settings, head, body) {
             Mailbox::Absent => {}
             Mailbox::Ambiguous => who.unclear_email = Some(email::UNCLEAR),
             Mailbox::Address(text) | Mailbox::Name(text) => {

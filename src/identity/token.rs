@@ -132,13 +132,18 @@ pub(super) fn by_bearer(fields: &Fields) -> Found<'_> {
     behind(fields, "authorization", Some("bearer"))
 }
 
-/// The one value of a header, without blanks. A comma may be that of a list, of which upstreams take the first
-/// or the last.
+/// The one value of a header, without blanks. A comma with a blank beside it is that of a list, as proxies join
+/// fields that came twice: upstreams take the first or the last.
 fn alone<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
     match header(fields, name).trimmed() {
-        Found::One(value) if value.contains(&b',') => Found::Ambiguous,
+        Found::One(value) if is_list(&value) => Found::Ambiguous,
         found => found,
     }
+}
+
+fn is_list(value: &[u8]) -> bool {
+    let blank = |byte: Option<&u8>| byte.is_none_or(|byte| b" \t,".contains(byte));
+    memchr::memchr_iter(b',', value).any(|at| blank(value[..at].last()) || blank(value.get(at + 1)))
 }
 
 /// The one word behind a scheme. Upstreams that part the value at blanks, commas or a fixed length read any

@@ -39,6 +39,7 @@ fn headers() {
     check(&[" k "], Some("k"));
     check(&["k", "k"], Some("?"));
     check(&["", "k"], Some("?"));
+    check(&["k,x"], Some("k,x"));
     check(&[&long], Some(&long));
     check(&[&(long.clone() + "k")], Some("?"));
     // Blanks of Latin-1, which Node and Python hand on and `strip` takes off.
@@ -49,7 +50,9 @@ fn headers() {
         "k\u{85}",
         "\u{a0}\u{85}",
         "k, k",
-        "k,x",
+        "k ,x",
+        "k,",
+        ",k",
     ] {
         check(&[odd], Some("?"));
     }

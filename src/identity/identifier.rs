@@ -6,12 +6,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::failures::Failures;
 use super::form::Found;
 use super::ip::Trusted;
 use super::key::{Domain, Keyer};
 use super::strip::Stripper;
 use super::verdict::Cache;
 use super::{Connection, Settings, Unverified, Who, ip, plan, token, user};
+use crate::clock::Nanos;
 use crate::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
 use crate::store::Parent;
@@ -40,6 +42,16 @@ pub struct Identifier {
     stripper: Stripper,
     verified: Mutex<Cache<Verified>>,
     refused: Mutex<Cache<Unverified>>,
+    failures: Failures,
+}
+
+/// What is asked before a credential that is not remembered is checked.
+#[derive(Clone, Copy)]
+pub struct Check<'c> {
+    /// The time, for the bound on failures of an address.
+    pub now: Nanos,
+    /// Whether the limits by ip let a request of this client be checked.
+    pub may: &'c dyn Fn(&Who) -> bool,
 }
 
 impl Identifier {
@@ -59,6 +71,7 @@ impl Identifier {
             stripper: Stripper::new(&settings),
             verified: Mutex::new(Cache::new(REMEMBERED)),
             refused: Mutex::new(Cache::new(REMEMBERED_BAD)),
+            failures: Failures::default(),
             user_from,
             plan_from,
             settings,
@@ -92,6 +105,18 @@ impl Identifier {
         head: &Head,
         wall: impl FnOnce() -> Duration,
     ) -> Who {
+        self.identify_if(connection, head, wall, None)
+    }
+
+    /// The same, but a credential that is not remembered is checked only if this lets it be. One that is not checked is
+    /// [`Unverified::Unchecked`].
+    pub fn identify_if<'a>(
+        &self,
+        connection: impl Into<Connection<'a>>,
+        head: &Head,
+        wall: impl FnOnce() -> Duration,
+        check: Option<&Check<'_>>,
+    ) -> Who {
         let connection = connection.into();
         let mut who = self.client(connection, &head.fields);
         let (peer, subject) = (connection.peer.to_canonical(), connection.subject);
@@ -99,7 +124,8 @@ impl Identifier {
             Some(source) => token::find(source, head),
             None => Found::Absent,
         };
-        let proof = self.prove((peer, subject), &given, &head.fields, wall);
+        let check = check.map(|check| (&who, check));
+        let proof = self.prove((peer, subject), &given, (&head.fields, wall), check);
         who.unverified = proof.unverified;
         if given == Found::Ambiguous {
             who.unverified = Some(Unverified::Ambiguous);

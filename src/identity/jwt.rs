@@ -23,7 +23,7 @@ pub const LEEWAY: Duration = Duration::from_secs(60);
 /// Fewest bytes of a shared secret: RFC 7518 section 3.2.
 pub const MIN_SECRET: usize = 32;
 
-/// Most keys that are tried for one token: those with its `kid`, or all that fit where it has none.
+/// Most keys that are tried for one token: those with its `kid`, or those without an id.
 const MAX_TRIES: usize = 4;
 
 /// What a token must say.
@@ -210,16 +210,17 @@ impl Keys {
         )
     }
 
-    /// Keys that may have signed a token with this header.
+    /// Keys that may have signed a token with this header. One that names no key fits those without an id, and the only
+    /// one of its algorithm: were all tried, a forged token would cost as many signatures.
     fn candidates<'k>(&'k self, header: &'k Header) -> impl Iterator<Item = &'k Key> {
-        let fits = |key: &&Key| {
-            let named = match (&key.id, &header.kid) {
-                (Some(id), Some(wanted)) => id == wanted,
-                _ => true,
-            };
-            named && key.validation.algorithms.contains(&header.alg)
+        let able = |key: &&Key| key.validation.algorithms.contains(&header.alg);
+        let only = self.0.iter().filter(able).count() == 1;
+        let fits = move |key: &&Key| match (&key.id, &header.kid) {
+            (Some(id), Some(wanted)) => id == wanted,
+            (Some(_), None) => only,
+            (None, _) => true,
         };
-        self.0.iter().filter(fits).take(MAX_TRIES)
+        self.0.iter().filter(able).filter(fits).take(MAX_TRIES)
     }
 }
 

@@ -5,6 +5,7 @@ pub mod api_keys;
 pub mod body;
 pub mod email;
 pub mod embedded;
+pub mod failures;
 pub mod form;
 pub mod identifier;
 pub mod ip;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 
-pub use identifier::Identifier;
+pub use identifier::{Check, Identifier};
 pub use key::Keyer;
 pub use unverified::Unverified;
 

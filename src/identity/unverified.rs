@@ -36,11 +36,13 @@ pub enum Unverified {
     Field,
     /// The user field comes from a peer that may not set it, and is removed.
     Peer,
+    /// It was not checked: a limit refuses its address, or too many of its address did not verify.
+    Unchecked,
 }
 
 impl Unverified {
     /// All of them, in the order of the counters.
-    pub const ALL: [Unverified; 15] = [
+    pub const ALL: [Unverified; 16] = [
         Unverified::Expired,
         Unverified::NotYet,
         Unverified::NoExpiry,
@@ -56,6 +58,7 @@ impl Unverified {
         Unverified::Certificate,
         Unverified::Field,
         Unverified::Peer,
+        Unverified::Unchecked,
     ];
 
     /// The word in the log, in metrics and in JSON.
@@ -76,6 +79,7 @@ impl Unverified {
             Unverified::Certificate => "certificate",
             Unverified::Field => "field",
             Unverified::Peer => "peer",
+            Unverified::Unchecked => "unchecked",
         }
     }
 
@@ -105,6 +109,9 @@ impl fmt::Display for Unverified {
             Unverified::Certificate => "a certificate that names no user",
             Unverified::Field => "a user field that is not one name",
             Unverified::Peer => "a user field from a peer that may not set it",
+            Unverified::Unchecked => {
+                "a credential that is not checked, for its address is refused or too many of it failed"
+            }
         })
     }
 }

@@ -42,6 +42,8 @@ pub struct Route {
 pub struct OwnRules {
     /// All of them.
     pub all: Rules,
+    /// Those by ip and nothing else, which are asked before a credential is checked.
+    pub by_ip: Rules,
     /// For each identity that the route requires: the same but for limits that count by it. Where it is absent, a part
     /// of their key is.
     pub without: Box<[Rules]>,
@@ -55,7 +57,9 @@ impl OwnRules {
             let others = own.clone().filter(|rule| !rule.key.contains(identity));
             others.cloned().collect()
         };
+        let by_ip = own.clone().filter(|rule| rule.key == [Identity::Ip]);
         OwnRules {
+            by_ip: by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
             all: own.clone().cloned().collect(),
         }

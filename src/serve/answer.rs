@@ -36,6 +36,8 @@ pub enum Why {
     Unidentified(Identity),
     /// The credential that the request carries does not verify.
     Unverified(Unverified),
+    /// The credential that the request carries is not checked now.
+    Unchecked,
     /// A limit refuses it. The answer is ready.
     Limited(Rc<Answer<Bytes>>),
     /// The upstream has no room for it beside those that matter more.
@@ -72,6 +74,7 @@ impl Why {
             | Why::WrongMethod(_)
             | Why::Unidentified(_)
             | Why::Unverified(_)
+            | Why::Unchecked
             | Why::Limited(_)
             | Why::Shed(_)
             | Why::Upstream(_) => false,
@@ -126,6 +129,7 @@ impl Refusal {
             | Why::WrongMethod(_)
             | Why::Unidentified(_)
             | Why::Unverified(_)
+            | Why::Unchecked
             | Why::SlowBody => Outcome::Rejected,
         }
     }
@@ -147,6 +151,7 @@ impl Refusal {
             Why::WrongMethod(_) => Some("method not allowed"),
             Why::Unidentified(_) => Some("identity required"),
             Why::Unverified(_) => Some("credential does not verify"),
+            Why::Unchecked => Some("credential not checked"),
             Why::SlowBody => Some("request body too slow"),
             Why::BrokenBody => Some("request body broke off"),
             Why::Upstream(error) => Some(upstream_reason(error)),
@@ -173,6 +178,8 @@ impl Refusal {
             Why::Unidentified(_) | Why::Unverified(_) => {
                 fields.add("www-authenticate", b"Bearer");
             }
+            // One more may fail each second.
+            Why::Unchecked => fields.add("retry-after", b"1"),
             why if why.closes() => fields.add("connection", b"close"),
             Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             Why::Shed(shed) => {
@@ -218,6 +225,10 @@ fn describe(why: &Why) -> (StatusCode, String) {
             format!("This route requires a valid {}.", identity.as_str()),
         ),
         Why::Unverified(reason) => (StatusCode::UNAUTHORIZED, unverified(*reason).into()),
+        Why::Unchecked => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Too many credentials of this address do not verify; try again in 1 s.".into(),
+        ),
         Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
         Why::Shed(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -273,7 +284,8 @@ fn unverified(reason: Unverified) -> &'static str {
         | Unverified::UnknownKey
         | Unverified::Ambiguous
         | Unverified::Field
-        | Unverified::Peer => "The credential does not verify.",
+        | Unverified::Peer
+        | Unverified::Unchecked => "The credential does not verify.",
     }
 }
 

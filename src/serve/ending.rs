@@ -17,7 +17,7 @@ use super::record::Arrival;
 use crate::admission::{Admission, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::head::{Answer, Head};
-use crate::identity::{Connection, Identifier, Who};
+use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::Rules;
 use crate::policy::Ruleset;
 use crate::pressure::Permit;
@@ -31,13 +31,18 @@ pub enum Counted {
     Unrouted,
     /// Those of its route, by index.
     Routed(usize),
-    /// The same but for those that count by the identity at this place of the route's `require`, which is absent.
+    /// Those of its route that count by ip and nothing else, where a credential is not checked.
+    ByIp(usize),
+    /// The same as of its route but for those that count by the identity at this place of the route's `require`, which is absent.
     Without(usize, usize),
 }
 
 impl Counted {
     /// Of a request that has a route.
     pub fn of(index: usize, route: &Route, who: &Who) -> Counted {
+        if who.unverified == Some(Unverified::Unchecked) {
+            return Counted::ByIp(index);
+        }
         let mut required = route.require.iter();
         match required.position(|identity| !who.has(*identity)) {
             Some(place) => Counted::Without(index, place),
@@ -50,6 +55,7 @@ impl Counted {
         match self {
             Counted::Unrouted => &ruleset.unrouted.rules,
             Counted::Routed(route) => &ruleset.routes[route].own.all,
+            Counted::ByIp(route) => &ruleset.routes[route].own.by_ip,
             Counted::Without(route, place) => &ruleset.routes[route].own.without[place],
         }
     }
@@ -58,7 +64,9 @@ impl Counted {
     pub fn route(self, ruleset: &Ruleset) -> Option<&Route> {
         match self {
             Counted::Unrouted => None,
-            Counted::Routed(route) | Counted::Without(route, _) => Some(&ruleset.routes[route]),
+            Counted::Routed(route) | Counted::ByIp(route) | Counted::Without(route, _) => {
+                Some(&ruleset.routes[route])
+            }
         }
     }
 
@@ -68,7 +76,8 @@ impl Counted {
         match self {
             Counted::Unrouted => usize::MAX,
             Counted::Routed(route) => routes + route,
-            Counted::Without(route, place) => routes * (place + 2) + route,
+            Counted::ByIp(route) => routes * 2 + route,
+            Counted::Without(route, place) => routes * (place + 3) + route,
         }
     }
 
@@ -86,10 +95,15 @@ pub fn unrouted_who<'a>(
     identifier: &Identifier,
     connection: Connection<'a>,
     head: &Head,
-    wall: impl FnOnce() -> Duration,
+    (now, wall): (Nanos, impl FnOnce() -> Duration),
 ) -> Who {
+    // Its limits are asked in any case.
+    let check = Check {
+        now,
+        may: &|_| true,
+    };
     match ruleset.unrouted.by_credential {
-        true => identifier.identify(connection, head, wall),
+        true => identifier.identify_if(connection, head, wall, Some(&check)),
         false => identifier.client(connection, &head.fields),
     }
 }
@@ -118,7 +132,7 @@ impl Ending {
             &generation.identifier,
             note.peer.connection(),
             &arrival.head,
-            || generation.clock.wall(),
+            (note.at, || generation.clock.wall()),
         ));
         let _ = note.who.set(who.clone());
         Ending {

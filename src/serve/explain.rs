@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::answer::Why;
 use super::ending::{Counted, unrouted_who};
 use super::generation::Running;
-use super::identify::{class, cohort, objection};
+use super::identify::{class, cohort, may_check, objection};
 use super::known::Last;
 use super::request;
 use super::reserve::{self, Reserved};
@@ -21,7 +21,7 @@ use super::routing::find_route;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
-use crate::identity::{Connection, Identifier, Unverified, Who};
+use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
 use crate::pressure::{Class, Pressure};
@@ -137,7 +137,7 @@ fn examine(
         peer: question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         subject: subject.as_ref(),
     };
-    let wall = || clock.wall();
+    let (now, wall) = (clock.now(), || clock.wall());
     let (head, found) = match question.read()? {
         Ok(head) => (head.clone(), find_route(&head, ruleset)),
         Err(why) => (Rc::default(), Err(why)),
@@ -150,7 +150,23 @@ fn examine(
     match found {
         Ok(index) => {
             let route = &ruleset.routes[index];
-            let mut who = identifier.identify(connection, &head, wall);
+            let servers = running.upstreams.get(route.upstream);
+            let pressure = servers.and_then(|servers| servers.pressure());
+            let may = |who: &Who| {
+                may_check(
+                    &running.admission,
+                    &Ask {
+                        rules: &route.own.by_ip,
+                        who,
+                        identifier,
+                        now,
+                        pressure: pressure.map(|pressure| &**pressure),
+                        reserved: &[],
+                    },
+                )
+            };
+            let check = Check { now, may: &may };
+            let mut who = identifier.identify_if(connection, &head, wall, Some(&check));
             let body = question.body.as_bytes();
             let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);
             if identifier.wants_body(&head) && !hidden {
@@ -167,7 +183,7 @@ fn examine(
             })
         }
         Err(why) => Ok(Examined {
-            who: unrouted_who(ruleset, identifier, connection, &head, wall),
+            who: unrouted_who(ruleset, identifier, connection, &head, (now, wall)),
             reserved: None,
             route: None,
             ends: Some(ends(Counted::Unrouted, &why)),

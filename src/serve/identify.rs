@@ -24,7 +24,7 @@ use super::reserve::{self, Reserved};
 use super::routing::Routed;
 use crate::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::clock::{Clock, Nanos};
-use crate::identity::{Identifier, Unverified, Who};
+use crate::identity::{Check, Identifier, Unverified, Who};
 use crate::limit::{Identity, Rules};
 use crate::pressure::{Class, Permit, Pressure, Shed};
 use crate::route::{HeaderStyle, Priority, Route};
@@ -311,9 +311,28 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let generation = &arrival.note.generation;
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
-    let who = identifier.identify(arrival.note.peer.connection(), &arrival.head, wall);
+    let now = arrival.note.at;
+    let may = |who: &Who| {
+        let pressure = generation.pools[route.upstream].servers().pressure();
+        may_check(
+            &generation.admission,
+            &Ask {
+                rules: &route.own.by_ip,
+                who,
+                identifier,
+                now,
+                pressure: pressure.map(|pressure| &**pressure),
+                reserved: &[],
+            },
+        )
+    };
+    let check = Check { now, may: &may };
+    let connection = arrival.note.peer.connection();
+    let who = identifier.identify_if(connection, &arrival.head, wall, Some(&check));
     let who = Rc::new(who);
-    let lasts = identifier.looks_at_fields_only() && !route.needs(Identity::Email);
+    // What was not checked may be the next time.
+    let checked = who.unverified != Some(Unverified::Unchecked);
+    let lasts = checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
     let known = arrival.known.as_ref().filter(|_| lasts);
     let known = known.filter(|known| known.comes_again(routed.index));
     let served = known.map(|known| {
@@ -372,10 +391,19 @@ pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Wh
     Some(Why::Unidentified(*absent))
 }
 
+/// Whether a credential of this client is checked. One whose address is refused anyway is not: a signature costs a
+/// hundred times what a refusal does, and who guesses keys learns nothing of those that are sent beyond the limit.
+pub fn may_check(admission: &Admission, ask: &Ask<'_>) -> bool {
+    ask.rules.is_empty() || admission.peek(ask).admitted
+}
+
 /// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,
 /// or whose clock is behind, would serve what no limit has counted.
 fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
     let unverified = who.unverified?;
+    if unverified == Unverified::Unchecked {
+        return Some(Why::Unchecked);
+    }
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
     if who.ambiguous && by_credential.into_iter().any(|by| route.needs(by)) {
         return Some(Why::Bad(UNCLEAR));

@@ -1,10 +1,13 @@
 //! Requests that the gateway answers itself, by 400, 401, 404, 405, 414 or 431: limits count them as any others, so that
 //! scans for paths and guesses of credentials end in 429.
 
-use serde_json::Value;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::{Value, json};
+use tollgate::clock::{Clock, Nanos};
 
-use crate::case::Site;
+use crate::case::{Asker, Site};
 use crate::common::raw::{END_HEADERS, END_STREAM, HEADERS, Raw, frame, get};
+use crate::common::{Gateway, Upstream, write};
 
 const A: (&str, &str) = ("a", "match: GET /a\nupstream: up\n");
 const ME: (&str, &str) = ("me", "match: GET /me\nupstream: up\nrequire: user\n");
@@ -230,4 +233,98 @@ fn users_are_counted_where_no_route_is_found() {
     let right = request("GET /x", "x-api-key: right\r\n");
     check_most(&site, 5, 9, &[(right, 404)]);
     check_most(&site, 9, 9, &[(request("GET /x", ""), 404)]);
+}
+
+/// A key that is right is not looked up either, so a refusal does not tell it from a guess.
+#[test]
+fn keys_are_not_looked_up_for_who_is_refused() {
+    let me = ME.1.to_owned() + "limits: { own: { key: user, rate: 99/h } }\n";
+    let gateway = format!("{BY_KEY}limits: {{ per-ip: {{ key: ip, rate: 3/h }} }}\n");
+    let site = with_files(&gateway, &[("me", &me)]);
+    let ask = |key: &str| request("GET /me", &format!("x-api-key: {key}\r\n"));
+    check_most(&site, 3, 5, &[(ask("wrong"), 401)]);
+    let refusal = |key| {
+        let mut asker = site.connect();
+        asker.send(ask(key));
+        let answer = asker.answer(false).unwrap();
+        let field = |name| answer.field(name).map(str::to_owned);
+        let limits = field("ratelimit-policy");
+        (answer.status(), limits, answer.body.clone())
+    };
+    let (status, limits, body) = refusal("right");
+    assert_eq!(
+        (status, limits.as_deref()),
+        (429, Some("\"per-ip\";q=3;w=3600"))
+    );
+    let (_, same, guess) = refusal("guess");
+    let cut = |body: &[u8]| {
+        String::from_utf8_lossy(body)
+            .split(" s.")
+            .next()
+            .map(str::len)
+    };
+    assert_eq!((same, cut(&guess)), (limits, cut(&body)));
+    let metrics = site.gateway.app.metrics();
+    let looked_up = "tollgate_unverified_credentials_total{reason=\"unknown_key\"} 3\n";
+    assert!(metrics.contains(looked_up), "{metrics}");
+}
+
+/// Signatures are checked at most 20 times at once and once a second for an address whose tokens are forged.
+#[test]
+fn forged_tokens_are_checked_seldom() {
+    let secret = "0123456789abcdef0123456789abcdef";
+    let upstream = Upstream::plain();
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = "workers: 1\naccess_log: { file: access.log }\n\
+                   identity: { user: { jwt: sub, secret: secret.txt } }\n";
+    write(&folder, upstream.address, gateway, &[ME]);
+    std::fs::write(folder.path().join("secret.txt"), secret).unwrap();
+    let clock = Clock::manual(Nanos::from_secs(1_000));
+    let gateway = Gateway::start_in(folder, clock.clone());
+    let signed = |sub: &str, secret: &str| {
+        let key = EncodingKey::from_secret(secret.as_bytes());
+        let exp = clock.wall().as_secs() + 1_000;
+        encode(
+            &Header::new(Algorithm::HS256),
+            &json!({"sub": sub, "exp": exp}),
+            &key,
+        )
+        .unwrap()
+    };
+    let ask = |token: &str| {
+        let mut asker = Asker::connect(gateway.address);
+        asker.send(request(
+            "GET /me",
+            &format!("authorization: Bearer {token}\r\n"),
+        ));
+        let answer = asker.answer(false).unwrap();
+        if answer.status() == 429 {
+            assert_eq!(answer.field("retry-after"), Some("1"), "{answer:?}");
+        }
+        answer.status()
+    };
+    let mut number = 0;
+    let mut forged = || {
+        number += 1;
+        ask(&signed(
+            &format!("u{number}"),
+            "another secret, which nobody has",
+        ))
+    };
+    let honest = signed("ann", secret);
+    assert_eq!(ask(&honest), 200);
+    let statuses: Vec<u16> = (0..60).map(|_| forged()).collect();
+    assert_eq!(statuses[..20], [401; 20]);
+    assert_eq!(statuses[20..], [429; 40]);
+    // One that is remembered needs no check, another one must wait.
+    let late = signed("bob", secret);
+    assert_eq!((ask(&honest), ask(&late)), (200, 429));
+    clock.advance(Nanos::from_secs(1));
+    assert_eq!((ask(&late), forged(), forged()), (200, 401, 429));
+    let metrics = gateway.app.metrics();
+    for (reason, count) in [("signature", 21), ("unchecked", 42)] {
+        let line =
+            format!("tollgate_unverified_credentials_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} in:\n{metrics}");
+    }
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 
-use super::Identifier;
+use super::{Check, Identifier};
 use crate::head::Fields;
 use crate::identity::form::Found;
 use crate::identity::key::Domain;
-use crate::identity::{Unverified, api_keys, jwt, plan, token, user};
+use crate::identity::{Unverified, Who, api_keys, jwt, plan, token, user};
 use crate::limit::{Fingerprint, Identity};
 use crate::net::Subject;
 
@@ -41,13 +41,13 @@ impl Identifier {
         &self,
         (peer, subject): (IpAddr, Option<&Subject>),
         given: &Found<'_>,
-        fields: &Fields,
-        wall: impl FnOnce() -> Duration,
+        (fields, wall): (&Fields, impl FnOnce() -> Duration),
+        check: Option<(&Who, &Check<'_>)>,
     ) -> Proof {
         match &self.settings.user {
             None => Proof::default(),
-            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, fields, wall),
-            Some(user::Settings::ApiKeys(keys)) => self.by_key(keys, given, fields),
+            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, fields, wall, check),
+            Some(user::Settings::ApiKeys(keys)) => self.by_key(keys, given, fields, check),
             Some(user::Settings::Header { name, .. }) => {
                 let given = token::header(fields, name.as_str());
                 by_header(&given, || self.user_from.contains(peer))
@@ -64,6 +64,7 @@ impl Identifier {
         settings: &jwt::Settings,
         fields: &Fields,
         wall: impl FnOnce() -> Duration,
+        check: Option<(&Who, &Check<'_>)>,
     ) -> Proof {
         let judges = self.settings.proves(Identity::Token);
         let nobody = |unverified| Proof {
@@ -75,7 +76,7 @@ impl Identifier {
             Err(unverified) => return nobody(unverified),
             Ok(text) => text,
         };
-        let verified = self.verified(settings, &text).and_then(|verified| {
+        let verified = self.verified(settings, &text, check).and_then(|verified| {
             verified.claims.check(wall())?;
             Ok(verified)
         });
@@ -97,7 +98,12 @@ impl Identifier {
     }
 
     /// What a token says, verified now or before, whether its time is right or not.
-    fn verified(&self, settings: &jwt::Settings, text: &[u8]) -> Result<Verified, Unverified> {
+    fn verified(
+        &self,
+        settings: &jwt::Settings,
+        text: &[u8],
+        check: Option<(&Who, &Check<'_>)>,
+    ) -> Result<Verified, Unverified> {
         let key = self.keyer.fingerprint(Domain::Verdict, text);
         if let Some(verified) = self.verified.lock().get(key) {
             return Ok(verified.clone());
@@ -105,12 +111,21 @@ impl Identifier {
         if let Some(reason) = self.refused.lock().get(key) {
             return Err(*reason);
         }
+        let address = |who| self.key(who, &[Identity::Ip]);
+        let from = check.and_then(|(who, check)| Some((address(who)?, check.now)));
+        let has_room = || from.is_none_or(|(address, now)| self.failures.has_room(address, now));
+        if !may_check(check) || !has_room() {
+            return Err(Unverified::Unchecked);
+        }
         let claim = match &self.settings.plan.source {
             Some(plan::Source::Claim(claim)) => Some(claim.as_str()),
             _ => None,
         };
         match jwt::verify(settings, claim, text) {
             Err(reason) => {
+                if let (Unverified::Signature, Some((address, now))) = (reason, from) {
+                    self.failures.add(address, now);
+                }
                 self.refused.lock().put(key, reason);
                 Err(reason)
             }
@@ -124,7 +139,13 @@ impl Identifier {
         }
     }
 
-    fn by_key(&self, keys: &api_keys::Keys, given: &Found<'_>, fields: &Fields) -> Proof {
+    fn by_key(
+        &self,
+        keys: &api_keys::Keys,
+        given: &Found<'_>,
+        fields: &Fields,
+        check: Option<(&Who, &Check<'_>)>,
+    ) -> Proof {
         let nobody = |unverified| Proof {
             unverified,
             token: Some(None),
@@ -139,6 +160,9 @@ impl Identifier {
             (Some(_), Found::Ambiguous) => return nobody(Some(Unverified::Ambiguous)),
             (Some(_), Found::One(key)) => Cow::Borrowed(&**key),
         };
+        if !may_check(check) {
+            return nobody(Some(Unverified::Unchecked));
+        }
         match keys.lookup(&key) {
             None => nobody(Some(Unverified::UnknownKey)),
             Some(owner) => Proof {
@@ -153,6 +177,10 @@ impl Identifier {
             },
         }
     }
+}
+
+fn may_check(check: Option<(&Who, &Check<'_>)>) -> bool {
+    check.is_none_or(|(who, check)| (check.may)(who))
 }
 
 fn of(user: Result<Arc<str>, Unverified>) -> Proof {

@@ -290,3 +290,23 @@ fn plans() {
     assert_eq!(plan(json!(2)).as_deref(), Some("2"));
     assert_eq!(plan(json!(["gold"])), None);
 }
+
+/// To try all keys with a forged token that names none would cost as many signatures.
+#[test]
+fn a_token_without_an_id_is_tried_with_few_keys() {
+    let key = |id: Option<&str>| Key {
+        id: id.map(Into::into),
+        key: DecodingKey::from_secret(SECRET),
+        validation: signature_only(&[Algorithm::HS256]),
+    };
+    let check = |ids: &[Option<&str>], expected: usize| {
+        let keys = Keys(ids.iter().map(|id| key(*id)).collect());
+        let header = Header::new(Algorithm::HS256);
+        assert_eq!(keys.candidates(&header).count(), expected, "{ids:?}");
+    };
+    check(&[Some("a")], 1);
+    check(&[None], 1);
+    check(&[Some("a"), Some("b"), Some("c")], 0);
+    check(&[Some("a"), None, Some("c")], 1);
+    check(&[None; 9], MAX_TRIES);
+}

@@ -16,14 +16,16 @@ use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, Throt
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::clock::Nanos;
 
-/// What must be equal for two limits to share states: algorithm, window lengths, reservation, and whether
-/// something is lent. Quotas, what a soft limit adds and plans may differ.
+/// What must be equal for two limits to share states: algorithm, window lengths, reservation, whether something is
+/// lent, and for arrival times the rates. Quotas of others, what a soft limit adds and plans may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     algorithm: std::mem::Discriminant<Algorithm>,
     windows: Vec<Nanos>,
     reserves: bool,
     lends: bool,
+    /// An arrival time is a number of units at one pace only.
+    paces: Vec<u64>,
 }
 
 /// One key's state: a view on the words that a store keeps.
@@ -52,6 +54,12 @@ impl Limit {
             windows: self.windows.iter().map(|rate| rate.window()).collect(),
             reserves: self.reserves,
             lends: self.throttle.lends(),
+            paces: match self.algorithm.is_gcra() {
+                true => { self.windows.iter() }
+                    .map(|rate| rate.interval(1).nanos())
+                    .collect(),
+                false => Vec::new(),
+            },
         }
     }
 

@@ -41,6 +41,11 @@ pub struct Span {
     pub first: u64,
     /// How much later than it is, a unit may come.
     pub second: u64,
+    /// Interval between two units for a plan's multiplier of one, and how far ahead of now an arrival time may lie
+    /// then; zero where there are none.
+    pub pace: u64,
+    /// See `pace`.
+    pub most: u64,
 }
 
 /// A ring of buckets.
@@ -100,6 +105,7 @@ impl Limit {
             room = room.max(ceiling);
             let window = rate.window();
             let (mut first, mut second) = (0, 0);
+            let (mut pace, mut most) = (0, 0);
             match self.algorithm {
                 Algorithm::SlidingLog => {}
                 Algorithm::SlidingWindow => {
@@ -124,12 +130,23 @@ impl Limit {
                     second = micros(max_delay) % first;
                 }
             }
+            if self.algorithm.is_gcra() {
+                pace = micros(Nanos(rate.interval(1).nanos()));
+                let units = u64::from(self.bounds(rate, 1).1);
+                let delay = match self.algorithm {
+                    Algorithm::LeakyBucket { max_delay } => micros(max_delay) % pace,
+                    _ => 0,
+                };
+                most = pace.saturating_mul(units).saturating_add(delay);
+            }
             spans.push(Span {
                 window: micros(window),
                 base,
                 ceiling,
                 first,
                 second,
+                pace,
+                most,
             });
         }
         Spec {

@@ -73,6 +73,53 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
     });
 }
 
+/// The clock of the gateways goes back by an hour: who is gone leaves the list by its own age all the same.
+#[test]
+fn a_clock_that_goes_back_keeps_nobody_listed() {
+    let server = Server::start();
+    block_on(async {
+        let (before, after) = (clock(), clock());
+        before.advance(Nanos::from_secs(3_600));
+        let gone = Gateway::start(&[server.address], &before, 1).await;
+        gone.client.beat(0, Some(1)).await.unwrap();
+        let stays = Gateway::start(&[server.address], &after, 2).await;
+        let count = async || stays.client.beat(0, Some(2)).await.unwrap().gateways.len();
+        assert_eq!(count().await, 2);
+        after.advance(Nanos::from_secs(11));
+        assert_eq!(count().await, 1);
+    });
+}
+
+/// Two hundred of them, one after the other and many at a time.
+#[test]
+fn two_hundred_gateways_are_listed() {
+    let server = Server::start();
+    block_on(async {
+        let clock = clock();
+        let mut gateways = Vec::new();
+        for number in 1..=200 {
+            gateways.push(Gateway::start(&[server.address], &clock, number).await);
+        }
+        for many in gateways.chunks(40) {
+            let each = many.iter();
+            let beats = each.map(|gateway| gateway.client.beat(0, Some(gateway.number)));
+            for said in futures_util::future::join_all(beats).await {
+                said.unwrap();
+            }
+        }
+        let said = gateways[0].client.beat(0, None).await.unwrap();
+        assert_eq!(said.gateways.len(), 200);
+        let asked = minute(1_000, 1);
+        let mut admitted = 0;
+        for turn in 0..1_100 {
+            let gateway = &gateways[turn % gateways.len()];
+            let said = gateway.decide(std::slice::from_ref(&asked)).await.unwrap();
+            admitted += usize::from(said.admitted);
+        }
+        assert_eq!(admitted, 1_000);
+    });
+}
+
 #[test]
 fn sixteen_gateways_say_so_at_once() {
     let server = Server::start();

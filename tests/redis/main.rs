@@ -7,5 +7,6 @@ mod common;
 #[path = "../algorithms/draw.rs"]
 #[allow(dead_code)]
 mod draw;
+mod moving;
 mod script;
 mod scripted;

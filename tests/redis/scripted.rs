@@ -16,6 +16,8 @@ pub struct Scripted {
     connection: MultiplexedConnection,
     script: String,
     pub now: u64,
+    /// That there are, as the one that asks knows.
+    pub gateways: u32,
 }
 
 impl Scripted {
@@ -34,7 +36,10 @@ impl Scripted {
         let client = Client::open(server.url()).unwrap();
         let connection = client.get_multiplexed_async_connection();
         let connection = runtime.block_on(connection).unwrap();
-        let text = include_str!("../../src/store/redis/decide.lua");
+        let text = concat!(
+            include_str!("../../src/store/redis/cell.lua"),
+            include_str!("../../src/store/redis/decide.lua")
+        );
         let timed = text.replace("redis.call('TIME')", "redis.call('LRANGE', 'clock', 0, -1)");
         assert_ne!(timed, text);
         let mut scripted = Scripted {
@@ -43,6 +48,7 @@ impl Scripted {
             connection,
             script: timed,
             now: 0,
+            gateways: 1,
         };
         scripted.run(redis::cmd("SET").arg("mark").arg(MARK));
         scripted
@@ -58,7 +64,7 @@ impl Scripted {
     }
 
     pub fn ask(&mut self, call: &Call) -> Said {
-        self.send(call, wire::encode(call))
+        self.send(call, wire::encode(call, self.gateways))
     }
 
     /// Forgets what the parts count; whether there was something.

@@ -35,6 +35,15 @@ impl Cell {
         self.stamps.len() - self.stamps.partition_point(|stamp| !inside(stamp))
     }
 
+    /// What was counted later than now, by a clock that went back since, counts as of now.
+    fn rewind(&mut self, now: u64, tick: u64) {
+        let ahead = self.newest.saturating_sub(now.div_ceil(tick));
+        if ahead > 0 && !self.stamps.is_empty() {
+            self.newest -= ahead;
+            self.stamps.iter_mut().for_each(|stamp| *stamp -= ahead);
+        }
+    }
+
     /// Until `units` of those inside have left.
     fn wait(&self, now: u64, tick: u64, window: u64, units: usize) -> Nanos {
         let inside = self.used(now, tick, window);
@@ -150,6 +159,7 @@ impl Data {
         for part in &mut parts {
             assert!(!part.shadow && part.around.is_none());
             let cell = self.cells.entry(part.name).or_default();
+            cell.rewind(now, tick(part));
             if call.taking != Taking::Nothing {
                 cell.hear(now, call.gateway, part);
             }
@@ -207,6 +217,7 @@ impl Data {
         }
         self.beats
             .extend(gateway.into_iter().map(|gateway| (gateway, now)));
+        self.beats.values_mut().for_each(|at| *at = now.min(*at));
         self.beats.retain(|_, at| *at > now.saturating_sub(LISTED));
         Ok(Beats {
             now,

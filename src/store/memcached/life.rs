@@ -15,8 +15,10 @@ use crate::store::shared::call::{Beats, Failure, Mark, Met};
 pub(super) const LATELY: u64 = 10_000_000;
 /// Most gateways that are listed.
 const MOST_GATEWAYS: usize = 1_000;
-/// How often what others change meanwhile is tried again.
+/// How often what others change meanwhile is tried again: where servers are met, and in the list, which hundreds of
+/// gateways change each second.
 const ATTEMPTS: usize = 8;
+const CHANGES: usize = 64;
 
 /// What the item says that each server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +244,7 @@ impl Client {
         change: impl Fn(&mut Vec<(u32, u64)>),
     ) -> Result<Vec<(u32, u64)>, Failure> {
         let (mark, key) = (self.mark_key(), self.list_key());
-        for _ in 0..ATTEMPTS {
+        for _ in 0..CHANGES {
             let replies = server.ask(number, |batch| {
                 batch.get(&mark);
                 batch.get_version(&key);
@@ -256,6 +258,9 @@ impl Client {
                 }
                 other => return Err(unexpected(other)),
             };
+            // A clock that went back: who was heard of later than now was heard of now.
+            let ahead = list.iter_mut().filter(|(_, at)| *at > now + LATELY);
+            ahead.for_each(|(_, at)| *at = now);
             list.retain(|(_, at)| now.saturating_sub(*at) <= LATELY);
             change(&mut list);
             list.sort_unstable_by_key(|(_, at)| u64::MAX - at);

@@ -64,6 +64,9 @@ impl Budget {
                 ceiling: quota,
                 first: interval,
                 second: 0,
+                // One network has keys of several plans.
+                pace: 0,
+                most: interval.saturating_mul(u64::from(quota)),
             }],
             rings: smallvec::smallvec![],
             lends: false,

@@ -1,5 +1,6 @@
 //! The store as a whole: what it must never forgive, and what it must leave alone.
 
+mod edited;
 mod settling;
 mod together;
 
@@ -272,47 +273,6 @@ fn a_network_never_refuses_its_only_client() {
             assert_eq!(admitted(&memory, &[at(n)], START, 200), most, "{limit:?}");
         }
         assert_eq!(admitted(&memory, &[at(4)], START, 200), 0, "{limit:?}");
-    }
-}
-
-#[test]
-fn edited_quotas_keep_counts() {
-    for before in every() {
-        let memory = store(1 << 20);
-        let slot = memory.register("a", &before).unwrap().slot();
-        assert_eq!(admitted(&memory, &[item(&before, slot, 1)], START, 3), 3);
-        let after = Limit {
-            windows: vec!["4/m".parse().unwrap()],
-            ..before.clone()
-        };
-        assert_eq!(memory.register("a", &after).unwrap().slot(), slot);
-        assert!(
-            admitted(&memory, &[item(&after, slot, 1)], START, 9) <= 1,
-            "{before:?}"
-        );
-    }
-}
-
-#[test]
-fn changed_shapes_never_refill() {
-    for before in every() {
-        for after in every().into_iter().chain([log("5/h"), log("2/s,5/m")]) {
-            if before.shape() == after.shape() {
-                continue;
-            }
-            let memory = store(1 << 20);
-            let old = memory.register("a", &before).unwrap().slot();
-            assert_eq!(admitted(&memory, &[item(&before, old, 1)], START, 3), 3);
-            let new = memory.register("a", &after).unwrap().slot();
-            assert_ne!(old, new);
-            assert_eq!(memory.register("a", &after).unwrap().slot(), new);
-            let more = admitted(&memory, &[item(&after, new, 1)], START, 9);
-            assert!(more <= 2, "{before:?} to {after:?}: {more}");
-            assert_eq!(memory.usage().keys, 1);
-            assert!(take(&memory, &[item(&after, new, 2)], START).0);
-            let back = admitted(&memory, &[item(&before, old, 1)], START, 9);
-            assert!(back <= 2, "{after:?} back to {before:?}: {back}");
-        }
     }
 }
 

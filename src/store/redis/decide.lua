@@ -1,178 +1,10 @@
--- Decides about all limits of one request: checks all, then takes all, or none. The arithmetic is that of
--- src/limit, in microseconds of this server's clock, so that clocks of gateways do not matter.
---
--- KEYS: the mark of the store's life, then one key for each part.
--- ARGV: the mark that the gateway knows, then everything else as doubles; see src/store/redis/wire.rs.
--- Returns doubles: 1 admitted, 0 refused; then the time and the parts' answers. Only -1, and nothing is
--- done, where the mark is another: what the gateway takes for known may be lost.
---
--- A value: newest stamp in ticks (double), place of the next stamp, stamps that are there, places (all 32
--- bits), number of gateways; for each gateway, the one heard of last at the end, its number, all units it was
--- ever granted (double), its highest give-back, and which of the 52 before that were met (double); then what the
--- kind of limit remembers. Expiry only collects garbage.
-
-local pack, unpack, table_unpack = struct.pack, struct.unpack, unpack
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return pack('<d', -1) end
-
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-
-local input, at = ARGV[2], 1
-local function number()
-  local value
-  value, at = unpack('<d', input, at)
-  return value
-end
-
-local NOTHING, SHADOWS, FORGET = 0, 2, 3
-local LOG, RINGS, FIXED, GCRA, LEAKY = 1, 2, 3, 4, 5
-local WITHIN, OVER, REFUSED, NEVER = 0, 1, 2, 3
-local HEAD, EACH, MOST_GATEWAYS, BACKS = 24, 24, 64, 52
--- Bytes of a stamp, and how it is written.
-local WIDE, STAMP = 3, '<I3'
-
--- Stamps of the log, as a string of 24-bit numbers.
-local function stamp(cell, place)
-  local slot = (cell.next - cell.len + place) % cell.room
-  local value = unpack(STAMP, cell.body, slot * WIDE + 1)
-  return cell.newest - (cell.newest - value) % 2 ^ (8 * WIDE)
-end
-
-local function first_inside(cell, window)
-  local tick, ticks = floor(now / cell.tick), ceil(window / cell.tick)
-  if cell.len == 0 or tick >= cell.newest + ticks then return cell.len end
-  local low, high = 0, cell.len
-  while low < high do
-    local middle = floor((low + high) / 2)
-    if tick - stamp(cell, middle) < ticks then high = middle else low = middle + 1 end
-  end
-  return low
-end
-
--- The stamps from place `first` on, oldest first.
-local function stamps(cell, first)
-  if first >= cell.len then return '' end
-  local from, to = (cell.next - cell.len + first) % cell.room, cell.next
-  if from < to then return cell.body:sub(from * WIDE + 1, to * WIDE) end
-  return cell.body:sub(from * WIDE + 1, cell.room * WIDE) .. cell.body:sub(1, to * WIDE)
-end
-
-local function relay(cell, text, room)
-  cell.body, cell.len, cell.room = text, #text / WIDE, room
-  cell.next, cell.whole = cell.len % room, true
-end
-
-local function covered(cell, ring, span)
-  local number = max(floor(now / ring.length), ring.current)
-  return max(number - span, ring.current + 1 - ring.kept), ring.current
-end
-
-local function fixed_number(cell, window)
-  local number = floor((now + window.first) / window.length)
-  if window.units > 0 then number = max(number, window.number) end
-  return number
-end
-
-local used, wait, apply = {}, {}, {}
-
-used[LOG] = function(cell, window) return cell.len - first_inside(cell, window.length) end
-wait[LOG] = function(cell, window, units)
-  local place = min(first_inside(cell, window.length) + units - 1, cell.len - 1)
-  return (stamp(cell, max(place, 0)) + ceil(window.length / cell.tick)) * cell.tick - now
-end
-apply[LOG] = function(cell, units)
-  local gone = first_inside(cell, cell.longest)
-  cell.len = cell.len - gone
-  if cell.len == 0 then
-    cell.next = 0
-    cell.newest = ceil(now / cell.tick)
-  end
-  cell.newest = max(cell.newest, ceil(now / cell.tick))
-  -- What gateways counted without the store may be more than one of them asks room for.
-  if cell.len + units > cell.room then relay(cell, stamps(cell, 0), cell.len + units) end
-  cell.len = cell.len + units
-  local text = pack(STAMP, cell.newest % 2 ^ (8 * WIDE)):rep(units)
-  local before = min(units, cell.room - cell.next)
-  cell.writes = cell.writes or {}
-  local function write(place, piece)
-    if piece == '' then return end
-    if #cell.body < place * WIDE then cell.body = cell.body .. ('\0'):rep(place * WIDE - #cell.body) end
-    cell.body = cell.body:sub(1, place * WIDE) .. piece .. cell.body:sub(place * WIDE + #piece + 1)
-    table.insert(cell.writes, { place, piece })
-  end
-  write(cell.next, text:sub(1, before * WIDE))
-  write(0, text:sub(before * WIDE + 1))
-  cell.next = (cell.next + units) % cell.room
-end
-
-used[RINGS] = function(cell, window)
-  local ring, sum = cell.rings[window.first + 1], 0
-  local oldest, newest = covered(cell, ring, ceil(window.length / ring.length))
-  for number = oldest, newest do sum = sum + ring[number % ring.kept + 1] end
-  return sum
-end
-wait[RINGS] = function(cell, window, units)
-  local ring = cell.rings[window.first + 1]
-  local span = ceil(window.length / ring.length)
-  local oldest, newest = covered(cell, ring, span)
-  for number = oldest, newest do
-    units = units - ring[number % ring.kept + 1]
-    if units <= 0 then return (number + span + 1) * ring.length - now end
-  end
-  return 0
-end
-apply[RINGS] = function(cell, units)
-  for _, ring in ipairs(cell.rings) do
-    local number = max(floor(now / ring.length), ring.current)
-    for left = max(ring.current + 1, number - ring.kept + 1), number do
-      ring[left % ring.kept + 1] = 0
-    end
-    ring.current = number
-    local slot = number % ring.kept + 1
-    ring[slot] = min(ring[slot] + units, 4294967295)
-  end
-end
-
-used[FIXED] = function(cell, window)
-  return window.number == fixed_number(cell, window) and window.units or 0
-end
-wait[FIXED] = function(cell, window)
-  return (fixed_number(cell, window) + 1) * window.length - window.first - now
-end
-apply[FIXED] = function(cell, units)
-  for _, window in ipairs(cell.windows) do
-    local before = used[FIXED](cell, window)
-    window.number, window.units = fixed_number(cell, window), before + units
-  end
-end
-
-used[GCRA] = function(cell, window)
-  return max(0, ceil((window.arrival - now - window.second) / window.first))
-end
-wait[GCRA] = function(cell, window, units)
-  local left = max(0, used[GCRA](cell, window) - units)
-  return window.arrival - now - window.second - left * window.first
-end
-apply[GCRA] = function(cell, units)
-  for _, window in ipairs(cell.windows) do
-    window.arrival = max(window.arrival, now) + units * window.first
-  end
-end
-used[LEAKY], wait[LEAKY], apply[LEAKY] = used[GCRA], wait[GCRA], apply[GCRA]
-
--- What is lent: a meter that leaks at the pace of the moment.
-local function lent_level(cell)
-  local since = max(0, now - cell.lent_last)
-  if since >= cell.forgotten then return 0 end
-  return max(0, cell.lent_level - since / cell.interval)
-end
+-- The second half of the script; the first is cell.lua.
 
 local function read_body(cell, text)
   if cell.lends then
     cell.lent_last, cell.lent_level = 0, 0
     if #text >= 16 then cell.lent_last, cell.lent_level = unpack('<dd', text) end
+    if cell.lent_last > now then cell.lent_last, cell.dirty, cell.whole = now, true, true end
     text = text:sub(17)
   end
   if cell.kind == LOG then
@@ -203,9 +35,11 @@ local function read_body(cell, text)
     for index, window in ipairs(cell.windows) do
       local one, two = 0, 0
       if #text >= index * 16 then one, two = unpack('<dd', text, index * 16 - 15) end
-      window.number, window.units, window.arrival = one, two, one
+      window.number, window.units, window.arrival, window.paced = one, two, one, two
     end
   end
+  -- Kept at once, or it would count as of now again with each call.
+  if rewind[cell.kind](cell) then cell.dirty, cell.whole = true, true end
 end
 
 local function body(cell)
@@ -225,27 +59,42 @@ local function body(cell)
       if cell.kind == FIXED then
         list[#list + 1] = pack('<dd', window.number, window.units)
       else
-        list[#list + 1] = pack('<dd', window.arrival, 0)
+        list[#list + 1] = pack('<dd', window.arrival, window.pace)
       end
     end
   end
   return table.concat(list)
 end
 
+-- The place of a gateway's entry in the text of all.
+local function entry_at(text, id)
+  local tag, from = pack('<I4', id), 1
+  while true do
+    local place = text:find(tag, from, true)
+    if not place or (place - 1) % EACH == 0 then return place end
+    from = place + 1
+  end
+end
+
 -- What the parts ask, and what is there.
-local gateway, taking, count = number(), number(), number()
+local gateway, fleet, taking, count = number(), number(), number(), number()
+-- Some processes end and others begin, and each may tell under two numbers.
+local most_gateways = min(max(64, 3 * fleet), 1024)
 local cells = {}
 for index = 1, count do
-  local cell = { key = KEYS[index + 1], gateways = {} }
+  local cell = { key = KEYS[index + 1], gateways = '' }
   cell.kind, cell.room, cell.tick = number(), number(), number()
   cell.shadow, cell.of = number() == 1, number()
-  cell.cost, cell.want, cell.spread, cell.total, cell.within = number(), number(), number(), number(), number()
+  cell.cost, cell.want, cell.spread = number(), number(), number()
+  cell.total, cell.told, cell.within = number(), number(), number()
   cell.back, cell.back_at = number(), number()
   cell.lends, cell.interval, cell.lent_room, cell.forgotten = number() == 1, number(), number(), number()
   cell.kept = number()
   cell.windows, cell.rings = {}, {}
   for place = 1, number() do
-    cell.windows[place] = { length = number(), base = number(), ceiling = number(), first = number(), second = number() }
+    local window = { length = number(), base = number(), ceiling = number(), first = number(), second = number() }
+    window.pace, window.most = number(), number()
+    cell.windows[place] = window
     cell.longest = cell.windows[place].length
   end
   for place = 1, number() do cell.rings[place] = { length = number(), kept = number() } end
@@ -254,10 +103,11 @@ for index = 1, count do
   local text, many = '', nil
   if value then
     cell.newest, cell.next, cell.len, cell.stored_room, many = unpack('<dI4I4I4I4', value)
-    for place = 1, many do
-      local id, total, back, backs = unpack('<I4dI4d', value, HEAD + 1 + (place - 1) * EACH)
-      cell.gateways[place] = { id, total, back, backs }
-      if id == gateway then cell.mine = cell.gateways[place] end
+    cell.gateways = value:sub(HEAD + 1, HEAD + many * EACH)
+    cell.place = entry_at(cell.gateways, gateway)
+    if cell.place then
+      local id, total, back, backs = unpack('<I4dI4d', cell.gateways, cell.place)
+      cell.mine = { id, total, back, backs }
     end
     text = value:sub(HEAD + many * EACH + 1)
   end
@@ -270,37 +120,66 @@ for index = 1, count do
   cells[index] = cell
 end
 
--- The gateway's own entry, moved to the end: of many the one that was heard of first makes room.
+-- The gateway's own entry. One that was forgotten has told before what it says that it told.
 local function mine(cell)
-  local entry = cell.mine or { gateway, 0, 0, 0 }
-  for place, other in ipairs(cell.gateways) do
-    if other == entry then
-      table.remove(cell.gateways, place)
-      break
-    end
+  cell.heard = true
+  if not cell.mine then
+    local forgotten = cell.gateways ~= '' and unpack('<I4', cell.gateways) == 0
+    cell.mine = { gateway, forgotten and cell.told or 0, 0, 0 }
   end
-  if #cell.gateways >= MOST_GATEWAYS then table.remove(cell.gateways, 1) end
-  table.insert(cell.gateways, entry)
-  cell.whole = cell.whole or not cell.mine
-  cell.mine = entry
-  return entry
+  return cell.mine
+end
+
+-- Writes the entry back: in the older half it moves to the end, for of many the one that was heard of first makes
+-- room, and of that gateway 0 reminds.
+local function note_gateway(cell)
+  local list, entry = cell.gateways, pack('<I4dI4d', table_unpack(cell.mine))
+  if cell.place and (cell.place - 1) * 2 >= #list - EACH then
+    cell.gateways = list:sub(1, cell.place - 1) .. entry .. list:sub(cell.place + EACH)
+    return
+  end
+  if cell.place then
+    list = list:sub(1, cell.place - 1) .. list:sub(cell.place + EACH)
+  elseif #list >= most_gateways * EACH then
+    if unpack('<I4', list) ~= 0 then list = pack('<I4dI4d', 0, 0, 0, 0) .. list end
+    list = list:sub(1, EACH) .. list:sub(#list - (most_gateways - 2) * EACH + 1)
+  end
+  cell.whole = cell.whole or not cell.place
+  cell.gateways, cell.moved = list .. entry, true
 end
 
 local function save(cell)
-  local list = { pack('<dI4I4I4I4', cell.newest, cell.next, cell.len, cell.kind == LOG and cell.room or 0, #cell.gateways) }
-  for place, entry in ipairs(cell.gateways) do list[place + 1] = pack('<I4dI4d', table_unpack(entry)) end
-  local head, life = table.concat(list), ceil(cell.kept / 1000) + 1000
-  local offset = #head + (cell.lends and 16 or 0)
-  if cell.kind == LOG and not cell.whole and offset + #cell.body <= cell.stored then
-    if cell.lends then head = head .. pack('<dd', cell.lent_last, cell.lent_level) end
-    redis.call('SETRANGE', cell.key, 0, head)
-    for _, piece in ipairs(cell.writes or {}) do
-      redis.call('SETRANGE', cell.key, offset + piece[1] * WIDE, piece[2])
-    end
-    redis.call('PEXPIRE', cell.key, life)
-  else
-    redis.call('SET', cell.key, head .. body(cell), 'PX', life)
+  if cell.heard then note_gateway(cell) end
+  local many = #cell.gateways / EACH
+  local head = pack('<dI4I4I4I4', cell.newest, cell.next, cell.len, cell.kind == LOG and cell.room or 0, many)
+  local start, life = HEAD + #cell.gateways, ceil(cell.kept / 1000) + 1000
+  local lent = cell.lends and pack('<dd', cell.lent_last, cell.lent_level) or ''
+  local pieces = nil
+  if cell.kind == LOG and not cell.whole and start + #lent + #cell.body <= cell.stored then
+    pieces = cell.writes or {}
+    for _, piece in ipairs(pieces) do piece[1] = start + #lent + piece[1] * WIDE end
+    pieces[#pieces + 1] = { start, lent }
+  elseif cell.kind ~= LOG and not cell.whole and #cell.gateways > SMALL then
+    local text = body(cell)
+    if start + #text == cell.stored then pieces = { { start, text } } end
   end
+  if not pieces then
+    redis.call('SET', cell.key, head .. cell.gateways .. body(cell), 'PX', life)
+    return
+  end
+  if cell.moved or #cell.gateways <= SMALL then
+    pieces[#pieces + 1] = { 0, head .. cell.gateways }
+  else
+    pieces[#pieces + 1] = { 0, head }
+    if cell.heard then
+      local entry = cell.gateways:sub(cell.place, cell.place + EACH - 1)
+      pieces[#pieces + 1] = { HEAD + cell.place - 1, entry }
+    end
+  end
+  for _, piece in ipairs(pieces) do
+    if piece[2] ~= '' then redis.call('SETRANGE', cell.key, piece[1], piece[2]) end
+  end
+  redis.call('PEXPIRE', cell.key, life)
 end
 
 -- Whether a give-back is met for the first time. They come over several connections, so not always in order, and

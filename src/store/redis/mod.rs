@@ -13,6 +13,7 @@ mod reach;
 pub mod wire;
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,7 +29,7 @@ use crate::clock::{Clock, Nanos};
 
 pub use address::{Address, AddressError, Topology, host};
 
-const DECIDE: &str = include_str!("decide.lua");
+const DECIDE: &str = concat!(include_str!("cell.lua"), include_str!("decide.lua"));
 const BEAT: &str = include_str!("beat.lua");
 /// The longest pause between two attempts to connect: of workers, which nobody waits for, and of the last
 /// connection, by which the store's return is seen.
@@ -51,6 +52,8 @@ pub struct Client {
     lanes: Vec<Lane>,
     /// What each shelf is known by; of one server there is one.
     marks: RwLock<Vec<Mark>>,
+    /// Gateways that there are, as last heard.
+    gateways: AtomicU32,
     decide: Script,
     beat: Script,
     clock: Clock,
@@ -90,6 +93,7 @@ impl Client {
             lanes: (0..connections).map(lane).collect(),
             settings,
             marks: RwLock::default(),
+            gateways: AtomicU32::new(1),
             decide: Script::new(DECIDE),
             beat: Script::new(BEAT),
             clock,
@@ -181,7 +185,8 @@ impl Client {
     }
 
     async fn decide_on(&self, number: usize, shelf: usize, call: &Call) -> Result<Said, Failure> {
-        self.run_on(number, shelf, call, wire::encode(call)).await
+        let input = wire::encode(call, self.gateways.load(Relaxed));
+        self.run_on(number, shelf, call, input).await
     }
 
     /// Forgets a counter; whether there was one. What gateways have told of it does not come back.
@@ -372,10 +377,9 @@ impl Client {
         let gateways = rest
             .chunks_exact(2)
             .map(|pair| (pair[0] as u32, pair[1] as u64));
-        Ok(Beats {
-            now,
-            gateways: gateways.collect(),
-        })
+        let gateways: Vec<_> = gateways.collect();
+        self.gateways.store(gateways.len() as u32, Relaxed);
+        Ok(Beats { now, gateways })
     }
 
     /// Whether all servers are there and have what they had: who is asked for nothing says so too.

@@ -12,24 +12,24 @@ use crate::store::shared::call::{Answer, Call, Failure, Part, Said, Taking};
 /// Doubles of an answer before those of its windows.
 const ANSWER: usize = 9;
 
-/// The call's second argument.
-pub fn encode(call: &Call) -> Vec<u8> {
+/// The call's second argument, of a gateway that knows of so many.
+pub fn encode(call: &Call, gateways: u32) -> Vec<u8> {
     let taking = match call.taking {
         Taking::Nothing => 0,
         Taking::All => 1,
         Taking::Shadows => 2,
     };
-    with(call, taking)
+    with(call, gateways, taking)
 }
 
 /// The same, to forget what the parts count; each answer took something if there was something.
 pub fn forgetting(call: &Call) -> Vec<u8> {
-    with(call, 3)
+    with(call, 1, 3)
 }
 
-fn with(call: &Call, taking: u32) -> Vec<u8> {
+fn with(call: &Call, gateways: u32, taking: u32) -> Vec<u8> {
     let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
-    let head = [call.gateway, taking, call.parts.len() as u32];
+    let head = [call.gateway, gateways, taking, call.parts.len() as u32];
     head.into_iter().for_each(|n| put(&mut text, f64::from(n)));
     call.parts
         .iter()
@@ -66,6 +66,7 @@ fn encode_part(text: &mut Vec<u8>, part: &Part) {
     let lends = f64::from(u8::from(spec.lends));
     let rest = [
         part.total as f64,
+        part.told as f64,
         f64::from(part.within),
         f64::from(back.0),
         back.1 as f64,
@@ -85,6 +86,8 @@ fn encode_part(text: &mut Vec<u8>, part: &Part) {
             ceiling,
             span.first as f64,
             span.second as f64,
+            span.pace as f64,
+            span.most as f64,
         ];
         each.into_iter().for_each(|n| put(text, n));
     }

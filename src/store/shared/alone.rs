@@ -35,19 +35,21 @@ impl Core {
             Some(part)
         });
         let granted = self.tell(self.gateway, granted, now);
-        granted
-            .into_iter()
-            .chain(self.tell_alone(names, now))
-            .collect()
+        let mut asked: SmallVec<[Asking; 2]> = granted.into_iter().collect();
+        asked.extend(self.tell_alone(names, now));
+        // It may be another life of the store, which has acknowledged nothing.
+        let parts = asked.iter_mut().flat_map(|asking| &mut asking.call.parts);
+        parts.for_each(|part| part.told = 0);
+        asked
     }
 
     /// Tells the store what was admitted without it.
     pub fn tell_alone(&self, names: &[Name], now: Nanos) -> Option<Asking> {
         let alone = names.iter().filter_map(|name| {
             let (mut part, alone) = self.alone_of(name, now)?;
-            part.total = self.ledger.with(name, |entry| {
+            (part.total, part.told) = self.ledger.with(name, |entry| {
                 entry.telling = now;
-                entry.alone
+                (entry.alone, entry.told)
             })?;
             part.within = alone;
             Some(part)

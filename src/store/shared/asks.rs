@@ -104,7 +104,7 @@ impl Core {
         let gateways = self.ladder.gateways();
         let within = self.own_use(line, now).last().copied().unwrap_or(0);
         self.ledger.with(&part.name, |entry| {
-            part.total = entry.total;
+            (part.total, part.told) = (entry.total, entry.total);
             part.within = within.saturating_add(entry.units(now));
             if line.cost > 0 && asks {
                 entry.asks(gateways, now);

@@ -48,6 +48,9 @@ pub struct Part {
     /// All units that this gateway was ever granted; or, under a number of its own, all that it admitted
     /// without the store. What the store does not know of them counts from now.
     pub total: u64,
+    /// What the store has acknowledged of them. A store that has forgotten this gateway, for there were many, takes
+    /// it for counted.
+    pub told: u64,
     /// Most units that may count so: those that are still in the longest window.
     pub within: u32,
     /// Takes back `cost` units instead.
@@ -85,6 +88,7 @@ impl Part {
             want: cost,
             spread: 1,
             total: 0,
+            told: 0,
             within: 0,
             back: None,
         }
@@ -98,6 +102,7 @@ impl Part {
             want: units,
             spread: 1,
             total: 0,
+            told: 0,
             within: 0,
             around: None,
             shadow: false,

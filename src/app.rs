@@ -31,6 +31,7 @@ use crate::store::{self, Memory};
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Servers;
 
+mod anew;
 mod control;
 mod counts;
 mod entrances;
@@ -323,14 +324,13 @@ impl App {
             }
             let restart = self.process.differences(&loaded.process);
             let changes = events::changes(&before.ruleset, &running.ruleset);
+            let mut notes = loaded.notes;
+            notes.extend(anew::notes(
+                (&before.ruleset, &before.admission),
+                (&running.ruleset, &running.admission),
+            ));
             self.tell("reloaded", "the policies were read again", changes);
-            (
-                Reloaded {
-                    notes: loaded.notes,
-                    restart,
-                },
-                acknowledged,
-            )
+            (Reloaded { notes, restart }, acknowledged)
         };
         for worker in acknowledged {
             let _ = worker.await;

@@ -244,6 +244,57 @@ fn a_lowered_quota_admits_nothing_more_and_a_raised_one_the_rest() {
     assert_eq!(load.end()[&200], most);
 }
 
+/// What a changed policy makes count from nothing is named. The store need not be there for that.
+#[test]
+fn counts_that_begin_anew_are_named() {
+    let upstream = Counts::default().upstream();
+    let alone = |rest: &str| format!("match: /**\nupstream: up\nlimits: {{ l: {{ {rest} }} }}\n");
+    let check = |store: &str, before: &str, after: &str, named: Option<&str>| {
+        let gateway = Gateway::start(upstream.address, store, &[("one", &alone(before))]);
+        anew(&gateway.folder, "one", Some(&alone(after)));
+        let notes = reload(&gateway).unwrap().notes;
+        let notes: Vec<_> = notes.iter().map(|note| note.message.clone()).collect();
+        let named = named.map(|cause| format!("counts of `l` begin anew: {cause}"));
+        let notes = notes.into_iter().filter(|note| note.contains("begin anew"));
+        assert_eq!(
+            notes.collect::<Vec<_>>(),
+            Vec::from_iter(named),
+            "{before} to {after}"
+        );
+    };
+    let shared = "store: redis://127.0.0.1:1\n";
+    // A number changes nothing else, but for the one from which on buckets are the default.
+    check(shared, "key: ip, rate: 100/h", "key: ip, rate: 10/h", None);
+    check(shared, "key: ip, rate: 10/s", "key: ip, rate: 100/s", None);
+    let buckets = "its algorithm is sliding-log, no longer sliding-window";
+    check(
+        shared,
+        "key: ip, rate: 2000/h",
+        "key: ip, rate: 10/h",
+        Some(buckets),
+    );
+    let windows = "its windows or what it lends are others, and the store counts by them";
+    check(
+        shared,
+        "key: ip, rate: 10/h",
+        "key: ip, rate: 10/d",
+        Some(windows),
+    );
+    let sharing = "`sharing` is strict, no longer leased";
+    let strict = "key: ip, rate: 10/h, sharing: strict";
+    check(shared, "key: ip, rate: 10/h", strict, Some(sharing));
+    // What a gateway counts itself is converted, but not to other keys.
+    check("", "key: ip, rate: 2000/h", "key: ip, rate: 10/d", None);
+    let tokens = "identity: { token: { header: x-api-key } }\n";
+    let key = "it counts by token, no longer by ip";
+    check(
+        tokens,
+        "key: ip, rate: 10/h",
+        "key: token, rate: 10/h",
+        Some(key),
+    );
+}
+
 #[test]
 fn requests_under_way_finish_by_what_they_began_with() {
     let gate = Gate::default();

@@ -1,6 +1,6 @@
 //! What a rule holds requests to: a rate, or a number that are open at once.
 
-use super::{Concurrency, Limit, Rate, Throttle};
+use super::{Concurrency, Limit, Rate, Reading, Throttle};
 use crate::clock::Nanos;
 
 /// Either kind of limit.
@@ -62,6 +62,17 @@ impl Bound {
             Bound::Rate(limit) => limit.max_multiply,
             Bound::Open(limit) => limit.max_multiply,
         }
+    }
+
+    /// What is disclosed of a reading: units left, and until there is one more. A burst or a delay admits more at once than
+    /// the quota, and a bucket outlives its window; neither is more than the quota and the window that stand beside it.
+    #[inline]
+    pub fn left(&self, reading: &Reading) -> (u32, Nanos) {
+        let reset = match self.window(reading.window) {
+            Some(rate) => reading.reset.min(rate.window()),
+            None => reading.reset,
+        };
+        (reading.remaining.min(reading.quota), reset)
     }
 
     /// A wait or a reset in whole seconds, rounded up but for what coarse stamps add to it.

@@ -28,21 +28,16 @@ pub enum OnError {
 
 /// The shortest window for which leases are the default.
 pub const LEASED_FROM: Nanos = Nanos::from_secs(10);
-/// The smallest quota for which they are: of fewer units a lease would be one.
-pub const LEASED_QUOTA: u32 = 50;
 
 impl Sharing {
-    /// What a limit gets where nothing else is said.
+    /// What a limit gets where nothing else is said. Its quotas do not matter, so that a changed number finds the counts
+    /// of the one before: of a small one nothing is granted in advance.
     pub fn default_for(limit: &Limit) -> Sharing {
         let long = limit
             .windows
             .iter()
             .all(|rate| rate.window() >= LEASED_FROM);
-        let many = limit
-            .windows
-            .iter()
-            .all(|rate| rate.quota() >= LEASED_QUOTA);
-        if long && many && Sharing::leasable(limit) {
+        if long && Sharing::leasable(limit) {
             Sharing::Leased
         } else {
             Sharing::Strict

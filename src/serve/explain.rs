@@ -358,12 +358,13 @@ pub fn reading(finding: &Finding, rule: &Rule) -> Map<String, Value> {
     let reading = &finding.reading;
     let seconds = |nanos: crate::clock::Nanos| Duration::from(nanos).as_secs_f64();
     let rate = rule.limit.window(reading.window);
+    let (remaining, reset) = rule.limit.left(reading);
     let value = json!({
         "standing": reading.standing.as_str(),
         "window": rate.map(|rate| rate.window().ceil_secs()),
         "quota": reading.quota,
-        "remaining": reading.remaining,
-        "next_unit_in": seconds(reading.reset),
+        "remaining": remaining,
+        "next_unit_in": seconds(reset),
         "wait": seconds(reading.wait),
         "sketched": reading.sketched,
     });

@@ -108,7 +108,7 @@ pub(super) fn example(
             };
             Some(format!("{one}{window}"))
         }),
-        remaining: reading.remaining.into(),
+        remaining: reading.remaining.min(reading.quota).into(),
         retry_after: (!verdict.admitted)
             .then(|| verdict.retry_after(rules))
             .flatten(),

@@ -52,6 +52,7 @@ impl Headers {
         };
         let (limit, said) = (&rules[decider.rule].limit, &decider.reading);
         let timed = limit.window(said.window).is_some();
+        let (remaining, reset) = limit.left(said);
         let promised = || verdict.disclosed(rules).map(Promise::of);
         let by_default = |promise: Promise| promise.is_default(&rules[usize::from(promise.rule)]);
         let default = verdict.findings.len() == rules.len() && promised().all(by_default);
@@ -61,8 +62,8 @@ impl Headers {
             left: Some(Left {
                 rule: decider.rule as u16,
                 quota: said.quota,
-                remaining: said.remaining,
-                reset: timed.then(|| limit.seconds(said.reset)),
+                remaining,
+                reset: timed.then(|| limit.seconds(reset)),
             }),
             alone: verdict.alone,
         }

@@ -188,7 +188,7 @@ pub static LIMIT: Table = Table {
         may(
             "sharing",
             Shape::Words(&["strict", "leased", "local"]),
-            "How gateways with one store share it. Default: leased for windows from 10s and rates from 50, else strict.",
+            "How gateways with one store share it. Default: leased for windows from 10s, else strict.",
             "strict",
         ),
         may(

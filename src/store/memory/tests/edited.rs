@@ -39,6 +39,7 @@ fn raised_rates_help_at_once() {
     ] {
         let limit = |rate: &str| Limit {
             algorithm,
+            max_multiply: 1,
             ..log(rate)
         };
         let (before, after) = (limit("10/h"), limit("1000/h"));

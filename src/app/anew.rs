@@ -1,0 +1,76 @@
+//! Which limits a reload makes count from nothing: what was counted under the policy before is not found under the
+//! new one.
+
+use std::collections::HashMap;
+
+use crate::admission::Admission;
+use crate::limit::{Identity, Rule};
+use crate::policy::{Diagnostic, Ruleset, Severity};
+
+const HELP: &str = "clients may use all of it once more, and gateways with the policy before count apart; \
+    give all gateways the same policy at once";
+
+/// A note for each.
+pub(super) fn notes(
+    (before, old): (&Ruleset, &Admission),
+    (after, new): (&Ruleset, &Admission),
+) -> Vec<Diagnostic> {
+    let known = before.rules.iter().map(|rule| (rule.scope.as_str(), rule));
+    let known: HashMap<&str, _> = known.collect();
+    let each = after.rules.iter().filter_map(|rule| {
+        let was = known.get(rule.scope.as_str())?;
+        let cause = cause((was, old), (rule, new))?;
+        Some(note(rule, &cause))
+    });
+    each.collect()
+}
+
+/// Why nothing of what was counted is found.
+fn cause((was, old): (&Rule, &Admission), (is, new): (&Rule, &Admission)) -> Option<String> {
+    let (before, after) = (was.limit.rate()?, is.limit.rate()?);
+    if was.key != is.key {
+        return Some(format!(
+            "it counts by {}, no longer by {}",
+            identities(&is.key),
+            identities(&was.key)
+        ));
+    }
+    let (shared, shares) = (old.plan(was), new.plan(is));
+    // What this gateway counts by itself is converted.
+    if shared.map(|plan| plan.hash) == shares.map(|plan| plan.hash) {
+        return None;
+    }
+    let changed = |what: &str, before: &str, after: &str| {
+        (before != after).then(|| format!("{what} is {after}, no longer {before}"))
+    };
+    let algorithm = || {
+        changed(
+            "its algorithm",
+            before.algorithm.as_str(),
+            after.algorithm.as_str(),
+        )
+    };
+    let sharing = || changed("`sharing`", was.sharing.as_str(), is.sharing.as_str());
+    let windows =
+        || String::from("its windows or what it lends are others, and the store counts by them");
+    Some(algorithm().or_else(sharing).unwrap_or_else(windows))
+}
+
+fn identities(key: &[Identity]) -> String {
+    let each: Vec<&str> = key.iter().map(|part| part.as_str()).collect();
+    each.join(" and ")
+}
+
+fn note(rule: &Rule, cause: &str) -> Diagnostic {
+    let place = rule.origin.rsplit_once(':');
+    let (file, line) = place.unwrap_or((&rule.origin, ""));
+    Diagnostic {
+        severity: Severity::Warning,
+        file: file.into(),
+        line: line.parse().unwrap_or(1),
+        column: 1,
+        message: format!("counts of `{}` begin anew: {cause}", rule.name.as_str()),
+        help: Some(HELP.to_owned()),
+        excerpt: None,
+    }
+}

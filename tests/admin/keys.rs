@@ -24,7 +24,7 @@ limits:
 const CLIENTS: [(&str, &str); 14] = [
     ("alice", "k"),
     ("CN=alice,O=Example", "k"),
-    ("a", "z,token=k"),
+    ("a", "z"),
     ("a,token=z", "k"),
     ("alice,user=bob", "k"),
     ("user=alice", "k"),

@@ -1,18 +1,49 @@
 //! What of a body is JSON: all of it, or the data of an event stream (HTML standard, section 9.2.6). The first
 //! byte that is not blank decides, for servers send one under the other's content type.
 
+use memchr::memmem;
+
 use super::Path;
 use super::json::Finder;
 
 const DATA: &[u8] = b"data";
 
+/// Of a piece that is shorter each event is read.
+const SHORT: usize = 128;
+
+/// The ends of events, and how many of their bytes belong to what ends.
+const EVENTS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)];
+
+/// The end of a line behind which another document begins.
+const LINES: [(&[u8], usize); 1] = [(b"\n{", 1)];
+
+/// What types of content are called that have a document a line.
+const LINED: [&[u8]; 4] = [b"ndjson", b"jsonl", b"json-lines", b"json-seq"];
+
+/// How a letter may be written in a name, other than as it is.
+const ESCAPED: &[u8] = b"\\u00";
+
+/// Looks for the last name of a path, where letters and digits are all of it.
+fn searched(path: &Path) -> Option<memmem::Finder<'static>> {
+    let name = path.last()?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let finder = || memmem::Finder::new(name).into_owned();
+    name.bytes().all(plain).then(finder)
+}
+
 /// The text of a body, read for numbers.
 #[derive(Debug)]
 pub struct Text {
     finders: Vec<Finder>,
+    /// The last name of each path; none where one of them may be written in other ways than with escapes by number.
+    names: Option<Vec<memmem::Finder<'static>>>,
+    /// An event begins.
+    event: bool,
     kind: Kind,
     /// `text/event-stream`, by its head.
     said: bool,
+    /// A document a line, by its head.
+    lines: bool,
     /// A line ended by a carriage return, which a line feed may follow.
     returned: bool,
 }
@@ -40,10 +71,19 @@ impl Text {
             let value = value.trim_ascii_start();
             value.len() >= stream.len() && value[..stream.len()].eq_ignore_ascii_case(stream)
         };
+        let lined = |value: &[u8]| {
+            let value = value.to_ascii_lowercase();
+            LINED
+                .iter()
+                .any(|name| memmem::find(&value, name).is_some())
+        };
         Text {
             finders: paths.iter().map(Finder::new).collect(),
+            names: paths.iter().map(|path| searched(path)).collect(),
+            event: true,
             kind: Kind::Blank,
             said: content_type.is_some_and(begins),
+            lines: content_type.is_some_and(lined),
             returned: false,
         }
     }
@@ -57,8 +97,20 @@ impl Text {
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let read = match self.kind {
+                Kind::Line if self.event && data.len() >= SHORT => {
+                    self.event = false;
+                    self.skip(data, &EVENTS)
+                }
                 Kind::Json => {
-                    self.find(data);
+                    let mut rest = data;
+                    if self.lines && data.len() >= SHORT {
+                        // A name may have begun in the piece before.
+                        let line = memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
+                        self.find(&data[..line]);
+                        rest = &data[line..];
+                        rest = &rest[self.skip(rest, &LINES)..];
+                    }
+                    self.find(rest);
                     data.len()
                 }
                 Kind::Data | Kind::Other => self.rest_of_line(data),
@@ -66,6 +118,27 @@ impl Text {
             };
             data = &data[read..];
         }
+    }
+
+    fn event_ends(&mut self) {
+        self.finders.iter_mut().for_each(Finder::end_document);
+        self.event = true;
+    }
+
+    /// The length of whole events or lines that have no number at a path, for its last name does not stand in them.
+    fn skip(&mut self, data: &[u8], ends: &[(&[u8], usize)]) -> usize {
+        let Some(names) = &self.names else { return 0 };
+        let each = names.iter().map(|name| name.find(data));
+        let each = each.chain([memmem::find(data, ESCAPED)]);
+        let clear = &data[..each.flatten().min().unwrap_or(data.len())];
+        let end = ends
+            .iter()
+            .find_map(|(end, length)| Some(memmem::rfind(clear, end)? + length));
+        if end.is_some() {
+            self.returned = false;
+            self.event_ends();
+        }
+        end.unwrap_or(0)
     }
 
     fn find(&mut self, data: &[u8]) {
@@ -91,9 +164,10 @@ impl Text {
             (Kind::Line, b'\n') if after_return => {}
             (Kind::Line, b'\n' | b'\r') => {
                 self.returned = byte == b'\r';
-                self.finders.iter_mut().for_each(Finder::end_document);
+                self.event_ends();
             }
             (Kind::Line, _) => {
+                self.event = false;
                 self.kind = Kind::Field(Some(0));
                 return 0;
             }

@@ -6,6 +6,7 @@
 
 use smallvec::SmallVec;
 
+use super::skip::Skip;
 use super::{Path, units};
 
 /// Most bytes of a number, or of a string that is one; a longer one is no cost.
@@ -18,8 +19,8 @@ pub struct Finder {
     state: State,
     /// Objects of the path that are open; 0 between documents.
     level: usize,
-    /// Containers that are open in what is skipped.
-    depth: u64,
+    /// The container that is skipped.
+    skipping: Skip,
     /// Bytes of the current name that are those of the path; none when it is another name.
     matched: Option<usize>,
     /// The first half of a surrogate pair.
@@ -61,8 +62,6 @@ enum Use {
     /// The value at the path.
     Wanted,
     Unwanted,
-    /// A part of what is skipped.
-    Skipped,
 }
 
 impl Finder {
@@ -71,7 +70,7 @@ impl Finder {
             path: path.clone(),
             state: State::Between,
             level: 0,
-            depth: 0,
+            skipping: Skip::default(),
             matched: None,
             high: None,
             text: SmallVec::new(),
@@ -167,7 +166,7 @@ impl Finder {
                 State::Name
             }
             b'{' | b'[' => {
-                self.depth = 1;
+                self.skipping = Skip::begin();
                 State::Skip
             }
             b'"' => {
@@ -237,7 +236,6 @@ impl Finder {
         self.push(of, b"");
         self.state = match of {
             Use::Name => State::Colon,
-            Use::Skipped => State::Skip,
             Use::Wanted => {
                 self.take();
                 self.after()
@@ -313,7 +311,7 @@ impl Finder {
                 let room = MAX_NUMBER + 1 - self.text.len();
                 self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Use::Unwanted | Use::Skipped => {}
+            Use::Unwanted => {}
         }
     }
 
@@ -340,51 +338,13 @@ impl Finder {
     }
 
     fn skip(&mut self, data: &[u8]) -> usize {
-        let mut read = 0;
-        while let Some(next) = data[read..]
-            .iter()
-            .position(|byte| STRUCTURE[usize::from(*byte)])
-        {
-            let byte = data[read + next];
-            read += next + 1;
-            match byte {
-                b'"' => match skip_string(&data[read..]) {
-                    Some(length) => read += length,
-                    None => {
-                        self.state = State::Text(Use::Skipped);
-                        return read;
-                    }
-                },
-                b'{' | b'[' => self.depth += 1,
-                _ => {
-                    self.depth -= 1;
-                    if self.depth == 0 {
-                        self.state = State::After;
-                        return read;
-                    }
-                }
-            }
+        let read = self.skipping.feed(data);
+        if self.skipping.is_over() {
+            self.state = State::After;
         }
-        data.len()
+        read
     }
 }
 
 /// What stands for half a surrogate pair.
 const LONE: &[u8] = "\u{fffd}".as_bytes();
-
-/// Bytes that say how containers are nested.
-static STRUCTURE: [bool; 256] = {
-    let mut table = [false; 256];
-    table[b'"' as usize] = true;
-    table[b'{' as usize] = true;
-    table[b'}' as usize] = true;
-    table[b'[' as usize] = true;
-    table[b']' as usize] = true;
-    table
-};
-
-/// The length of a string without escapes, its closing quote included.
-fn skip_string(data: &[u8]) -> Option<usize> {
-    let end = memchr::memchr3(b'"', b'\\', b'\n', data)?;
-    (data[end] == b'"').then_some(end + 1)
-}

@@ -5,6 +5,7 @@
 
 mod events;
 mod json;
+mod skip;
 mod unpack;
 
 #[cfg(test)]

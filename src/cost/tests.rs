@@ -295,6 +295,66 @@ fn windows_are_counted_and_come_back() {
     assert!(read(&at, &["zstd"], "", &bytes, 9).is_some());
 }
 
+/// Long streams, of which most is not read closely, in pieces of any length.
+#[test]
+fn long_streams() {
+    let at = path("usage.total");
+    let event = |end: &str| format!("data: {{\"text\":\"a \\\" }} b\",\"usage\":null}}{end}{end}");
+    let last = "{\"usage\":{\"total\":42}}";
+    let escaped = "{\"usage\":{\"t\\u006ftal\":43}}";
+    for end in ["\n", "\r\n", "\r"] {
+        let many = event(end).repeat(50);
+        let data = |document: &str| format!("data: {document}{end}{end}");
+        for (body, units) in [
+            (many.clone() + &data(last), 42),
+            (data(last) + &many, 42),
+            (many.clone() + &data(last) + &many, 42),
+            (
+                many.clone() + &data(last) + &many + &data(escaped) + &many,
+                43,
+            ),
+            (
+                many.clone() + &data("{\"total\":7}") + &data(last) + &many,
+                42,
+            ),
+            (
+                many.clone()
+                    + &data(&format!(
+                        "{{\"a\":{end}data: {last},{end}data: \"usage\":{{\"total\":44}}}}"
+                    )),
+                44,
+            ),
+        ] {
+            for step in [1, 64, 127, 128, 200, 1000, body.len()] {
+                let found = read(&at, &[], "text/event-stream", body.as_bytes(), step);
+                assert_eq!(
+                    found.map(|found| found.units),
+                    Some(units),
+                    "{step}: {body}"
+                );
+            }
+        }
+    }
+    let line = "{\"text\":\"a \\\" } b\",\"usage\":null,\"c\":[{\"d\":1}]}\n".repeat(50);
+    for (body, units) in [
+        (line.clone() + last, 42),
+        (line.clone() + last + "\n" + &line, 42),
+        (
+            line.clone() + last + "\n" + &line + escaped + "\n" + &line,
+            43,
+        ),
+    ] {
+        for step in [1, 64, 128, 200, 1000, body.len()] {
+            let found = read(&at, &[], "application/x-ndjson", body.as_bytes(), step);
+            assert_eq!(
+                found.map(|found| found.units),
+                Some(units),
+                "{step}: {body}"
+            );
+        }
+    }
+}
+
 /// Documents whose names are often those of the path.
 fn values() -> impl Strategy<Value = Value> {
     let name = prop_oneof![Just("a".to_owned()), Just("b\"é".to_owned()), ".{0,3}"];

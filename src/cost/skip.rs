@@ -1,0 +1,196 @@
+//! Skips a JSON container, 64 bytes at a time: only its end is looked for. What a string or a bracket is follows from
+//! bit masks of a block, as in simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019).
+
+/// Where in a container the skipping is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Skip {
+    /// Containers that are open.
+    depth: u64,
+    in_string: bool,
+    /// The next byte is escaped.
+    escaped: bool,
+}
+
+/// Bits of a block, the first byte lowest.
+struct Masks {
+    quotes: u64,
+    backslashes: u64,
+    opens: u64,
+    closes: u64,
+}
+
+const BLOCK: usize = 64;
+
+impl Skip {
+    /// After the bracket that begins it.
+    pub fn begin() -> Skip {
+        Skip {
+            depth: 1,
+            ..Skip::default()
+        }
+    }
+
+    /// How many bytes were read; the container has ended when [`Skip::is_over`].
+    pub fn feed(&mut self, data: &[u8]) -> usize {
+        let (blocks, rest) = data.as_chunks::<BLOCK>();
+        for (number, block) in blocks.iter().enumerate() {
+            if let Some(end) = self.block(block) {
+                return number * BLOCK + end;
+            }
+        }
+        let end = rest.iter().position(|byte| self.byte(*byte));
+        end.map_or(data.len(), |end| data.len() - rest.len() + end + 1)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.depth == 0
+    }
+
+    /// Whether the container ends with it.
+    fn byte(&mut self, byte: u8) -> bool {
+        if std::mem::take(&mut self.escaped) {
+            return false;
+        }
+        match byte {
+            b'\\' => self.escaped = true,
+            b'"' => self.in_string = !self.in_string,
+            b'{' | b'[' if !self.in_string => self.depth += 1,
+            b'}' | b']' if !self.in_string => self.depth -= 1,
+            _ => {}
+        }
+        self.depth == 0
+    }
+
+    /// Reads a block; says how much of it belongs to the container, if that ends in it.
+    fn block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
+        let masks = Masks::of(block);
+        let mut escaped = u64::from(self.escaped);
+        let mut ends_escaped = false;
+        if masks.backslashes | escaped != 0 {
+            // Each backslash that is not escaped itself escapes the next byte.
+            let mut left = masks.backslashes & !escaped;
+            while left != 0 {
+                let bit = left & left.wrapping_neg();
+                ends_escaped |= bit >> (BLOCK - 1) != 0;
+                escaped |= bit << 1;
+                left &= !(bit | bit << 1);
+            }
+        }
+        let strings = prefix_xor(masks.quotes & !escaped) ^ if self.in_string { !0 } else { 0 };
+        let outside = !(strings | escaped);
+        let (opens, closes) = (masks.opens & outside, masks.closes & outside);
+        let many = u64::from(closes.count_ones());
+        if many < self.depth {
+            self.depth = self.depth - many + u64::from(opens.count_ones());
+        } else {
+            let mut brackets = opens | closes;
+            while brackets != 0 {
+                let place = brackets.trailing_zeros();
+                match closes >> place & 1 {
+                    0 => self.depth += 1,
+                    _ => self.depth -= 1,
+                }
+                if self.depth == 0 {
+                    (self.in_string, self.escaped) = (false, false);
+                    return Some(place as usize + 1);
+                }
+                brackets &= brackets - 1;
+            }
+        }
+        self.in_string = strings >> (BLOCK - 1) != 0;
+        self.escaped = ends_escaped;
+        None
+    }
+}
+
+/// Each bit is the parity of the bits up to it.
+fn prefix_xor(mut bits: u64) -> u64 {
+    for shift in [1, 2, 4, 8, 16, 32] {
+        bits ^= bits << shift;
+    }
+    bits
+}
+
+impl Masks {
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code)]
+    fn of(block: &[u8; BLOCK]) -> Masks {
+        // SAFETY: every processor of this architecture has SSE2.
+        unsafe { Masks::by_sse2(block) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "sse2")]
+    fn by_sse2(block: &[u8; BLOCK]) -> Masks {
+        use std::arch::x86_64::{
+            __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8,
+        };
+        let mut masks = Masks {
+            quotes: 0,
+            backslashes: 0,
+            opens: 0,
+            closes: 0,
+        };
+        let (parts, _) = block.as_chunks::<16>();
+        for (number, part) in parts.iter().enumerate() {
+            let bits = u128::from_le_bytes(*part);
+            let bytes = _mm_set_epi64x((bits >> 64) as i64, bits as i64);
+            let equal = |bytes: __m128i, byte: u8| {
+                let mask = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte as i8));
+                u64::from(_mm_movemask_epi8(mask) as u32) << (16 * number)
+            };
+            masks.quotes |= equal(bytes, b'"');
+            masks.backslashes |= equal(bytes, b'\\');
+            // Square brackets differ from braces in this bit alone.
+            let braces = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
+            masks.opens |= equal(braces, b'{');
+            masks.closes |= equal(braces, b'}');
+        }
+        masks
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn of(block: &[u8; BLOCK]) -> Masks {
+        let mask = |is: fn(u8) -> bool| {
+            let bits = block.iter().enumerate();
+            bits.fold(0, |mask, (place, byte)| {
+                mask | u64::from(is(*byte)) << place
+            })
+        };
+        Masks {
+            quotes: mask(|byte| byte == b'"'),
+            backslashes: mask(|byte| byte == b'\\'),
+            opens: mask(|byte| byte | 0x20 == b'{'),
+            closes: mask(|byte| byte | 0x20 == b'}'),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn blocks_read_as_bytes_do(text in r#"([a-z ]{0,9}|\{|\}|\[|\]|"|\\){0,120}"#, depth in 1_u64..40, cut in 0_usize..200) {
+            let start = Skip { depth, ..Skip::default() };
+            let mut bytes = start;
+            let mut read = 0;
+            for byte in text.bytes() {
+                read += 1;
+                if bytes.byte(byte) {
+                    break;
+                }
+            }
+            let (mut blocks, cut) = (start, cut.min(text.len()));
+            let mut count = blocks.feed(&text.as_bytes()[..cut]);
+            if !blocks.is_over() {
+                count += blocks.feed(&text.as_bytes()[cut..]);
+            }
+            prop_assert_eq!((count, blocks.is_over()), (read, bytes.is_over()));
+            prop_assert_eq!((blocks.in_string, blocks.escaped), (bytes.in_string, bytes.escaped));
+        }
+    }
+}

@@ -173,6 +173,11 @@ fn all_limits(gateway: &dyn Control) -> Vec<Value> {
             .iter()
             .map(|outcome| ((*outcome).to_owned(), json!(count(outcome))));
         value.insert("decisions".into(), Value::Object(decisions.collect()));
+        if rule.count.is_cost() {
+            let labels = [(Label::Limit, rule.name.as_str())];
+            let unknown = gateway.count(Metric::CostUnknown, &labels);
+            value.insert("cost_unknown".into(), json!(unknown));
+        }
         Value::Object(value)
     };
     running.ruleset.rules.iter().map(describe).collect()

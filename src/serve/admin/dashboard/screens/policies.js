@@ -14,6 +14,7 @@ function place(at) {
 
 export function open() {
   const decisions = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
+  const costs = new Range('tollgate_cost_unknown_total', { by: 'limit' });
   const chosen = place(param('at'));
   const all = panel('policies', 'Loaded files');
   const names = h('nav', { 'aria-label': 'Files' });
@@ -62,16 +63,18 @@ export function open() {
   }
 
   async function count(span, signal) {
-    const range = await decisions.read(span, 60, signal);
+    const [range, unknown] = await Promise.all([decisions.read(span, 60, signal), costs.read(span, 60, signal)]);
     for (const [limit, margin] of margins) {
       const of = (outcome) => recent(range, pick(range, { limit, outcome }), span.live, 5).value || 0;
       const refused = of('refused');
+      const lost = recent(unknown, pick(unknown, { limit }), span.live, 5).value || 0;
       const values = rates(range, pick(range, { limit, outcome: 'refused' }));
       put(margin,
         spark(values, 'refused'),
         h('span', {}, `${rate(of('within'))} within`),
         of('over') ? h('span', {}, `${rate(of('over'))} over`) : null,
         of('shadow_refused') ? h('span', {}, `${rate(of('shadow_refused'))} in shadow`) : null,
+        lost ? h('span', {}, `${rate(lost)} of unknown cost/s`) : null,
         h('span', { class: refused ? 'refused' : '' }, h('a', { href: explains(span.from, span.to, { at: null }) }, `${rate(refused)} refused/s`)));
     }
   }

@@ -282,17 +282,15 @@ fn announce(fields: &mut Fields, peer: &Peer, via: &[u8]) {
     }
 }
 
-/// Adds an element to a list that a trusted proxy may have begun.
+/// Adds an element to a list that a trusted proxy may have begun, in one line: of several lines some upstreams
+/// read only the first, which may be the client's own.
 fn append(fields: &mut Fields, name: &str, element: &[u8]) {
-    let longer = {
-        let mut before = fields.all(name);
-        let only = before.next().filter(|_| before.next().is_none());
-        only.map(|list| [list, b", ", element].concat())
-    };
-    match longer {
-        Some(list) => fields.set(name, &list),
-        None => fields.add(name, element),
+    if !fields.contains(name) {
+        return fields.add(name, element);
     }
+    let lines = fields.all(name).filter(|line| !line.is_empty());
+    let list: Vec<_> = lines.chain([element]).collect();
+    fields.set(name, &list.join(&b", "[..]));
 }
 
 struct Attempt<'a> {

@@ -140,6 +140,14 @@ fn what_strangers_say_of_themselves() {
         // Read by nobody as the credential, but by CGI and its heirs as the same name.
         "x_api_key",
         "X_Api-Key",
+        // The same to PHP.
+        "x.api.key",
+        "x!api~key",
+        "x.user",
+        "x^plan",
+        "x.forwarded.for",
+        "x|real|ip",
+        "tollgate.user",
     ] {
         let seen = passed(
             &site,
@@ -159,6 +167,30 @@ fn what_strangers_say_of_themselves() {
         assert_eq!(seen.all("x-forwarded-proto"), ["http"]);
         assert_eq!(seen.all("x-forwarded-host"), ["t"]);
     }
+}
+
+/// Of several lines some servers read the first and some the last, so lists go on in one.
+#[test]
+fn lists_of_a_trusted_proxy() {
+    let trusts = "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n";
+    let site = Site::start(trusts, &[ALL]);
+    for (before, list) in [
+        (
+            "6.6.6.6\r\nx-forwarded-for: 6.6.6.7",
+            "6.6.6.6, 6.6.6.7, 127.0.0.1",
+        ),
+        (
+            "6.6.6.6\r\na: b\r\nX-Forwarded-For: \r\nx-forwarded-for: x",
+            "6.6.6.6, x, 127.0.0.1",
+        ),
+        ("", "127.0.0.1"),
+    ] {
+        let seen = passed(&site, &format!("x-forwarded-for: {before}\r\n"));
+        assert_eq!(seen.all("x-forwarded-for"), [list]);
+    }
+    let seen = passed(&site, "forwarded: for=a\r\nforwarded: for=b\r\n");
+    let own = "for=a, for=b, for=127.0.0.1;host=\"t\";proto=http";
+    assert_eq!(seen.all("forwarded"), [own]);
 }
 
 /// RFC 9110 6.5.1: trailers say nothing that the head may not, and nothing of framing, routing or who asks.

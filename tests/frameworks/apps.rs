@@ -11,7 +11,6 @@ use tempfile::TempDir;
 
 use crate::common::SOON;
 use crate::common::child::{self, Guard, finish, program};
-use crate::dimension::Dimension;
 
 /// What tokens of users are signed with.
 pub const SECRET: &str = "a secret of more than thirty-two bytes";
@@ -24,7 +23,6 @@ pub struct App {
     pub login: &'static str,
     /// Path of the report handler.
     pub report: &'static str,
-    unread: &'static [Dimension],
     _child: Guard,
     _folder: TempDir,
 }
@@ -51,8 +49,6 @@ impl App {
         App {
             login: "/login.php",
             report: "/report.php",
-            // PHP itself names only the peer.
-            unread: &[Dimension::Address],
             ..app
         }
     }
@@ -73,7 +69,7 @@ impl App {
 
     pub fn go() -> App {
         let packages = "golang-go golang-github-golang-jwt-jwt-dev";
-        let app = App::start("go", packages, |folder| {
+        App::start("go", packages, |folder| {
             let program = folder.join("server");
             let program = program.to_str().unwrap();
             let source = scripts().join("server.go");
@@ -86,21 +82,12 @@ impl App {
             let ended = finish(&mut build);
             assert_eq!(ended.code, Some(0), "{}{}", ended.err, cure(packages));
             command(program, &[])
-        });
-        App {
-            unread: &[Dimension::Address],
-            ..app
-        }
+        })
     }
 
     pub fn rack() -> App {
         let packages = "ruby ruby-rack ruby-jwt puma";
         App::start("rack", packages, |_| script("ruby", "rack_app.rb"))
-    }
-
-    /// Whether it reads what this dimension counts by.
-    pub fn reads(&self, dimension: Dimension) -> bool {
-        !self.unread.contains(&dimension)
     }
 
     fn start(name: &'static str, packages: &str, serve: impl FnOnce(&Path) -> Command) -> App {
@@ -126,7 +113,6 @@ impl App {
             address: SocketAddr::from(([127, 0, 0, 1], port)),
             login: "/login",
             report: "/report",
-            unread: &[],
             _child: child,
             _folder: folder,
         }

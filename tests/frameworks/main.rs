@@ -33,7 +33,6 @@ fn hold(app: App) {
     let requests = number("REQUESTS").unwrap_or(REQUESTS);
     let fronts: Vec<_> = Dimension::ALL
         .into_iter()
-        .filter(|dimension| app.reads(*dimension))
         .map(|dimension| (dimension, Front::gateway(&app, dimension)))
         .collect();
     let mut run = Run::new(&app);

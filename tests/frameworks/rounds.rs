@@ -23,10 +23,7 @@ pub const ROUND: u64 = CHANGED + LIMIT as u64 + 1;
 
 /// Kinds of changes that the gateway does not hold against yet.
 const PENDING: &[(Dimension, &str)] = &[
-    (Dimension::Method, "override field"),
     (Dimension::Method, "override in a form"),
-    (Dimension::Method, "override in the query"),
-    (Dimension::Path, "slash"),
     (Dimension::Query, "in the body"),
 ];
 

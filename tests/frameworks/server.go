@@ -90,11 +90,27 @@ func credentials(read reading, r *http.Request) {
 	if cookie, err := r.Cookie("sid"); err == nil {
 		read.put("cookie", "Cookie", cookie.Value)
 	}
+	read.put("address", "Gin", address(r.Header.Get("X-Forwarded-For")))
 	read.put("query", "Query", r.URL.Query().Get("key"))
 	read.put("query", "FormValue", copyOf(r, nil).FormValue("key"))
 	key := r.Header.Get("X-Api-Key")
 	read.put("header", "Get", key)
 	read.put("header", "TrimSpace", strings.TrimSpace(key))
+}
+
+// As Gin names the client behind trusted proxies: from the right, up to what is no address.
+func address(list string) string {
+	items := strings.Split(list, ",")
+	for i := len(items) - 1; i >= 0; i-- {
+		ip := net.ParseIP(strings.TrimSpace(items[i]))
+		if ip == nil {
+			return ""
+		}
+		if !ip.IsLoopback() {
+			return ip.String()
+		}
+	}
+	return ""
 }
 
 func serve(virtual, name string, methods ...string) http.HandlerFunc {

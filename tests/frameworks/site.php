@@ -57,6 +57,19 @@ $host = explode(',', $_SERVER['HTTP_X_FORWARDED_HOST'] ?? $_SERVER['HTTP_HOST'] 
 $read['host'] = ['framework' => strtolower(preg_replace('/:\d+$/', '', trim($host)))];
 $read['host']['HTTP_HOST'] = explode(':', $_SERVER['HTTP_HOST'] ?? '')[0];
 
+// As Symfony names the client behind trusted proxies: ports are cut, what is no address is left out.
+foreach (explode(',', $_SERVER['HTTP_X_FORWARDED_FOR'] ?? '') as $address) {
+    $address = trim($address);
+    if (str_contains($address, '.') && ($colon = strpos($address, ':')) !== false) {
+        $address = substr($address, 0, $colon);
+    } elseif (str_starts_with($address, '[')) {
+        $address = substr($address, 1, strpos($address, ']') - 1);
+    }
+    if (filter_var($address, FILTER_VALIDATE_IP) && !str_starts_with($address, '127.')) {
+        $read['address'] = ['Symfony' => $address];
+    }
+}
+
 $method = $_SERVER['REQUEST_METHOD'];
 $override = $method;
 if ($method === 'POST') {

@@ -75,6 +75,8 @@ pub const HOST: &[Change] = &[
             "x-original-host",
             "x-forwarded-server",
             "x-http-host-override",
+            "x.forwarded.host",
+            "X_Forwarded-Host",
         ]);
         let value = random.of(&[
             "a.test",
@@ -259,6 +261,7 @@ pub const METHOD: &[Change] = &[
             "x_http_method_override",
             "X-Http_Method-Override",
             "HTTP-Method-Override",
+            "x.http.method.override",
             "x-method",
         ]);
         let method = spelled_method(draft, random);
@@ -371,6 +374,7 @@ pub const ADDRESS: &[Change] = &[
             "x_forwarded_for",
             "x-forwarded",
             "forwarded-for",
+            "x.forwarded.for",
             "x-cluster-client-ip",
             "X-Forwarded-For",
         ]);

@@ -23,7 +23,7 @@ pub struct TooMany;
 pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
     let mut methods = SmallVec::new();
     let mut add = |text: &[u8]| {
-        let text = text.trim_ascii().to_ascii_uppercase();
+        let text = trim(text).to_ascii_uppercase();
         match Method::from_bytes(&text) {
             Ok(method) if method == head.method || methods.contains(&method) => Ok(()),
             Ok(_) if methods.len() == MAX => Err(TooMany),
@@ -60,6 +60,17 @@ pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
         }
     }
     Ok(methods)
+}
+
+/// Without what some language takes for blanks at the ends of a text, NUL and bytes beyond ASCII among it.
+fn trim(text: &[u8]) -> &[u8] {
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
+    let begins = text.iter().position(is_letter).unwrap_or(text.len());
+    let ends = text
+        .iter()
+        .rposition(is_letter)
+        .map_or(begins, |last| last + 1);
+    &text[begins..ends]
 }
 
 /// Whether PHP, Rack or ASP.NET take a parameter of this name for `_method`.
@@ -116,7 +127,7 @@ mod tests {
         );
         check("/a", &["X-HTTP-Method-Override: post"], "");
         check("/a", &["X-HTTP-Method-Override: "], "");
-        check("/a", &["X-HTTP-Method-Override: (x)"], "");
+        check("/a", &["X-HTTP-Method-Override: (x y)"], "");
         check("/a", &["X-HTTP-Method-Override: a,b,c,d,e"], "too many");
         for query in [
             "_method=DELETE",
@@ -128,6 +139,7 @@ mod tests {
             "_METHOD=DELETE",
             "_method%00x=DELETE",
             "_method=POST&_method=DELETE",
+            "_method=%C2%A0DELETE%00",
         ] {
             check(&format!("/a?{query}"), &[], "DELETE");
         }

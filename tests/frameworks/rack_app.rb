@@ -85,7 +85,8 @@ App = lambda do |env|
     'address' => { 'ip' => attempt { request.ip } },
     'path' => { 'plain' => handler(Rack::Request.new(env.merge('REQUEST_METHOD' => env['before']))), 'MethodOverride' => handler(request) }
   }
-  [200, { 'x-read' => [JSON.generate(read)].pack('m0'), 'content-length' => '0' }, []]
+  # Puma says nothing to a request that it cannot read on a connection that it has served before.
+  [200, { 'x-read' => [JSON.generate(read)].pack('m0'), 'content-length' => '0', 'connection' => 'close' }, []]
 end
 
 stack = Rack::Builder.new do

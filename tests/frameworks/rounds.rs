@@ -2,7 +2,7 @@
 //! as its own, however they are written.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 
 use base64::Engine as _;
@@ -220,7 +220,13 @@ impl Connection {
             .take()
             .unwrap_or_else(|| Client::connect(self.address));
         client.stream.write_all(bytes).ok()?;
-        let mut reply = client.head().ok()?;
+        let mut reply = match client.head() {
+            Ok(head) => head,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                panic!("nothing is said to {}", bytes.escape_ascii())
+            }
+            Err(_) => return None,
+        };
         if !bytes.starts_with(b"HEAD ") {
             read_body(&mut client.reader, &mut reply).ok()?;
         }

@@ -187,13 +187,14 @@ fn where_a_plan_of_the_token_is_counted() {
         "workers: 1\nplans: {{ free: {{ multiply: 1 }}, gold: {{ multiply: 9 }} }}\n\
          identity: {{ user: {BY_JWT}, plan: {{ jwt: plan, default: free }} }}\n"
     );
-    let policy = "match: /**\nupstream: up\nlimits: { few: { key: [ip, plan], rate: 5/h } }\n";
+    let policy = "match: /**\nupstream: up\nlimits: { few: { key: [ip, plan], rate: 11/h } }\n";
     let files = [("secret.txt", SECRET)];
     let site = Site::with_files(&identity, &[("all", policy)], &files);
     let expired = format!("authorization: Bearer {}", token("ann", -61));
     refused(&site, &expired, 401, "expired");
     refused(&site, "authorization: Basic eA==", 401, "scheme");
     admitted(&site, 0);
+    // The six that were refused count by the address and the default plan.
     assert_eq!(ask(&site, "", 6).0, [200, 200, 200, 200, 200, 429]);
 }
 

@@ -105,7 +105,7 @@ fn check_tells_what_is_not_built_yet() {
 fn check_tells_how_limits_are_shared() {
     let policy = "match: /api/**\nupstream: up\nlimits:\n  \
                   many: { key: ip, rate: 600/m }\n  \
-                  few: { key: ip, rate: 5/m, on_store_error: closed }\n  \
+                  few: { key: ip, rate: 5/m, sharing: strict, on_store_error: closed }\n  \
                   own: { key: ip, rate: 9/m, sharing: local }\n";
     let folder = folder(
         "admin: off\nstore: rediss://me:secret@10.0.0.5/3\n",

@@ -134,7 +134,8 @@ fn a_key_is_shown_by_its_plan() {
                  plans: { free: { multiply: 1 }, gold: { multiply: 5 } }\n";
     let policy =
         "match: /**\nupstream: up\nlimits: { one: { key: user, rate: 3/h, plans: true } }\n";
-    let gateway = format!("{GATEWAY}{plans}");
+    // Each worker tells for itself, and one that tells late would be taken for the last.
+    let gateway = format!("workers: 1\n{GATEWAY}{plans}");
     write(&folder, upstream.address, &gateway, &[("all", policy)]);
     let server = Server::start(folder.path(), true);
     let ask = |plan: &str| {

@@ -13,7 +13,7 @@ use super::source::Files;
 use super::tree::Place;
 use crate::identity::embedded::translated_network;
 use crate::limit::{Algorithm, Bound, Concurrency, Count, Identity, Limit, Rule, Throttle, texts};
-use crate::route::{OwnRules, Route, RouteTable};
+use crate::route::{OwnRules, Reads, Route, RouteTable};
 use crate::store::snapshot;
 use crate::{record, upstream};
 
@@ -251,6 +251,7 @@ impl Rules {
             pattern,
             upstream,
             own: OwnRules::of(&rules, &require),
+            reads: Reads::of(&rules, &require),
             rules: rules.into_iter().collect(),
             require,
             priority: policy.priority,

@@ -337,7 +337,7 @@ fn broader<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
     }
     let routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
     let broader = routes.filter(|other: &&Route| {
-        route.holds_more_than(other) && other.pattern.is_broader_than(&route.pattern)
+        other.pattern.is_broader_than(&route.pattern) && route.holds_more_than(other)
     });
     broader.min_by(|a, b| specificity(&a.pattern, &b.pattern))
 }

@@ -12,7 +12,7 @@ pub use path::{PathError, normalise};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, Found, RouteTable};
 
-use crate::limit::{Identity, Rule, Rules};
+use crate::limit::{Count, Identity, Rule, Rules, Source};
 
 /// One route of the running policies.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct Route {
     pub own: OwnRules,
     /// Identities without which a request gets 401.
     pub require: Vec<Identity>,
+    /// What its limits need of requests and responses beside heads.
+    pub reads: Reads,
     /// What is shed last under pressure; what the plan says where it does not.
     pub priority: Option<Priority>,
     /// Which rate-limit headers answers carry.
@@ -62,6 +64,34 @@ impl OwnRules {
             by_ip: by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
             all: own.clone().cloned().collect(),
+        }
+    }
+}
+
+/// What the limits of a route read beside identities in heads. Worked out once, for every request asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reads {
+    /// An email address, which may stand in the request's body.
+    pub email: bool,
+    /// How many units the request says it may cost.
+    pub reserve: bool,
+    /// The same, where it stands in the request's body.
+    pub reserve_in_body: bool,
+    /// A cost in the response's body.
+    pub cost_in_body: bool,
+}
+
+impl Reads {
+    /// Of a route with these limits.
+    pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> Reads {
+        let email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
+        let sources = rules.iter().filter_map(|rule| rule.reserve.as_ref());
+        let mut sources = sources.filter_map(|reserve| reserve.source.as_ref());
+        Reads {
+            email: require.contains(&Identity::Email) || rules.iter().any(email),
+            reserve: sources.clone().next().is_some(),
+            reserve_in_body: sources.any(|source| matches!(source, Source::Json(_))),
+            cost_in_body: { rules.iter() }.any(|rule| matches!(rule.count, Count::CostJson(_))),
         }
     }
 }

@@ -198,7 +198,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
             Ok(None) => break,
             Ok(Some(request)) => (Ok(request.head), request.known, request.wants),
             Err(Bad::Http2) if first && !peer.secure => return true,
-            Err(bad) => (Err(wire.unreadable(bad)), None, LAST),
+            Err(bad) => (Err(Box::new(wire.unreadable(bad))), None, LAST),
         };
         first = false;
         let answer = match head.as_ref().ok().and_then(|head| proof(head, peer)) {

@@ -174,7 +174,10 @@ fn examine(
             }
             let why = objection(route, &who, identifier);
             let ends = why.map(|why| ends(Counted::of(index, route, &who), &why));
-            let reserved = reserve::reserved(&route.rules, &head, body, true);
+            let reserved = match route.reads.reserve {
+                true => reserve::reserved(&route.rules, &head, body, true),
+                false => None,
+            };
             Ok(Examined {
                 who,
                 reserved,

@@ -3,7 +3,6 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ use super::record::{Arrival, Note};
 use super::source::Source;
 use crate::head::{Answer, AnswerHead, Fields, Head, hop};
 use crate::http1::Malformed;
-use crate::limit::{Count, Rule};
 use crate::net::flush::OthersFirst;
 use crate::pressure::{Permit, Utilisation};
 use crate::route::Route;
@@ -116,7 +114,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Ref
                     answer.head.fields.add("upgrade", protocol);
                 }
                 let route = &generation.ruleset.routes[index];
-                if reads_body(route) && answer.head.fields.contains("accept-ranges") {
+                if route.reads.cost_in_body && answer.head.fields.contains("accept-ranges") {
                     // Ranges are taken out of its requests.
                     answer.head.fields.set("accept-ranges", b"none");
                 }
@@ -179,7 +177,7 @@ fn onward(identified: &Identified, over: Option<String>) -> Rc<Head> {
         fields = fields.gathered();
     }
     let mut line = asked.line();
-    if line.method == Method::HEAD && reads_body(route) {
+    if line.method == Method::HEAD && route.reads.cost_in_body {
         // The client gets the head of the same response, and what it costs is known.
         line.method = Method::GET;
     }
@@ -190,15 +188,9 @@ fn onward(identified: &Identified, over: Option<String>) -> Rc<Head> {
     head
 }
 
-/// Whether a cost stands in the bodies of the route's responses.
-fn reads_body(route: &Route) -> bool {
-    let in_body = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
-    route.rules.iter().any(in_body)
-}
-
 /// Takes out what would not be true, or would be in the way, once the request goes on.
 fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
-    if reads_body(route) {
+    if route.reads.cost_in_body {
         // To unpack costs time, and a part of a body need not have the cost in it.
         fields.set("accept-encoding", b"identity");
         fields.remove("range");

@@ -197,10 +197,13 @@ where
             generation.unverified.count(reason);
         }
         let _ = arrival.note.who.set(who.clone());
-        let rules = &routed.route().rules;
+        let (rules, reads) = (&routed.route().rules, routed.route().reads);
         let reads_ahead =
-            wants_email(&routed) || (!arrival.body.is_empty() && reserve::reads_body(rules));
-        let reserved = reserve::reserved(rules, &arrival.head, b"", true);
+            wants_email(&routed) || (reads.reserve_in_body && !arrival.body.is_empty());
+        let reserved = match reads.reserve {
+            true => reserve::reserved(rules, &arrival.head, b"", true),
+            false => None,
+        };
         let now = arrival.note.at;
         let identified = Identified {
             routed,
@@ -257,8 +260,8 @@ where
             } = &mut identified;
             let generation = routed.arrival.note.generation.clone();
             let identifier = &generation.identifier;
-            let rules = &generation.ruleset.routes[routed.index].rules;
-            let reserves = reserve::reads_body(rules);
+            let route = &generation.ruleset.routes[routed.index];
+            let (rules, reserves) = (&route.rules, route.reads.reserve_in_body);
             let wants_email = wants_email(routed);
             let Arrival { head, body, .. } = &mut routed.arrival;
             let who = Rc::make_mut(who);
@@ -300,7 +303,7 @@ fn wants_email(routed: &Routed) -> bool {
     let Arrival {
         head, body, note, ..
     } = &routed.arrival;
-    routed.route().needs(Identity::Email)
+    routed.route().reads.email
         && !(body.is_empty() && head.uri.query().is_none())
         && note.generation.identifier.wants_body(head)
 }

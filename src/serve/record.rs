@@ -223,7 +223,7 @@ pub struct Record<S> {
 /// A request before it is stamped.
 pub struct Fresh {
     /// Its head.
-    pub head: Result<Rc<Head>, Unreadable>,
+    pub head: Result<Rc<Head>, Box<Unreadable>>,
     /// Where it comes from.
     pub source: Source,
     /// The connection it came over.
@@ -261,7 +261,11 @@ where
         let wanted = self.access.wants_targets() || example();
         let (method, path, head) = match head {
             Ok(head) => (Some(head.method.clone()), None, Ok(head)),
-            Err(Unreadable { why, line }) => (line.method, line.path, Err(why)),
+            Err(unreadable) => (
+                unreadable.line.method,
+                unreadable.line.path,
+                Err(unreadable.why),
+            ),
         };
         let note = Rc::new(Note {
             at,

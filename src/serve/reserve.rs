@@ -12,22 +12,12 @@ pub const MAX_BODY: usize = 1024 * 1024;
 /// Units by the place of the rule; of other rules as many as the rule says.
 pub type Reserved = Option<Box<[(usize, u32)]>>;
 
-/// Whether a limit needs the request's body for it.
-pub fn reads_body(rules: &[Arc<Rule>]) -> bool {
-    rules
-        .iter()
-        .any(|rule| matches!(source(rule), Some(Source::Json(_))))
-}
-
 fn source(rule: &Rule) -> Option<&Source> {
     rule.reserve.as_ref()?.source.as_ref()
 }
 
 /// What the head says, and the body as far as it is there; `whole` when that is all of it.
 pub fn reserved(rules: &[Arc<Rule>], head: &Head, body: &[u8], whole: bool) -> Reserved {
-    if rules.iter().all(|rule| source(rule).is_none()) {
-        return None;
-    }
     let paths = rules.iter().filter_map(|rule| match source(rule)? {
         Source::Json(path) => Some(path),
         Source::Header(_) => None,

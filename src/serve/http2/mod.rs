@@ -387,7 +387,7 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
     let (stream, worker) = (&stream, &peer.worker);
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
     let future = stack.call(Fresh {
-        head: head.map(Rc::new),
+        head: head.map(Rc::new).map_err(Box::new),
         source: Source::Stream(stream.clone()),
         peer: peer.clone(),
         generation: worker.generation(),

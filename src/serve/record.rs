@@ -259,18 +259,18 @@ where
         let at = generation.clock.now();
         let example = || generation.facts.is_some() && generation.sampler.has_room(at);
         let wanted = self.access.wants_targets() || example();
-        let (method, path, head) = match head {
-            Ok(head) => (Some(head.method.clone()), None, Ok(head)),
-            Err(unreadable) => (
-                unreadable.line.method,
-                unreadable.line.path,
-                Err(unreadable.why),
-            ),
+        let (head, mut unreadable) = match head {
+            Ok(head) => (head, None),
+            Err(unreadable) => (Rc::default(), Some(unreadable)),
+        };
+        let (method, path) = match &mut unreadable {
+            None => (Some(head.method.clone()), None),
+            Some(unreadable) => (unreadable.line.method.take(), unreadable.line.path.take()),
         };
         let note = Rc::new(Note {
             at,
             method,
-            head: head.as_ref().ok().filter(|_| wanted).cloned(),
+            head: (wanted && unreadable.is_none()).then(|| head.clone()),
             path,
             known: known.clone(),
             who: OnceCell::new(),
@@ -291,10 +291,6 @@ where
             access: self.access.clone(),
         });
         let recording = Some(Recording(note.clone()));
-        let (head, unreadable) = match head {
-            Ok(head) => (head, None),
-            Err(why) => (Rc::default(), Some(why)),
-        };
         let arrival = Arrival {
             head,
             body: RequestBody::new(&source, &note.generation),
@@ -302,11 +298,17 @@ where
             known,
             note,
         };
-        let future = match unreadable {
-            None => Either::Left(self.inner.call(arrival)),
-            Some(why) => Either::Right(self.inner.call(Ending::unrouted(arrival, why))),
-        };
-        Recorder { future, recording }
+        // Each is made where it is handed back, for it is large.
+        match unreadable {
+            None => Recorder {
+                future: Either::Left(self.inner.call(arrival)),
+                recording,
+            },
+            Some(unreadable) => Recorder {
+                future: Either::Right(self.inner.call(Ending::unrouted(arrival, unreadable.why))),
+                recording,
+            },
+        }
     }
 }
 

@@ -132,7 +132,8 @@ impl Limit {
             }
             if self.algorithm.is_gcra() {
                 pace = micros(Nanos(rate.interval(1).nanos()));
-                let units = u64::from(self.bounds(rate, 1).1);
+                // A unit more, for what plans and a throttle add is rounded.
+                let units = u64::from(self.bounds(rate, 1).1).saturating_add(1);
                 let delay = match self.algorithm {
                     Algorithm::LeakyBucket { max_delay } => micros(max_delay) % pace,
                     _ => 0,

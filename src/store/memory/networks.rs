@@ -66,7 +66,9 @@ impl Budget {
                 second: 0,
                 // One network has keys of several plans.
                 pace: 0,
-                most: interval.saturating_mul(u64::from(quota)),
+                most: interval
+                    .saturating_mul(u64::from(quota))
+                    .saturating_add(rate.interval(1).nanos().div_ceil(1_000)),
             }],
             rings: smallvec::smallvec![],
             lends: false,

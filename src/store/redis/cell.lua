@@ -113,7 +113,8 @@ rewind[GCRA] = function(cell)
   for _, window in ipairs(cell.windows) do
     local ahead = window.arrival - now
     if ahead > 0 and window.paced > 0 and window.paced ~= window.pace then
-      window.arrival, back = now + ceil(ahead * window.pace / window.paced), true
+      ahead = min(ceil(ahead * window.pace / window.paced), window.most - window.pace)
+      window.arrival, back = now + ahead, true
     end
     if window.arrival - now > window.most then window.arrival, back = now + window.most, true end
   end

@@ -308,23 +308,22 @@ impl Client {
                 continue;
             }
             let total = asked.part.total.to_string();
-            let set = server.ask(number, |batch| {
-                batch.set(&push.key, total.as_bytes(), push.life, replaces);
-            });
-            if set.await?.get(0) != Some(&Reply::Done) {
-                let twice = "another call of this gateway told of the same counter";
-                return Err(Failure::Said(Cow::Borrowed(twice)));
-            }
+            // In one batch, so that it is counted and noted, or neither, whoever waits for the replies.
+            let mut noted = 0;
             let pushed = server.ask(number, |batch| {
                 for (index, track) in asked.plan.tracks.iter().enumerate() {
                     let bucket = track.number(view.now);
                     let life = life_of(track, bucket, view.now);
                     batch.add(bucket_key(&asked.name, index, bucket), units, life);
                 }
-                // It was admitted, whoever waits for the reply.
-                batch.adds.clear();
+                noted = batch.set(&push.key, total.as_bytes(), push.life, replaces);
+                batch.noted = Some(noted);
             });
             let pushed = pushed.await?;
+            if pushed.get(noted) != Some(&Reply::Done) {
+                let twice = "another call of this gateway told of the same counter";
+                return Err(Failure::Said(Cow::Borrowed(twice)));
+            }
             for (place, track) in asked.plan.tracks.iter().enumerate() {
                 let current = track.number(view.now) - track.numbers(view.now).start();
                 view.counts[place][current as usize] = pushed.count(place)?;

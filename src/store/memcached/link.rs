@@ -82,7 +82,7 @@ impl Job {
     /// What takes back all that it counted, if it counted something.
     pub(super) fn taken_back(&self) -> Option<Job> {
         let mut batch = self.link.batch();
-        for add in counted(&self.batch.adds, &self.replies) {
+        for add in counted(&self.batch, &self.replies) {
             batch.give(&add.key, add.units);
         }
         (batch.count > 0).then(|| Job {
@@ -471,7 +471,7 @@ fn finish(mut job: Job) {
     };
     let replies = std::mem::take(&mut job.replies);
     let replies = Replies {
-        adds: counted(&job.batch.adds, &replies).cloned().collect(),
+        adds: counted(&job.batch, &replies).cloned().collect(),
         replies,
         epoch: job.epoch,
         link: job.link.clone(),
@@ -480,8 +480,10 @@ fn finish(mut job: Job) {
     let _ = answer.send(Ok(replies));
 }
 
-/// What the server did count.
-fn counted<'a>(adds: &'a [Add], replies: &'a [Reply]) -> impl Iterator<Item = &'a Add> {
-    let value = |add: &&Add| matches!(replies.get(add.place), Some(Reply::Value { .. }));
-    adds.iter().filter(value)
+/// What the server did count and is not to be kept anyhow.
+fn counted<'a>(batch: &'a Batch, replies: &'a [Reply]) -> impl Iterator<Item = &'a Add> {
+    let noted = batch.noted.and_then(|place| replies.get(place)) == Some(&Reply::Done);
+    let value =
+        move |add: &&Add| !noted && matches!(replies.get(add.place), Some(Reply::Value { .. }));
+    batch.adds.iter().filter(value)
 }

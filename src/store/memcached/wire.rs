@@ -60,6 +60,8 @@ pub(super) struct Batch {
     pub opaque: u32,
     /// What was counted, to be taken back if nobody wants it.
     pub adds: SmallVec<[Add; 2]>,
+    /// The place of the reply by which it stays counted all the same.
+    pub noted: Option<usize>,
 }
 
 /// Units counted in a bucket.
@@ -80,6 +82,7 @@ impl Batch {
             count: 0,
             opaque,
             adds: SmallVec::new(),
+            noted: None,
         }
     }
 

@@ -8,6 +8,7 @@ use super::call::{ALONE, Call, Name, Part, Said, Taking};
 use super::core::{Asking, Begun, Core, Counted, Done, Line, Lines, Purpose, item, quota};
 use super::ladder::{self, Way};
 use super::plan::Plan;
+use super::returning::BATCH;
 use super::share::Share;
 use crate::clock::Nanos;
 use crate::limit::{Limit, OnError, Reading, Scale, Standing};
@@ -71,6 +72,15 @@ impl Core {
         });
         let names: SmallVec<[Name; 4]> = names.collect();
         self.tell_alone(&names, now)
+    }
+
+    /// The same for all keys.
+    pub(super) fn tell_owed(&self, now: Nanos) -> Vec<Asking> {
+        let since = Nanos(now.0.saturating_sub(ON_ITS_WAY.0));
+        let names = self.ledger.owed(since, now);
+        let each = names.chunks(BATCH);
+        each.filter_map(|batch| self.tell_alone(batch, now))
+            .collect()
     }
 
     fn tell(&self, gateway: u32, parts: impl Iterator<Item = Part>, now: Nanos) -> Option<Asking> {

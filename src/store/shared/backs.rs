@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::call;
+use super::call::{self, Name};
 use super::core::Asking;
 
 /// Most give-backs that wait. What is beyond counts until it leaves its window.
@@ -33,9 +33,18 @@ impl Backs {
         }
     }
 
-    /// Takes out all. They are numbered now, for the store takes them in the order of their numbers.
-    pub(super) fn take(&self) -> Vec<Asking> {
-        let mut backs = std::mem::take(&mut *self.waiting.lock());
+    /// Takes out those of keys that are `ready`. They are numbered now, for the store takes them in the order of their
+    /// numbers.
+    pub(super) fn take(&self, ready: impl Fn(&Name) -> bool) -> Vec<Asking> {
+        // Who pushes may hold a lock that `ready` needs.
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let is_ready = |back: &Asking| {
+            let part = back.call.parts.first();
+            part.is_none_or(|part| ready(&part.name))
+        };
+        let life = self.life();
+        let (mut backs, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
+        later.into_iter().for_each(|back| self.push(back, life));
         for part in backs.iter_mut().flat_map(|back| &mut back.call.parts) {
             if let Some(back) = &mut part.back {
                 back.number = call::next_number();

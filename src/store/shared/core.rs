@@ -208,9 +208,13 @@ impl Core {
         self.unspend(asking, now, |_| true);
     }
 
-    /// Units that were granted and not used, given back: those whose time is over, or all; and [`Core::backs`].
+    /// Units that were granted and not used, given back: those whose time is over, or all; and
+    /// [`Core::backs`]. Before them comes what was admitted without the store, where it was not told or the reply was
+    /// lost; a key that still owes that gets nothing back.
     pub fn unused(&self, all: bool, now: Nanos) -> Vec<Asking> {
-        let mut list = self.backs.take();
+        let mut list = self.tell_owed(now);
+        let owes = |name: &Name| self.ledger.with(name, |entry| entry.owes(now)) == Some(true);
+        list.extend(self.backs.take(|name| !owes(name)));
         let give_back = |name: &Name, entry: &Entry, grant: Grant| {
             list.push(self.grant_back(name, entry, grant, now));
         };

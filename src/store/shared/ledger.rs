@@ -293,6 +293,18 @@ impl Ledger {
         names
     }
 
+    /// Those of them whose units are still in a window, unless the store was told after `since`.
+    pub fn owed(&self, since: Nanos, now: Nanos) -> Vec<Name> {
+        let mut names = Vec::new();
+        for shard in self.shards.iter().filter(|_| self.may_be_untold()) {
+            let shard = shard.lock();
+            let owed = { shard.entries.iter() }
+                .filter(|(_, entry)| entry.owes(now) && entry.telling <= since);
+            names.extend(owed.map(|(name, _)| *name));
+        }
+        names
+    }
+
     /// Takes out what was granted and has ended unused. To be called often.
     pub fn sweep(&self, now: Nanos, mut unused: impl FnMut(&Name, &Entry, Grant)) {
         for shard in &self.shards {
@@ -335,7 +347,7 @@ impl Ledger {
             let mut shard = shard.lock();
             let crowded = shard.entries.len() * 4 > self.most * 3;
             shard.entries.retain(|_, entry| {
-                if entry.untold() > 0 {
+                if entry.owes(now) {
                     self.alone.store(true, Relaxed);
                 }
                 let idle = now.since(entry.seen);
@@ -397,6 +409,11 @@ impl Entry {
     /// Units admitted without the store that it has not been told of.
     pub fn untold(&self) -> u32 {
         few(self.alone.saturating_sub(self.told))
+    }
+
+    /// Whether some of them are still in a window.
+    pub fn owes(&self, now: Nanos) -> bool {
+        self.untold() > 0 && now.since(self.alone_at) <= self.plan.counted().longest()
     }
 
     /// Units admitted without the store.

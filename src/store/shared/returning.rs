@@ -8,7 +8,7 @@ use super::core::{Asking, Core};
 use crate::clock::Nanos;
 
 /// Counters that are told of in one call.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// How long a gateway that starts leaves an empty store to those that know whom it counted before.
 const YIELD: Nanos = Nanos::from_millis(500);
 /// How long it waits for what they tell.
@@ -86,7 +86,7 @@ impl Return {
                     .collect();
             } else if begun.names.is_empty() {
                 // What was admitted without the store has been told, and may not count twice.
-                begun.tells = core.backs.take().into_iter().rev().collect();
+                begun.tells = core.backs.take(|_| true).into_iter().rev().collect();
                 if !begun.tells.is_empty() {
                     continue;
                 }

@@ -87,7 +87,7 @@ impl Client {
 /// A request has come to a server. While it is waited for the client goes on.
 pub async fn reached(upstream: &Upstream) {
     while upstream.drain().is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
     }
 }
 

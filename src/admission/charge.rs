@@ -78,7 +78,7 @@ impl Outcome<'_> {
                 units.map_or(Charge::Unknown, Charge::Units)
             }
             (Outcome::Ended { meter, .. }, Count::CostJson(path)) => {
-                match meter.and_then(|meter| meter.found(path)) {
+                match meter.and_then(|meter| meter.measured(path)) {
                     Some(found) if found.exact => Charge::Units(found.units),
                     Some(found) => Charge::AtLeast(found.units),
                     None => Charge::Unknown,

@@ -25,7 +25,7 @@ pub type Path = Arc<[String]>;
 
 /// A number in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Measured {
     /// The last number at the path, rounded up.
     pub units: u32,
     /// The body was read to its end, so no later number can stand in it.
@@ -95,7 +95,7 @@ impl Meter {
     }
 
     /// The last number at `path` so far.
-    pub fn found(&self, path: &Path) -> Option<Found> {
+    pub fn measured(&self, path: &Path) -> Option<Measured> {
         let index = self.paths.iter().position(|own| own == path)?;
         let text = match &self.input {
             Input::Plain(text) => text,
@@ -103,7 +103,7 @@ impl Meter {
             Input::Unreadable => return None,
         };
         let (units, between) = text.found(index);
-        Some(Found {
+        Some(Measured {
             units: units?,
             exact: self.whole && between,
         })

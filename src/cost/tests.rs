@@ -28,11 +28,11 @@ fn read(
     content_type: &str,
     body: &[u8],
     step: usize,
-) -> Option<Found> {
+) -> Option<Measured> {
     let mut meter = meter(at, codings, content_type);
     body.chunks(step).for_each(|piece| meter.feed(piece));
     meter.finish(true);
-    meter.found(at)
+    meter.measured(at)
 }
 
 /// The same for every cut in two, and byte by byte.
@@ -48,7 +48,7 @@ fn check_typed(at: &str, content_type: &str, body: &str, expected: Option<u32>) 
         let mut meter = meter(&at, &[], content_type);
         meter.feed(&body[..cut]);
         meter.feed(&body[cut..]);
-        let units = meter.found(&at).map(|found| found.units);
+        let units = meter.measured(&at).map(|found| found.units);
         assert_eq!(units, expected, "{cut}: {}", body.escape_ascii());
     }
 }
@@ -176,7 +176,7 @@ fn a_number_is_exact_only_where_nothing_was_cut() {
         let mut meter = meter(&at, &[], "application/json");
         meter.feed(body.as_bytes());
         meter.finish(whole);
-        meter.found(&at).map(|found| (found.units, found.exact))
+        meter.measured(&at).map(|found| (found.units, found.exact))
     };
     assert_eq!(exact("{\"c\":50}", true), Some((50, true)));
     assert_eq!(exact("{\"c\":50}", false), Some((50, false)));
@@ -219,7 +219,7 @@ fn document(bytes: usize) -> Vec<u8> {
 #[test]
 fn codings() {
     let at = path("usage.total");
-    let found = Some(Found {
+    let found = Some(Measured {
         units: 4711,
         exact: true,
     });
@@ -415,7 +415,7 @@ proptest! {
         meter.finish(true);
         for path in &paths {
             let expected = at(&second, path).or(at(&first, path));
-            let found = meter.found(path);
+            let found = meter.measured(path);
             prop_assert_eq!(found.map(|found| found.units), expected, "{:?} of {}", path, body);
             prop_assert!(found.is_none_or(|found| found.exact));
         }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::keys::{self, Grip};
+use super::keys::{self, KeyControl};
 use super::load::Loaded;
 use super::settings::Ruleset;
 use crate::limit::{Bound, Count, Disclose, Limit, OnError, Rule, Sharing, Throttle};
@@ -21,7 +21,7 @@ const SPELLINGS: &str = "other spellings of its path (case, formats, what follow
 pub fn describe(loaded: &Loaded) -> String {
     let mut out = String::new();
     let ruleset = &loaded.ruleset;
-    let grips = grips(ruleset);
+    let key_controls = key_controls(ruleset);
     let _ = match ruleset.routes.len() {
         1 => writeln!(out, "1 route:"),
         routes => writeln!(out, "{routes} routes, the most specific first:"),
@@ -55,7 +55,7 @@ pub fn describe(loaded: &Loaded) -> String {
             let _ = writeln!(out, "  shares {}", names.join(", "));
         }
         for rule in own {
-            limit(&mut out, rule, loaded, &grips);
+            limit(&mut out, rule, loaded, &key_controls);
         }
     }
     let mut shared = ruleset.rules.iter().filter(|rule| shared(rule)).peekable();
@@ -63,7 +63,7 @@ pub fn describe(loaded: &Loaded) -> String {
         let _ = writeln!(out, "\nshared between routes:");
     }
     for rule in shared {
-        limit(&mut out, rule, loaded, &grips);
+        limit(&mut out, rule, loaded, &key_controls);
     }
     let _ = writeln!(
         out,
@@ -122,16 +122,16 @@ pub fn describe(loaded: &Loaded) -> String {
     out
 }
 
-fn grips(ruleset: &Ruleset) -> Vec<Option<Grip>> {
-    keys::grips(ruleset.rules.len(), &ruleset.routes, &ruleset.identity)
+fn key_controls(ruleset: &Ruleset) -> Vec<Option<KeyControl>> {
+    keys::key_controls(ruleset.rules.len(), &ruleset.routes, &ruleset.identity)
 }
 
-fn limit(out: &mut String, rule: &Rule, loaded: &Loaded, grips: &[Option<Grip>]) {
+fn limit(out: &mut String, rule: &Rule, loaded: &Loaded, key_controls: &[Option<KeyControl>]) {
     let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
     let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
-    if let Some(grip) = grips.get(rule.index).copied().flatten() {
+    if let Some(control) = key_controls.get(rule.index).copied().flatten() {
         let ruleset = &loaded.ruleset;
-        let says = grip.says(rule, &ruleset.rules, &ruleset.identity);
+        let says = control.says(rule, &ruleset.rules, &ruleset.identity);
         let _ = writeln!(out, "    {says}");
     }
     if loaded.process.shared.is_some() {
@@ -193,8 +193,8 @@ pub fn describe_json(loaded: &Loaded) -> Value {
     let limits: Vec<Value> = ruleset
         .rules
         .iter()
-        .zip(grips(ruleset))
-        .map(|(rule, grip)| limit_json(rule, loaded, grip))
+        .zip(key_controls(ruleset))
+        .map(|(rule, control)| limit_json(rule, loaded, control))
         .collect();
     let notes: Vec<Value> = loaded
         .notes
@@ -225,9 +225,9 @@ pub fn describe_json(loaded: &Loaded) -> Value {
     })
 }
 
-fn limit_json(rule: &Rule, loaded: &Loaded, grip: Option<Grip>) -> Value {
+fn limit_json(rule: &Rule, loaded: &Loaded, control: Option<KeyControl>) -> Value {
     let (rules, identity) = (&loaded.ruleset.rules, &loaded.ruleset.identity);
-    let client = grip.map(|grip| grip.to_json(&grip.says(rule, rules, identity)));
+    let client = control.map(|control| control.to_json(&control.says(rule, rules, identity)));
     let rate = rule.limit.rate();
     let each = rate.map(|limit| limit.bytes_per_key().max(1));
     let windows = rate.map_or(&[][..], |limit| &limit.windows);

@@ -12,7 +12,7 @@ use crate::route::Route;
 
 /// What a client can make of the key of one limit, on the route where it can make most of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Grip {
+pub struct KeyControl {
     /// That route, by index.
     route: usize,
     /// The part of the key of which a client can send another one each time.
@@ -25,23 +25,27 @@ pub struct Grip {
     hole: bool,
 }
 
-/// The grip on each limit, by its index; none on limits that no route has.
-pub fn grips(limits: usize, routes: &[Arc<Route>], identity: &Settings) -> Vec<Option<Grip>> {
-    let mut grips: Vec<Option<Grip>> = vec![None; limits];
+/// What a client can make of each key, by its index; none on limits that no route has.
+pub fn key_controls(
+    limits: usize,
+    routes: &[Arc<Route>],
+    identity: &Settings,
+) -> Vec<Option<KeyControl>> {
+    let mut key_controls: Vec<Option<KeyControl>> = vec![None; limits];
     for route in routes {
         for rule in route.rules.iter() {
-            let Some(known) = grips.get_mut(rule.index) else {
+            let Some(known) = key_controls.get_mut(rule.index) else {
                 continue;
             };
             if known.is_none_or(|known| !known.hole) {
-                let grip = Grip::of(rule, route, identity);
-                if known.is_none() || grip.hole {
-                    *known = Some(grip);
+                let control = KeyControl::of(rule, route, identity);
+                if known.is_none() || control.hole {
+                    *known = Some(control);
                 }
             }
         }
     }
-    grips
+    key_controls
 }
 
 /// Warns of each limit that a client can pass. `places` are those of the limits' keys, by index.
@@ -51,15 +55,15 @@ pub(super) fn warn(
     routes: &[Arc<Route>],
     identity: &Settings,
 ) {
-    let grips = grips(rules.len(), routes, identity);
-    for ((rule, place), grip) in rules.iter().zip(places).zip(grips) {
-        let Some(grip) = grip.filter(|grip| grip.hole && !rule.shadow) else {
+    let key_controls = key_controls(rules.len(), routes, identity);
+    for ((rule, place), control) in rules.iter().zip(places).zip(key_controls) {
+        let Some(control) = control.filter(|control| control.hole && !rule.shadow) else {
             continue;
         };
-        let says = grip.says(rule, rules, identity);
-        let route = routes.get(grip.route).map_or("", |route| &*route.name);
+        let says = control.says(rule, rules, identity);
+        let route = routes.get(control.route).map_or("", |route| &*route.name);
         let message = format!("`{}` does not hold on route `{route}`: {says}", rule.name);
-        cx.warn(*place, message, Some(grip.cure(rule)));
+        cx.warn(*place, message, Some(control.cure(rule)));
     }
 }
 
@@ -86,8 +90,8 @@ fn part(identity: Identity, settings: &Settings) -> Part {
     }
 }
 
-impl Grip {
-    fn of(rule: &Rule, route: &Route, settings: &Settings) -> Grip {
+impl KeyControl {
+    fn of(rule: &Rule, route: &Route, settings: &Settings) -> KeyControl {
         let is_chosen = |identity: &&Identity| part(**identity, settings) == Part::Chosen;
         let chosen = rule.key.iter().find(is_chosen).copied();
         let left_out = can_be_left_out(rule, route, settings);
@@ -111,7 +115,7 @@ impl Grip {
             Some(_) => beside.is_none(),
             None => left_out && beside.is_none(),
         };
-        Grip {
+        KeyControl {
             route: route.index,
             chosen,
             left_out,

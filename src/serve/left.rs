@@ -61,20 +61,20 @@ impl Left {
     }
 }
 
-/// One of [`MOST`].
-struct Place(Rc<Worker>);
+/// A request that goes on without its client: one of [`MOST`].
+struct Detached(Rc<Worker>);
 
-impl Place {
-    fn new(worker: &Rc<Worker>) -> Option<Place> {
+impl Detached {
+    fn new(worker: &Rc<Worker>) -> Option<Detached> {
         let left = &worker.left;
         left.has_room().then(|| {
             left.open.update(|open| open + 1);
-            Place(worker.clone())
+            Detached(worker.clone())
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for Detached {
     fn drop(&mut self) {
         self.0.left.open.update(|open| open - 1);
     }
@@ -85,7 +85,7 @@ pub async fn finish<F>(mut future: Pin<&mut F>, guard: &Guard, worker: &Rc<Worke
 where
     F: Future<Output = Result<Answer<Recorded>, Infallible>>,
 {
-    let Some(_place) = Place::new(worker) else {
+    let Some(_detached) = Detached::new(worker) else {
         return;
     };
     // It does not wait for the client any more.
@@ -105,14 +105,14 @@ where
 
 /// Goes on with the body of a response in a task of its own.
 pub fn read_on(mut body: Settling<Relay>, stake: Option<Stake>, peer: &Peer) {
-    let Some(place) = Place::new(&peer.worker) else {
+    let Some(detached) = Detached::new(&peer.worker) else {
         return;
     };
     let guard = peer.worker.guards.watch(peer.idle, peer.header);
     guard.request();
     body.inner_mut().detach(guard);
     tokio::task::spawn_local(async move {
-        let _place = (place, stake);
+        let _held = (detached, stake);
         let _ = tokio::time::timeout(LONGEST, drain(body)).await;
     });
 }
@@ -161,12 +161,12 @@ pub fn give_up(exchange: Exchange<RequestBody>, note: &Note) {
 
 /// Waits for the end of a server that got a request in part, in a task of its own.
 pub fn linger(rest: Rest, permits: Arc<Taken>, peer: &Peer) {
-    let Some(place) = Place::new(&peer.worker) else {
+    let Some(detached) = Detached::new(&peer.worker) else {
         return;
     };
     let now = peer.coarse();
     tokio::task::spawn_local(async move {
-        let _place = (place, permits);
+        let _held = (detached, permits);
         let whole = async {
             let mut body = match rest {
                 Rest::Body(body) => Some(body),

@@ -31,7 +31,7 @@ pub fn reserved(rules: &[Arc<Rule>], head: &Head, body: &[u8], whole: bool) -> R
         let reserve = rule.reserve.as_ref()?;
         let units = match reserve.source.as_ref()? {
             Source::Header(name) => largest(fields, name)?,
-            Source::Json(path) => match meter.found(path)? {
+            Source::Json(path) => match meter.measured(path)? {
                 found if found.exact => found.units,
                 // Another number may stand in what was not read.
                 found => found.units.max(reserve.otherwise),

@@ -11,7 +11,7 @@ pub const LONGEST_METHOD: usize = 32;
 
 /// See the module.
 pub struct Unreadable {
-    /// Why.
+    /// Why it cannot be read; the status follows from it.
     pub why: Why,
     /// What can be read of its first line.
     pub line: FirstLine,

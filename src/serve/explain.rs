@@ -152,19 +152,9 @@ fn examine(
             let route = &ruleset.routes[index];
             let servers = running.upstreams.get(route.upstream);
             let pressure = servers.and_then(|servers| servers.pressure());
-            let may = |who: &Who| {
-                may_check(
-                    &running.admission,
-                    &Ask {
-                        rules: &route.own.by_ip,
-                        who,
-                        identifier,
-                        now,
-                        pressure: pressure.map(|pressure| &**pressure),
-                        reserved: &[],
-                    },
-                )
-            };
+            let pressure = pressure.map(|pressure| &**pressure);
+            let may =
+                |who: &Who| may_check(&running.admission, route, (who, identifier), pressure, now);
             let check = Check { now, may: &may };
             let mut who = identifier.identify_if(connection, &head, wall, Some(&check));
             let body = question.body.as_bytes();

@@ -317,16 +317,13 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let now = arrival.note.at;
     let may = |who: &Who| {
         let pressure = generation.pools[route.upstream].servers().pressure();
+        let pressure = pressure.map(|pressure| &**pressure);
         may_check(
             &generation.admission,
-            &Ask {
-                rules: &route.own.by_ip,
-                who,
-                identifier,
-                now,
-                pressure: pressure.map(|pressure| &**pressure),
-                reserved: &[],
-            },
+            route,
+            (who, identifier),
+            pressure,
+            now,
         )
     };
     let check = Check { now, may: &may };
@@ -396,8 +393,22 @@ pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Wh
 
 /// Whether a credential of this client is checked. One whose address is refused anyway is not: a signature costs a
 /// hundred times what a refusal does, and who guesses keys learns nothing of those that are sent beyond the limit.
-pub fn may_check(admission: &Admission, ask: &Ask<'_>) -> bool {
-    ask.rules.is_empty() || admission.peek(ask).admitted
+pub fn may_check(
+    admission: &Admission,
+    route: &Route,
+    (who, identifier): (&Who, &Identifier),
+    pressure: Option<&Pressure>,
+    now: Nanos,
+) -> bool {
+    let ask = Ask {
+        rules: &route.own.by_ip,
+        who,
+        identifier,
+        now,
+        pressure,
+        reserved: &[],
+    };
+    ask.rules.is_empty() || admission.peek(&ask).admitted
 }
 
 /// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,

@@ -21,17 +21,15 @@ pub(super) fn named_file(
     name: &At<String>,
     what: &str,
 ) -> Option<Vec<u8>> {
-    let bytes = match files.read(&base.join(&name.value), MOST) {
-        Ok(bytes) => bytes,
+    match files.read(&base.join(&name.value), MOST) {
+        Ok(bytes) => sound(cx, base, name, bytes),
         Err(reason) => {
             let message = format!("cannot read {what} `{}`: {reason}", name.value);
             let help = "paths are relative to the folder of the gateway file";
             cx.error(name.place, message, Some(help.into()));
-            return None;
+            None
         }
-    };
-    let read = text::bytes(bytes);
-    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+    }
 }
 
 /// The bytes of a file that holds a secret; what is wrong is on record.
@@ -42,16 +40,20 @@ pub(super) fn hidden_file(
     name: &At<String>,
     what: &str,
 ) -> Option<Vec<u8>> {
-    let bytes = match files.read(&base.join(&name.value), MOST) {
-        Ok(bytes) => bytes,
+    match files.read(&base.join(&name.value), MOST) {
+        Ok(bytes) => sound(cx, base, name, bytes),
         Err(reason) => {
             cx.hide(name.place);
             let message = format!("cannot read the file of {what}: {reason}");
             let help = "name a file, relative to the folder of the gateway file; the secret itself does not belong here";
             cx.error(name.place, message, Some(help.into()));
-            return None;
+            None
         }
-    };
+    }
+}
+
+/// The bytes as the reader of all files leaves them; what is wrong is on record.
+fn sound(cx: &mut Cx, base: &Path, name: &At<String>, bytes: Vec<u8>) -> Option<Vec<u8>> {
     let read = text::bytes(bytes);
     read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
 }

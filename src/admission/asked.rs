@@ -110,7 +110,7 @@ impl<'a> Asked<'a> {
                 limit,
                 slot: keyed.counts,
                 key: keyed.key,
-                cost: held(ask, usize::from(keyed.rule)),
+                cost: held(ask, rule, usize::from(keyed.rule)),
                 scale: Scale {
                     multiply: keyed.multiply,
                     lent: lent(rule, ask.pressure),
@@ -176,8 +176,8 @@ impl<'a> Asked<'a> {
 }
 
 /// Units that the request takes of a rule, at first.
-fn held(ask: &Ask<'_>, place: usize) -> u32 {
-    let Some(reserve) = &ask.rules[place].reserve else {
+fn held(ask: &Ask<'_>, rule: &Rule, place: usize) -> u32 {
+    let Some(reserve) = &rule.reserve else {
         return 1;
     };
     let said = ask.reserved.iter().find(|(rule, _)| *rule == place);

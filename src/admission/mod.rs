@@ -154,6 +154,8 @@ impl Admission {
 
     /// Checks all limits of a request and takes from all of them, or from none. Made at once, unless
     /// a store that gateways share must be asked. `ahead` is of whoever asks, by these rules.
+    // In one piece with what every request takes; the other caller is rare.
+    #[inline(always)]
     pub fn decide(&self, ask: &Ask<'_>, ahead: Option<&Ahead>) -> Decided {
         // Made where it is handed back, for it is large.
         let mut decided = Decided::Now(Verdict::default(), Ticket::default());
@@ -189,6 +191,7 @@ impl Admission {
         }
     }
 
+    #[inline(always)]
     fn decide_here(
         &self,
         ask: &Ask<'_>,

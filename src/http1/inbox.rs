@@ -1,12 +1,12 @@
 //! Bytes that came in and were not looked at yet.
 
-use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncRead;
+use tokio_util::io::poll_read_buf;
 
 use super::MAX_HEAD;
 
@@ -74,7 +74,7 @@ impl Inbox {
             self.bytes.reserve(self.room);
         }
         let spare = self.bytes.capacity() - self.bytes.len();
-        let read = ready!(pin!(from.read_buf(&mut self.bytes)).poll(cx))?;
+        let read = ready!(poll_read_buf(Pin::new(from), cx, &mut self.bytes))?;
         if read == spare {
             self.room = (self.room * 4).min(MOST_ROOM);
         }

@@ -212,8 +212,11 @@ impl Identifier {
     /// first; see [`ip::PARENTS`]. For limits that count by ip.
     pub fn parents(&self, who: &Who) -> SmallVec<[Parent; 3]> {
         let settings = &self.settings.ip;
+        if !settings.parents || who.ip.is_ipv4() {
+            return SmallVec::new();
+        }
         let ip = settings.counted(who.ip);
-        if !settings.parents || ip.is_ipv4() {
+        if ip.is_ipv4() {
             return SmallVec::new();
         }
         let wider = ip::PARENTS

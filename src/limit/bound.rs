@@ -64,14 +64,12 @@ impl Bound {
         }
     }
 
-    /// What is disclosed of a reading: units left, and until there is one more. A burst or a delay admits more at once than
+    /// What is disclosed of a reading: units left, and until there is one more, where that is known. A burst or a delay admits more at once than
     /// the quota, and a bucket outlives its window; neither is more than the quota and the window that stand beside it.
     #[inline]
-    pub fn left(&self, reading: &Reading) -> (u32, Nanos) {
-        let reset = match self.window(reading.window) {
-            Some(rate) => reading.reset.min(rate.window()),
-            None => reading.reset,
-        };
+    pub fn left(&self, reading: &Reading) -> (u32, Option<Nanos>) {
+        let window = self.window(reading.window);
+        let reset = window.map(|rate| reading.reset.min(rate.window()));
         (reading.remaining.min(reading.quota), reset)
     }
 

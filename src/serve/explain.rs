@@ -357,7 +357,7 @@ pub fn reading(finding: &Finding, rule: &Rule) -> Map<String, Value> {
         "window": rate.map(|rate| rate.window().ceil_secs()),
         "quota": reading.quota,
         "remaining": remaining,
-        "next_unit_in": seconds(reset),
+        "next_unit_in": reset.map_or(0.0, seconds),
         "wait": seconds(reading.wait),
         "sketched": reading.sketched,
     });

@@ -299,6 +299,7 @@ where
 }
 
 /// Whether a limit counts by an address that may stand in the body or the query.
+#[inline]
 fn wants_email(routed: &Routed) -> bool {
     let Arrival {
         head, body, note, ..

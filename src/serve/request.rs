@@ -65,6 +65,8 @@ impl From<Malformed> for Bad {
 
 /// Takes a head off the front of `input`, when all of it is there. One that cannot be read stays. `last` is what was
 /// read before it.
+// In one piece with what every request takes; the other caller is rare.
+#[inline(always)]
 pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Bad> {
     if input.starts_with(&PREFACE[..3]) {
         let known = input.len().min(PREFACE.len());
@@ -115,6 +117,7 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
 }
 
 /// The same of a request that differs from the last one in its first line, if in anything.
+#[inline(always)]
 fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
     let Some((start, block)) = last.again(input) else {
         return Ok(None);

@@ -51,7 +51,6 @@ impl Headers {
             return Headers::default();
         };
         let (limit, said) = (&rules[decider.rule].limit, &decider.reading);
-        let timed = limit.window(said.window).is_some();
         let (remaining, reset) = limit.left(said);
         let promised = || verdict.disclosed(rules).map(Promise::of);
         let by_default = |promise: Promise| promise.is_default(&rules[usize::from(promise.rule)]);
@@ -63,7 +62,7 @@ impl Headers {
                 rule: decider.rule as u16,
                 quota: said.quota,
                 remaining,
-                reset: timed.then(|| limit.seconds(reset)),
+                reset: reset.map(|reset| limit.seconds(reset)),
             }),
             alone: verdict.alone,
         }

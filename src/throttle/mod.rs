@@ -225,7 +225,8 @@ impl<S> Throttle<S> {
             // The one that is ready goes, as tower asks; a new one will be polled.
             let inner = self.inner.clone();
             let ready = std::mem::replace(&mut self.inner, inner);
-            let next = Some((admitted, ready, pass));
+            // Boxed, for it is rare, and the future of every request would be as large.
+            let next = Some(Box::new((admitted, ready, pass)));
             return Deciding::Delayed { sleep, next };
         }
         Deciding::Running {
@@ -249,7 +250,7 @@ pin_project! {
     pub enum Deciding<R: Candidate, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
         Asking { verdict: Later, next: Option<(R, Option<Permit>, Throttle<S>)> },
-        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<(R::Admitted, S, Pass<R::Basis>)> },
+        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, Pass<R::Basis>)>> },
         Running { #[pin] future: S::Future, pass: Option<Pass<R::Basis>> },
     }
 }
@@ -309,9 +310,10 @@ where
                 }
                 DecidingProject::Delayed { sleep, next } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let Some((admitted, mut inner, pass)) = next.take() else {
+                    let Some(next) = next.take() else {
                         return Poll::Pending;
                     };
+                    let (admitted, mut inner, pass) = *next;
                     let future = inner.call(admitted);
                     self.set(Deciding::Running {
                         future,

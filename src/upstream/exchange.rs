@@ -192,6 +192,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// Sends, and reads the answer's heads.
+    // In one piece with what every request takes; the other caller is rare.
+    #[inline(always)]
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
         match &mut self.0 {
             Way::One(exchange) => exchange.poll_head(cx),
@@ -294,6 +296,8 @@ where
     type Data = Bytes;
     type Error = Failure<B::Error>;
 
+    // In one piece with what every request takes; the other caller is rare.
+    #[inline(always)]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
         if let Some(failure) = self.failure.take() {
             // A server that got the request in part may still be read, once it has been told.

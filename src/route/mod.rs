@@ -8,7 +8,7 @@ pub mod table;
 
 use std::sync::Arc;
 
-pub use path::{PathError, normalise};
+pub use path::{PathError, literal_readings, normalise};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, Found, RouteTable};
 

@@ -80,7 +80,7 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     if is_plainly_normal(path.as_bytes()) {
         return Ok(Cow::Borrowed(path));
     }
-    let normal = rewrite(path.as_bytes())?;
+    let normal = rewrite(path.as_bytes(), Literal::default())?;
     Ok(if normal == path {
         Cow::Borrowed(path)
     } else {
@@ -106,8 +106,35 @@ fn is_plainly_normal(path: &[u8]) -> bool {
     true
 }
 
+/// The path as frameworks see it that take more of it as it is spelled than the normal form does. All leave `;` and `\`
+/// in segments, so that one of nothing else is there; some see no slash in `%2F` (Express), and some no step in a
+/// dot segment (Express, Django, Rack). None where `path` has no normal form.
+pub fn literal_readings(path: &str) -> impl Iterator<Item = String> {
+    let each = [(true, true), (true, false), (false, true), (false, false)];
+    each.into_iter().filter_map(|(slashes, dots)| {
+        let literal = Literal {
+            names: true,
+            slashes,
+            dots,
+        };
+        rewrite(path.as_bytes(), literal).ok()
+    })
+}
+
+/// What of a path is left as it is spelled.
+#[derive(Clone, Copy, Default)]
+struct Literal {
+    /// Segments that begin with `;`, and `\`.
+    names: bool,
+    /// Escaped slashes.
+    slashes: bool,
+    /// Dot segments.
+    dots: bool,
+}
+
 /// The normal path as far as it is read.
 struct Rewriter {
+    literal: Literal,
     out: Vec<u8>,
     /// Where the unfinished segment begins in `out`.
     start: usize,
@@ -115,11 +142,12 @@ struct Rewriter {
     parameters: bool,
 }
 
-fn rewrite(path: &[u8]) -> Result<String, PathError> {
+fn rewrite(path: &[u8], literal: Literal) -> Result<String, PathError> {
     let Some((b'/', mut rest)) = path.split_first() else {
         return Err(PathError::NotAbsolute);
     };
     let mut to = Rewriter {
+        literal,
         out: Vec::with_capacity(path.len() + 8),
         start: 1,
         parameters: false,
@@ -135,8 +163,14 @@ fn rewrite(path: &[u8]) -> Result<String, PathError> {
         rest = after;
         match CLASSES[usize::from(byte)] {
             Class::Control => return Err(PathError::Control),
+            Class::Slash if to.keeps(first, byte) => to.escape(byte),
             Class::Slash => to.end_segment(true)?,
-            Class::Semicolon => to.parameters = true,
+            Class::Semicolon => {
+                if literal.names && to.out.len() == to.start {
+                    to.escape(byte);
+                }
+                to.parameters = true;
+            }
             _ if to.parameters => {}
             Class::Plain => to.out.push(byte),
             Class::Percent | Class::Escaped => to.escape(byte),
@@ -147,6 +181,12 @@ fn rewrite(path: &[u8]) -> Result<String, PathError> {
 }
 
 impl Rewriter {
+    /// Whether this is no slash; `first` is the first byte of its spelling.
+    fn keeps(&self, first: u8, byte: u8) -> bool {
+        let literal = self.literal;
+        (literal.names && byte == b'\\') || (literal.slashes && first == b'%')
+    }
+
     fn escape(&mut self, byte: u8) {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let digits = [
@@ -158,6 +198,8 @@ impl Rewriter {
 
     fn end_segment(&mut self, slash_follows: bool) -> Result<(), PathError> {
         match &self.out[self.start..] {
+            b"." | b".." if self.literal.dots && slash_follows => self.out.push(b'/'),
+            b"." | b".." if self.literal.dots => {}
             b"." | b".." if self.parameters => return Err(PathError::Ambiguous),
             b"." => self.out.truncate(self.start),
             b".." => {
@@ -293,6 +335,21 @@ mod tests {
         ] {
             check(path, Err(PathError::Ambiguous));
         }
+    }
+
+    #[test]
+    fn literal() {
+        let check = |path: &str, expected: [&str; 4]| {
+            let got: Vec<_> = literal_readings(path).collect();
+            assert_eq!(got, expected, "{path}");
+        };
+        check("/a/;x", ["/a/%3B"; 4]);
+        check("/a/%3bx=1;y/b", ["/a/%3B/b"; 4]);
+        check("/a/b;x//c\\", ["/a/b/c%5C"; 4]);
+        check("/a/%2f", ["/a/%2F", "/a/%2F", "/a/", "/a/"]);
+        check("/a/x%2Fy", ["/a/x%2Fy", "/a/x%2Fy", "/a/x/y", "/a/x/y"]);
+        check("/a/../b/.", ["/a/../b/.", "/b/", "/a/../b/.", "/b/"]);
+        check("/a/;x/..", ["/a/%3B/..", "/a/", "/a/%3B/..", "/a/"]);
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! Finds a request's route, or refuses what cannot be matched safely.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -14,7 +15,11 @@ use super::overrides;
 use super::record::Arrival;
 use crate::head::Head;
 use crate::policy::Ruleset;
-use crate::route::{Found, Paths, Route, host, normalise};
+use crate::route::{Found, Paths, Route, host, literal_readings, normalise};
+
+/// Why a request is refused whose path frameworks read in two ways.
+const TWO_PATHS: &str =
+    "its path can be read in more than one way, and the limits of each are others";
 
 /// Why a request is refused that names another method than its own.
 const OVERRIDDEN: &str = "it names another method, whose limits are others";
@@ -126,7 +131,12 @@ pub fn find_route(head: &Head, ruleset: &Ruleset) -> Result<usize, Why> {
 fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
     let path = normalise(head.uri.path())
         .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
-    let route = look_up(&head.method, host, &path, ruleset)?;
+    let target = Target {
+        host,
+        spelled: head.uri.path(),
+        path,
+    };
+    let route = target.look_up(&head.method, ruleset)?;
     if !ruleset.table.looks_at_methods() {
         return Ok(route);
     }
@@ -134,33 +144,88 @@ fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usi
     // them must be allowed, and one route must count whatever the others count.
     let methods = overrides::methods(head).map_err(|_| Why::Bad(OVERRIDDEN))?;
     methods.iter().try_fold(route, |route, method| {
-        let other = look_up(method, host, &path, ruleset)?;
-        let (one, two) = (&ruleset.routes[route], &ruleset.routes[other]);
-        match (one.upstream == two.upstream, two.holds_more_than(one)) {
-            (true, false) => Ok(route),
-            (true, true) if !one.holds_more_than(two) => Ok(other),
-            _ => Err(Why::Bad(OVERRIDDEN)),
-        }
+        let other = target.look_up(method, ruleset)?;
+        stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
     })
 }
 
-/// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
-/// frameworks would take.
-fn look_up(
-    method: &Method,
-    host: Option<&str>,
-    path: &str,
-    ruleset: &Ruleset,
-) -> Result<usize, Why> {
-    let Ruleset { table, routes, .. } = ruleset;
-    match table.find(host, method, path) {
-        Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
-        Found::Route(exact) => {
-            let counts = |other: usize| routes[other].holds_more_than(&routes[exact]);
-            Ok(table.find_folded(host, method, path, exact, counts))
+/// That of two routes on one upstream which counts whatever the other counts.
+fn stricter(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
+    let (first, second) = (&ruleset.routes[one], &ruleset.routes[two]);
+    match (
+        first.upstream == second.upstream,
+        second.holds_more_than(first),
+    ) {
+        (true, false) => Some(one),
+        (true, true) if !first.holds_more_than(second) => Some(two),
+        _ => None,
+    }
+}
+
+/// What a request is for but for its method.
+struct Target<'h> {
+    host: Option<&'h str>,
+    /// The path as the client wrote it.
+    spelled: &'h str,
+    /// The same, normal.
+    path: Cow<'h, str>,
+}
+
+impl Target<'_> {
+    /// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
+    /// frameworks would take.
+    fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
+        let table = &ruleset.table;
+        match table.find(self.host, method, &self.path) {
+            Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
+            Found::Route(exact) => {
+                let route = self.fold(method, &self.path, exact, ruleset);
+                match self.path {
+                    Cow::Borrowed(_) => Ok(route),
+                    Cow::Owned(_) => self.look_up_literally(method, route, ruleset),
+                }
+            }
+            Found::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
+            Found::None => Err(Why::NoRoute),
         }
-        Found::OtherMethod => Err(Why::WrongMethod(table.allow(host, path))),
-        Found::None => Err(Why::NoRoute),
+    }
+
+    fn fold(&self, method: &Method, path: &str, exact: usize, ruleset: &Ruleset) -> usize {
+        let Ruleset { table, routes, .. } = ruleset;
+        let counts = |other: usize| routes[other].holds_more_than(&routes[exact]);
+        table.find_folded(self.host, method, path, exact, counts)
+    }
+
+    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled. Where
+    /// each has limits of its own it is the narrower one, as where [`RouteTable::find_folded`] folds.
+    ///
+    /// [`RouteTable::find_folded`]: crate::route::RouteTable::find_folded
+    #[cold]
+    fn look_up_literally(
+        &self,
+        method: &Method,
+        route: usize,
+        ruleset: &Ruleset,
+    ) -> Result<usize, Why> {
+        let literal = literal_readings(self.spelled).filter(|path| *path != self.path);
+        let routes = literal.filter_map(|path| {
+            let exact = ruleset.table.find(self.host, method, &path).route()?;
+            Some(self.fold(method, &path, exact, ruleset))
+        });
+        let upstream = ruleset.routes[route].upstream;
+        let mut routes = routes.filter(|other| ruleset.routes[*other].upstream == upstream);
+        routes.try_fold(route, |route, other| {
+            let narrower = || {
+                let widths = [route, other].map(|at| ruleset.routes[at].pattern.breadth());
+                match widths[0].cmp(&widths[1]) {
+                    Ordering::Less => Some(route),
+                    Ordering::Greater => Some(other),
+                    Ordering::Equal => None,
+                }
+            };
+            let route = stricter(route, other, ruleset).or_else(narrower);
+            route.ok_or(Why::Bad(TWO_PATHS))
+        })
     }
 }
 

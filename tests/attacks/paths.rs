@@ -127,6 +127,52 @@ fn spellings_of_a_path() {
     }
 }
 
+/// Frameworks that know no parameters, or no slash but `/`, take these for an item. Others take them for the folder.
+#[test]
+fn names_that_are_none_to_others() {
+    let item =
+        "match: DELETE /items/{id}\nupstream: up\nlimits: { item: { key: ip, rate: 100000/h } }\n";
+    let rest = "match: /**\nupstream: up\nlimits: { rest: { key: ip, rate: 100000/h } }\n";
+    let folder = "match: /items\nupstream: up\nlimits: { folder: { key: ip, rate: 100000/h } }\n";
+    let limit = |site: &Site, method: &str, path: &str| {
+        let mut asker = site.connect();
+        asker.send(format!("{method} {path} HTTP/1.1\r\nhost: t\r\n\r\n"));
+        let answer = asker.answer(false).unwrap();
+        let policy = answer.field("ratelimit-policy").unwrap_or_default();
+        let limit = policy.split('"').nth(1).unwrap_or_default();
+        (answer.status(), limit.to_owned())
+    };
+    let counted = Site::start("", &[("item", item), ("all", "match: /**\nupstream: up\n")]);
+    let apart = Site::start("", &[("item", item), ("folder", folder), ("rest", rest)]);
+    let exact = Site::start("paths: exact\n", &[("item", item), ("rest", rest)]);
+    for name in [
+        ";", ";x", ";x=1;y", "%3B", "%3bx", "%2F", "%2f", "\\", "%5C", ".", "..", "%2e", "%2E.",
+        "x/..",
+    ] {
+        let path = format!("/items/{name}");
+        if name != "x/.." {
+            let got = limit(&counted, "DELETE", &path);
+            assert_eq!(got, (200, "item".into()), "{path}");
+        }
+        assert_eq!(
+            limit(&counted, "GET", &path),
+            (200, String::new()),
+            "{path}"
+        );
+        assert_eq!(
+            limit(&exact, "DELETE", &path),
+            (200, "rest".into()),
+            "{path}"
+        );
+        // Neither counts what the other counts.
+        if !name.contains("..") && name != "%2E." {
+            let status = limit(&apart, "DELETE", &path).0;
+            assert_eq!(status, 400, "{path}");
+        }
+    }
+    assert_eq!(limit(&apart, "GET", "/items/;x"), (200, "folder".into()));
+}
+
 /// Express takes `/LOGIN` for `/login` unless it is told otherwise: 2^5 spellings, none of which the limit counted.
 #[test]
 fn the_case_of_a_path_passes_no_limit() {

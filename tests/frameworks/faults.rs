@@ -35,6 +35,7 @@ fn naive_readings_are_found() {
     check(&express, Dimension::User, "without an end");
     check(&express, Dimension::Host, "case");
     check(&express, Dimension::Path, "case");
+    check(&express, Dimension::Path, "odd item");
     check(&express, Dimension::Method, "override field");
     check(&express, Dimension::Address, "list");
     let php = App::php();

@@ -145,7 +145,10 @@ fn key(dimension: Dimension, request: &Request, routes: Routes) -> Option<Vec<u8
         || first(request, b"authorization").and_then(|value| value.strip_prefix(b"Bearer "));
     let route = match (&*request.method, &*request.path) {
         (b"POST", path) if path == routes.login.as_bytes() => "login",
-        (b"DELETE", path) if path.starts_with(b"/items/") => "item",
+        // Reads no parameters, so that an item of nothing else is none.
+        (b"DELETE", [b'/', b'i', b't', b'e', b'm', b's', b'/', first, ..]) if *first != b';' => {
+            "item"
+        }
         (b"GET", path) if path == routes.report.as_bytes() => "report",
         _ => "rest",
     };

@@ -57,8 +57,8 @@ def bearers(header)
   }
 end
 
-# As Rails matches by default: an optional format, an optional slash. Items 1 to 9 exist.
-ROUTES = { 'login' => 'POST', 'items/[1-9]' => 'DELETE', 'report' => 'GET' }.to_h do |path, method|
+# As Rails matches by default: an optional format, an optional slash.
+ROUTES = { 'login' => 'POST', 'items/[^/.?]+' => 'DELETE', 'report' => 'GET' }.to_h do |path, method|
   [%r{\A/#{path}(?:\.[^/.?]+)?\z}, "#{method} #{path[/\w+/].delete_suffix('s')}"]
 end
 

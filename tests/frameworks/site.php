@@ -76,12 +76,11 @@ if ($method === 'POST') {
     $override = $_SERVER['HTTP_X_HTTP_METHOD_OVERRIDE'] ?? $_POST['_method'] ?? $_GET['_method'] ?? $method;
     $override = is_string($override) ? strtoupper($override) : $method;
 }
-// Items 1 to 9 exist.
 $path = rawurldecode(explode('?', $_SERVER['REQUEST_URI'])[0]);
 foreach (['script' => $method, 'framework' => $override] as $how => $verb) {
     $script = basename($_SERVER['SCRIPT_NAME'], '.php');
     if ($verb === 'POST' && $script === 'login') $read['path'][$how] = 'POST login';
-    if ($verb === 'DELETE' && preg_match('#^/items/[1-9]$#D', rtrim($path, '/'))) $read['path'][$how] = 'DELETE item';
+    if ($verb === 'DELETE' && preg_match('#^/items/[^/]+$#D', rtrim($path, '/'))) $read['path'][$how] = 'DELETE item';
     if ($verb === 'GET' && $script === 'report') $read['path'][$how] = 'GET report';
 }
 

@@ -237,6 +237,15 @@ pub const PATH: &[Change] = &[
             draft.method = b"HEAD".to_vec();
         }
     }),
+    ("odd item", |draft, _, random| {
+        if draft.path.starts_with(b"/items/") {
+            let id = random.of(&[
+                ";", ";x", ";x=y", ";;", ";/", "%3B", "%3bx", ";.json", "%2F", "%2f", "x%2Fy",
+                "\\", "x\\y", "%5c", ".", "..", "%2e", ".%2E", "x/..", "%20", "+", "~",
+            ]);
+            draft.path = format!("/items/{id}").into();
+        }
+    }),
     ("letters like it", |draft, _, random| {
         let path = String::from_utf8_lossy(&draft.path).into_owned();
         let (from, to) = random.of(&[

@@ -34,15 +34,10 @@ pub fn find(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
 
 /// Why no address can be looked for in the body of this request.
 pub(super) fn hidden(settings: &Settings, fields: &Fields) -> Option<&'static str> {
-    let plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
-    if !fields.all("content-encoding").all(plain) {
+    if body::is_coded(fields) {
         return Some(COMPRESSED);
     }
-    let length = fields.text("content-length");
-    let length = length.and_then(|text| text.parse::<usize>().ok());
-    length
-        .is_some_and(|length| length > settings.max_body)
-        .then_some(TOO_LONG)
+    body::is_longer(fields, settings.max_body).then_some(TOO_LONG)
 }
 
 const COMPRESSED: &str = "this route counts by a field of the body, which is not looked for in a compressed one: send it without Content-Encoding";

@@ -20,6 +20,7 @@ use crate::{record, upstream};
 mod files;
 mod identity;
 mod push;
+mod reads;
 mod store;
 mod tls;
 mod upstreams;
@@ -61,6 +62,7 @@ pub fn compile(
     for policy in policies {
         routes.push(rules.route(cx, gateway, &upstreams, routes.len(), policy)?);
     }
+    reads::note(&mut routes, &identity);
     let unrouted = rules.unrouted(cx, gateway);
     if cx.failed() {
         return None;

@@ -79,10 +79,14 @@ pub struct Reads {
     pub reserve_in_body: bool,
     /// A cost in the response's body.
     pub cost_in_body: bool,
+    /// Another method that a request's body may name, for it may lead to a route that counts more.
+    pub method_in_body: bool,
+    /// The credential of the query, which may stand in the request's body.
+    pub token_in_body: bool,
 }
 
 impl Reads {
-    /// Of a route with these limits.
+    /// Of a route with these limits, but for what depends on other routes and on identities.
     pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> Reads {
         let email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
         let sources = rules.iter().filter_map(|rule| rule.reserve.as_ref());
@@ -92,6 +96,7 @@ impl Reads {
             reserve: sources.clone().next().is_some(),
             reserve_in_body: sources.any(|source| matches!(source, Source::Json(_))),
             cost_in_body: { rules.iter() }.any(|rule| matches!(rule.count, Count::CostJson(_))),
+            ..Reads::default()
         }
     }
 }

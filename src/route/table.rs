@@ -26,7 +26,8 @@ pub struct RouteTable {
     below: HashMap<Box<str>, Trie>,
     any: Trie,
     loose: fold::Loose,
-    by_method: bool,
+    /// Methods that patterns name.
+    methods: Vec<Method>,
 }
 
 /// Two patterns that take the same requests with nothing to prefer one by.
@@ -78,7 +79,11 @@ impl RouteTable {
                 HostPattern::Exact(name) => table.exact.entry(name.clone()).or_default(),
                 HostPattern::Below(name) => table.below.entry(name.clone()).or_default(),
             };
-            table.by_method |= !pattern.methods().is_any();
+            for method in pattern.methods().iter() {
+                if !table.methods.contains(method) {
+                    table.methods.push(method.clone());
+                }
+            }
             let leaf = trie.leaf(pattern.segments());
             let clash = leaf
                 .iter()
@@ -114,9 +119,9 @@ impl RouteTable {
         }
     }
 
-    /// Whether the route of a request may depend on its method.
-    pub fn looks_at_methods(&self) -> bool {
-        self.by_method
+    /// The methods on which the route of a request may depend: those that some pattern names.
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
     }
 
     /// The methods that some pattern takes at this host and path, as an `Allow` header lists them:

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 
 use super::deadline::Deadline;
 use super::generation::Generation;
@@ -56,9 +57,22 @@ impl From<Failure<Error>> for Error {
 /// What a client sends; streamed, with a deadline for each piece.
 pub struct RequestBody(Option<Box<Sent>>);
 
+/// Most bytes that are read ahead of a body, but where a limit's own bound says less.
+pub const MAX_AHEAD: usize = 1024 * 1024;
+
+/// The beginning of a body.
+pub struct Peeked {
+    /// What was read.
+    pub ahead: Bytes,
+    /// The trailers, if they came too.
+    pub trailers: Option<HeaderMap>,
+    /// It is all of it.
+    pub whole: bool,
+}
+
 /// Boxed, for most requests have none.
 struct Sent {
-    /// Read ahead to look for an email address: content, and the trailers if they came too.
+    /// Read ahead to look for a field: content, and the trailers if they came too.
     ahead: Option<Bytes>,
     trailers: Option<Box<HeaderMap>>,
     rest: Option<Source>,
@@ -77,6 +91,24 @@ impl RequestBody {
             generation: generation.clone(),
         };
         RequestBody((!source.body_is_over()).then(|| Box::new(sent())))
+    }
+
+    /// Reads at most about `most` bytes ahead; what was read is to be put back.
+    pub async fn peek(&mut self, most: usize) -> Result<Peeked, Error> {
+        let mut ahead = BytesMut::new();
+        let mut trailers = None;
+        while !self.is_empty() && ahead.len() <= most {
+            match self.frame().await.transpose()?.map(Frame::into_data) {
+                Some(Ok(data)) => ahead.extend_from_slice(&data),
+                Some(Err(frame)) => trailers = frame.into_trailers().ok(),
+                None => break,
+            }
+        }
+        Ok(Peeked {
+            ahead: ahead.freeze(),
+            trailers,
+            whole: self.is_empty(),
+        })
     }
 
     /// Puts back what was read from it.

@@ -146,14 +146,12 @@ impl Ending {
 
     /// A request whose route does not serve it.
     pub fn routed(identified: Identified, why: Why) -> Ending {
-        let Identified {
-            routed, who, now, ..
-        } = identified;
+        let Identified { routed, who, .. } = identified;
         let counted = Counted::of(routed.index, routed.route(), &who);
         Ending {
             arrival: routed.arrival,
             who,
-            now,
+            now: routed.now,
             counted,
             why,
         }

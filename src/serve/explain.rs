@@ -139,7 +139,10 @@ fn examine(
     };
     let (now, wall) = (clock.now(), || clock.wall());
     let (head, found) = match question.read()? {
-        Ok(head) => (head.clone(), find_route(&head, ruleset)),
+        Ok(head) => {
+            let route = find_route(&head, question.body.as_bytes(), ruleset);
+            (head, route)
+        }
         Err(why) => (Rc::default(), Err(why)),
     };
     let ends = |counted, why: &Why| Ends {

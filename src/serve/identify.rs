@@ -6,15 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
 use futures_util::future::Either;
-use http::HeaderMap;
-use http_body::Frame;
-use http_body_util::BodyExt;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
-use super::body::{self, RequestBody};
+use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::forward::Admitted;
 use super::generation::Generation;
@@ -36,8 +32,6 @@ pub struct Identified {
     pub routed: Routed,
     /// Who asks.
     pub who: Rc<Who>,
-    /// When: after what had to be read ahead, for limits must not be asked about the past.
-    pub now: Nanos,
     /// What was made of the same fields before.
     pub served: Option<Rc<Served>>,
     /// What it holds of limits on cost.
@@ -67,7 +61,7 @@ impl Candidate for Identified {
             rules: self.rules(),
             who: &self.who,
             identifier: &arrival.note.generation.identifier,
-            now: self.now,
+            now: self.routed.now,
             pressure: self.pressure().map(|pressure| &**pressure),
             reserved: self.reserved.as_deref().unwrap_or_default(),
         }
@@ -84,7 +78,7 @@ impl Candidate for Identified {
         let identifier = &self.routed.arrival.note.generation.identifier;
         let class = class(self.routed.route(), &self.who, identifier);
         let cohort = || cohort(&self.who, identifier);
-        pressure.admit(class, self.now, cohort).map(Some)
+        pressure.admit(class, self.routed.now, cohort).map(Some)
     }
 
     fn gives_way(&self, shed: &Shed) {
@@ -110,7 +104,7 @@ impl Candidate for Identified {
 
     fn note(&self, verdict: &Verdict) {
         let note = &self.routed.arrival.note;
-        note.decided(verdict, self.rules(), &self.who, self.now);
+        note.decided(verdict, self.rules(), &self.who, self.routed.now);
     }
 
     fn stakes(&self, stake: Stake) {
@@ -204,11 +198,9 @@ where
             true => reserve::reserved(rules, &arrival.head, b"", true),
             false => None,
         };
-        let now = arrival.note.at;
         let identified = Identified {
             routed,
             who,
-            now,
             served,
             reserved,
         };
@@ -254,7 +246,6 @@ where
             let Identified {
                 routed,
                 who,
-                now,
                 reserved,
                 ..
             } = &mut identified;
@@ -272,8 +263,8 @@ where
                 } else {
                     0
                 };
-                let for_reserve = if reserves { reserve::MAX_BODY } else { 0 };
-                match peek(body, for_email.max(for_reserve)).await {
+                let for_reserve = if reserves { MAX_AHEAD } else { 0 };
+                match body.peek(for_email.max(for_reserve)).await {
                     Ok(peeked) => {
                         if reserves {
                             *reserved = reserve::reserved(rules, head, &peeked.ahead, peeked.whole);
@@ -282,7 +273,7 @@ where
                             identifier.set_email(who, head, &peeked.ahead, peeked.whole);
                         }
                         body.put_back(peeked.ahead, peeked.trailers);
-                        *now = generation.clock.now();
+                        routed.now = generation.clock.now();
                     }
                     Err(error) => {
                         let ending = Ending::routed(identified, Why::from(error));
@@ -315,7 +306,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let generation = &arrival.note.generation;
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
-    let now = arrival.note.at;
+    let now = routed.now;
     let may = |who: &Who| {
         let pressure = generation.pools[route.upstream].servers().pressure();
         let pressure = pressure.map(|pressure| &**pressure);
@@ -341,7 +332,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
             rules: &route.rules,
             who: &who,
             identifier,
-            now: arrival.note.at,
+            now: routed.now,
             pressure: None,
             reserved: &[],
         });
@@ -349,32 +340,6 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
         known.serve(Served::new(generation, routed.index, who, ahead))
     });
     (who, served)
-}
-
-/// The beginning of a body.
-struct Peeked {
-    ahead: Bytes,
-    trailers: Option<HeaderMap>,
-    /// It is all of it.
-    whole: bool,
-}
-
-/// Reads at most about `most` bytes.
-async fn peek(body: &mut RequestBody, most: usize) -> Result<Peeked, body::Error> {
-    let mut ahead = BytesMut::new();
-    let mut trailers = None;
-    while !body.is_empty() && ahead.len() <= most {
-        match body.frame().await.transpose()?.map(Frame::into_data) {
-            Some(Ok(data)) => ahead.extend_from_slice(&data),
-            Some(Err(frame)) => trailers = frame.into_trailers().ok(),
-            None => break,
-        }
-    }
-    Ok(Peeked {
-        ahead: ahead.freeze(),
-        trailers,
-        whole: body.is_empty(),
-    })
 }
 
 /// Why the route does not serve a request from `who`, whatever its limits say.

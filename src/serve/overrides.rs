@@ -1,15 +1,23 @@
 //! Methods that frameworks take in place of a request's own: Symfony, Laravel, Rails, Spring and WordPress where they are
-//! asked to or by default, Express with `method-override`. They stand in fields of the head or in the query. One in a form
-//! body is not looked for.
+//! asked to or by default, Express with `method-override`. They stand in fields of the head, in the query, or in the body
+//! of a POST.
+
+use std::sync::LazyLock;
 
 use http::Method;
 use smallvec::SmallVec;
 
-use crate::head::Head;
-use crate::identity::{form, strip::METHOD_FIELDS};
+use super::body::MAX_AHEAD;
+use crate::head::{Fields, Head};
+use crate::identity::body::{self, Field};
+use crate::identity::form::{self, Found};
+use crate::identity::strip::METHOD_FIELDS;
 
 /// Most methods that one request may name.
 const MAX: usize = 4;
+
+/// The field of a body.
+static FIELD: LazyLock<Field> = LazyLock::new(|| Field::new("_method"));
 
 /// Names more methods than anybody needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +30,14 @@ pub struct TooMany;
 /// When there are more than four.
 pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
     let mut methods = SmallVec::new();
-    let mut add = |text: &[u8]| {
-        let text = trim(text).to_ascii_uppercase();
-        match Method::from_bytes(&text) {
-            Ok(method) if method == head.method || methods.contains(&method) => Ok(()),
-            Ok(_) if methods.len() == MAX => Err(TooMany),
-            Ok(method) => {
-                methods.push(method);
-                Ok(())
-            }
-            Err(_) => Ok(()),
+    let mut add = |text: &[u8]| match method(text) {
+        Some(method) if method == head.method || methods.contains(&method) => Ok(()),
+        Some(_) if methods.len() == MAX => Err(TooMany),
+        Some(method) => {
+            methods.push(method);
+            Ok(())
         }
+        None => Ok(()),
     };
     for name in METHOD_FIELDS
         .into_iter()
@@ -60,6 +65,48 @@ pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
         }
     }
     Ok(methods)
+}
+
+/// What the body of a POST says of its method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InBody {
+    /// Nothing.
+    Silent,
+    /// This one is named.
+    Named(Method),
+    /// It may be any: the body cannot be searched, or not in one way.
+    Unclear,
+}
+
+/// Whether a framework looks for a method in the body of this request.
+pub fn may_be_in_body(head: &Head) -> bool {
+    head.method == Method::POST && head.upgrade.is_none() && body::has_fields(&head.fields)
+}
+
+/// Whether the body cannot be searched: it is compressed, or longer than [`MAX_AHEAD`].
+pub fn hides_body(fields: &Fields) -> bool {
+    body::is_coded(fields) || body::is_longer(fields, MAX_AHEAD)
+}
+
+/// What a complete body says.
+pub fn in_body(head: &Head, text: &[u8]) -> InBody {
+    if hides_body(&head.fields) {
+        return InBody::Unclear;
+    }
+    let types = head.fields.all("content-type");
+    match body::find(&FIELD, types, text) {
+        Found::Absent => InBody::Silent,
+        Found::Ambiguous => InBody::Unclear,
+        Found::One(value) => match method(&value) {
+            Some(method) if method != head.method => InBody::Named(method),
+            _ => InBody::Silent,
+        },
+    }
+}
+
+/// The method that a value names, in any case; none if it is no method's name.
+fn method(text: &[u8]) -> Option<Method> {
+    Method::from_bytes(&trim(text).to_ascii_uppercase()).ok()
 }
 
 /// Without what some language takes for blanks at the ends of a text, NUL and bytes beyond ASCII among it.

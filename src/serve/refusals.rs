@@ -60,7 +60,7 @@ impl Refusals {
     /// The answer to a request that limits refuse.
     pub(super) fn answer(&self, request: &Identified, verdict: &Verdict) -> Rc<Answer<Bytes>> {
         let served = request.served.as_ref();
-        if let Some(answer) = served.and_then(|served| served.told(verdict, request.now)) {
+        if let Some(answer) = served.and_then(|served| served.told(verdict, request.routed.now)) {
             return answer;
         }
         let arrival = &request.routed.arrival;
@@ -78,7 +78,7 @@ impl Refusals {
         );
         if let Some(served) = served.filter(|_| verdict.again) {
             let same = verdict.same_seconds(request.rules());
-            served.tells(answer.clone(), request.now.after(same));
+            served.tells(answer.clone(), request.routed.now.after(same));
         }
         answer
     }

@@ -6,9 +6,6 @@ use crate::cost::{Meter, largest};
 use crate::head::Head;
 use crate::limit::{Rule, Source};
 
-/// Most bytes of a body that are read ahead for it.
-pub const MAX_BODY: usize = 1024 * 1024;
-
 /// Units by the place of the rule; of other rules as many as the rule says.
 pub type Reserved = Option<Box<[(usize, u32)]>>;
 

@@ -1,18 +1,24 @@
-//! Finds a request's route, or refuses what cannot be matched safely.
+//! Finds a request's route, or refuses what cannot be matched safely. Reads ahead in a body only where it may name a
+//! method that leads to another route.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::Method;
+use smallvec::SmallVec;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
+use super::body::MAX_AHEAD;
 use super::ending::Ending;
-use super::overrides;
+use super::overrides::{self, InBody};
 use super::record::Arrival;
+use crate::clock::Nanos;
 use crate::head::Head;
 use crate::policy::Ruleset;
 use crate::route::{Found, Paths, Route, host, literal_readings, normalise};
@@ -24,12 +30,17 @@ const TWO_PATHS: &str =
 /// Why a request is refused that names another method than its own.
 const OVERRIDDEN: &str = "it names another method, whose limits are others";
 
+/// Why a request is refused whose body may name any method.
+const HIDDEN: &str = "its body may name another method, whose limits are others, and is compressed, longer than 1 MiB or not plain: a route of all methods for its path takes it";
+
 /// A request and the route it takes.
 pub struct Routed {
     /// The request.
     pub arrival: Arrival,
     /// Its route's place among the running policies' routes.
     pub index: usize,
+    /// When: after what had to be read ahead, for limits must not be asked about the past.
+    pub now: Nanos,
 }
 
 impl Routed {
@@ -62,11 +73,17 @@ pub struct Routing<S> {
 
 impl<S> Service<Arrival> for Routing<S>
 where
-    S: Service<Routed, Error = Refusal> + Service<Ending, Response = Reply<S>, Error = Refusal>,
+    S: Service<Routed, Error = Refusal>
+        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Clone
+        + 'static,
 {
     type Response = Reply<S>;
     type Error = Refusal;
-    type Future = Either<<S as Service<Routed>>::Future, <S as Service<Ending>>::Future>;
+    type Future = Either<
+        <S as Service<Routed>>::Future,
+        Either<<S as Service<Ending>>::Future, Boxed<Reply<S>>>,
+    >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Service::<Routed>::poll_ready(&mut self.inner, cx)
@@ -74,12 +91,150 @@ where
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
         match known(&arrival).map_or_else(|| look(&mut arrival), Ok) {
-            Ok(index) => {
-                arrival.note.route.set(Some(index));
-                arrival.note.generation.routes[index].started.increment(1);
-                Either::Left(self.inner.call(Routed { arrival, index }))
+            Ok(index) if may_be_overridden(&arrival, index) => {
+                Either::Right(Either::Right(self.read_method(arrival, index)))
             }
-            Err(why) => Either::Right(self.inner.call(Ending::unrouted(arrival, why))),
+            Ok(index) => {
+                let now = arrival.note.at;
+                Either::Left(self.inner.call(routed(arrival, index, now)))
+            }
+            Err(why) => {
+                let ending = Ending::unrouted(arrival, why);
+                Either::Right(Either::Left(self.inner.call(ending)))
+            }
+        }
+    }
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
+
+impl<S> Routing<S>
+where
+    S: Service<Routed, Error = Refusal>
+        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Clone
+        + 'static,
+{
+    /// Routes a request by the method that its body names too.
+    #[cold]
+    fn read_method(&mut self, mut arrival: Arrival, index: usize) -> Boxed<Reply<S>> {
+        let next = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, next);
+        Box::pin(async move {
+            match read_method(&mut arrival, index).await {
+                Ok(index) => {
+                    let now = arrival.note.generation.clock.now();
+                    inner.call(routed(arrival, index, now)).await
+                }
+                Err(why) => inner.call(Ending::unrouted(arrival, why)).await,
+            }
+        })
+    }
+}
+
+fn routed(arrival: Arrival, index: usize, now: Nanos) -> Routed {
+    arrival.note.route.set(Some(index));
+    arrival.note.generation.routes[index].started.increment(1);
+    Routed {
+        arrival,
+        index,
+        now,
+    }
+}
+
+/// Whether the body may name a method that leads to another route, as far as that can be said of the route.
+fn may_be_overridden(arrival: &Arrival, route: usize) -> bool {
+    let ruleset = &arrival.note.generation.ruleset;
+    ruleset.routes[route].reads.method_in_body
+        && !arrival.body.is_empty()
+        && Overridable::by_body(
+            &arrival.head,
+            arrival.head.fields.text("host"),
+            route,
+            ruleset,
+        )
+        .is_some()
+}
+
+async fn read_method(arrival: &mut Arrival, route: usize) -> Result<usize, Why> {
+    let Arrival {
+        head, body, note, ..
+    } = arrival;
+    let Some(overridable) = Overridable::by_body(
+        head,
+        head.fields.text("host"),
+        route,
+        &note.generation.ruleset,
+    ) else {
+        return Ok(route);
+    };
+    if overrides::hides_body(&head.fields) {
+        return overridable.by(&InBody::Unclear);
+    }
+    let peeked = body.peek(MAX_AHEAD).await?;
+    let route = overridable.by(&match peeked.whole {
+        true => overrides::in_body(head, &peeked.ahead),
+        false => InBody::Unclear,
+    });
+    body.put_back(peeked.ahead, peeked.trailers);
+    route
+}
+
+/// A request whose body may name a method that leads to another route.
+struct Overridable<'r> {
+    target: Target<'r>,
+    route: usize,
+    /// Those other routes: none of them is the route that counts whatever both count.
+    others: SmallVec<[usize; 4]>,
+    ruleset: &'r Ruleset,
+}
+
+impl<'r> Overridable<'r> {
+    /// None if a body is not looked at for a method, or if none would make a difference.
+    fn by_body(
+        head: &'r Head,
+        host: Option<&'r str>,
+        route: usize,
+        ruleset: &'r Ruleset,
+    ) -> Option<Overridable<'r>> {
+        if !overrides::may_be_in_body(head) {
+            return None;
+        }
+        let target = Target::of(head, host).ok()?;
+        // A method that no pattern names stands for all of them.
+        let unnamed = Method::from_bytes(b"_").ok();
+        let methods = ruleset.table.methods().iter().chain(&unnamed);
+        let mut others = SmallVec::new();
+        for method in methods {
+            if let Ok(other) = target.look_up(method, ruleset)
+                && stricter(route, other, ruleset) != Some(route)
+                && !others.contains(&other)
+            {
+                others.push(other);
+            }
+        }
+        (!others.is_empty()).then_some(Overridable {
+            target,
+            route,
+            others,
+            ruleset,
+        })
+    }
+
+    /// The route by what the body says.
+    fn by(&self, said: &InBody) -> Result<usize, Why> {
+        let stricter = |one, two| stricter(one, two, self.ruleset);
+        match said {
+            InBody::Silent => Ok(self.route),
+            InBody::Named(method) => {
+                let other = self.target.look_up(method, self.ruleset)?;
+                stricter(self.route, other).ok_or(Why::Bad(OVERRIDDEN))
+            }
+            InBody::Unclear => {
+                let mut others = self.others.iter();
+                let route = others.try_fold(self.route, |route, other| stricter(route, *other));
+                route.ok_or(Why::Bad(HIDDEN))
+            }
         }
     }
 }
@@ -122,22 +277,23 @@ fn look(arrival: &mut Arrival) -> Result<usize, Why> {
 /// # Errors
 ///
 /// Why the request is refused before it has a route: 400, 404 or 405.
-pub fn find_route(head: &Head, ruleset: &Ruleset) -> Result<usize, Why> {
+pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<usize, Why> {
     is_served(head)?;
     let host = read_host(head)?;
-    match_route(head, host.as_deref(), ruleset)
+    let route = match_route(head, host.as_deref(), ruleset)?;
+    if body.is_empty() || !ruleset.routes[route].reads.method_in_body {
+        return Ok(route);
+    }
+    match Overridable::by_body(head, host.as_deref(), route, ruleset) {
+        None => Ok(route),
+        Some(overridable) => overridable.by(&overrides::in_body(head, body)),
+    }
 }
 
 fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
-    let path = normalise(head.uri.path())
-        .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
-    let target = Target {
-        host,
-        spelled: head.uri.path(),
-        path,
-    };
+    let target = Target::of(head, host)?;
     let route = target.look_up(&head.method, ruleset)?;
-    if !ruleset.table.looks_at_methods() {
+    if ruleset.table.methods().is_empty() {
         return Ok(route);
     }
     // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
@@ -171,7 +327,18 @@ struct Target<'h> {
     path: Cow<'h, str>,
 }
 
-impl Target<'_> {
+impl<'h> Target<'h> {
+    fn of(head: &'h Head, host: Option<&'h str>) -> Result<Target<'h>, Why> {
+        let spelled = head.uri.path();
+        let path =
+            normalise(spelled).map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
+        Ok(Target {
+            host,
+            spelled,
+            path,
+        })
+    }
+
     /// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
     /// frameworks would take.
     fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {

@@ -77,6 +77,125 @@ fn methods_that_are_named_are_counted() {
     assert_eq!(seen.all("x-http-method-override"), ["PATCH"]);
 }
 
+/// Bodies that name DELETE, each behind the field that says its type.
+const BODIES: [(&str, &str); 12] = [
+    (FORM, "_method=DELETE"),
+    (FORM, "a=b&%5fmethod=delete"),
+    (FORM, ".method=+DELETE+&_methods=x"),
+    (FORM, "_method[]=DELETE"),
+    ("", "_METHOD=DELETE"),
+    ("content-type: multipart/form-data; boundary=x\r\n", PARTS),
+    (
+        "content-type: application/json\r\n",
+        "{\"_method\":\"DELETE\"}",
+    ),
+    (
+        "content-type: application/json\r\n",
+        "{\"\\u005fmethod\":\"delete\"}",
+    ),
+    ("", "{\"_method\":\"DELETE\"}"),
+    // It may be one to somebody.
+    (FORM, "_method=DELETE&_method=POST"),
+    (FORM, "a=b;_method=DELETE"),
+    ("content-type: application/json\r\n", "{'_method':'DELETE'}"),
+];
+
+const FORM: &str = "content-type: application/x-www-form-urlencoded\r\n";
+
+const PARTS: &str =
+    "--x\r\ncontent-disposition: form-data; name=\"_method\"\r\n\r\nDELETE\r\n--x--\r\n";
+
+/// A POST with a body, in one piece or in chunks: the status, the limit, and the body that the upstream saw.
+fn post(site: &Site, path: &str, fields: &str, body: &str, chunked: bool) -> (u16, String, String) {
+    let mut asker = site.connect();
+    let mut text = format!("POST {path} HTTP/1.1\r\nhost: t\r\n{fields}");
+    if chunked {
+        text += "transfer-encoding: chunked\r\n\r\n";
+        for piece in body.as_bytes().chunks(1_000) {
+            let piece = std::str::from_utf8(piece).unwrap();
+            text += &format!("{:x}\r\n{piece}\r\n", piece.len());
+        }
+        text += "0\r\n\r\n";
+    } else {
+        text += &format!("content-length: {}\r\n\r\n{body}", body.len());
+    }
+    asker.send(text);
+    let answer = asker.answer(false).unwrap();
+    let limit = answer.field("ratelimit").unwrap_or_default();
+    let limit = limit.split('"').nth(1).unwrap_or_default();
+    let seen = site.recorder.take().requests.pop();
+    let seen = seen.map(|request| String::from_utf8_lossy(&request.body).into_owned());
+    (answer.status(), limit.to_owned(), seen.unwrap_or_default())
+}
+
+#[test]
+fn methods_that_bodies_name_are_counted() {
+    let site = Site::start(GATEWAY, &POLICIES);
+    for chunked in [false, true] {
+        for (fields, body) in BODIES {
+            let got = post(&site, "/items/1", fields, body, chunked);
+            assert_eq!(got, (200, "drop".into(), body.into()), "{fields}{body}");
+        }
+        for (fields, body) in [
+            (FORM, "a=b&method=DELETE"),
+            (FORM, "_method=POST"),
+            (FORM, "_method=PATCH"),
+            (FORM, "_method="),
+            (
+                "content-type: application/json\r\n",
+                "{\"method\":\"DELETE\"}",
+            ),
+            ("content-type: text/plain\r\n", "_method=DELETE"),
+            ("content-type: image/png\r\n", "_method=DELETE"),
+        ] {
+            let got = post(&site, "/items/1", fields, body, chunked);
+            assert_eq!(got, (200, String::new(), body.into()), "{fields}{body}");
+        }
+        // Another upstream takes it by that method.
+        assert_eq!(post(&site, "/login", FORM, "_method=PUT", chunked).0, 400);
+        let got = post(&site, "/login", FORM, "_method=DELETE", chunked);
+        assert_eq!(got.0, 405);
+        assert_eq!(post(&site, "/login", FORM, "a=b", chunked).1, "login");
+    }
+    let expects = format!("{FORM}expect: 100-continue\r\n");
+    let mut asker = site.connect();
+    asker.send(format!(
+        "POST /items/1 HTTP/1.1\r\nhost: t\r\n{expects}content-length: 14\r\n\r\n"
+    ));
+    // It is told to go on.
+    asker.read();
+    asker.send("_method=DELETE");
+    let answer = asker.answer(false).unwrap();
+    assert!(answer.field("ratelimit").unwrap().starts_with("\"drop\""));
+}
+
+/// What cannot be searched may name any method: it is counted by the route that counts whatever the others count.
+#[test]
+fn bodies_that_hide_a_method() {
+    let site = Site::start(GATEWAY, &POLICIES);
+    let long = format!("f={}&_method=DELETE", "x".repeat(1_100_000));
+    let coded = format!("{FORM}content-encoding: gzip\r\n");
+    for chunked in [false, true] {
+        let got = post(&site, "/items/1", FORM, &long, chunked);
+        assert!(
+            got == (200, "drop".into(), long.clone()),
+            "{} {}",
+            got.0,
+            got.1
+        );
+        let got = post(&site, "/items/1", &coded, "x", chunked);
+        assert_eq!(got, (200, "drop".into(), "x".into()));
+        // Another upstream would take it.
+        assert_eq!(post(&site, "/login", FORM, &long, chunked).0, 400);
+        assert_eq!(post(&site, "/login", &coded, "x", chunked).0, 400);
+        // No form, or no other route.
+        let plain = "content-type: application/octet-stream\r\n";
+        assert_eq!(post(&site, "/items/1", plain, &long, chunked).1, "");
+        let got = post(&site, "/items/1/x", FORM, &long, chunked);
+        assert_eq!((got.0, got.1), (200, String::new()));
+    }
+}
+
 /// Neither route counts what the other counts, so no choice of one is safe.
 #[test]
 fn limits_that_depend_on_the_method_that_is_believed() {

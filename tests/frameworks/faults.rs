@@ -37,6 +37,7 @@ fn naive_readings_are_found() {
     check(&express, Dimension::Path, "case");
     check(&express, Dimension::Path, "odd item");
     check(&express, Dimension::Method, "override field");
+    check(&express, Dimension::Method, "override in a form");
     check(&express, Dimension::Address, "list");
     let php = App::php();
     check(&php, Dimension::Email, "name escaped");

@@ -15,6 +15,7 @@ pub use name::Name;
 pub(super) use name::is_blank;
 
 use super::form::{self, Found};
+use crate::head::Fields;
 use media::Media;
 
 /// A field of bodies. A dotted path reaches into nested objects: `user.email` is `{"user":{"email":…}}`,
@@ -71,6 +72,25 @@ pub fn find<'t, 'b>(
         Media::Form | Media::Other if is_json(start) => form().or(json()),
         Media::Form | Media::Other => form(),
     }
+}
+
+/// Whether frameworks look for fields in a body of this type: in forms, parts and JSON, and in one without a type.
+pub fn has_fields(fields: &Fields) -> bool {
+    let media = Media::of(fields.all("content-type"), b"");
+    media != Media::Other || fields.first("content-type").is_none_or(<[u8]>::is_empty)
+}
+
+/// Whether the body has a `Content-Encoding`. Some frameworks unpack it.
+pub fn is_coded(fields: &Fields) -> bool {
+    let plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
+    !fields.all("content-encoding").all(plain)
+}
+
+/// Whether the body is said to have more bytes than this.
+pub fn is_longer(fields: &Fields, most: usize) -> bool {
+    let length = fields.text("content-length");
+    let length = length.and_then(|text| text.parse::<usize>().ok());
+    length.is_some_and(|length| length > most)
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

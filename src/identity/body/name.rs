@@ -41,9 +41,11 @@ impl Name {
     }
 
     /// The same for a member of a JSON object: there, underscores and hyphens may be left out too, as for
-    /// `userId` where `user_id` is meant.
+    /// `userId` where `user_id` is meant. One in front tells names apart: `method` is not `_method`.
     pub fn resembles_member(&self, given: &str) -> bool {
-        self.resembles(given.as_bytes()) || letters(given).eq(letters(&self.plain))
+        let marked = |name: &str| name.trim_start_matches(is_blank).starts_with(['_', '-']);
+        let alike = || marked(given) == marked(&self.plain);
+        self.resembles(given.as_bytes()) || (alike() && letters(given).eq(letters(&self.plain)))
     }
 
     fn folds_to(&self, given: &str) -> bool {
@@ -256,5 +258,10 @@ mod tests {
         for given in ["user", "id", "user_id_2", "user_ids"] {
             assert!(!name.resembles_member(given), "{given:?}");
         }
+        let name = Name::new("_method");
+        for given in ["_method", "_METHOD", "-method", " _method"] {
+            assert!(name.resembles_member(given), "{given:?}");
+        }
+        assert!(!name.resembles_member("method"));
     }
 }

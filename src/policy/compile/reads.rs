@@ -1,0 +1,37 @@
+//! Which routes look for something in bodies that their limits do not name themselves.
+
+use http::Method;
+
+use crate::identity::{Settings, token, user};
+use crate::limit::Identity;
+use crate::route::Route;
+
+/// Notes it with each route.
+pub(super) fn note(routes: &mut [Route], identity: &Settings) {
+    let methods: Vec<bool> = routes
+        .iter()
+        .map(|route| routes.iter().any(|other| may_be_taken_for(route, other)))
+        .collect();
+    for (route, method) in routes.iter_mut().zip(methods) {
+        route.reads.method_in_body = method;
+        route.reads.token_in_body = counts_by_query(route, identity);
+    }
+}
+
+/// Whether a POST on `route` may be one on `other` by another method, and `route` does not count all that `other`
+/// counts. Whether a path leads to both is looked up for each request.
+fn may_be_taken_for(route: &Route, other: &Route) -> bool {
+    let takes_post = |route: &Route| route.pattern.methods().contains(&Method::POST);
+    takes_post(route)
+        && !(route.pattern.methods().is_any() && takes_post(other))
+        && (route.upstream != other.upstream || other.holds_more_than(route))
+}
+
+/// Whether it depends on a credential in the query, which many frameworks read from forms as well.
+fn counts_by_query(route: &Route, identity: &Settings) -> bool {
+    let in_query = matches!(identity.token, Some(token::Source::Query(_)));
+    let proves = matches!(identity.user, Some(user::Settings::ApiKeys(_)));
+    let by_plan = || route.rules.iter().any(|rule| rule.plans);
+    let by_owner = || route.needs(Identity::User) || route.needs(Identity::Plan) || by_plan();
+    in_query && (route.needs(Identity::Token) || (proves && by_owner()))
+}

@@ -105,15 +105,15 @@ impl Identifier {
         head: &Head,
         wall: impl FnOnce() -> Duration,
     ) -> Who {
-        self.identify_if(connection, head, wall, None)
+        self.identify_if(connection, (head, Found::Absent), wall, None)
     }
 
-    /// The same, but a credential that is not remembered is checked only if this lets it be. One that is not checked is
-    /// [`Unverified::Unchecked`].
-    pub fn identify_if<'a>(
+    /// The same, with the credential that [`Identifier::token_in_form`] found in the body. One that is not remembered is
+    /// checked only if `check` lets it be, else it is [`Unverified::Unchecked`].
+    pub fn identify_if<'a, 'r>(
         &self,
         connection: impl Into<Connection<'a>>,
-        head: &Head,
+        (head, in_form): (&'r Head, Found<'r>),
         wall: impl FnOnce() -> Duration,
         check: Option<&Check<'_>>,
     ) -> Who {
@@ -121,7 +121,7 @@ impl Identifier {
         let mut who = self.client(connection, &head.fields);
         let (peer, subject) = (connection.peer.to_canonical(), connection.subject);
         let given = match &self.settings.token {
-            Some(source) => token::find(source, head),
+            Some(source) => token::find(source, head).or(in_form),
             None => Found::Absent,
         };
         let check = check.map(|check| (&who, check));

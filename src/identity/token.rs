@@ -12,7 +12,7 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 use serde_json::value::RawValue;
 
-use super::body::{Name, is_blank};
+use super::body::{self, Name, is_blank};
 use super::form::{self, Found};
 use crate::head::{Fields, Head};
 
@@ -81,6 +81,16 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
         Source::Cookie(name) => cookie(fields, name),
     }
     .within(MAX_TOKEN)
+}
+
+/// The credential that stands in a form in the place of the query, where frameworks join the two.
+pub fn find_in_form<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> Found<'b> {
+    match source {
+        Source::Query(name) => body::find_in_form(name, fields, body)
+            .trimmed()
+            .within(MAX_TOKEN),
+        _ => Found::Absent,
+    }
 }
 
 /// What of a credential is counted: the signed part of a token that looks like a JWT, for its signature can be

@@ -14,6 +14,7 @@ use super::answer::Why;
 use super::ending::{Counted, unrouted_who};
 use super::generation::Running;
 use super::identify::{class, cohort, may_check, objection};
+use super::in_form;
 use super::known::Last;
 use super::request;
 use super::reserve::{self, Reserved};
@@ -21,6 +22,7 @@ use super::routing::find_route;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
+use crate::identity::form::Found;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
@@ -159,13 +161,18 @@ fn examine(
             let may =
                 |who: &Who| may_check(&running.admission, route, (who, identifier), pressure, now);
             let check = Check { now, may: &may };
-            let mut who = identifier.identify_if(connection, &head, wall, Some(&check));
             let body = question.body.as_bytes();
+            let (in_form, refused) = match in_form::of(route, identifier, &head, body) {
+                Ok(found) => (found, None),
+                Err(why) => (Found::Absent, Some(why)),
+            };
+            let given = (&*head, in_form);
+            let mut who = identifier.identify_if(connection, given, wall, Some(&check));
             let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);
             if identifier.wants_body(&head) && !hidden {
                 identifier.set_email(&mut who, &head, body, true);
             }
-            let why = objection(route, &who, identifier);
+            let why = refused.or_else(|| objection(route, &who, identifier));
             let ends = why.map(|why| ends(Counted::of(index, route, &who), &why));
             let reserved = match route.reads.reserve {
                 true => reserve::reserved(&route.rules, &head, body, true),

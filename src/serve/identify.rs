@@ -1,4 +1,4 @@
-//! Says who asks. Reads ahead in a body only where a limit counts by an address in it.
+//! Says who asks. Reads ahead in a body only where something that a limit counts by may stand in it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,12 +14,15 @@ use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::forward::Admitted;
 use super::generation::Generation;
+use super::in_form;
 use super::known::Served;
-use super::record::Arrival;
+use super::record::{Arrival, Note};
 use super::reserve::{self, Reserved};
 use super::routing::Routed;
 use crate::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::clock::{Clock, Nanos};
+use crate::head::Head;
+use crate::identity::form::Found;
 use crate::identity::{Check, Identifier, Unverified, Who};
 use crate::limit::{Identity, Rules};
 use crate::pressure::{Class, Permit, Pressure, Shed};
@@ -187,13 +190,14 @@ where
             Some(served) => (served.who.clone(), Some(served)),
             None => identified(&routed),
         };
-        if let Some(reason) = who.unverified {
-            generation.unverified.count(reason);
-        }
-        let _ = arrival.note.who.set(who.clone());
         let (rules, reads) = (&routed.route().rules, routed.route().reads);
-        let reads_ahead =
-            wants_email(&routed) || (reads.reserve_in_body && !arrival.body.is_empty());
+        let wants_token = wants_token(&routed);
+        if !wants_token {
+            note(&arrival.note, &who);
+        }
+        let reads_ahead = wants_token
+            || wants_email(&routed)
+            || (reads.reserve_in_body && !arrival.body.is_empty());
         let reserved = match reads.reserve {
             true => reserve::reserved(rules, &arrival.head, b"", true),
             false => None,
@@ -243,50 +247,89 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let Identified {
-                routed,
-                who,
-                reserved,
-                ..
-            } = &mut identified;
-            let generation = routed.arrival.note.generation.clone();
-            let identifier = &generation.identifier;
-            let route = &generation.ruleset.routes[routed.index];
-            let (rules, reserves) = (&route.rules, route.reads.reserve_in_body);
-            let wants_email = wants_email(routed);
-            let Arrival { head, body, .. } = &mut routed.arrival;
-            let who = Rc::make_mut(who);
-            let reads_email = wants_email && (body.is_empty() || !identifier.hides_body(who, head));
-            if reads_email || reserves {
-                let for_email = if reads_email {
-                    identifier.most_of_body()
-                } else {
-                    0
-                };
-                let for_reserve = if reserves { MAX_AHEAD } else { 0 };
-                match body.peek(for_email.max(for_reserve)).await {
-                    Ok(peeked) => {
-                        if reserves {
-                            *reserved = reserve::reserved(rules, head, &peeked.ahead, peeked.whole);
-                        }
-                        if reads_email {
-                            identifier.set_email(who, head, &peeked.ahead, peeked.whole);
-                        }
-                        body.put_back(peeked.ahead, peeked.trailers);
-                        routed.now = generation.clock.now();
-                    }
-                    Err(error) => {
-                        let ending = Ending::routed(identified, Why::from(error));
-                        return inner.call(ending).await;
-                    }
-                }
+            let unnoted = identified.routed.arrival.note.who.get().is_none();
+            let looked = look_ahead(&mut identified).await;
+            if unnoted {
+                note(&identified.routed.arrival.note, &identified.who);
             }
-            match objects(&identified) {
+            let why = match looked {
+                Ok(()) => objects(&identified),
+                Err(why) => Some(why),
+            };
+            match why {
                 None => inner.call(identified).await,
                 Some(why) => inner.call(Ending::routed(identified, why)).await,
             }
         })
     }
+}
+
+/// Reads a body as far as something is looked for in it.
+async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
+    let Identified {
+        routed,
+        who,
+        reserved,
+        ..
+    } = identified;
+    let (wants_token, wants_email) = (wants_token(routed), wants_email(routed));
+    let generation = routed.arrival.note.generation.clone();
+    let identifier = &generation.identifier;
+    let route = &generation.ruleset.routes[routed.index];
+    let reserves = route.reads.reserve_in_body;
+    let Arrival {
+        head, body, note, ..
+    } = &mut routed.arrival;
+    if wants_token {
+        in_form::can_be_read(head)?;
+    }
+    let who = Rc::make_mut(who);
+    let reads_email = wants_email && (body.is_empty() || !identifier.hides_body(who, head));
+    if !(reads_email || reserves || wants_token) {
+        return Ok(());
+    }
+    let for_email = if reads_email {
+        identifier.most_of_body()
+    } else {
+        0
+    };
+    let for_others = if reserves || wants_token {
+        MAX_AHEAD
+    } else {
+        0
+    };
+    let peeked = body.peek(for_email.max(for_others)).await?;
+    routed.now = generation.clock.now();
+    if wants_token {
+        let in_form = in_form::find(identifier, head, &peeked.ahead, peeked.whole)?;
+        if in_form != Found::Absent {
+            let unclear_email = who.unclear_email;
+            *who = who_asks((note, head), route, routed.now, in_form);
+            who.unclear_email = unclear_email;
+        }
+    }
+    if reserves {
+        *reserved = reserve::reserved(&route.rules, head, &peeked.ahead, peeked.whole);
+    }
+    if reads_email {
+        identifier.set_email(who, head, &peeked.ahead, peeked.whole);
+    }
+    body.put_back(peeked.ahead, peeked.trailers);
+    Ok(())
+}
+
+/// Whether a limit counts by a credential of the query that may stand in the body.
+fn wants_token(routed: &Routed) -> bool {
+    let Arrival { head, body, .. } = &routed.arrival;
+    !body.is_empty() && in_form::is_wanted(routed.route(), head)
+}
+
+/// Counts and remembers who asks.
+fn note(note: &Note, who: &Rc<Who>) {
+    if let Some(reason) = who.unverified {
+        note.generation.unverified.count(reason);
+    }
+    let _ = note.who.set(who.clone());
 }
 
 /// Whether a limit counts by an address that may stand in the body or the query.
@@ -305,22 +348,12 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.note.generation;
     let identifier = &generation.identifier;
-    let wall = || generation.clock.wall();
-    let now = routed.now;
-    let may = |who: &Who| {
-        let pressure = generation.pools[route.upstream].servers().pressure();
-        let pressure = pressure.map(|pressure| &**pressure);
-        may_check(
-            &generation.admission,
-            route,
-            (who, identifier),
-            pressure,
-            now,
-        )
-    };
-    let check = Check { now, may: &may };
-    let connection = arrival.note.peer.connection();
-    let who = identifier.identify_if(connection, &arrival.head, wall, Some(&check));
+    let who = who_asks(
+        (&arrival.note, &arrival.head),
+        route,
+        routed.now,
+        Found::Absent,
+    );
     let who = Rc::new(who);
     // What was not checked may be the next time.
     let checked = who.unverified != Some(Unverified::Unchecked);
@@ -340,6 +373,27 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
         known.serve(Served::new(generation, routed.index, who, ahead))
     });
     (who, served)
+}
+
+/// Who asks. `in_form` is the credential that stands in the body.
+fn who_asks((note, head): (&Note, &Head), route: &Route, now: Nanos, in_form: Found<'_>) -> Who {
+    let generation = &note.generation;
+    let identifier = &generation.identifier;
+    let wall = || generation.clock.wall();
+    let may = |who: &Who| {
+        let pressure = generation.pools[route.upstream].servers().pressure();
+        let pressure = pressure.map(|pressure| &**pressure);
+        may_check(
+            &generation.admission,
+            route,
+            (who, identifier),
+            pressure,
+            now,
+        )
+    };
+    let check = Check { now, may: &may };
+    let connection = note.peer.connection();
+    identifier.identify_if(connection, (head, in_form), wall, Some(&check))
 }
 
 /// Why the route does not serve a request from `who`, whatever its limits say.

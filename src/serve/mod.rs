@@ -15,6 +15,7 @@ pub mod guard;
 pub mod host;
 pub mod http2;
 pub mod identify;
+mod in_form;
 pub mod known;
 mod left;
 pub mod listen;

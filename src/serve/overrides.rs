@@ -83,9 +83,9 @@ pub fn may_be_in_body(head: &Head) -> bool {
     head.method == Method::POST && head.upgrade.is_none() && body::has_fields(&head.fields)
 }
 
-/// Whether the body cannot be searched: it is compressed, or longer than [`MAX_AHEAD`].
+/// Whether the body cannot be searched.
 pub fn hides_body(fields: &Fields) -> bool {
-    body::is_coded(fields) || body::is_longer(fields, MAX_AHEAD)
+    body::hides_fields(fields, MAX_AHEAD)
 }
 
 /// What a complete body says.

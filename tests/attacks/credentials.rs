@@ -2,6 +2,7 @@
 //! as that somebody's, or refused, or not passed on.
 
 use crate::case::Site;
+use crate::common::child;
 use crate::limits::{FEW, admitted, over_connections};
 
 const BY_USER: &str = "match: /**\nupstream: up\nlimits: { few: { key: user, rate: 5/h } }\n";
@@ -178,6 +179,91 @@ fn by_credentials_in_other_places() {
         assert_eq!(seen.unclean, Vec::<String>::new());
         assert_eq!(seen.requests.len(), FEW, "{identity}");
     }
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+fn post(target: &str, kind: &str, body: &str) -> String {
+    let kind = match kind {
+        "" => String::new(),
+        kind => format!("content-type: {kind}\r\n"),
+    };
+    let length = body.len();
+    format!("POST {target} HTTP/1.1\r\nhost: t\r\n{kind}content-length: {length}\r\n\r\n{body}")
+}
+
+/// Rack's `params`, Go's `FormValue` and PHP's `$_REQUEST` read the credential of the query from forms too.
+#[test]
+fn by_credentials_of_the_query_in_forms() {
+    let parts = "--x\r\ncontent-disposition: form-data; name=\"key\"\r\n\r\nann-key\r\n--x--\r\n";
+    let long = format!("f={}&key=ann-key", "x".repeat(1_100_000));
+    let requests = |target: &str| {
+        let mut all: Vec<_> = [
+            (FORM, "key=ann-key"),
+            (FORM, "a=b&%6bey=ann%2Dkey"),
+            (FORM, "KEY=ann-key"),
+            (FORM, "key[]=ann-key"),
+            (FORM, "key=ann-key&key=x"),
+            (FORM, "a=b;key=ann-key"),
+            (FORM, "key=ann-key%00x"),
+            (FORM, "+key=+ann-key+"),
+            (FORM, &long),
+            ("", "key=ann-key"),
+            ("multipart/form-data; boundary=x", parts),
+            ("multipart/form-data; boundary=x", &parts[..parts.len() - 6]),
+            ("multipart/form-data", parts),
+        ]
+        .iter()
+        .map(|(kind, body)| post(target, kind, body))
+        .collect();
+        let gzip = format!("{FORM}\r\ncontent-encoding: gzip");
+        all.push(post(target, &gzip, "key=ann-key"));
+        all.push(post(target, FORM, "key=ann-key").replace("POST", "PUT"));
+        all.push(format!(
+            "POST {target} HTTP/1.1\r\nhost: t\r\ncontent-type: {FORM}\r\ntransfer-encoding: chunked\r\n\r\n\
+             4\r\nkey=\r\n7\r\nann-key\r\n0\r\n\r\n"
+        ));
+        all
+    };
+    let by_token = "match: /**\nupstream: up\nlimits: { few: { key: token, rate: 5/h } }\n";
+    let query = "identity: { token: { query: key } }\n";
+    let keys = "identity: { token: { query: key }, user: { api_keys: keys.yaml } }\n";
+    for (identity, policy) in [(query, by_token), (keys, by_token), (keys, BY_USER)] {
+        let site = keyed(identity, policy);
+        for _ in 0..3 {
+            over_connections(&site, requests("/a"));
+            over_connections(&site, requests("/a?key=ann-key"));
+            over_connections(&site, requests("/a?key=other"));
+        }
+        admitted(&site, FEW);
+        let field = format!("content-type: {FORM}");
+        for (body, status) in [("key=ann-key", "200 "), ("key=ann-key&key=x", "400 ")] {
+            let question = ["explain", "POST", "/a", "-H", &*field, "--body", body];
+            let ended = child::run(site.gateway.folder.path(), &question);
+            assert!(ended.out.starts_with(status), "{body}: {}", ended.out);
+        }
+    }
+}
+
+/// Bodies that nobody joins with the query are passed on unread, whatever is in them.
+#[test]
+fn what_is_no_form_has_no_credential() {
+    let by_token = "match: /**\nupstream: up\nlimits: { few: { key: token, rate: 5/h } }\n";
+    let site = keyed("identity: { token: { query: key } }\n", by_token);
+    let long = "x".repeat(1_100_000);
+    for (kind, body) in [
+        ("application/json", "{\"key\":\"other\"}"),
+        ("text/plain", "key=other"),
+        ("application/octet-stream", &long),
+        (FORM, "a=b&keys=other"),
+        (FORM, "key="),
+    ] {
+        over_connections(&site, [post("/a?key=ann-key", kind, body)]);
+        let seen = site.recorder.take().requests.pop().unwrap();
+        assert!(seen.body == body.as_bytes(), "{kind}");
+    }
+    over_connections(&site, [post("/a?key=ann-key", FORM, "a=b")]);
+    admitted(&site, 0);
 }
 
 fn keyed(identity: &str, policy: &str) -> Site {

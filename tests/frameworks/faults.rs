@@ -42,5 +42,6 @@ fn naive_readings_are_found() {
     let php = App::php();
     check(&php, Dimension::Email, "name escaped");
     check(&php, Dimension::Query, "escaped");
+    check(&php, Dimension::Query, "in the body");
     check(&php, Dimension::Header, "odd name");
 }

@@ -68,7 +68,7 @@ func emails(read reading, r *http.Request, body []byte) {
 	}
 }
 
-func credentials(read reading, r *http.Request) {
+func credentials(read reading, r *http.Request, body []byte) {
 	header := r.Header.Get("Authorization")
 	tokens := map[string]string{"trimmed": strings.TrimPrefix(header, "Bearer ")}
 	if parts := strings.Split(header, " "); len(parts) > 1 {
@@ -92,7 +92,8 @@ func credentials(read reading, r *http.Request) {
 	}
 	read.put("address", "Gin", address(r.Header.Get("X-Forwarded-For")))
 	read.put("query", "Query", r.URL.Query().Get("key"))
-	read.put("query", "FormValue", copyOf(r, nil).FormValue("key"))
+	read.put("query", "FormValue", copyOf(r, body).FormValue("key"))
+	read.put("query", "PostFormValue", copyOf(r, body).PostFormValue("key"))
 	key := r.Header.Get("X-Api-Key")
 	read.put("header", "Get", key)
 	read.put("header", "TrimSpace", strings.TrimSpace(key))
@@ -118,7 +119,7 @@ func serve(virtual, name string, methods ...string) http.HandlerFunc {
 		body, _ := io.ReadAll(r.Body)
 		read := reading{}
 		emails(read, r, body)
-		credentials(read, r)
+		credentials(read, r, body)
 		read.put("host", "Host", strings.Split(r.Host, ":")[0])
 		read.put("host", "ServeMux", virtual)
 		item := strings.TrimPrefix(r.URL.Path, "/items/")

@@ -48,7 +48,7 @@ if ($header !== null) {
     }
 }
 $read['cookie'] = ['$_COOKIE' => text($_COOKIE['sid'] ?? null)];
-$read['query'] = ['$_GET' => text($_GET['key'] ?? null)];
+$read['query'] = ['$_GET' => text($_GET['key'] ?? null), '$_REQUEST' => text($_REQUEST['key'] ?? null), '$_POST' => text($_POST['key'] ?? null)];
 $key = $_SERVER['HTTP_X_API_KEY'] ?? null;
 $read['header'] = ['raw' => $key, 'trimmed' => $key === null ? null : trim($key)];
 

@@ -80,14 +80,35 @@ pub fn has_fields(fields: &Fields) -> bool {
     media != Media::Other || fields.first("content-type").is_none_or(<[u8]>::is_empty)
 }
 
+/// Whether frameworks join the fields of a body of this type with those of the query: of forms and parts, and of one
+/// without a type. None of them joins JSON.
+pub fn is_form(fields: &Fields) -> bool {
+    has_fields(fields) && Media::of(fields.all("content-type"), b"") != Media::Json
+}
+
+/// The value of the field in a complete body, read as a form or as parts alone.
+pub fn find_in_form<'b>(name: &Name, fields: &Fields, body: &'b [u8]) -> Found<'b> {
+    match Media::of(fields.all("content-type"), body) {
+        Media::Unclear => Found::Ambiguous,
+        Media::Multipart(boundary) => multipart::find(&boundary, name, body),
+        Media::Json => Found::Absent,
+        Media::Form | Media::Other => form::field(body, name),
+    }
+}
+
+/// Whether no field can be looked for in the body: it is compressed, or said to be longer than this.
+pub fn hides_fields(fields: &Fields, most: usize) -> bool {
+    is_coded(fields) || is_longer(fields, most)
+}
+
 /// Whether the body has a `Content-Encoding`. Some frameworks unpack it.
-pub fn is_coded(fields: &Fields) -> bool {
+pub(super) fn is_coded(fields: &Fields) -> bool {
     let plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
     !fields.all("content-encoding").all(plain)
 }
 
 /// Whether the body is said to have more bytes than this.
-pub fn is_longer(fields: &Fields, most: usize) -> bool {
+pub(super) fn is_longer(fields: &Fields, most: usize) -> bool {
     let length = fields.text("content-length");
     let length = length.and_then(|text| text.parse::<usize>().ok());
     length.is_some_and(|length| length > most)

@@ -1,8 +1,10 @@
 //! What of a request's body says who sends it.
 
 use super::{Domain, Fingerprint, Head, Identifier, Who};
-use crate::identity::email;
+use crate::head::Fields;
+use crate::identity::form::Found;
 use crate::identity::mailbox::{self, Mailbox};
+use crate::identity::{email, token};
 use http::Method;
 
 impl Identifier {
@@ -44,6 +46,14 @@ impl Identifier {
             Mailbox::Address(text) | Mailbox::Name(text) => {
                 who.email = Some(self.keyer.fingerprint(Domain::Email, text.as_bytes()));
             }
+        }
+    }
+
+    /// The credential in a complete body.
+    pub fn token_in_form<'b>(&self, fields: &Fields, body: &'b [u8]) -> Found<'b> {
+        match &self.settings.token {
+            Some(source) => token::find_in_form(source, fields, body),
+            None => Found::Absent,
         }
     }
 

@@ -276,7 +276,7 @@ fn odd_part(draft: &mut Draft, _: &Victim, random: &mut Random) {
     }
 }
 
-fn another_type(draft: &mut Draft, _: &Victim, random: &mut Random) {
+pub fn another_type(draft: &mut Draft, _: &Victim, random: &mut Random) {
     draft.content_type = Some(
         random
             .of(&[

@@ -1,8 +1,8 @@
 //! Cookies, queries and fields with a credential that is spelled otherwise, stands beside others, or stands
 //! elsewhere.
 
-use super::{Change, blank, other_case, percent};
-use crate::draft::Draft;
+use super::{Change, blank, bodies, other_case, percent};
+use crate::draft::{Draft, Media, Pair};
 use crate::random::Random;
 
 pub const COOKIE: &[Change] = &[
@@ -162,12 +162,48 @@ pub const QUERY: &[Change] = &[
         draft.query = Some(format!("key={}{more}", victim.name).into());
     }),
     ("in the body", |draft, victim, random| {
-        draft.method = b"POST".to_vec();
+        draft.method = random
+            .of(&["POST", "POST", "PUT", "PATCH", "DELETE"])
+            .into();
         draft.query = random
             .once_in(2)
             .then(|| format!("key={}", random.word()).into());
-        draft.content_type = Some(b"application/x-www-form-urlencoded".to_vec());
-        draft.body = format!("key={}", victim.name).into();
+        draft.media = random.of(&[Media::Form, Media::Form, Media::Multipart, Media::Json]);
+        draft.pairs = vec![Pair::of("a", "b"), Pair::of("key", &*victim.name)];
+    }),
+    ("spelled otherwise in the body", |draft, victim, random| {
+        draft.method = b"POST".to_vec();
+        draft.media = random.of(&[Media::Form, Media::Multipart]);
+        let value = match draft.media {
+            Media::Form => percent(victim.name.as_bytes(), random),
+            _ => victim.name.clone().into(),
+        };
+        draft.query = random
+            .once_in(3)
+            .then(|| format!("key={}", random.word()).into());
+        draft.pairs = vec![Pair::of(query_name(random), value)];
+        if random.once_in(3) {
+            let at = random.below(2);
+            draft.pairs.insert(at, Pair::of("key", random.word()));
+        }
+    }),
+    ("decoy in the body", |draft, _, random| {
+        draft.method = b"POST".to_vec();
+        draft.media = random.of(&[Media::Form, Media::Multipart]);
+        draft.pairs = vec![Pair::of(query_name(random), random.word())];
+    }),
+    ("in a body of another type", |draft, victim, random| {
+        draft.method = b"POST".to_vec();
+        draft.query = None;
+        draft.pairs = vec![Pair::of("key", &*victim.name)];
+        bodies::another_type(draft, victim, random);
+    }),
+    ("in a long body", |draft, victim, random| {
+        draft.method = b"POST".to_vec();
+        draft.query = Some(format!("key={}", random.word()).into());
+        draft.media = random.of(&[Media::Form, Media::Multipart]);
+        let filler = "x".repeat(random.of(&[60_000, 1_000_000, 1_100_000]));
+        draft.pairs = vec![Pair::of("f", filler), Pair::of("key", &*victim.name)];
     }),
     ("absolute target", |draft, _, random| {
         draft.origin = random

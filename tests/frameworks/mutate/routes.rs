@@ -1,7 +1,8 @@
 //! Hosts, paths, methods and addresses that are spelled otherwise.
 
-use super::{Change, blank, other_case, percent};
-use crate::draft::Pair;
+use super::{Change, blank, bodies, other_case, percent};
+use crate::draft::{Draft, Media, Pair};
+use crate::random::Random;
 
 pub const HOST: &[Change] = &[
     ("case", |draft, _, random| {
@@ -284,13 +285,32 @@ pub const METHOD: &[Change] = &[
     ("override in a form", |draft, _, random| {
         let method = spelled_method(draft, random);
         let name = override_name(random);
-        let media = random.of(&[
-            crate::draft::Media::Form,
-            crate::draft::Media::Multipart,
-            crate::draft::Media::Json,
-        ]);
-        draft.media = media;
+        draft.media = random.of(&[Media::Form, Media::Multipart, Media::Json]);
         draft.pairs = vec![Pair::of("a", "b"), Pair::of(name, method)];
+    }),
+    (
+        "override in a body of another type",
+        |draft, victim, random| {
+            let method = spelled_method(draft, random);
+            draft.pairs = vec![Pair::of(override_name(random), method)];
+            bodies::another_type(draft, victim, random);
+        },
+    ),
+    ("override in a form and another", |draft, _, random| {
+        let method = spelled_method(draft, random);
+        draft.pairs = vec![Pair::of(override_name(random), method)];
+        let at = random.below(2);
+        let other = random.of(&["POST", "PUT", "", "x"]);
+        draft
+            .pairs
+            .insert(at, Pair::of(override_name(random), other));
+        draft.media = random.of(&[Media::Form, Media::Multipart, Media::Json]);
+    }),
+    ("override in a long form", |draft, _, random| {
+        let method = spelled_method(draft, random);
+        let filler = "x".repeat(random.of(&[60_000, 90_000, 1_100_000]));
+        draft.pairs = vec![Pair::of("f", filler), Pair::of("_method", method)];
+        draft.media = random.of(&[Media::Form, Media::Multipart]);
     }),
     ("case of the method", |draft, _, random| {
         draft.method = other_case(&draft.method, random)
@@ -305,7 +325,7 @@ pub const METHOD: &[Change] = &[
 ];
 
 /// The method of the draft, which becomes POST, as a value that overrides it.
-fn spelled_method(draft: &mut crate::draft::Draft, random: &mut crate::random::Random) -> Vec<u8> {
+fn spelled_method(draft: &mut Draft, random: &mut Random) -> Vec<u8> {
     let method = match draft.method.as_slice() {
         b"POST" if random.once_in(2) => return b"GET".to_vec(),
         b"POST" => random.of(&["PUT", "POST"]).into(),
@@ -325,7 +345,7 @@ fn spelled_method(draft: &mut crate::draft::Draft, random: &mut crate::random::R
     }
 }
 
-fn override_name(random: &mut crate::random::Random) -> &'static [u8] {
+fn override_name(random: &mut Random) -> &'static [u8] {
     random.of(&[
         b"_method" as &[u8],
         b"_method",

@@ -1,0 +1,63 @@
+//! The credential of the query that may stand in a form: many frameworks read the fields of both as one.
+
+use super::answer::Why;
+use super::body::MAX_AHEAD;
+use crate::head::Head;
+use crate::identity::form::Found;
+use crate::identity::{Identifier, body};
+use crate::route::Route;
+
+/// Why a request is refused in whose body no credential can be looked for.
+const HIDDEN: &str = "this route counts by a credential of the query, which frameworks read from forms too, and the form is compressed or longer than 1 MiB";
+
+/// Whether it is looked for in the body, if there is one.
+pub fn is_wanted(route: &Route, head: &Head) -> bool {
+    route.reads.token_in_body && head.upgrade.is_none() && body::is_form(&head.fields)
+}
+
+/// Whether the head says that it cannot be looked for.
+///
+/// # Errors
+///
+/// Why the request is refused then.
+pub fn can_be_read(head: &Head) -> Result<(), Why> {
+    match body::hides_fields(&head.fields, MAX_AHEAD) {
+        true => Err(Why::Bad(HIDDEN)),
+        false => Ok(()),
+    }
+}
+
+/// The credential in a body, of which `whole` says that nothing is missing.
+///
+/// # Errors
+///
+/// Why the request is refused, where it cannot be looked for.
+pub fn find<'b>(
+    identifier: &Identifier,
+    head: &Head,
+    body: &'b [u8],
+    whole: bool,
+) -> Result<Found<'b>, Why> {
+    can_be_read(head)?;
+    match whole {
+        true => Ok(identifier.token_in_form(&head.fields, body)),
+        false => Err(Why::Bad(HIDDEN)),
+    }
+}
+
+/// The same of a request that is whole; absent where it is not wanted.
+///
+/// # Errors
+///
+/// As of [`find`].
+pub fn of<'b>(
+    route: &Route,
+    identifier: &Identifier,
+    head: &Head,
+    body: &'b [u8],
+) -> Result<Found<'b>, Why> {
+    match !body.is_empty() && is_wanted(route, head) {
+        true => find(identifier, head, body, true),
+        false => Ok(Found::Absent),
+    }
+}

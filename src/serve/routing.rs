@@ -31,7 +31,7 @@ const TWO_PATHS: &str =
 const OVERRIDDEN: &str = "it names another method, whose limits are others";
 
 /// Why a request is refused whose body may name any method.
-const HIDDEN: &str = "its body may name another method, whose limits are others, and is compressed, longer than 1 MiB or not plain: a route of all methods for its path takes it";
+const HIDDEN: &str = "its body may name another method (`_method`), whose limits are others, and cannot be searched: it is compressed, longer than 1 MiB or can be read in more than one way";
 
 /// A request and the route it takes.
 pub struct Routed {
@@ -142,18 +142,18 @@ fn routed(arrival: Arrival, index: usize, now: Nanos) -> Routed {
     }
 }
 
-/// Whether the body may name a method that leads to another route, as far as that can be said of the route.
+/// Whether the body may name a method that leads to another route.
 fn may_be_overridden(arrival: &Arrival, route: usize) -> bool {
     let ruleset = &arrival.note.generation.ruleset;
-    ruleset.routes[route].reads.method_in_body
-        && !arrival.body.is_empty()
-        && Overridable::by_body(
-            &arrival.head,
-            arrival.head.fields.text("host"),
-            route,
-            ruleset,
-        )
-        .is_some()
+    !arrival.body.is_empty()
+        && ruleset.routes[route].reads.method_in_body
+        && is_overridable(arrival, route)
+}
+
+#[cold]
+fn is_overridable(arrival: &Arrival, route: usize) -> bool {
+    let (head, ruleset) = (&arrival.head, &arrival.note.generation.ruleset);
+    Overridable::by_body(head, head.fields.text("host"), route, ruleset).is_some()
 }
 
 async fn read_method(arrival: &mut Arrival, route: usize) -> Result<usize, Why> {

@@ -34,6 +34,43 @@ pub async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
     }
 }
 
+/// A form that may name another method is read ahead before it is passed on, whole and unchanged.
+#[test]
+fn a_method_in_a_form() {
+    let policies = [
+        (
+            "drop",
+            "match: DELETE /items/{id}\nupstream: up\nlimits: { drop: { key: ip, rate: 1/h, throttle: hard } }\n",
+        ),
+        ("rest", OPEN),
+    ];
+    let upstream = Upstream::plain();
+    let gateway = Gateway::start(upstream.address, "", &policies);
+    // The status of a form with so many bytes in front of this end.
+    let status = |bytes: usize, end: &'static str| {
+        run(async {
+            let mut client = Client::connect(gateway.address).await;
+            let form = "application/x-www-form-urlencoded";
+            let post = request("POST", "/items/1").header("content-type", form);
+            let (answer, mut body) = client.begin(post.body(()).unwrap(), false);
+            send(&mut body, bytes).await;
+            body.send_data(end.into(), true).unwrap();
+            answer.await.unwrap().status()
+        })
+    };
+    let most = 1024 * 1024;
+    for bytes in [1, most - 100] {
+        assert_eq!(status(bytes, "=1&a=b"), 200, "{bytes}");
+        assert_eq!(upstream.next().body.len(), bytes + "=1&a=b".len());
+    }
+    assert_eq!(status(most - 100, "=1&_method=DELETE"), 200);
+    assert!(upstream.next().body.ends_with(b"x=1&_method=DELETE"));
+    assert_eq!(status(1, "=1&_method=DELETE"), 429);
+    // What is longer may name any.
+    assert_eq!(status(most + 200_000, "=1"), 429);
+    assert_eq!(status(1, "=1&a=b"), 200);
+}
+
 #[test]
 fn large_bodies_pass_both_ways() {
     let upstream = Upstream::scripted(|mut served, report| {

@@ -41,7 +41,7 @@ struct Reservation {
     multiply: u32,
     parents: Box<[Parent]>,
     sketched: bool,
-    /// The store that counted it, on which connection, at what time of its own; or how it is shared.
+    /// The store that gateways share, and on which of its connections it was asked.
     shared: Option<(Arc<Shared>, usize)>,
     plan: Option<Arc<Plan>>,
     counted: Counted,

@@ -18,6 +18,7 @@ use crate::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
 use crate::store::Parent;
 
+mod address;
 mod body;
 mod proof;
 
@@ -272,6 +273,5 @@ fn network_bytes(network: ipnet::IpNet) -> SmallVec<[u8; 24]> {
     bytes
 }
 
-mod address;
 #[cfg(test)]
 mod tests;

@@ -49,15 +49,14 @@ impl Limit {
 
     /// See [`Shape`].
     pub fn shape(&self) -> Shape {
+        let rates = self.windows.iter();
         Shape {
             algorithm: std::mem::discriminant(&self.algorithm),
-            windows: self.windows.iter().map(|rate| rate.window()).collect(),
+            windows: rates.clone().map(|rate| rate.window()).collect(),
             reserves: self.reserves,
             lends: self.throttle.lends(),
             paces: match self.algorithm.is_gcra() {
-                true => { self.windows.iter() }
-                    .map(|rate| rate.interval(1).nanos())
-                    .collect(),
+                true => rates.map(|rate| rate.interval(1).nanos()).collect(),
                 false => Vec::new(),
             },
         }

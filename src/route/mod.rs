@@ -89,13 +89,14 @@ impl Reads {
     /// Of a route with these limits, but for what depends on other routes and on identities.
     pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> Reads {
         let email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
+        let costs = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
         let sources = rules.iter().filter_map(|rule| rule.reserve.as_ref());
         let mut sources = sources.filter_map(|reserve| reserve.source.as_ref());
         Reads {
             email: require.contains(&Identity::Email) || rules.iter().any(email),
             reserve: sources.clone().next().is_some(),
             reserve_in_body: sources.any(|source| matches!(source, Source::Json(_))),
-            cost_in_body: { rules.iter() }.any(|rule| matches!(rule.count, Count::CostJson(_))),
+            cost_in_body: rules.iter().any(costs),
             ..Reads::default()
         }
     }

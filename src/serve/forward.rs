@@ -194,6 +194,8 @@ fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
         // To unpack costs time, and a part of a body need not have the cost in it.
         fields.set("accept-encoding", b"identity");
         fields.remove("range");
+        // Apache reads it where there is no Range.
+        fields.remove("request-range");
     }
     let zeros = |text: &[u8]| text.len() > 1 && text.starts_with(b"0");
     match body.size_hint().exact() {

@@ -16,7 +16,7 @@ use crate::identity::strip::METHOD_FIELDS;
 /// Most methods that one request may name.
 const MAX: usize = 4;
 
-/// The field of a body.
+/// The field of a query or a body.
 static FIELD: LazyLock<Field> = LazyLock::new(|| Field::new("_method"));
 
 /// Names more methods than anybody needs.
@@ -59,7 +59,10 @@ pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
         for pair in query.split(|byte| matches!(byte, b'&' | b';')) {
             let mut parts = pair.splitn(2, |byte| *byte == b'=');
             let (name, value) = (parts.next(), parts.next());
-            if is_method(&form::decode(name.unwrap_or_default())) {
+            if FIELD
+                .name()
+                .resembles(&form::decode(name.unwrap_or_default()))
+            {
                 add(&form::decode(value.unwrap_or_default()))?;
             }
         }
@@ -120,17 +123,6 @@ fn trim(text: &[u8]) -> &[u8] {
     &text[begins..ends]
 }
 
-/// Whether PHP, Rack or ASP.NET take a parameter of this name for `_method`.
-fn is_method(name: &[u8]) -> bool {
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    let name = name.trim_ascii_start();
-    let folded = |byte: &u8| match byte {
-        b'.' | b' ' | b'[' => b'_',
-        byte => byte.to_ascii_lowercase(),
-    };
-    name.iter().map(folded).eq(*b"_method")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +176,9 @@ mod tests {
             "+_method=+DELETE+",
             ".method=DELETE",
             "_METHOD=DELETE",
+            "[_method]=DELETE",
+            "[method=DELETE",
+            "_method[]=DELETE",
             "_method%00x=DELETE",
             "_method=POST&_method=DELETE",
             "_method=%C2%A0DELETE%00",

@@ -49,7 +49,14 @@ impl Name {
     }
 
     fn folds_to(&self, given: &str) -> bool {
-        let mut given = Marks::of(given);
+        let joins = self
+            .folded
+            .first()
+            .is_some_and(|first| *first == Mark::Join);
+        self.begins(Marks::of(given)) || (joins && self.begins(Marks::with_brackets(given)))
+    }
+
+    fn begins(&self, mut given: Marks<'_>) -> bool {
         let same = |wanted: &Mark, given: Mark| match (wanted, given) {
             (Mark::Letter(wanted), Mark::Letter(given)) => *wanted == given,
             (Mark::Letter(_), _) | (_, Mark::Letter(_)) => false,
@@ -87,11 +94,19 @@ struct Marks<'t> {
 }
 
 impl<'t> Marks<'t> {
+    /// Without brackets in front, as Rack reads names.
     fn of(text: &'t str) -> Marks<'t> {
+        let mut marks = Marks::with_brackets(text);
+        let in_front = |c| is_blank(c) || matches!(c, '[' | ']' | '?');
+        marks.rest = marks.rest.trim_start_matches(in_front);
+        marks
+    }
+
+    /// With them, for PHP reads `[method` as `_method`.
+    fn with_brackets(text: &'t str) -> Marks<'t> {
         let text = text.split('\0').next().unwrap_or_default();
-        let text = text.trim_start_matches(|c| is_blank(c) || matches!(c, '[' | ']' | '?'));
         Marks {
-            rest: text.trim_end_matches(is_blank),
+            rest: text.trim_matches(is_blank),
             letters: SmallVec::new(),
         }
     }
@@ -237,6 +252,11 @@ mod tests {
             check("user.email", given, false);
         }
         check("__Host-sid", "..Host-sid", true);
+        for given in ["[_method]", "_method[x]", "[method", ".method", "_Method"] {
+            check("_method", given, true);
+        }
+        check("_method", "method", false);
+        check("_method", "[method]", true);
         check("tasks", "ta\u{17f}\u{212a}s", true);
         check("", "", true);
         check("", "x", false);

@@ -358,6 +358,7 @@ fn override_name(random: &mut Random) -> &'static [u8] {
         b"_method%00",
         b" method",
         b"[method",
+        b"[_method]",
     ])
 }
 

@@ -11,6 +11,9 @@ const DATA: &[u8] = b"data";
 /// Of a piece that is shorter each event is read.
 const SHORT: usize = 128;
 
+/// So much is looked at first for a name.
+const PART: usize = 1024;
+
 /// The ends of events, and how many of their bytes belong to what ends.
 const EVENTS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)];
 
@@ -29,6 +32,22 @@ fn searched(path: &Path) -> Option<memmem::Finder<'static>> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let finder = || memmem::Finder::new(name).into_owned();
     name.bytes().all(plain).then(finder)
+}
+
+/// What stands before the first of the names, or of an escape. Looked at in parts that grow, for an event after which one
+/// stands must not cost what all others behind it do.
+fn clear<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
+    let mut length = PART;
+    loop {
+        let part = &data[..length.min(data.len())];
+        let each = names.iter().map(|name| name.find(part));
+        let each = each.chain([memmem::find(part, ESCAPED)]);
+        match each.flatten().min() {
+            Some(end) => return &data[..end],
+            None if part.len() == data.len() => return data,
+            None => length *= 4,
+        }
+    }
 }
 
 /// The text of a body, read for numbers.
@@ -128,9 +147,7 @@ impl Text {
     /// The length of whole events or lines that have no number at a path, for its last name does not stand in them.
     fn skip(&mut self, data: &[u8], ends: &[(&[u8], usize)]) -> usize {
         let Some(names) = &self.names else { return 0 };
-        let each = names.iter().map(|name| name.find(data));
-        let each = each.chain([memmem::find(data, ESCAPED)]);
-        let clear = &data[..each.flatten().min().unwrap_or(data.len())];
+        let clear = clear(names, data);
         let end = ends
             .iter()
             .find_map(|(end, length)| Some(memmem::rfind(clear, end)? + length));
@@ -154,8 +171,10 @@ impl Text {
             (Kind::Blank, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
             (Kind::Blank, byte) => {
                 self.kind = match byte {
+                    b'{' | b'[' | 0x1e => Kind::Json,
+                    _ if self.said => Kind::Line,
                     // `true`, `false`, `null`.
-                    b't' | b'f' | b'n' if !self.said => Kind::Json,
+                    b't' | b'f' | b'n' => Kind::Json,
                     b':' | b'a'..=b'z' | b'A'..=b'Z' => Kind::Line,
                     _ => Kind::Json,
                 };

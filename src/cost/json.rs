@@ -132,7 +132,7 @@ impl Finder {
             // Lists, text sequences (RFC 7464), byte-order marks.
             (State::Between, b'[' | b']' | b',' | 0x1e | 0xef | 0xbb | 0xbf) => State::Between,
             (State::Between, b'"') => State::Text(Use::Unwanted),
-            (State::Between, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+            (State::Between, b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I') => {
                 State::Scalar(Use::Unwanted)
             }
             (State::Name, b'"') => {
@@ -174,7 +174,8 @@ impl Finder {
                 self.high = None;
                 State::Text(of)
             }
-            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
+            // Python writes `NaN` and `Infinity` too.
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I' => {
                 self.text.clear();
                 self.push(of, &[byte]);
                 State::Scalar(of)

@@ -44,8 +44,9 @@ pub struct Meter {
 enum Input {
     Plain(Text),
     Packed(Box<Unpacker>),
-    /// The coding is unknown, the bytes are not what it says, or too much comes out of them.
-    Unreadable,
+    /// The coding is unknown, the bytes are not what it says, or too much comes out of them: what each path had until
+    /// then.
+    Unreadable(Vec<Option<u32>>),
 }
 
 impl Meter {
@@ -63,12 +64,12 @@ impl Meter {
         }
         let text = Text::new(&distinct, content_type);
         Meter {
-            paths: distinct,
             input: match unpack::unpacker(codings, text) {
                 Ok(Ok(unpacker)) => Input::Packed(unpacker),
                 Ok(Err(text)) => Input::Plain(text),
-                Err(unpack::Unknown) => Input::Unreadable,
+                Err(unpack::Unknown) => Input::Unreadable(vec![None; distinct.len()]),
             },
+            paths: distinct,
             whole: false,
         }
     }
@@ -79,10 +80,12 @@ impl Meter {
             Input::Plain(text) => text.feed(data),
             Input::Packed(unpacker) => {
                 if unpacker.feed(data).is_err() {
-                    self.input = Input::Unreadable;
+                    let text = unpacker.text();
+                    let each = (0..self.paths.len()).map(|path| text?.found(path).0);
+                    self.input = Input::Unreadable(each.collect());
                 }
             }
-            Input::Unreadable => {}
+            Input::Unreadable(_) => {}
         }
     }
 
@@ -97,12 +100,11 @@ impl Meter {
     /// The last number at `path` so far.
     pub fn measured(&self, path: &Path) -> Option<Measured> {
         let index = self.paths.iter().position(|own| own == path)?;
-        let text = match &self.input {
-            Input::Plain(text) => text,
-            Input::Packed(unpacker) => unpacker.text()?,
-            Input::Unreadable => return None,
+        let (units, between) = match &self.input {
+            Input::Plain(text) => text.found(index),
+            Input::Packed(unpacker) => unpacker.text()?.found(index),
+            Input::Unreadable(found) => (found[index], false),
         };
-        let (units, between) = text.found(index);
         Some(Measured {
             units: units?,
             exact: self.whole && between,

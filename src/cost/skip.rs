@@ -33,10 +33,10 @@ impl Skip {
     /// How many bytes were read; the container has ended when [`Skip::is_over`].
     pub fn feed(&mut self, data: &[u8]) -> usize {
         let (blocks, rest) = data.as_chunks::<BLOCK>();
-        for (number, block) in blocks.iter().enumerate() {
-            if let Some(end) = self.block(block) {
-                return number * BLOCK + end;
-            }
+        if !blocks.is_empty()
+            && let Some(end) = self.blocks(blocks)
+        {
+            return end;
         }
         let end = rest.iter().position(|byte| self.byte(*byte));
         end.map_or(data.len(), |end| data.len() - rest.len() + end + 1)
@@ -61,9 +61,59 @@ impl Skip {
         self.depth == 0
     }
 
-    /// Reads a block; says how much of it belongs to the container, if that ends in it.
-    fn block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        let masks = Masks::of(block);
+    /// Reads blocks; says how much of them belongs to the container, if that ends in them.
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code)]
+    fn blocks(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
+        // All processors with AVX2 have the others; what was detected is kept by the standard library.
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("pclmulqdq")
+            && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("bmi1")
+        {
+            // SAFETY: this processor has what the function is compiled for.
+            return unsafe { self.blocks_by_avx2(blocks) };
+        }
+        // SAFETY: every processor of this architecture has SSE2.
+        self.each(blocks, |block| unsafe { Masks::by_sse2(block) }, prefix_xor)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn blocks(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
+        self.each(blocks, Masks::of, prefix_xor)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,pclmulqdq,popcnt,bmi1")]
+    fn blocks_by_avx2(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
+        use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x};
+        let prefix_xor = |bits: u64| {
+            // To multiply by ones without carries is to add up, modulo 2, what stands below.
+            let product =
+                _mm_clmulepi64_si128::<0>(_mm_set_epi64x(0, bits as i64), _mm_set_epi64x(0, -1));
+            _mm_cvtsi128_si64(product) as u64
+        };
+        self.each(blocks, |block| Masks::by_avx2(block), prefix_xor)
+    }
+
+    #[inline(always)]
+    fn each(
+        &mut self,
+        blocks: &[[u8; BLOCK]],
+        masks: impl Fn(&[u8; BLOCK]) -> Masks,
+        prefix_xor: impl Fn(u64) -> u64,
+    ) -> Option<usize> {
+        for (number, block) in blocks.iter().enumerate() {
+            if let Some(end) = self.block(&masks(block), &prefix_xor) {
+                return Some(number * BLOCK + end);
+            }
+        }
+        None
+    }
+
+    /// The same for one block.
+    #[inline(always)]
+    fn block(&mut self, masks: &Masks, prefix_xor: impl Fn(u64) -> u64) -> Option<usize> {
         let mut escaped = u64::from(self.escaped);
         let mut ends_escaped = false;
         if masks.backslashes | escaped != 0 {
@@ -113,10 +163,30 @@ fn prefix_xor(mut bits: u64) -> u64 {
 
 impl Masks {
     #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
     #[allow(unsafe_code)]
-    fn of(block: &[u8; BLOCK]) -> Masks {
-        // SAFETY: every processor of this architecture has SSE2.
-        unsafe { Masks::by_sse2(block) }
+    fn by_avx2(block: &[u8; BLOCK]) -> Masks {
+        use std::arch::x86_64::{
+            __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_or_si256,
+            _mm256_set1_epi8,
+        };
+        let (parts, _) = block.as_chunks::<32>();
+        // SAFETY: a part has 32 bytes.
+        let load = |part: &[u8; 32]| unsafe { _mm256_loadu_si256(part.as_ptr().cast()) };
+        let (low, high) = (load(&parts[0]), load(&parts[1]));
+        let equal = |low: __m256i, high: __m256i, byte: u8| {
+            let byte = _mm256_set1_epi8(byte as i8);
+            let mask = |part| _mm256_movemask_epi8(_mm256_cmpeq_epi8(part, byte)) as u32;
+            u64::from(mask(high)) << 32 | u64::from(mask(low))
+        };
+        // Square brackets differ from braces in this bit alone.
+        let brace = |part| _mm256_or_si256(part, _mm256_set1_epi8(0x20));
+        Masks {
+            quotes: equal(low, high, b'"'),
+            backslashes: equal(low, high, b'\\'),
+            opens: equal(brace(low), brace(high), b'{'),
+            closes: equal(brace(low), brace(high), b'}'),
+        }
     }
 
     #[cfg(target_arch = "x86_64")]

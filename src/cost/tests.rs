@@ -102,6 +102,13 @@ fn documents() {
         r#"{"usage":{"total":1,"total":2},"usage":{"total":3,"total":null}}"#,
         3,
     );
+    // What is no JSON and is sent all the same.
+    check(
+        at,
+        r#"{"a":NaN,"b":Infinity,"c":-Infinity,"usage":{"a":NaN,"total":42}}"#,
+        42,
+    );
+    check("c", r#"[NaN,{"c":2}]"#, 2);
     // Names and values with escapes.
     check(at, r#"{"\u0075sage":{"tot\u0061l":"\u0034\u0032"}}"#, 42);
     check("ü😀/\"", r#"{"\u00fc\ud83d\ude00\/\"":5}"#, 5);
@@ -166,7 +173,10 @@ fn event_streams() {
         check_typed("c", events, body, expected);
         check_typed("c", "text/plain", body, expected);
     }
-    check_typed("c", events, "todo: 1\ndata: {\"c\":1}\n\n", Some(1));
+    for first in ["todo: 1", "_x: 1", "1", "-"] {
+        let body = format!("{first}\ndata: {{\"c\":1}}\n\n");
+        check_typed("c", events, &body, Some(1));
+    }
 }
 
 #[test]
@@ -182,6 +192,40 @@ fn a_number_is_exact_only_where_nothing_was_cut() {
     assert_eq!(exact("{\"c\":50}", false), Some((50, false)));
     assert_eq!(exact("{\"c\":50,", true), Some((50, false)));
     assert_eq!(exact("{\"c\":50", false), None, "it may go on");
+}
+
+/// The parts of an incremental response, as servers of GraphQL send them.
+#[test]
+fn multipart_bodies() {
+    let mut body = String::new();
+    for cost in [1, 2] {
+        let head = "content-type: application/json\r\n\r\n";
+        body += &format!("\r\n--a_b'(\r\n{head}{{\"data\":{{}},\"c\":{cost}}}");
+    }
+    body += "\r\n--a_b'(--\r\n";
+    check_typed("c", "multipart/mixed; boundary=\"a_b'(\"", &body, Some(2));
+}
+
+/// Padding, or what a server that fails adds to a body that was whole.
+#[test]
+fn what_is_known_stays_known_when_the_coding_breaks() {
+    let at = path("usage.total");
+    for coding in ["gzip", "deflate", "zstd"] {
+        for garbage in ["\0\0\0\0\0\0\0\0", "<html>500</html>"] {
+            let mut bytes = packed(coding, b"{\"usage\":{\"total\":42}}");
+            bytes.extend_from_slice(garbage.repeat(40).as_bytes());
+            for step in [1, 7, bytes.len()] {
+                let found = read(&at, &[coding], "", &bytes, step);
+                let units = found.map(|found| found.units);
+                assert_eq!(units, Some(42), "{coding}, {step}, {garbage}");
+            }
+        }
+    }
+    // Too much comes out of what follows.
+    let bomb = packed("zstd", &vec![b' '; 32 << 20]);
+    let bytes = [packed("zstd", b"{\"usage\":{\"total\":42}}"), bomb].concat();
+    let found = read(&at, &["zstd"], "", &bytes, 512).unwrap();
+    assert_eq!((found.units, found.exact), (42, false));
 }
 
 fn packed(coding: &str, body: &[u8]) -> Vec<u8> {

@@ -270,6 +270,28 @@ fn limited_routes_with_a_broader_one_beside_them_are_named() {
 }
 
 #[test]
+fn routes_whose_bodies_are_searched_for_a_method_are_named() {
+    let policies = [
+        (
+            "policies/put.yaml",
+            "match: PUT /photos\nupstream: shop\nlimits: { l: { key: ip, rate: 5/15m } }\n",
+        ),
+        (
+            "policies/post.yaml",
+            "match: POST /photos\nupstream: shop\n",
+        ),
+        ("policies/rest.yaml", "match: GET /**\nupstream: shop\n"),
+    ];
+    for (gateway, named) in [("", 1), ("paths: exact\n", 0)] {
+        let loaded = load(gateway, &policies).unwrap_or_else(|report| panic!("{report}"));
+        let text = policy::describe(&loaded);
+        let note =
+            "post: POST /photos to shop\n  may refuse a POST whose body is longer than 1 MiB";
+        assert_eq!(text.matches(note).count(), named, "{text}");
+    }
+}
+
+#[test]
 fn what_is_not_said_has_a_default() {
     let policies = [("policies/a.yaml", "match: /**\nupstream: shop\n")];
     let loaded = load("", &policies).unwrap_or_else(|report| panic!("{report}"));

@@ -62,7 +62,7 @@ pub fn compile(
     for policy in policies {
         routes.push(rules.route(cx, gateway, &upstreams, routes.len(), policy)?);
     }
-    reads::note(&mut routes, &identity);
+    reads::note(&mut routes, &identity, gateway.paths.unwrap_or_default());
     let unrouted = rules.unrouted(cx, gateway);
     if cx.failed() {
         return None;

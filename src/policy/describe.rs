@@ -46,6 +46,12 @@ pub fn describe(loaded: &Loaded) -> String {
                 Paths::Exact => writeln!(out, "  leaves {SPELLINGS} to {}", broader.name),
             };
         }
+        if route.reads.method_in_body {
+            let _ = writeln!(
+                out,
+                "  may refuse a POST whose body is longer than 1 MiB, for `_method` in it may name a method with other limits: `paths: exact` where {upstream} reads no `_method`"
+            );
+        }
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
         }

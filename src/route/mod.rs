@@ -128,14 +128,14 @@ pub enum HeaderStyle {
     None,
 }
 
-/// Which spellings of a path a route takes.
+/// How a route takes what frameworks may take for its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Paths {
     /// Those too that frameworks take for its own, where only a broader route on the same upstream takes them as they
-    /// are spelled: see [`RouteTable::find_folded`].
+    /// are spelled, see [`RouteTable::find_folded`], and methods that bodies name.
     #[default]
     Fold,
-    /// Its own, normalised.
+    /// Its own path, normalised, and no method in a body.
     Exact,
 }
 

@@ -4,13 +4,15 @@ use http::Method;
 
 use crate::identity::{Settings, token, user};
 use crate::limit::Identity;
-use crate::route::Route;
+use crate::route::{Paths, Route};
 
 /// Notes it with each route.
-pub(super) fn note(routes: &mut [Route], identity: &Settings) {
+pub(super) fn note(routes: &mut [Route], identity: &Settings, paths: Paths) {
+    let by_method = |route: &Route| !route.pattern.methods().is_any();
+    let looks = paths == Paths::Fold && routes.iter().any(by_method);
     let methods: Vec<bool> = routes
         .iter()
-        .map(|route| routes.iter().any(|other| may_be_taken_for(route, other)))
+        .map(|route| looks && routes.iter().any(|other| may_be_taken_for(route, other)))
         .collect();
     for (route, method) in routes.iter_mut().zip(methods) {
         route.reads.method_in_body = method;

@@ -217,7 +217,7 @@ pub static GATEWAY: Table = Table {
         may(
             "paths",
             Shape::Words(&["fold", "exact"]),
-            "Whether a limited route takes the spellings of its path that frameworks take for it (case, formats, what follows a script), where only a broader route on the same upstream takes them as they are. Default: fold.",
+            "Whether a limited route takes the spellings of its path that frameworks take for it (case, formats, what follows a script), where only a broader route on the same upstream takes them as they are, and whether the body of a POST is searched for `_method`. Default: fold.",
             "exact",
         ),
     ],

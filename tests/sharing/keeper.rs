@@ -2,7 +2,7 @@
 
 use tollgate::store::shared::call::{Beats, Failure, Said};
 use tollgate::store::shared::ladder::Standing;
-use tollgate::store::shared::returning::Step;
+use tollgate::store::shared::returning::{Lost, Step};
 
 use super::gateway::{Gateway, Waits};
 use super::world::{Question, Reply, SECOND, World};
@@ -45,7 +45,8 @@ impl World {
         match (waits, reply) {
             (Waits::Met, Ok(Reply::Met(mark))) => {
                 let same = one.mark.replace(mark) == Some(mark);
-                one.back.met(&one.core, same, local);
+                let lost = if same { Lost::Some } else { Lost::All };
+                one.back.met(&one.core, lost, local);
                 return self.come_back(gateway);
             }
             (Waits::Look, Ok(Reply::Beats(Ok(beats)))) => {

@@ -26,7 +26,7 @@ use tollgate::clock::Nanos;
 use tollgate::limit::Sharing;
 use tollgate::store::shared::call::{Beats, Taking};
 use tollgate::store::shared::core::Begun;
-use tollgate::store::shared::returning::{Return, Step};
+use tollgate::store::shared::returning::{Lost, Return, Step};
 
 /// What failed once.
 const KEPT: &[(&str, u64)] = &[
@@ -84,9 +84,9 @@ fn what_cannot_be_told_is_waited_for() {
     let (core, start) = (&one.core, one.local(0));
     core.ladder.met(start);
     core.ladder.learnt(start);
-    let told = |same, after: u64| {
+    let told = |lost, after: u64| {
         let (mut back, met) = (Return::default(), start.after(Nanos::from_secs(1)));
-        back.met(core, same, met);
+        back.met(core, lost, met);
         back.saw(
             core,
             Beats {
@@ -99,15 +99,15 @@ fn what_cannot_be_told_is_waited_for() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(told(false, 0));
+    assert!(told(Lost::All, 0));
     for key in 0..4_000 {
         if let Begun::Ask(asking) = core.begin(one.lines(&[key]), Taking::All, start) {
             core.abandon(&asking, start);
         }
     }
-    assert!(told(true, 0), "the store has it all");
-    assert!(!told(false, 58));
-    assert!(told(false, 60));
+    assert!(told(Lost::Some, 0), "the store has it all");
+    assert!(!told(Lost::All, 58));
+    assert!(told(Lost::All, 60));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Whatever store it is.
 
 use super::call::{Beats, Call, Failure, Met, Part, Said};
+use super::returning::Lost;
 use crate::clock::Clock;
 use crate::store::{memcached, redis};
 
@@ -97,6 +98,15 @@ impl Client {
         match self {
             Client::Redis(client) => client.ready(number),
             Client::Memcached(client) => client.connected(number),
+        }
+    }
+
+    /// What it may have lost while its mark stayed the same.
+    pub(super) fn loses(&self) -> Lost {
+        match self {
+            Client::Redis(_) => Lost::Some,
+            // It has no replicas.
+            Client::Memcached(_) => Lost::Nothing,
         }
     }
 

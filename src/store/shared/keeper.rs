@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::call::{Beats, Failure, Met};
 use super::ladder::Standing;
-use super::returning::{Return, Step};
+use super::returning::{Lost, Return, Step};
 use super::{Shared, UNMET};
 use crate::clock::Nanos;
 
@@ -217,7 +217,11 @@ async fn come_back(
                 }
                 *shared.secret.lock() = Some(met.secret);
                 let before = shared.mark.lock().replace(met.mark);
-                back.met(core, before == Some(met.mark), shared.clock.now());
+                let lost = match before == Some(met.mark) {
+                    true => shared.client.loses(),
+                    false => Lost::All,
+                };
+                back.met(core, lost, shared.clock.now());
             }
             Step::Look => {
                 let seen = timeout(PATIENCE, shared.client.beat(own, None)).await;

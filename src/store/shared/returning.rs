@@ -28,10 +28,23 @@ pub enum Step {
     Beat(bool),
 }
 
+/// What a store that answers again may have lost of what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It was silent.
+    Nothing,
+    /// A replica has taken over that was behind, under the same mark.
+    Some,
+    /// It is another life of it.
+    All,
+}
+
 /// How far a return is.
 #[derive(Debug, Default)]
 pub struct Return {
     begun: Option<Begun>,
+    /// This life of the store has been told all that it did not grant itself.
+    whole: bool,
     /// When a gateway that knows nothing of a store first found it empty.
     empty: Option<Nanos>,
 }
@@ -104,11 +117,13 @@ impl Return {
         self.empty.is_some_and(|empty| now.since(empty) >= YIELD)
     }
 
-    /// The store answers; whether it is the one that was met before, with all it knew.
-    pub fn met(&mut self, core: &Core, same: bool, now: Nanos) {
+    /// The store answers.
+    pub fn met(&mut self, core: &Core, lost: Lost, now: Nanos) {
         self.empty = None;
+        let same = lost != Lost::All;
         if !same {
             core.backs.renewed();
+            self.whole = false;
         }
         let mut untold = core
             .ledger
@@ -123,7 +138,11 @@ impl Return {
             earlier: None,
             untold,
             gateways: core.ladder.gateways(),
-            names: core.ledger.known(),
+            // What it granted itself would count twice where it keeps no totals.
+            names: match lost {
+                Lost::Nothing if self.whole => Vec::new(),
+                _ => core.ledger.known(),
+            },
             tells: SmallVec::new(),
             swept: false,
             beats: false,
@@ -165,6 +184,7 @@ impl Return {
         core.ladder.count(beats.gateways.len());
         core.ladder.learnt(now);
         self.begun = None;
+        self.whole = true;
         Ok(())
     }
 

@@ -48,10 +48,7 @@ impl Core {
     pub fn tell_alone(&self, names: &[Name], now: Nanos) -> Option<Asking> {
         let alone = names.iter().filter_map(|name| {
             let (mut part, alone) = self.alone_of(name, now)?;
-            (part.total, part.told) = self.ledger.with(name, |entry| {
-                entry.telling = now;
-                (entry.alone, entry.told)
-            })?;
+            self.ledger.with(name, |entry| entry.telling = now)?;
             part.within = alone;
             Some(part)
         });
@@ -95,11 +92,14 @@ impl Core {
     /// What is to be told of a counter, with what this gateway has used of it, and how much of that may have been
     /// without the store.
     fn alone_of(&self, name: &Name, now: Nanos) -> Option<(Part, u32)> {
-        let (plan, scale, alone, at) = self.ledger.with(name, |entry| {
-            let scale = Scale::plan(entry.multiply);
-            (entry.plan.clone(), scale, entry.without(), entry.alone_at)
+        // At one moment, or what is admitted meanwhile would be told without its units.
+        let (plan, scale, alone, at, totals) = self.ledger.with(name, |entry| {
+            let (scale, totals) = (Scale::plan(entry.multiply), (entry.alone, entry.told));
+            let (alone, at) = (entry.without(), entry.alone_at);
+            (entry.plan.clone(), scale, alone, at, totals)
         })?;
         let mut part = plan.part(name.key, scale, 0);
+        (part.total, part.told) = totals;
         let item = Item {
             limit: &plan.limit,
             slot: plan.slot,

@@ -190,6 +190,47 @@ fn grants_come_back_once() {
     });
 }
 
+/// A replica that was behind takes over: what the master granted last to calls that were given up is not there, and
+/// neither comes back nor counts as lost.
+#[test]
+fn what_another_master_granted_does_not_come_back() {
+    Scripted::each().for_each(|mut store| {
+        for (number, algorithm) in (1..).zip([
+            Algorithm::SlidingLog,
+            Algorithm::SlidingWindow,
+            Algorithm::MultiLevel,
+            Algorithm::FixedWindow,
+            Algorithm::Gcra { burst: None },
+        ]) {
+            let limit = limit(&["20/h"], algorithm, Throttle::Hard);
+            store.now = 3_600_000_000;
+            let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
+            let take = |store: &mut Scripted| {
+                store.now += 1_000;
+                store.ask(&call(1, [ask.clone()])).answers[0].clone()
+            };
+            (0..10).for_each(|_| _ = take(&mut store));
+            let key = Scripted::key(&part(&limit, number, 7, 1, Scale::plan(1)).name);
+            store.run(redis::cmd("COPY").arg(&key).arg("behind"));
+            let lost: Vec<_> = (0..3).map(|_| take(&mut store)).collect();
+            store.run(redis::cmd("RENAME").arg("behind").arg(&key));
+            for answer in lost.iter().rev() {
+                let mut back = ask.give_back(1, 1, answer.stamped);
+                (back.parts[0].total, back.parts[0].told) = (answer.total, answer.total);
+                let said = store.ask(&back);
+                assert_eq!(said.answers[0].used[0], 10, "{algorithm:?}");
+            }
+            (ask.total, ask.within) = (10, 10);
+            let said = store.ask(&call(1, [ask.clone()]));
+            assert_eq!(said.answers[0].used[0], 11, "{algorithm:?}");
+            // Of this one it knows.
+            let mut back = ask.give_back(1, 1, said.answers[0].stamped);
+            (back.parts[0].total, back.parts[0].told) = (11, 11);
+            assert_eq!(store.ask(&back).answers[0].used[0], 10, "{algorithm:?}");
+        }
+    });
+}
+
 #[test]
 fn what_the_store_lost_counts_again_and_only_once() {
     Scripted::each().for_each(|mut store| {

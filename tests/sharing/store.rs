@@ -75,7 +75,9 @@ impl Cell {
         if let Some(back) = part.back {
             let entry = self.gateways.entry(gateway).or_default();
             if entry.1.insert(back.number) {
-                let (mut left, stamp) = (part.cost, back.stamped / tick);
+                let unknown = part.total.saturating_sub(entry.0);
+                let left = u64::from(part.cost).saturating_sub(unknown);
+                let (mut left, stamp) = (left, back.stamped / tick);
                 for place in (0..self.stamps.len()).rev() {
                     if left > 0 && self.stamps[place] == stamp {
                         self.stamps.remove(place);
@@ -83,7 +85,7 @@ impl Cell {
                     }
                 }
             }
-            (part.cost, part.want) = (0, 0);
+            (part.cost, part.want, part.total) = (0, 0, 0);
         }
         if part.total > 0 {
             let known = self.gateways.entry(gateway).or_default().0;

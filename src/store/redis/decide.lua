@@ -202,7 +202,10 @@ end
 
 -- Units that were granted here once and came back unused, each give-back once.
 local function give_back(cell)
-  if not first_met(mine(cell), cell.back) then return end
+  local entry = mine(cell)
+  if not first_met(entry, cell.back) then return end
+  -- What a master granted that this one has replaced is not here.
+  cell.cost = max(0, cell.cost - max(0, cell.total - entry[2]))
   if cell.kind == LOG then
     local tick, text = cell.back_at / cell.tick, stamps(cell, 0)
     local units, place = cell.cost, #text / WIDE
@@ -309,12 +312,15 @@ for _, cell in ipairs(cells) do
   elseif taking ~= NOTHING then
     if cell.back > 0 then
       give_back(cell)
-      cell.cost, cell.want, cell.dirty = 0, 0, true
+      cell.cost, cell.want, cell.total, cell.dirty = 0, 0, 0, true
     end
     if cell.total > 0 then
       local entry = mine(cell)
       local missing = min(cell.total - entry[2], cell.within)
-      if missing > 0 then apply[cell.kind](cell, missing) end
+      if missing > 0 then
+        apply[cell.kind](cell, missing)
+        if cell.kind ~= LOG then cell.newest = now end
+      end
       if cell.total > entry[2] then
         entry[2], cell.dirty = cell.total, true
       end

@@ -232,7 +232,9 @@ impl Core {
             let life = entry.plan.lease.as_ref().map(|lease| lease.life);
             let learns = || self.ladder.way(entry.plan.counted().longest(), now) != Way::Store;
             if !hears || (asking.purpose == Purpose::Confirm && learns()) {
-                entry.total = entry.total.max(answer.total);
+                if cost > 0 {
+                    entry.total = entry.total.max(answer.total);
+                }
                 return None;
             }
             entry.told(&answer, cost, part.want, sent, now);
@@ -279,13 +281,20 @@ impl Core {
         }
     }
 
-    /// Gives back units of the part at `place`, and of the networks around it.
+    /// Gives back units of the part at `place`, and of the networks around it, each with the total by which the store
+    /// tells whether it was the one that granted them.
     fn returned(&self, asking: &Asking, place: usize, said: &Said, units: u32) -> Asking {
-        let stamped = said.answers[place].stamped;
         let part = &asking.call.parts[place];
-        let mut call = part.give_back(self.gateway, units, stamped);
+        let granted = |part: &Part, answer: &Answer| {
+            let mut back = part.give_back(self.gateway, units, answer.stamped);
+            for part in &mut back.parts {
+                (part.total, part.told) = (answer.total, answer.total);
+            }
+            back
+        };
+        let mut call = granted(part, &said.answers[place]);
         for (network, answer) in around(asking, place, said) {
-            let back = network.give_back(self.gateway, units, answer.stamped);
+            let back = granted(network, answer);
             call.parts.extend(back.parts.into_iter().map(|part| Part {
                 around: Some(0),
                 ..part
@@ -295,9 +304,6 @@ impl Core {
     }
 
     fn return_later(&self, asking: &Asking, place: usize, said: &Said, units: u32) {
-        let (name, total) = (asking.call.parts[place].name, said.answers[place].total);
-        self.ledger
-            .with(&name, |entry| entry.total = entry.total.max(total));
         let back = self.returned(asking, place, said, units);
         self.backs.push(back, asking.life);
     }

@@ -74,6 +74,30 @@ fn stepped(store: &mut Scripted, number: u64, algorithm: Algorithm, step: i64) {
     assert_eq!(again, admitted, "{place}");
 }
 
+/// Whatever the clock does, a gateway that lives is listed, and one that was killed is not after ten seconds more.
+#[test]
+fn a_killed_gateway_is_not_listed_for_long() {
+    Scripted::each().for_each(|mut store| {
+        for step in [-5, -3_600, -90 * 86_400, 0, 5, 3_600] {
+            store.now = START;
+            store.run(redis::cmd("DEL").arg("list"));
+            assert_eq!(store.beat(1), [1]);
+            assert_eq!(store.beat(2), [1, 2]);
+            store.now = store.now.checked_add_signed(step * SECOND as i64).unwrap();
+            for second in 0..=12 {
+                let listed = store.beat(2);
+                assert!(listed.contains(&2), "{step} s, {second} s later");
+                let gone = second > 10;
+                assert!(
+                    !gone || listed == [2],
+                    "{step} s, {second} s later: {listed:?}"
+                );
+                store.now += SECOND;
+            }
+        }
+    });
+}
+
 /// So many gateways ask in turn, each of which says what it knows of itself.
 fn turns(store: &mut Scripted, number: u64, algorithm: Algorithm, gateways: &[u32]) -> usize {
     let limit = limit("1000/h", algorithm);
@@ -161,6 +185,42 @@ fn what_was_admitted_without_the_store_counts_once() {
                     assert_eq!(said.answers[0].used[0], used, "{gateway}, turn {turn}");
                 }
             }
+        }
+    });
+}
+
+/// Requests that were decided without a store that hung are told of before what it took for them comes back: for that
+/// moment more counts than the limit, and after it what was admitted.
+#[test]
+fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
+    Scripted::each().for_each(|mut store| {
+        let algorithms = [
+            Algorithm::SlidingLog,
+            Algorithm::SlidingWindow,
+            Algorithm::MultiLevel,
+            Algorithm::FixedWindow,
+            Algorithm::Gcra { burst: Some(20) },
+        ];
+        for (number, algorithm) in (1..).zip(algorithms) {
+            let limit = limit("20/d", algorithm);
+            store.now = START;
+            let one = part(&limit, number, 7, 1, Scale::plan(1));
+            let mut stamps = Vec::new();
+            for _ in 0..12 {
+                store.now += 1_000;
+                stamps.push(store.ask(&call(1, [one.clone()])).answers[0].stamped);
+            }
+            let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
+            (tell.total, tell.within) = (10, 10);
+            store.ask(&call(1 | ALONE, [tell]));
+            for stamped in stamps.drain(2..) {
+                store.now += 1_000;
+                store.ask(&one.give_back(1, 1, stamped));
+            }
+            let mut look = call(1, [one]);
+            look.taking = tollgate::store::shared::call::Taking::Nothing;
+            let used = store.ask(&look).answers[0].used[0];
+            assert_eq!(used, 12, "{algorithm:?}");
         }
     });
 }

@@ -15,6 +15,7 @@ pub struct Scripted {
     runtime: tokio::runtime::Runtime,
     connection: MultiplexedConnection,
     script: String,
+    beat: String,
     pub now: u64,
     /// That there are, as the one that asks knows.
     pub gateways: u32,
@@ -40,13 +41,12 @@ impl Scripted {
             include_str!("../../src/store/redis/cell.lua"),
             include_str!("../../src/store/redis/decide.lua")
         );
-        let timed = text.replace("redis.call('TIME')", "redis.call('LRANGE', 'clock', 0, -1)");
-        assert_ne!(timed, text);
         let mut scripted = Scripted {
             _server: server,
             runtime,
             connection,
-            script: timed,
+            script: timed(text),
+            beat: timed(include_str!("../../src/store/redis/beat.lua")),
             now: 0,
             gateways: 1,
         };
@@ -73,10 +73,27 @@ impl Scripted {
         said.answers.iter().any(|answer| answer.took > 0)
     }
 
-    fn send(&mut self, call: &Call, input: Vec<u8>) -> Said {
+    fn set_clock(&mut self) {
         let (seconds, micros) = (self.now / 1_000_000, self.now % 1_000_000);
         self.run(redis::cmd("DEL").arg("clock"));
         self.run(redis::cmd("RPUSH").arg("clock").arg(seconds).arg(micros));
+    }
+
+    /// A gateway says that it is there; who is, in order.
+    pub fn beat(&mut self, gateway: u32) -> Vec<u32> {
+        self.set_clock();
+        let mut command = redis::cmd("EVAL");
+        let keys = command.arg(&self.beat).arg(2).arg("mark").arg("list");
+        keys.arg(MARK).arg(gateway);
+        let said: Vec<u64> = redis::from_redis_value(self.run(&command)).unwrap();
+        let numbers = said[1..].iter().step_by(2);
+        let mut listed: Vec<u32> = numbers.map(|number| *number as u32).collect();
+        listed.sort_unstable();
+        listed
+    }
+
+    fn send(&mut self, call: &Call, input: Vec<u8>) -> Said {
+        self.set_clock();
         let mut command = redis::cmd("EVAL");
         command
             .arg(&self.script)
@@ -102,6 +119,13 @@ impl Scripted {
             .arg(0);
         redis::from_redis_value(self.run(&command)).unwrap()
     }
+}
+
+/// A script that reads the test's clock.
+fn timed(text: &str) -> String {
+    let timed = text.replace("redis.call('TIME')", "redis.call('LRANGE', 'clock', 0, -1)");
+    assert_ne!(timed, text);
+    timed
 }
 
 pub fn part(limit: &Limit, number: u64, key: u128, cost: u32, scale: Scale) -> Part {

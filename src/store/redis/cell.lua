@@ -116,7 +116,12 @@ rewind[GCRA] = function(cell)
       ahead = min(ceil(ahead * window.pace / window.paced), window.most - window.pace)
       window.arrival, back = now + ahead, true
     end
-    if window.arrival - now > window.most then window.arrival, back = now + window.most, true end
+  end
+  -- Not by how far ahead it is: what is given back soon may count beyond the limit until then.
+  local later = cell.newest - now
+  if later > 0 then
+    for _, window in ipairs(cell.windows) do window.arrival = window.arrival - later end
+    cell.newest, back = now, true
   end
   return back
 end

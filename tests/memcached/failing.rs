@@ -1,6 +1,8 @@
 //! What goes wrong between a gateway and memcached.
 
+use std::future::{Future, poll_fn};
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -105,6 +107,28 @@ fn a_server_that_stands_still_for_long_is_away() {
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
         // The connection that was given up takes back what was on its way.
         gateway.counts(&asked, 1).await;
+    });
+}
+
+/// The reply came, and the connection is given up before anybody has read it.
+#[test]
+fn a_call_that_is_dropped_after_its_connection_takes_nothing() {
+    let server = Server::start();
+    block_on(async {
+        let gateway = Gateway::start(&[server.address], &clock(), 1).await;
+        let other = Gateway::start(&[server.address], &clock(), 2).await;
+        let asked = minute(50, 1);
+        let mut call = Box::pin(gateway.decide(std::slice::from_ref(&asked)));
+        let sent = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending()));
+        assert!(sent.await);
+        other.counts(&asked, 1).await;
+        // Another call's reply comes after the first one's.
+        assert_eq!(gateway.used(&asked).await, 1);
+        gateway.client.reset(0);
+        until(|| !gateway.client.connected(0)).await;
+        gateway.ready(1).await;
+        drop(call);
+        gateway.counts(&asked, 0).await;
     });
 }
 

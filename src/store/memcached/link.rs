@@ -62,7 +62,7 @@ struct State {
 /// A batch on its way.
 pub(super) struct Job {
     pub(super) batch: Batch,
-    /// The connection that it is for: what is to be taken back was counted there.
+    /// The connection that it is for; zero where it comes over that one's own queue.
     epoch: u64,
     pub(super) replies: Vec<Reply>,
     answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
@@ -107,7 +107,8 @@ pub(super) struct Replies {
     replies: Vec<Reply>,
     /// What was counted and is not kept.
     adds: Vec<Add>,
-    epoch: u64,
+    /// Where it is taken back: over the connection that counted it, also when that is given up meanwhile.
+    backs: UnboundedSender<Job>,
     link: Link,
 }
 
@@ -143,7 +144,8 @@ impl Drop for Replies {
             batch.give(&add.key, add.units);
         }
         if batch.count > 0 {
-            self.link.send(batch, self.epoch, None);
+            // Where the connection has broken, what it counted is lost.
+            let _ = self.backs.send(self.link.job(batch, 0, None));
         }
     }
 }
@@ -243,24 +245,32 @@ impl Link {
         }
     }
 
-    /// What takes back has no bound of its own: it comes after replies, and what they answer has one.
     fn send(
         &self,
         batch: Batch,
         epoch: u64,
         answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
     ) {
+        // Where the task has ended, the job is dropped, and whoever waits learns it.
+        let _ = self.queue.send(self.job(batch, epoch, answer));
+    }
+
+    /// What takes back has no bound of its own: it comes after replies, and what they answer has one.
+    fn job(
+        &self,
+        batch: Batch,
+        epoch: u64,
+        answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
+    ) -> Job {
         self.state.waiting.fetch_add(batch.count, Ordering::Relaxed);
-        let job = Job {
+        Job {
             waits: batch.count,
             batch,
             epoch,
             replies: Vec::new(),
             answer,
             link: self.clone(),
-        };
-        // Where the task has ended, the job is dropped, and whoever waits learns it.
-        let _ = self.queue.send(job);
+        }
     }
 }
 
@@ -289,8 +299,9 @@ async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
                 pause = PAUSE[0];
                 *state.cause.lock() = None;
                 state.epoch.store(epoch, Ordering::Release);
-                let mut traffic = Traffic::new(stream);
-                let ended = serve(&mut traffic, &state, &mut jobs, epoch).await;
+                let (back, backs) = unbounded_channel();
+                let mut traffic = Traffic::new(stream, backs);
+                let ended = serve(&mut traffic, &state, &mut jobs, (epoch, back)).await;
                 state.epoch.store(0, Ordering::Release);
                 match ended {
                     Ended::Closed => return,
@@ -356,12 +367,15 @@ pub(super) struct Traffic {
     pub(super) input: BytesMut,
     /// Batches whose replies have not all come, oldest first.
     pub(super) flight: VecDeque<Job>,
+    /// What takes back, of whoever has replies of this connection.
+    pub(super) backs: UnboundedReceiver<Job>,
 }
 
 impl Traffic {
-    fn new(stream: TcpStream) -> Traffic {
+    fn new(stream: TcpStream, backs: UnboundedReceiver<Job>) -> Traffic {
         Traffic {
             stream,
+            backs,
             output: BytesMut::new(),
             input: BytesMut::with_capacity(4_096),
             flight: VecDeque::new(),
@@ -379,7 +393,7 @@ async fn serve(
     traffic: &mut Traffic,
     state: &State,
     jobs: &mut UnboundedReceiver<Job>,
-    epoch: u64,
+    (epoch, back): (u64, UnboundedSender<Job>),
 ) -> Ended {
     let mut ticks = interval(PATIENCE / 2);
     let mut silent = 0;
@@ -390,6 +404,10 @@ async fn serve(
             job = jobs.recv() => {
                 let Some(mut job) = job else { return Ended::Closed };
                 loop {
+                    // Who took back before asking again is to find room.
+                    while let Ok(back) = traffic.backs.try_recv() {
+                        traffic.queue(back);
+                    }
                     if job.epoch == epoch {
                         traffic.queue(job);
                     }
@@ -399,11 +417,16 @@ async fn serve(
                     };
                 }
             }
+            job = traffic.backs.recv() => {
+                if let Some(job) = job {
+                    traffic.queue(job);
+                }
+            }
             read = reader.read_buf(input) => match read {
                 Ok(0) => return Ended::Broken("it has closed".to_owned()),
                 Ok(_) => {
                     silent = 0;
-                    if let Err(cause) = answer(input, &mut traffic.flight, finish) {
+                    if let Err(cause) = answer(input, &mut traffic.flight, |job| finish(job, &back)) {
                         return Ended::Broken(cause);
                     }
                 }
@@ -465,7 +488,7 @@ fn failed(flight: &mut VecDeque<Job>, cause: String) -> String {
     cause
 }
 
-fn finish(mut job: Job) {
+fn finish(mut job: Job, back: &UnboundedSender<Job>) {
     let Some(answer) = job.answer.take() else {
         return;
     };
@@ -473,7 +496,7 @@ fn finish(mut job: Job) {
     let replies = Replies {
         adds: counted(&job.batch, &replies).cloned().collect(),
         replies,
-        epoch: job.epoch,
+        backs: back.clone(),
         link: job.link.clone(),
     };
     // Where nobody waits, they are dropped, and that takes back what was counted.

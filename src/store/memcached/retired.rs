@@ -19,8 +19,9 @@ const MOST: usize = 16;
 /// Reads a connection to the end, on the runtime of the caller.
 pub(super) fn settle(mut traffic: Traffic, retired: &Arc<AtomicUsize>) {
     traffic.flight.iter_mut().for_each(Job::retire);
-    if traffic.flight.is_empty() || retired.fetch_add(1, Relaxed) >= MOST {
-        retired.fetch_sub(usize::from(!traffic.flight.is_empty()), Relaxed);
+    let over = traffic.flight.is_empty() && traffic.backs.is_closed() && traffic.backs.is_empty();
+    if over || retired.fetch_add(1, Relaxed) >= MOST {
+        retired.fetch_sub(usize::from(!over), Relaxed);
         return;
     }
     let retired = retired.clone();
@@ -32,10 +33,19 @@ pub(super) fn settle(mut traffic: Traffic, retired: &Arc<AtomicUsize>) {
 }
 
 async fn read(traffic: &mut Traffic) -> io::Result<()> {
-    while !traffic.flight.is_empty() {
+    let mut awaited = true;
+    while awaited || !traffic.flight.is_empty() {
         let (mut reader, mut writer) = traffic.stream.split();
         let (output, input) = (&mut traffic.output, &mut traffic.input);
         tokio::select! {
+            job = traffic.backs.recv(), if awaited => match job {
+                Some(mut job) => {
+                    job.retire();
+                    traffic.queue(job);
+                }
+                // Nobody has replies of it any more.
+                None => awaited = false,
+            },
             read = reader.read_buf(input) => {
                 if read? == 0 {
                     return Ok(());

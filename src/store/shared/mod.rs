@@ -341,7 +341,8 @@ impl Shared {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        if asking.call.gives_back() && self.core.ladder.standing() != Standing::Shared {
+        let ready = self.core.ladder.standing() == Standing::Shared && self.client.ready(worker);
+        if asking.call.gives_back() && !ready {
             let life = self.core.backs.life();
             return self.core.backs.push(asking, life);
         }

@@ -106,6 +106,8 @@ fn check_tells_how_limits_are_shared() {
     let policy = "match: /api/**\nupstream: up\nlimits:\n  \
                   many: { key: ip, rate: 600/m }\n  \
                   few: { key: ip, rate: 5/m, sharing: strict, on_store_error: closed }\n  \
+                  crowd: { key: ip, rate: 2000/m }\n  \
+                  kept: { key: ip, rate: 2000/m, algorithm: sliding-window }\n  \
                   own: { key: ip, rate: 9/m, sharing: local }\n";
     let folder = folder(
         "admin: off\nstore: rediss://me:secret@10.0.0.5/3\n",
@@ -118,10 +120,14 @@ fn check_tells_how_limits_are_shared() {
             "grants units for 1200 ms in advance, a steady client gets 98.0 % of the rate; without the store each gateway admits its part",
             "the store is asked about each request; without the store nothing passes",
             "each gateway counts for itself",
+            "with a number above 1024 it would be sliding-window and its counts begin anew",
+            "with a number up to 1024 it would be sliding-log and its counts begin anew",
             "through rediss://10.0.0.5:6379/3; a request waits for it for at most 5 ms",
         ],
     );
     assert!(!ended.out.contains("secret"), "{}", ended.out);
+    let changes = ended.out.matches("with a number").count();
+    assert_eq!(changes, 3, "of many, few and crowd: {}", ended.out);
 }
 
 #[test]

@@ -145,6 +145,8 @@ pub struct Rule {
     pub key: Vec<Identity>,
     /// What it holds requests to.
     pub limit: Bound,
+    /// Its algorithm is written: no other number changes it.
+    pub algorithm_is_written: bool,
     /// What uses it up.
     pub count: Count,
     /// What a request holds until its cost is known; one unit without it.
@@ -182,6 +184,7 @@ impl Rule {
             name,
             key: key.to_vec(),
             limit,
+            algorithm_is_written: false,
             count: Count::All,
             reserve: None,
             condition: None,

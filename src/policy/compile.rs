@@ -330,6 +330,7 @@ impl Rules {
             on_store_error: limit.on_store_error,
             texts: texts::Once::default(),
             limit: bound,
+            algorithm_is_written: limit.algorithm.is_some(),
             count,
             reserve: limit.reserve.as_ref().map(|reserve| reserve.value.clone()),
             condition: limit.condition.as_ref().map(|at| at.value.clone()),

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::keys::{self, KeyControl};
 use super::load::Loaded;
 use super::settings::Ruleset;
-use crate::limit::{Bound, Count, Disclose, Limit, OnError, Rule, Sharing, Throttle};
+use crate::limit::{
+    Algorithm, Bound, Count, Disclose, LOG_DEFAULT_QUOTA, Limit, OnError, Rule, Sharing, Throttle,
+};
 use crate::record::Settings;
 use crate::route::pattern::Segment;
 use crate::route::{HostPattern, Paths, Pattern, Route};
@@ -142,7 +144,32 @@ fn limit(out: &mut String, rule: &Rule, loaded: &Loaded, key_controls: &[Option<
     }
     if loaded.process.shared.is_some() {
         let _ = writeln!(out, "    {}", sharing(rule));
+        if let Some(change) = another_number(rule) {
+            let _ = writeln!(out, "    {change}");
+        }
     }
+}
+
+/// From which number on gateways would count otherwise, and begin anew.
+fn another_number(rule: &Rule) -> Option<String> {
+    if rule.algorithm_is_written || rule.sharing == Sharing::Local {
+        return None;
+    }
+    let limit = rule.limit.rate()?;
+    let default = |quota| {
+        let most = limit.throttle.ceiling(quota);
+        Algorithm::default_for(quota, most.saturating_mul(limit.max_multiply))
+    };
+    let logs = |quota: &u32| default(*quota) == Algorithm::SlidingLog;
+    let most = (1..=LOG_DEFAULT_QUOTA).rev().find(logs)?;
+    let (side, other) = match limit.algorithm {
+        Algorithm::SlidingLog => ("above", default(most + 1)),
+        _ => ("up to", default(most)),
+    };
+    let other = other.as_str();
+    Some(format!(
+        "with a number {side} {most} it would be {other} and its counts begin anew: a written `algorithm` stays"
+    ))
 }
 
 /// How several gateways hold the limit together, and what holds without their store.

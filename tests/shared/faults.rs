@@ -73,6 +73,39 @@ fn scripts_and_connections_are_lost() {
     );
 }
 
+/// A replica that was behind takes over while nobody asks: what gateways know that it does not is told all the same.
+#[test]
+fn a_replica_that_was_behind_is_told() {
+    let (store, upstream) = (Redis::start(), Upstream::start(&Clock::system()));
+    let terms = format!("store: {{ address: {}, budget: 500ms }}", store.url());
+    let limits = "  l: { key: user, rate: 100/d, sharing: strict }\n";
+    let fleet = Fleet::start(1, upstream.address, &terms, limits);
+    let gateway = &fleet.gateways[0];
+    let take = || {
+        let mut client = gateway.connect();
+        for _ in 0..5 {
+            client.send("GET / HTTP/1.1\r\nhost: a\r\nx-user: u\r\n\r\n");
+            assert_eq!(client.answer().status(), 200);
+        }
+    };
+    take();
+    let keys = store.ask("KEYS *");
+    let key = keys.lines().find(|line| line.matches(':').count() == 2);
+    let key = key.expect("one of the limit");
+    for round in 1..=8 {
+        store.ask(&format!("COPY {key} behind REPLACE"));
+        take();
+        store.ask(&format!("RENAME behind {key}"));
+        store.ask("CLIENT KILL TYPE normal SKIPME yes");
+        let left = format!("\"remaining\":{}", 95 - 5 * round);
+        soon(&format!("{left} after {round}"), || {
+            let path = "/v1/limits/l/keys/user=u";
+            gateway.ask("GET", path, "").text().contains(&left)
+        });
+        fleet.until_shared();
+    }
+}
+
 #[test]
 fn a_server_that_refuses() {
     let arguments = [

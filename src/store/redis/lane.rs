@@ -72,6 +72,14 @@ impl Lane {
         }
     }
 
+    /// Connections so far, where all go to one server.
+    pub(super) fn made(&self) -> u32 {
+        match self {
+            Lane::One(link) => link.made(),
+            Lane::All(_) => 0,
+        }
+    }
+
     /// Asks the server that has a shelf.
     pub(super) async fn ask(
         &self,

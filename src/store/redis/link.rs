@@ -160,6 +160,11 @@ impl Link {
         matches!(self.inside.lock().state, State::Up(_))
     }
 
+    /// Connections so far.
+    pub(super) fn made(&self) -> u32 {
+        self.inside.lock().made
+    }
+
     /// Whether there was a connection or an attempt, and now there is none.
     pub(super) fn down(&self) -> bool {
         let inside = self.inside.lock();

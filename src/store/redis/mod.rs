@@ -120,6 +120,11 @@ impl Client {
         self.lanes[number].ready()
     }
 
+    /// Connections so far: with the next one another server may answer, which knows less under the same mark.
+    pub fn made(&self, number: usize) -> u32 {
+        self.lanes[number].made()
+    }
+
     async fn ask(&self, number: usize, shelf: usize, command: &Cmd) -> Result<Value, Failure> {
         let lane = &self.lanes[number];
         let answer = lane.ask(shelf, command, &self.settings, &self.clock).await;

@@ -101,6 +101,14 @@ impl Client {
         }
     }
 
+    /// Connections so far, where the next may lead to a server that knows less under the same mark.
+    pub(super) fn made(&self, number: usize) -> u32 {
+        match self {
+            Client::Redis(client) => client.made(number),
+            Client::Memcached(_) => 0,
+        }
+    }
+
     /// What it may have lost while its mark stayed the same.
     pub(super) fn loses(&self) -> Lost {
         match self {

@@ -65,11 +65,15 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
     let own = shared.outsider();
     let mut back = Return::default();
     let (mut told, mut reset) = (Told::new(shared), Nanos::ZERO);
-    let (mut known, mut late) = (true, 0);
+    let (mut known, mut late, mut made) = (true, 0, 0);
     for tick in 0_u64.. {
         shared.client.tend(own);
         let now = shared.clock.now();
         match shared.core.ladder.standing() {
+            // A replica may have taken over while nobody asked.
+            Standing::Shared if shared.client.made(own) != made => {
+                shared.core.ladder.renewed(now);
+            }
             Standing::Shared => {
                 for asking in shared.core.unused(false, now) {
                     shared.tell(own, asking);
@@ -87,6 +91,9 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
                     // Answers that nobody waits for any more are still on their way.
                     (0..shared.workers).for_each(|worker| shared.client.reset(worker));
                     reset = now.after(RESET);
+                }
+                if !back.begun() {
+                    made = shared.client.made(own);
                 }
                 match come_back(shared, &mut back, &mut reset).await {
                     Ok(true) => told.say_shared(shared, now),

@@ -168,9 +168,11 @@ kills: tools
 push: tools
 	@PUSH_OUTAGE=$(PUSH_OUTAGE) $(CARGO) test --locked --test push outages -- --nocapture
 
-# Stores that hang for 20 ms to 30 s with 1 to 100 requests in flight: half an hour.
+# Redis, a cluster, Sentinel and memcached that hang for 20 ms to 30 s with 1 to 100 requests in flight, side by side;
+# then fleets of up to 200 gateways with one Redis: a quarter of an hour.
 stalls: tools
-	@STALLS=all $(CARGO) test --locked --test shared hangs -- --nocapture --test-threads=1
+	@STALLS=all $(CARGO) test --locked --test shared hangs -- --nocapture --test-threads=4
+	STALLS=all $(CARGO) test --locked --test shared many:: -- --nocapture --test-threads=1
 
 # An upstream of fixed capacity while critical traffic triples: without limits, with static ones, with tollgate.
 surge: tools

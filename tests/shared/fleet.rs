@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 
 use tempfile::TempDir;
 
-use crate::common::child::{Server, command};
+use crate::common::child::Server;
 use crate::common::soon;
 
 pub struct Fleet {
     pub gateways: Vec<Server>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Fleet {
@@ -43,17 +43,29 @@ impl Fleet {
             "match: /**\nupstream: shop\n",
         )
         .unwrap();
-        let start = |_| {
-            Server::of(
-                &mut command(folder.path(), &["run", "--config", "tollgate.yaml"]),
-                true,
-            )
-        };
-        let gateways = (0..count).map(start).collect();
+        let gateways = (0..count).map(|_| Server::start(folder.path(), true));
         Fleet {
-            gateways,
-            _folder: folder,
+            gateways: gateways.collect(),
+            folder,
         }
+    }
+
+    /// Writes other limits; what runs does not know of them.
+    pub fn rewrite(&self, limits: &str) {
+        let path = self.folder.path().join("tollgate.yaml");
+        let text = fs::read_to_string(&path).unwrap();
+        let (before, _) = text.split_once("limits:\n").unwrap();
+        fs::write(&path, format!("{before}limits:\n{limits}")).unwrap();
+    }
+
+    /// One more, which takes part when it shares the store.
+    pub fn another(&self) -> Server {
+        let gateway = Server::start(self.folder.path(), true);
+        soon("it shares the store", || {
+            let said = gateway.ask("GET", "/readyz", "").text();
+            said.contains("store shared")
+        });
+        gateway
     }
 
     /// What each says of the store.

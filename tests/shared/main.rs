@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod brake;
 mod buckets;
 mod budgets;
 mod cluster;
@@ -13,6 +14,7 @@ mod fleet;
 mod greedy;
 mod limits;
 mod machine;
+mod many;
 #[path = "../memcached/server.rs"]
 #[allow(dead_code)]
 mod memcached;

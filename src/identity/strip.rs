@@ -139,7 +139,8 @@ fn begins(name: &[u8], prefix: &str) -> bool {
         .is_some_and(|start| same(start, prefix))
 }
 
-fn same(name: &[u8], wanted: &str) -> bool {
+/// Whether CGI and its heirs take a header's name for another.
+pub fn same(name: &[u8], wanted: &str) -> bool {
     let folded = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
         _ => b'-',

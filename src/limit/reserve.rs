@@ -18,9 +18,9 @@ pub struct Reserve {
 /// Where a request says what it may cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The number in this header field.
+    /// The largest number in these header fields.
     Header(HeaderName),
-    /// The last number at this path of the body.
+    /// The largest number at this path of the body.
     Json(cost::Path),
 }
 

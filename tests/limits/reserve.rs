@@ -62,6 +62,15 @@ fn requests_at_once_never_pass_the_limit() {
         "{\"max_tokens\":-1}",
         2,
     );
+    // Spellings of which its readers take one or the other.
+    for body in [
+        "{\"max_tokens\":2500}{\"max_tokens\":1}",
+        "{\"max_tokens\":1,\"MAX_TOKENS\":2500}",
+        "{\"max_tokens\":2500,\"max_tokens\":1}",
+    ] {
+        let passed = if body.contains("}{") { 2 } else { 4 };
+        check("json max_tokens else 4000", 2500, "", body, passed);
+    }
     check("json max_tokens else 4000", 900, "", "{}", 2);
     check("json max_tokens else 4000", 900, "", "", 2);
     check(

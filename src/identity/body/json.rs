@@ -11,40 +11,68 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use super::{Field, Name};
 use crate::identity::form::Found;
 
+/// Is shown a text at the path, or none for what leads to no text: null, a list, an object without the next member.
+type See<'s> = &'s mut dyn FnMut(Option<String>);
+
 /// The value of `field` in a body without a byte order mark.
-pub(super) fn find<'b>(field: &Field, body: &'b [u8]) -> Found<'b> {
+pub(super) fn find(field: &Field, body: &[u8]) -> Found<'static> {
     let mut found = Found::Absent;
-    let mut reader = serde_json::Deserializer::from_slice(body);
-    let at = At {
-        path: &field.path,
-        whole: Some(&field.name),
-        found: &mut found,
+    let mut see = |text: Option<String>| {
+        if let Some(text) = text {
+            found.add(text.into_bytes());
+        }
     };
-    let read = at.deserialize(&mut reader).and_then(|()| reader.end());
-    match read {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let at = At::root(field, true, &mut see);
+    match at.deserialize(&mut reader).and_then(|()| reader.end()) {
         Ok(()) => found,
         Err(_) => Found::Ambiguous,
     }
 }
 
+/// Shows every value of `field` in the documents of a body, also of those members that are there twice. False where it
+/// is anything but one document.
+pub(super) fn each(field: &Field, body: &[u8], see: See<'_>) -> bool {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    for number in 0.. {
+        let at = At::root(field, false, &mut *see);
+        if at.deserialize(&mut reader).is_err() {
+            break;
+        }
+        if reader.end().is_ok() {
+            return number == 0;
+        }
+    }
+    false
+}
+
 /// Reads one value: what is left of the path leads from it to the field. An error means that the body is not
-/// JSON or has a member on the path twice.
-struct At<'p, 'f, 'b> {
+/// JSON or has a member on the path twice where it may be there `once`.
+struct At<'p, 's> {
     path: &'p [Name],
     /// The path as one name, for members that are called so.
     whole: Option<&'p Name>,
-    found: &'f mut Found<'b>,
+    once: bool,
+    see: See<'s>,
 }
 
-impl At<'_, '_, '_> {
-    fn scalar(self, text: impl fmt::Display) {
-        if self.path.is_empty() {
-            self.found.add(text.to_string().into_bytes());
+impl<'p, 's> At<'p, 's> {
+    fn root(field: &'p Field, once: bool, see: See<'s>) -> At<'p, 's> {
+        At {
+            path: &field.path,
+            whole: Some(&field.name),
+            once,
+            see,
         }
+    }
+
+    fn scalar(self, text: impl fmt::Display) {
+        let text = self.path.is_empty().then(|| text.to_string());
+        (self.see)(text);
     }
 }
 
-impl<'de> DeserializeSeed<'de> for At<'_, '_, '_> {
+impl<'de> DeserializeSeed<'de> for At<'_, '_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
@@ -52,7 +80,7 @@ impl<'de> DeserializeSeed<'de> for At<'_, '_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for At<'_, '_, '_> {
+impl<'de> Visitor<'de> for At<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,6 +89,9 @@ impl<'de> Visitor<'de> for At<'_, '_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut seen = false;
+        if self.path.is_empty() {
+            (self.see)(None);
+        }
         while let Some(name) = map.next_key_seed(Key)? {
             let whole = self
                 .whole
@@ -75,25 +106,31 @@ impl<'de> Visitor<'de> for At<'_, '_, '_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            if seen && !self.path.is_empty() {
+            if seen && self.once && !self.path.is_empty() {
                 return Err(A::Error::custom("a member on the path is there twice"));
             }
             seen = true;
             map.next_value_seed(At {
                 path,
                 whole: None,
-                found: &mut *self.found,
+                once: self.once,
+                see: &mut *self.see,
             })?;
+        }
+        if !seen {
+            (self.see)(None);
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        (self.see)(None);
         loop {
             let next = At {
                 path: self.path,
                 whole: self.whole,
-                found: &mut *self.found,
+                once: self.once,
+                see: &mut *self.see,
             };
             if seq.next_element_seed(next)?.is_none() {
                 return Ok(());
@@ -127,6 +164,7 @@ impl<'de> Visitor<'de> for At<'_, '_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
+        (self.see)(None);
         Ok(())
     }
 }

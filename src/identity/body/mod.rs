@@ -74,6 +74,28 @@ pub fn find<'t, 'b>(
     }
 }
 
+/// Shows each value of `field` in a body, or as much of it as is there, that is read as JSON whatever its type says: its
+/// text, or none where the path leads to no text. Spellings that some upstream takes for the field are shown too.
+///
+/// False where an upstream may see other values: the body is not one document of RFC 8259 in UTF-8 without a byte order
+/// mark, it is coded, or its type or its bytes say that it could be a form.
+pub fn each_in_json(
+    field: &Field,
+    fields: &Fields,
+    body: &[u8],
+    see: &mut dyn FnMut(Option<String>),
+) -> bool {
+    let bare = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+    let strict = json::each(field, bare, see);
+    let may_be_form = match Media::of(fields.all("content-type"), body) {
+        Media::Json => false,
+        Media::Other => form::field(body, &field.name) != Found::Absent,
+        Media::Form | Media::Multipart(_) | Media::Unclear => true,
+    };
+    let plain = bare.len() == body.len() && std::str::from_utf8(body).is_ok();
+    strict && plain && !may_be_form && !is_coded(fields)
+}
+
 /// Whether frameworks look for fields in a body of this type: in forms, parts and JSON, and in one without a type.
 pub fn has_fields(fields: &Fields) -> bool {
     let media = Media::of(fields.all("content-type"), b"");

@@ -128,10 +128,11 @@ impl Identifier {
         let check = check.map(|check| (&who, check));
         let proof = self.prove((peer, subject), &given, (&head.fields, wall), check);
         who.unverified = proof.unverified;
-        if given == Found::Ambiguous {
+        who.ambiguous_token = given == Found::Ambiguous;
+        // The same credential, read in the stricter way.
+        if who.ambiguous_token && proof.token.is_some() {
             who.unverified = Some(Unverified::Ambiguous);
         }
-        who.ambiguous = who.unverified == Some(Unverified::Ambiguous);
         who.token = match (proof.token, given) {
             (Some(judged), _) => judged,
             (None, Found::One(text)) => Some(self.token_fingerprint(&text)),

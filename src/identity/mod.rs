@@ -98,11 +98,11 @@ pub struct Who {
     pub ip_unclear: bool,
     /// The verified user as the upstream and the log call it.
     pub user: Option<Arc<str>>,
-    /// Why the credential that the request carries proves nobody.
+    /// Why what the request carries proves no user.
     pub unverified: Option<Unverified>,
-    /// A credential is there twice or cannot be looked at, so that the upstream may take one that was
-    /// not looked at here. Where requests are counted by it they are to be refused.
-    pub ambiguous: bool,
+    /// The credential that [`Settings::token`] names is there twice or can be read in several ways, so that the
+    /// upstream may take another one. Where requests are counted by token they are to be refused.
+    pub ambiguous_token: bool,
     /// Keyed hash of the credential.
     pub token: Option<Fingerprint>,
     /// Keyed hash of the folded email address, or of the text in its place.
@@ -122,12 +122,19 @@ impl Who {
             ip_unclear: false,
             user: None,
             unverified: None,
-            ambiguous: false,
+            ambiguous_token: false,
             token: None,
             email: None,
             unclear_email: None,
             plan: None,
         }
+    }
+
+    /// Why a credential proves nobody, for operators.
+    pub fn credential_fault(&self) -> Option<Unverified> {
+        let ambiguous = self.ambiguous_token && self.user.is_none();
+        self.unverified
+            .or(ambiguous.then_some(Unverified::Ambiguous))
     }
 
     /// Whether this identity is known.

@@ -2,7 +2,7 @@
 //!
 //! A credential that is there twice, is longer than [`MAX_TOKEN`] or can be read in two ways is no credential:
 //! the gateway and the upstream might read different ones. Such a request counts as bringing one that does not
-//! verify, and is refused where requests are counted by their credential: see [`super::Who::ambiguous`].
+//! verify, and is refused where requests are counted by their credential: see [`super::Who::ambiguous_token`].
 
 use std::borrow::Cow;
 

@@ -334,7 +334,7 @@ fn middle(out: &mut Vec<u8>, note: &Note) {
     if let Some(user) = note.user() {
         text(out, ",\"user\":", user);
     }
-    if let Some(reason) = note.who.get().and_then(|who| who.unverified) {
+    if let Some(reason) = note.who.get().and_then(|who| who.credential_fault()) {
         word(out, ",\"credential\":", reason.as_str());
     }
     if let Some(method) = &note.method {

@@ -327,7 +327,7 @@ fn describe_who(who: &Who, identifier: &Identifier) -> Value {
         "token": who.token.is_some(),
         "email": who.email.is_some(),
         "plan": who.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
-        "unverified": who.unverified.map(Unverified::as_str),
+        "unverified": who.credential_fault().map(Unverified::as_str),
     })
 }
 

@@ -326,7 +326,7 @@ fn wants_token(routed: &Routed) -> bool {
 
 /// Counts and remembers who asks.
 fn note(note: &Note, who: &Rc<Who>) {
-    if let Some(reason) = who.unverified {
+    if let Some(reason) = who.credential_fault() {
         note.generation.unverified.count(reason);
     }
     let _ = note.who.set(who.clone());
@@ -398,7 +398,7 @@ fn who_asks((note, head): (&Note, &Head), route: &Route, now: Nanos, in_form: Fo
 
 /// Why the route does not serve a request from `who`, whatever its limits say.
 pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
-    if who.unverified.is_some()
+    if (who.unverified.is_some() || who.ambiguous_token)
         && let Some(why) = unproven(route, who, identifier)
     {
         return Some(why);
@@ -434,12 +434,17 @@ pub fn may_check(
 /// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,
 /// or whose clock is behind, would serve what no limit has counted.
 fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
+    if who.ambiguous_token && route.needs(Identity::Token) {
+        return Some(Why::Bad(UNCLEAR));
+    }
     let unverified = who.unverified?;
     if unverified == Unverified::Unchecked {
         return Some(Why::Unchecked);
     }
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
-    if who.ambiguous && by_credential.into_iter().any(|by| route.needs(by)) {
+    let proves = |by: &Identity| identifier.settings().proves(*by);
+    let mut proven = by_credential.into_iter().filter(proves);
+    if unverified == Unverified::Ambiguous && proven.clone().any(|by| route.needs(by)) {
         return Some(Why::Bad(UNCLEAR));
     }
     if unverified == Unverified::Field && route.needs(Identity::User) {
@@ -453,8 +458,6 @@ fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
         let required = route.require.contains(&by);
         required || (identifier.refuses(unverified) && route.needs(by))
     };
-    let proves = |by: &Identity| identifier.settings().proves(*by);
-    let mut proven = by_credential.into_iter().filter(proves);
     proven.any(matters).then_some(Why::Unverified(unverified))
 }
 

@@ -209,6 +209,35 @@ fn keys_that_are_not_in_the_file() {
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
 }
 
+/// A cookie that is there twice says nothing of a user whom a token proves.
+#[test]
+fn another_credential_that_is_unclear() {
+    let identity =
+        format!("workers: 1\nidentity: {{ user: {BY_JWT}, token: {{ cookie: sid }} }}\n");
+    let by_token = "match: /token\nupstream: up\nlimits: { few: { key: token, rate: 5/h } }\n";
+    let policies = [("all", BY_USER), ("token", by_token)];
+    let files = [("secret.txt", SECRET)];
+    let site = Site::with_files(&identity, &policies, &files);
+    let twice = "cookie: sid=a; sid=b";
+    let right = format!("authorization: Bearer {}\r\n{twice}", token("ann", 600));
+    let expired = format!("authorization: Bearer {}\r\n{twice}", token("ann", -61));
+    refused(&site, &expired, 401, "expired");
+    let (statuses, _) = ask(&site, &right, 6);
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+    let text = site.gateway.app.metrics();
+    let unclear = "tollgate_unverified_credentials_total{reason=\"ambiguous\"} ";
+    let counted = text
+        .lines()
+        .any(|line| line.starts_with(unclear) && !line.ends_with(" 0"));
+    assert!(!counted, "{text}");
+    for lines in [&*right, twice] {
+        let mut asker = site.connect();
+        asker.send(format!("GET /token HTTP/1.1\r\nhost: t\r\n{lines}\r\n\r\n"));
+        assert_eq!(asker.answer(false).unwrap().status(), 400, "{lines}");
+    }
+    assert_eq!(ask(&site, twice, 3).0, [200; 3]);
+}
+
 /// It comes from a peer that is believed, so it is a mistake of that peer.
 #[test]
 fn user_fields_of_a_trusted_proxy() {

@@ -438,14 +438,14 @@ fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
         return Some(Why::Bad(UNCLEAR));
     }
     let unverified = who.unverified?;
-    if unverified == Unverified::Unchecked {
-        return Some(Why::Unchecked);
-    }
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
     let proves = |by: &Identity| identifier.settings().proves(*by);
     let mut proven = by_credential.into_iter().filter(proves);
-    if unverified == Unverified::Ambiguous && proven.clone().any(|by| route.needs(by)) {
-        return Some(Why::Bad(UNCLEAR));
+    let decides = || proven.clone().any(|by| route.needs(by));
+    match unverified {
+        Unverified::Ambiguous if decides() => return Some(Why::Bad(UNCLEAR)),
+        Unverified::Unchecked => return decides().then_some(Why::Unchecked),
+        _ => {}
     }
     if unverified == Unverified::Field && route.needs(Identity::User) {
         return Some(Why::Bad(BAD_FIELD));

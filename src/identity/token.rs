@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 use serde_json::value::RawValue;
@@ -98,9 +98,24 @@ pub fn find_in_form<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> Fou
 pub fn counted(text: &[u8]) -> &[u8] {
     let mut dots = memchr::memrchr_iter(b'.', text);
     match (dots.next(), dots.next(), dots.next()) {
-        (Some(last), Some(_), None) if text.starts_with(b"eyJ") => &text[..last],
+        (Some(last), Some(_), None) if is_json_object(text) => &text[..last],
         _ => text,
     }
+}
+
+/// Whether its first bytes in base64url are those of a JSON object, which issuers may write with white space.
+fn is_json_object(text: &[u8]) -> bool {
+    let mut start = [0; 3];
+    let first = text.get(..4).unwrap_or_default();
+    let read = URL_SAFE_NO_PAD.decode_slice(first, &mut start);
+    read == Ok(start.len())
+        && match start.trim_ascii_start() {
+            [] | [b'{'] => true,
+            [first, second, ..] => {
+                *first == b'{' && (*second == b'"' || second.is_ascii_whitespace())
+            }
+            [_] => false,
+        }
 }
 
 /// A target without the credential that `source` would find in its query.

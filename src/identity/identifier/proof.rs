@@ -86,13 +86,7 @@ impl Identifier {
                 user: Some(verified.claims.user),
                 plan: verified.plan,
                 unverified: None,
-                // The signed part stands for the token: the signature of an ECDSA token can be rewritten
-                // into another valid one by anybody.
-                token: judges.then(|| {
-                    let end = text.iter().rposition(|byte| *byte == b'.');
-                    let signed = &text[..end.unwrap_or(text.len())];
-                    Some(self.keyer.fingerprint(Domain::Token, signed))
-                }),
+                token: judges.then(|| Some(self.token_fingerprint(&text))),
             },
         }
     }

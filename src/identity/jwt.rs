@@ -314,6 +314,8 @@ pub fn verify(settings: &Settings, plan: Option<&str>, token: &[u8]) -> Result<C
             Err(error) => {
                 reason = match error.kind() {
                     ErrorKind::InvalidSignature => Unverified::Signature,
+                    // It was computed, and counts as that.
+                    _ if reason == Unverified::Signature => reason,
                     _ => Unverified::Malformed,
                 }
             }

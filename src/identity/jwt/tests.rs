@@ -291,6 +291,26 @@ fn plans() {
     assert_eq!(plan(json!(["gold"])), None);
 }
 
+/// A signature that was computed counts as one, whatever another key says.
+#[test]
+fn a_wrong_signature_is_the_reason() {
+    let key = |key| Key {
+        id: None,
+        key,
+        validation: signature_only(&[Algorithm::HS256]),
+    };
+    let secret = || key(DecodingKey::from_secret(SECRET));
+    let unfit = || key(DecodingKey::from_rsa_pem(vector!("rsa.pem")).unwrap());
+    let other = EncodingKey::from_secret(b"another secret, which nobody has");
+    let forged = encode(&Header::new(Algorithm::HS256), &json!({"sub": "a"}), &other).unwrap();
+    let check = |keys: [Key; 2]| {
+        let verified = verify(&settings(Keys(keys.into())), None, forged.as_bytes());
+        assert_eq!(verified, Err(Unverified::Signature));
+    };
+    check([unfit(), secret()]);
+    check([secret(), unfit()]);
+}
+
 /// To try all keys with a forged token that names none would cost as many signatures.
 #[test]
 fn a_token_without_an_id_is_tried_with_few_keys() {

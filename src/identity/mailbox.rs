@@ -2,6 +2,7 @@
 //! is only counted by: upstreams get the address as the client wrote it.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use icu_casemap::CaseMapper;
 use icu_normalizer::{ComposingNormalizer, DecomposingNormalizer};
@@ -212,8 +213,7 @@ fn halves(text: &str) -> Option<(String, String)> {
 fn domain(text: &str, accents: bool) -> Option<String> {
     if let Some(literal) = text.strip_prefix('[') {
         let literal = literal.strip_suffix(']')?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || ".:".contains(c);
-        return literal.chars().all(plain).then(|| text.to_owned());
+        return address_literal(literal);
     }
     let uts46 = Uts46::new();
     let (unicode, read) = uts46.to_unicode(text.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow);
@@ -230,6 +230,21 @@ fn domain(text: &str, accents: bool) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let label = |label: &str| !label.is_empty() && label.bytes().all(plain);
     ascii.split('.').all(label).then(|| ascii.into_owned())
+}
+
+/// What stands in the brackets of a domain (RFC 5321, section 4.1.3), written in one way.
+fn address_literal(text: &str) -> Option<String> {
+    let (tagged, address) = match text.strip_prefix("ipv6:") {
+        Some(address) => (true, address),
+        None => (false, text),
+    };
+    match address.parse::<IpAddr>().ok()? {
+        IpAddr::V4(_) if tagged => None,
+        address => Some(match address.to_canonical() {
+            IpAddr::V4(address) => format!("[{address}]"),
+            IpAddr::V6(address) => format!("[ipv6:{address}]"),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -311,8 +326,14 @@ mod tests {
             &["a@straße.de", "a@strasse.de", "a@xn--strae-oqa.de"],
             "a@strasse.de",
         );
-        same(PLAIN, &["a@[192.0.2.1]"], "a@[192.0.2.1]");
-        same(PLAIN, &["a@[IPv6:2001:db8::1]"], "a@[ipv6:2001:db8::1]");
+        let ipv4 = ["a@[192.0.2.1]", "a@[IPv6:::ffff:192.0.2.1]"];
+        same(PLAIN, &ipv4, "a@[192.0.2.1]");
+        let ipv6 = [
+            "a@[IPv6:2001:db8::1]",
+            "a@[ipv6:2001:0DB8:0::0001]",
+            "a@[2001:db8:0:0:0:0:0:1]",
+        ];
+        same(PLAIN, &ipv6, "a@[ipv6:2001:db8::1]");
         same(PLAIN, &["a+b@c", "\"a+b\"@c"], "a+b@c");
         same(PLAIN, &["a.b@gmail.com"], "a.b@gmail.com");
     }
@@ -386,6 +407,9 @@ mod tests {
             "a@b?c",
             "a@b/c",
             "a@[1",
+            "a@[192.0.2.001]",
+            "a@[ipv6:192.0.2.1]",
+            "a@[x:1]",
             "a@xn--\u{fc}",
             "a@b\tc",
         ] {

@@ -169,7 +169,7 @@ fn examine(
             let given = (&*head, in_form);
             let mut who = identifier.identify_if(connection, given, wall, Some(&check));
             let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);
-            if identifier.wants_body(&head) && !hidden {
+            if !hidden {
                 identifier.set_email(&mut who, &head, body, true);
             }
             let why = refused.or_else(|| objection(route, &who, identifier));

@@ -195,9 +195,8 @@ where
         if !wants_token {
             note(&arrival.note, &who);
         }
-        let reads_ahead = wants_token
-            || wants_email(&routed)
-            || (reads.reserve_in_body && !arrival.body.is_empty());
+        let reads_ahead =
+            wants_token || wants_email(&routed) || (reads.reserve_in_body && has_body(arrival));
         let reserved = match reads.reserve {
             true => reserve::reserved(rules, &arrival.head, b"", true),
             false => None,
@@ -276,7 +275,8 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
     let generation = routed.arrival.note.generation.clone();
     let identifier = &generation.identifier;
     let route = &generation.ruleset.routes[routed.index];
-    let reserves = route.reads.reserve_in_body;
+    let reserves = route.reads.reserve_in_body && has_body(&routed.arrival);
+    let email_in_body = wants_email && has_body(&routed.arrival);
     let Arrival {
         head, body, note, ..
     } = &mut routed.arrival;
@@ -284,11 +284,15 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
         in_form::can_be_read(head)?;
     }
     let who = Rc::make_mut(who);
-    let reads_email = wants_email && (body.is_empty() || !identifier.hides_body(who, head));
-    if !(reads_email || reserves || wants_token) {
+    let hidden = email_in_body && identifier.hides_body(who, head);
+    let email_in_body = email_in_body && !hidden;
+    if !(email_in_body || reserves || wants_token) {
+        if wants_email && !hidden {
+            identifier.set_email(who, head, b"", true);
+        }
         return Ok(());
     }
-    let for_email = if reads_email {
+    let for_email = if email_in_body {
         identifier.most_of_body()
     } else {
         0
@@ -311,7 +315,7 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
     if reserves {
         *reserved = reserve::reserved(&route.rules, head, &peeked.ahead, peeked.whole);
     }
-    if reads_email {
+    if email_in_body {
         identifier.set_email(who, head, &peeked.ahead, peeked.whole);
     }
     body.put_back(peeked.ahead, peeked.trailers);
@@ -335,12 +339,16 @@ fn note(note: &Note, who: &Rc<Who>) {
 /// Whether a limit counts by an address that may stand in the body or the query.
 #[inline]
 fn wants_email(routed: &Routed) -> bool {
-    let Arrival {
-        head, body, note, ..
-    } = &routed.arrival;
-    routed.route().reads.email
-        && !(body.is_empty() && head.uri.query().is_none())
-        && note.generation.identifier.wants_body(head)
+    routed.route().reads.email && {
+        let arrival = &routed.arrival;
+        arrival.head.uri.query().is_some() || has_body(arrival)
+    }
+}
+
+/// Whether something may stand in a body: what a tunnel carries is none, and waits for the response. A request of
+/// HTTP/1.1 that has a body asks for no other protocol.
+fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
+    !body.is_empty() && head.upgrade.is_none()
 }
 
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.

@@ -351,6 +351,29 @@ fn by_spellings_of_an_email() {
     admitted(&site, FEW);
 }
 
+/// Node without a listener for it, Go and PHP serve a request that asks for another protocol as any other.
+#[test]
+fn by_an_email_beside_an_upgrade() {
+    let login = "match: /login\nupstream: up\nlimits: { few: { key: email, rate: 5/h } }\n";
+    let site = Site::start(
+        "identity: { email: { body: email } }\n",
+        &[("login", login)],
+    );
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\n";
+    let get =
+        |fields: &str| format!("GET /login?email=ann@b.test HTTP/1.1\r\nhost: t\r\n{fields}\r\n");
+    let form = post("/login", FORM, "email=ann@b.test");
+    let requests = [
+        get(""),
+        get(upgrade),
+        form.replace("content-type", &format!("{upgrade}content-type")),
+    ];
+    for _ in 0..6 {
+        over_connections(&site, requests.clone());
+    }
+    admitted(&site, FEW);
+}
+
 /// Bodies that at least one of PHP, Express, Rack, Django, Go, Spring, ASP.NET and lenient readers of JSON take
 /// for ann's, and others for another's or for nobody's: counted as ann's, or refused.
 #[test]

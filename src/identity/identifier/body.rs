@@ -5,15 +5,8 @@ use crate::head::Fields;
 use crate::identity::form::Found;
 use crate::identity::mailbox::{self, Mailbox};
 use crate::identity::{email, token};
-use http::Method;
 
 impl Identifier {
-    /// Whether a field is looked for in the request's body: it is to be held back, or to be refused unseen. Any
-    /// method may have one; what a tunnel carries is no body.
-    pub fn wants_body(&self, head: &Head) -> bool {
-        self.settings.email.is_some() && head.method != Method::CONNECT && head.upgrade.is_none()
-    }
-
     /// Most bytes of a body that are held back.
     pub fn most_of_body(&self) -> usize {
         self.settings

@@ -1,4 +1,5 @@
-//! What the record takes at most, whatever clients ask, upstreams answer and disks do.
+//! What the record takes at most, whatever clients ask, upstreams answer and disks do, and bodies in which a cost is looked
+//! for.
 
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -6,14 +7,15 @@
 mod common;
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use common::child::{Guard, Server, line_with, lines};
-use common::{Client, Upstream, soon, status, write};
+use common::{Client, Gate, SOON, Upstream, soon, status, write};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -228,4 +230,57 @@ fn a_full_disk() {
     assert_eq!(server.ended(), None);
     let server = Server::start(folder.path(), true);
     assert_eq!(known(&server), asked);
+}
+
+/// Each body has come to its client but for its end, in which the cost is, while all the others have too.
+#[test]
+fn bodies_with_costs_in_them() {
+    const STREAMS: usize = 20;
+    const BYTES: usize = 2 * 1024 * 1024;
+    const MOST: i64 = 16 * 1024 * 1024;
+    let gate = Gate::default();
+    let open = gate.clone();
+    let item = "{\"text\":\"a \\\"text\\\" with [brackets}\"},".repeat(1000);
+    let begin = format!("{{\"data\":[{}", item.repeat(BYTES / item.len() + 1));
+    let (end, long) = ("{}],\"cost\":50}", begin.len());
+    let upstream = Upstream::scripted(move |mut served, _| {
+        while served.request().is_ok() {
+            let length = begin.len() + end.len();
+            served.send(format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{begin}"
+            ));
+            open.pass();
+            served.send(end);
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let policy = "match: /**\nupstream: up\nlimits: { all: { key: ip, rate: 1000/h, count: cost json cost } }\n";
+    let gateway = "workers: 1\nadmin: off\nrecord: off\n";
+    write(&folder, upstream.address, gateway, &[("all", policy)]);
+    let server = Server::start(folder.path(), false);
+    let before = resident(server.id());
+    let clients: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.set_read_timeout(Some(SOON)).unwrap();
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
+                .unwrap();
+            stream
+        })
+        .collect();
+    let (sink, mut most) = (&mut io::sink(), 0);
+    for mut client in &clients {
+        let read = io::copy(&mut Read::take(&mut client, long as u64), sink).unwrap();
+        assert_eq!(read, long as u64);
+        most = most.max(resident(server.id()) - before);
+    }
+    gate.open();
+    for mut client in clients {
+        io::copy(&mut client, sink).unwrap();
+    }
+    println!("{most} bytes more for {STREAMS} bodies of {long}");
+    assert!(most < MOST, "{most} bytes more");
+    // Each was charged what it says.
+    assert_eq!(Client::connect(server.address).get("/").status(), 429);
 }

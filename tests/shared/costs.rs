@@ -1,14 +1,18 @@
-//! What the store is asked at five times the rate.
+//! What the store is asked at five times the rate, and what requests hold in it whose cost is not known yet.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
 use tollgate::clock::Clock;
 
 use crate::common::redis::Redis;
+use crate::common::{self, Client, Gate, soon};
 use crate::fleet::Fleet;
 use crate::greedy::Crowd;
 use crate::machine::attempts;
+use crate::memcached;
 use crate::upstream::Upstream;
 
 /// Two gateways, a limit of 2000/10s by address, some 1,000 requests a second for two windows.
@@ -73,4 +77,59 @@ fn leased() {
 #[test]
 fn strict() {
     check("strict", 0.25);
+}
+
+/// 50 requests at once through two gateways, each of which holds 900 of 10,000: 11 reach the server before any of them ends.
+#[track_caller]
+fn check_at_once(store: &str, algorithm: &str) {
+    let (gate, reached) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let (open, count) = (gate.clone(), reached.clone());
+    let upstream = common::Upstream::scripted(move |mut served, _| {
+        while served.request().is_ok() {
+            count.fetch_add(1, SeqCst);
+            open.pass();
+            served.send("HTTP/1.1 200 OK\r\nx-cost: 900\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let limits = format!(
+        "  units: {{ key: ip, rate: 10000/h, count: cost header x-cost, reserve: 900, algorithm: {algorithm} }}\n"
+    );
+    let store = format!("store: {{ address: '{store}', budget: 1s }}");
+    let fleet = Fleet::start(2, upstream.address, &store, &limits);
+    let refused = AtomicUsize::new(0);
+    let addresses = fleet.addresses();
+    thread::scope(|scope| {
+        for number in 0..50 {
+            let (address, refused) = (addresses[number % 2], &refused);
+            scope.spawn(move || {
+                let status = Client::connect(address).get("/").status();
+                assert!(matches!(status, 200 | 429), "{status}");
+                refused.fetch_add(usize::from(status == 429), SeqCst);
+            });
+        }
+        soon("all are decided", || {
+            reached.load(SeqCst) + refused.load(SeqCst) == 50
+        });
+        gate.open();
+    });
+    let alone: usize = fleet.counts().iter().map(|counts| counts.alone).sum();
+    assert_eq!(alone, 0, "{algorithm}: decided without the store");
+    assert_eq!(reached.load(SeqCst), 11, "{algorithm}");
+}
+
+#[test]
+fn requests_at_once_never_pass_a_sliding_log() {
+    check_at_once(&Redis::start().url(), "sliding-log");
+}
+
+#[test]
+fn requests_at_once_never_pass_a_sliding_window() {
+    check_at_once(&Redis::start().url(), "sliding-window");
+}
+
+#[test]
+fn requests_at_once_never_pass_the_limit_in_memcached() {
+    let memcached = memcached::Server::start();
+    let store = format!("memcached://{}", memcached.address);
+    check_at_once(&store, "sliding-window");
 }

@@ -227,7 +227,7 @@ fn describe(why: &Why) -> (StatusCode, String) {
         Why::Unverified(reason) => (StatusCode::UNAUTHORIZED, unverified(*reason).into()),
         Why::Unchecked => (
             StatusCode::TOO_MANY_REQUESTS,
-            "Too many credentials of this address do not verify; try again in 1 s.".into(),
+            "The credential was not checked, because its address is refused or too many others of it failed; try again in 1 s.".into(),
         ),
         Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
         Why::Shed(_) => (

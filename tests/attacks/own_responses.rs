@@ -298,6 +298,8 @@ fn forged_tokens_are_checked_seldom() {
         let answer = asker.answer(false).unwrap();
         if answer.status() == 429 {
             assert_eq!(answer.field("retry-after"), Some("1"), "{answer:?}");
+            let text = String::from_utf8_lossy(&answer.body);
+            assert!(text.contains("The credential was not checked"), "{text}");
         }
         answer.status()
     };

@@ -16,7 +16,7 @@ const CODINGS: [&str; 5] = ["identity", "gzip", "deflate", "br", "zstd"];
 fn read<'a>(path: &Path, coding: &str, stream: bool, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Measured> {
     let codings = std::iter::once(coding.as_bytes());
     let content_type = stream.then_some(&b"text/event-stream"[..]);
-    let mut meter = Meter::new(std::iter::once(path), codings, content_type);
+    let mut meter = Meter::new(std::iter::once(path), codings, content_type, 0);
     pieces.for_each(|piece| meter.feed(piece));
     meter.finish(true);
     meter.measured(path)

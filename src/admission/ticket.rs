@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::{Clock, Nanos};
 use crate::cost;
-use crate::limit::{Count, Fingerprint, Rule, Scale};
+use crate::limit::{Count, Fingerprint, Identity, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
 use crate::store::shared::core::{Asking, Counted};
@@ -123,6 +123,20 @@ impl Ticket {
             Count::CostJson(path) => Some(path),
             _ => None,
         })
+    }
+
+    /// The key that stands for the client where costs are still to be found in the body: that of a limit which counts
+    /// clients apart, if there is one.
+    pub fn owner(&self) -> u128 {
+        let waits = |held: &&Reservation| matches!(held.rule.count, Count::CostJson(_));
+        let mut each = self.reservations.iter().filter(waits);
+        let is_shared = |held: &&Reservation| {
+            let mut key = held.rule.key.iter();
+            key.all(|by| *by == Identity::Plan)
+        };
+        let first = each.clone().next();
+        let owner = each.find(|held| !is_shared(held)).or(first);
+        owner.map_or(0, |held| held.key.0)
     }
 
     /// Settles all reservations that `outcome` decides. Those that need the body stay.

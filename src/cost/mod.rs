@@ -50,11 +50,13 @@ enum Input {
 }
 
 impl Meter {
-    /// Looks for the numbers at `paths` in a body with these `Content-Encoding` fields.
+    /// Looks for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` is whose response it is:
+    /// what decompressors need is shared out between owners.
     pub fn new<'a>(
         paths: impl Iterator<Item = &'a Path>,
         codings: impl Iterator<Item = &'a [u8]>,
         content_type: Option<&[u8]>,
+        owner: u128,
     ) -> Meter {
         let mut distinct: Vec<Path> = Vec::new();
         for path in paths {
@@ -64,7 +66,7 @@ impl Meter {
         }
         let text = Text::new(&distinct, content_type);
         Meter {
-            input: match unpack::unpacker(codings, text) {
+            input: match unpack::unpacker(codings, text, owner) {
                 Ok(Ok(unpacker)) => Input::Packed(unpacker),
                 Ok(Err(text)) => Input::Plain(text),
                 Err(unpack::Unknown) => Input::Unreadable(vec![None; distinct.len()]),

@@ -2,16 +2,17 @@
 //!
 //! Bounds: [`MAX_CODINGS`] codings on top of each other; a window of 8 MiB for zstd (RFC 9659) and 16 MiB for br,
 //! [`MAX_WINDOWS`] of these two in the process, some 64 KiB for gzip and deflate; [`MAX_RATIO`] bytes out for each
-//! byte in, and [`START`] more. A body that exceeds a bound is unreadable.
+//! byte in, and [`START`] more. A body that exceeds a bound is unreadable. A key gets no more windows than are free after
+//! that, so whoever holds slow bodies open takes half of them at most, and every other key finds some.
 
 mod zstd;
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brotli_decompressor::{BrotliDecoderParameter, DecompressorWriter};
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use parking_lot::Mutex;
 
 use super::events::Text;
 use zstd::Zstd;
@@ -22,8 +23,9 @@ const MAX_CODINGS: usize = 3;
 /// Most bodies at a time that are decompressed with a window.
 const MAX_WINDOWS: usize = 128;
 
-/// Most bytes that may come out of a byte, beyond [`START`].
-const MAX_RATIO: u64 = 100;
+/// Most bytes that may come out of a byte, beyond [`START`]. Nothing of them is kept, so this bounds the time that they
+/// take. Deflate reaches 1,032; more comes out of codings on top of each other, and of repetitions in br and zstd.
+const MAX_RATIO: u64 = 1_100;
 
 /// Bytes that may come out whatever went in: short bodies of blanks pack well.
 const START: u64 = 1024 * 1024;
@@ -31,15 +33,20 @@ const START: u64 = 1024 * 1024;
 /// Bytes that brotli unpacks at a time.
 const PIECE: usize = 4096;
 
-static WINDOWS: AtomicUsize = AtomicUsize::new(0);
+/// The owner of each window in use.
+static WINDOWS: Mutex<Vec<u128>> = Mutex::new(Vec::new());
 
-/// A coding that nobody here can read, or too many of them.
+/// A coding that nobody here can read, too many of them, or no window is free.
 #[derive(Debug)]
 pub struct Unknown;
 
 /// Decompresses into a text.
 #[derive(Debug)]
-pub struct Unpacker(Level);
+pub struct Unpacker {
+    outermost: Level,
+    /// Free again when it is dropped.
+    _windows: Vec<Window>,
+}
 
 /// A text, or what decompresses into one, and how much of it may come.
 #[derive(Debug)]
@@ -55,37 +62,49 @@ enum Stage {
     Deflate(Option<u8>, Option<Box<Level>>),
     Zlib(Box<ZlibDecoder<Level>>),
     Raw(Box<DeflateDecoder<Level>>),
-    Brotli(Box<DecompressorWriter<Level>>, Window),
-    Zstd(Box<Zstd<Level>>, Window),
+    Brotli(Box<DecompressorWriter<Level>>),
+    Zstd(Box<Zstd<Level>>),
 }
 
 /// One of [`MAX_WINDOWS`].
 #[derive(Debug)]
-struct Window;
+struct Window {
+    owner: u128,
+}
 
 impl Window {
-    fn new() -> Result<Window, Unknown> {
-        let free = |open| (open < MAX_WINDOWS).then_some(open + 1);
-        let taken = WINDOWS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free);
-        taken.map(|_| Window).map_err(|_| Unknown)
+    fn new(owner: u128) -> Result<Window, Unknown> {
+        let mut owners = WINDOWS.lock();
+        let own = owners.iter().filter(|other| **other == owner).count();
+        if own + owners.len() >= MAX_WINDOWS {
+            return Err(Unknown);
+        }
+        owners.push(owner);
+        Ok(Window { owner })
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        WINDOWS.fetch_sub(1, Ordering::Relaxed);
+        let mut owners = WINDOWS.lock();
+        if let Some(place) = owners.iter().position(|owner| *owner == self.owner) {
+            owners.swap_remove(place);
+        }
     }
 }
 
 /// What decompresses a body with these `Content-Encoding` fields into `text`, or the text itself when it is plain.
+/// Its windows are those of `owner`.
 pub fn unpacker<'a>(
     fields: impl Iterator<Item = &'a [u8]>,
     text: Text,
+    owner: u128,
 ) -> Result<Result<Box<Unpacker>, Text>, Unknown> {
     let mut level = Level {
         stage: Stage::Text(text),
         left: START,
     };
+    let mut windows = Vec::new();
     // The last one was applied last, so it is the outermost.
     let codings = fields.flat_map(|field| field.split(|byte| *byte == b','));
     for (index, coding) in codings
@@ -96,6 +115,9 @@ pub fn unpacker<'a>(
         if index == MAX_CODINGS {
             return Err(Unknown);
         }
+        if coding.eq_ignore_ascii_case(b"br") || coding.eq_ignore_ascii_case(b"zstd") {
+            windows.push(Window::new(owner)?);
+        }
         level = Level {
             stage: Stage::new(coding, level)?,
             left: START,
@@ -103,7 +125,10 @@ pub fn unpacker<'a>(
     }
     Ok(match level.stage {
         Stage::Text(text) => Err(text),
-        _ => Ok(Box::new(Unpacker(level))),
+        _ => Ok(Box::new(Unpacker {
+            outermost: level,
+            _windows: windows,
+        })),
     })
 }
 
@@ -114,13 +139,12 @@ impl Stage {
             () if is("gzip") || is("x-gzip") => Stage::Gzip(Box::new(MultiGzDecoder::new(inner))),
             () if is("deflate") => Stage::Deflate(None, Some(Box::new(inner))),
             () if is("br") => {
-                let window = Window::new()?;
                 let mut decoder = DecompressorWriter::new(inner, PIECE);
                 let large = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
                 decoder.set_parameter(large, 0);
-                Stage::Brotli(Box::new(decoder), window)
+                Stage::Brotli(Box::new(decoder))
             }
-            () if is("zstd") => Stage::Zstd(Box::new(Zstd::new(inner)), Window::new()?),
+            () if is("zstd") => Stage::Zstd(Box::new(Zstd::new(inner))),
             () => return Err(Unknown),
         })
     }
@@ -132,8 +156,8 @@ impl Stage {
             Stage::Deflate(_, inner) => inner.as_deref(),
             Stage::Zlib(decoder) => Some(decoder.get_ref()),
             Stage::Raw(decoder) => Some(decoder.get_ref()),
-            Stage::Brotli(decoder, _) => Some(decoder.get_ref()),
-            Stage::Zstd(decoder, _) => Some(&decoder.out),
+            Stage::Brotli(decoder) => Some(decoder.get_ref()),
+            Stage::Zstd(decoder) => Some(&decoder.out),
         }
     }
 
@@ -144,8 +168,8 @@ impl Stage {
             Stage::Deflate(_, inner) => inner.as_deref_mut(),
             Stage::Zlib(decoder) => Some(decoder.get_mut()),
             Stage::Raw(decoder) => Some(decoder.get_mut()),
-            Stage::Brotli(decoder, _) => Some(decoder.get_mut()),
-            Stage::Zstd(decoder, _) => Some(&mut decoder.out),
+            Stage::Brotli(decoder) => Some(decoder.get_mut()),
+            Stage::Zstd(decoder) => Some(&mut decoder.out),
         }
     }
 
@@ -157,8 +181,8 @@ impl Stage {
             Stage::Deflate(..) => return Err(ErrorKind::UnexpectedEof.into()),
             Stage::Zlib(decoder) => decoder.try_finish()?,
             Stage::Raw(decoder) => decoder.try_finish()?,
-            Stage::Brotli(decoder, _) => decoder.close()?,
-            Stage::Zstd(decoder, _) => decoder.finish()?,
+            Stage::Brotli(decoder) => decoder.close()?,
+            Stage::Zstd(decoder) => decoder.finish()?,
         }
         self.inner_mut()
             .map_or(Ok(()), |inner| inner.stage.finish())
@@ -189,8 +213,8 @@ impl Stage {
             }
             Stage::Zlib(decoder) => whole(decoder, data),
             Stage::Raw(decoder) => whole(decoder, data),
-            Stage::Brotli(decoder, _) => whole(decoder, data),
-            Stage::Zstd(decoder, _) => decoder.feed(data),
+            Stage::Brotli(decoder) => whole(decoder, data),
+            Stage::Zstd(decoder) => decoder.feed(data),
         }
     }
 }
@@ -243,22 +267,22 @@ impl Unpacker {
     /// Reads the next piece of the compressed body.
     pub fn feed(&mut self, data: &[u8]) -> io::Result<()> {
         let more = data.len() as u64 * MAX_RATIO;
-        let mut inner = self.0.stage.inner_mut();
+        let mut inner = self.outermost.stage.inner_mut();
         while let Some(level) = inner {
             level.left = level.left.saturating_add(more);
             inner = level.stage.inner_mut();
         }
-        self.0.stage.write_all(data)
+        self.outermost.stage.write_all(data)
     }
 
     /// Nothing more comes.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.0.stage.finish()
+        self.outermost.stage.finish()
     }
 
     /// What it decompresses into.
     pub fn text(&self) -> Option<&Text> {
-        let mut stage = &self.0.stage;
+        let mut stage = &self.outermost.stage;
         while let Some(inner) = stage.inner() {
             stage = &inner.stage;
         }

@@ -119,7 +119,8 @@ impl Waiting {
                 codings.push(value.to_vec())
             });
             let codings = codings.iter().map(Vec::as_slice);
-            Meter::new(ticket.paths(), codings, fields.lookup("content-type"))
+            let content_type = fields.lookup("content-type");
+            Meter::new(ticket.paths(), codings, content_type, ticket.owner())
         });
         Some(Box::new(Waiting {
             ticket,

@@ -12,6 +12,7 @@ use tollgate::clock::Nanos;
 use tollgate::limit::{Fingerprint, Limit, OnError, Scale, Sharing};
 use tollgate::store::memcached;
 use tollgate::store::redis::wire;
+use tollgate::store::shared::backs::Backs;
 use tollgate::store::shared::call::{Failure, Taking};
 use tollgate::store::shared::core::{Asking, Begun, Core, Line};
 use tollgate::store::shared::ladder::Ladder;
@@ -47,6 +48,7 @@ fn core() -> Option<(Core, Vec<Line>)> {
         memory: Arc::new(memory),
         ledger: Ledger::new(1 << 20),
         ladder: Ladder::new(Nanos(1)),
+        backs: Backs::default(),
         gateway: 1,
     };
     Some((core, lines))

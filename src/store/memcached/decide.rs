@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::life::LATELY;
-use super::link::{Pending, Replies, unexpected};
+use super::link::Pending;
 use super::plan::{Counts, Plan, View, nothing};
+use super::replies::{Replies, unexpected};
 use super::wire::{Batch, Replaces, Reply};
 use super::{Client, IMPOSSIBLE, bucket_key, life_of, life_until};
 use crate::store::shared::call::{ALONE, Answer, Call, Failure, Part, Said, Taking};

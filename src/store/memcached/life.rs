@@ -6,7 +6,7 @@ use std::hash::Hasher;
 use futures_util::future::join_all;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::link::{Replies, unexpected};
+use super::replies::{Replies, unexpected};
 use super::wire::{Replaces, Reply};
 use super::{Client, Server};
 use crate::store::shared::call::{Beats, Failure, Mark, Met};

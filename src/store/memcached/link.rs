@@ -23,8 +23,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::{interval, sleep, timeout};
 
+use super::replies::{Replies, counted};
 use super::retired;
-use super::wire::{self, Add, Batch, Reply};
+use super::wire::{self, Batch, Reply};
 use crate::store::shared::call::Failure;
 
 /// How long connecting may take; a server that is silent for as long is given up.
@@ -100,62 +101,6 @@ impl Drop for Job {
     fn drop(&mut self) {
         self.retire();
     }
-}
-
-/// What a server said to a batch.
-pub(super) struct Replies {
-    replies: Vec<Reply>,
-    /// What was counted and is not kept.
-    adds: Vec<Add>,
-    /// Where it is taken back: over the connection that counted it, also when that is given up meanwhile.
-    backs: UnboundedSender<Job>,
-    link: Link,
-}
-
-impl Replies {
-    /// What was said to one command.
-    pub(super) fn get(&self, place: usize) -> Option<&Reply> {
-        self.replies.get(place)
-    }
-
-    /// The count that one command was answered with, zero where there is none.
-    pub(super) fn count(&self, place: usize) -> Result<u64, Failure> {
-        match self.get(place) {
-            Some(Reply::Value { bytes, .. }) => {
-                wire::count(bytes).ok_or(Failure::Said(Cow::Borrowed("a bucket holds no number")))
-            }
-            Some(Reply::Missing) => Ok(0),
-            other => Err(unexpected(other)),
-        }
-    }
-
-    /// Keeps so many units of what the command at `place` counted.
-    pub(super) fn keep(&mut self, place: usize, units: u32) {
-        for add in self.adds.iter_mut().filter(|add| add.place == place) {
-            add.units = add.units.saturating_sub(units);
-        }
-    }
-}
-
-impl Drop for Replies {
-    fn drop(&mut self) {
-        let mut batch = self.link.batch();
-        for add in self.adds.iter().filter(|add| add.units > 0) {
-            batch.give(&add.key, add.units);
-        }
-        if batch.count > 0 {
-            // Where the connection has broken, what it counted is lost.
-            let _ = self.backs.send(self.link.job(batch, 0, None));
-        }
-    }
-}
-
-/// A reply that does not belong to its command.
-pub(super) fn unexpected(reply: Option<&Reply>) -> Failure {
-    Failure::Said(match reply {
-        Some(Reply::Refused(text)) => Cow::Owned(text.clone()),
-        _ => Cow::Borrowed("a reply is of another kind than asked for"),
-    })
 }
 
 /// Replies that are awaited.
@@ -256,7 +201,7 @@ impl Link {
     }
 
     /// What takes back has no bound of its own: it comes after replies, and what they answer has one.
-    fn job(
+    pub(super) fn job(
         &self,
         batch: Batch,
         epoch: u64,
@@ -493,20 +438,7 @@ fn finish(mut job: Job, back: &UnboundedSender<Job>) {
         return;
     };
     let replies = std::mem::take(&mut job.replies);
-    let replies = Replies {
-        adds: counted(&job.batch, &replies).cloned().collect(),
-        replies,
-        backs: back.clone(),
-        link: job.link.clone(),
-    };
+    let replies = Replies::new(&job.batch, replies, back.clone(), job.link.clone());
     // Where nobody waits, they are dropped, and that takes back what was counted.
     let _ = answer.send(Ok(replies));
-}
-
-/// What the server did count and is not to be kept anyhow.
-fn counted<'a>(batch: &'a Batch, replies: &'a [Reply]) -> impl Iterator<Item = &'a Add> {
-    let noted = batch.noted.and_then(|place| replies.get(place)) == Some(&Reply::Done);
-    let value =
-        move |add: &&Add| !noted && matches!(replies.get(add.place), Some(Reply::Value { .. }));
-    batch.adds.iter().filter(value)
 }

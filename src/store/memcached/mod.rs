@@ -32,6 +32,7 @@
 //! |---|---|
 //! | `wire` | commands and replies in bytes |
 //! | `link` | a worker's connection to a server |
+//! | `replies` | what a server said to a batch, and what of it is taken back |
 //! | `retired` | a connection that is given up |
 //! | `plan` | the arithmetic over buckets |
 //! | `decide` | one call |
@@ -41,6 +42,7 @@ mod decide;
 mod life;
 mod link;
 mod plan;
+mod replies;
 mod retired;
 pub mod wire;
 
@@ -53,8 +55,9 @@ use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
 
 use self::life::Life;
-use self::link::{Link, Replies};
+use self::link::Link;
 use self::plan::{Plan, Track};
+use self::replies::Replies;
 use self::wire::{Batch, Reply};
 use super::shared::call::{Failure, Name, Part};
 use crate::clock::Clock;
@@ -217,7 +220,7 @@ impl Client {
             match replies.get(place) {
                 Some(Reply::Done) => found = true,
                 Some(Reply::Missing) => {}
-                other => return Err(link::unexpected(other)),
+                other => return Err(replies::unexpected(other)),
             }
         }
         Ok(found)

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,14 +13,11 @@ use http_body_util::BodyExt;
 use super::deadline::Deadline;
 use super::generation::Generation;
 use super::guard::Guard;
-use super::left::{self, Rest};
 use super::load;
-use super::peer::Peer;
 use super::source::Source;
 use crate::head::hop::clean_trailers;
 use crate::http1::Cause;
 use crate::http1::chunked::Piece;
-use crate::store::permits::Taken;
 use crate::throttle::Settling;
 use crate::upstream::{AnswerBody, Failure};
 
@@ -218,8 +214,6 @@ pub struct Relay {
     silence: Duration,
     deadline: Deadline,
     takes_reports: bool,
-    /// The permits of the request, which stay out while the server works on a request that breaks off.
-    permits: Option<(Arc<Taken>, Rc<Peer>)>,
 }
 
 impl Relay {
@@ -238,42 +232,27 @@ impl Relay {
             silence,
             deadline,
             takes_reports,
-            permits: None,
         }
     }
-}
 
-impl Relay {
-    /// Permits hang on the server's end.
-    pub fn hold(mut self, permits: Option<Arc<Taken>>, peer: &Rc<Peer>) -> Relay {
-        self.permits = permits.map(|permits| (permits, peer.clone()));
-        self
-    }
-
-    /// The client has left, and its connection may go on: `guard` is for this body alone. A request that was not sent
-    /// whole is given up.
+    /// The client has left, and its connection may go on: `guard` is for this body alone.
     pub fn detach(&mut self, guard: Rc<Guard>) {
         self.guard = guard;
     }
 
-    /// Wakes the task when the server is late.
-    pub fn watch(&self, cx: &Context<'_>) {
+    /// To be called before each piece once the client has left: wakes the task when the server is late, and gives up a
+    /// request that was not sent whole. Says whether more of the response can come.
+    pub fn go_on_alone(&mut self, cx: &mut Context<'_>) -> bool {
         let _ = self.guard.must_close(cx);
-    }
-
-    /// All of the request has been sent.
-    pub fn is_sent(&self) -> bool {
-        self.inner.is_sent()
-    }
-
-    /// See [`AnswerBody::hang_up`].
-    pub fn hang_up(&mut self, cx: &mut Context<'_>) {
-        self.inner.hang_up(cx);
-    }
-
-    /// See [`AnswerBody::is_seen`].
-    pub fn is_seen(&self) -> bool {
+        if !self.inner.is_sent() {
+            self.inner.hang_up(cx);
+        }
         self.inner.is_seen()
+    }
+
+    /// What is left of the server's side.
+    pub fn take(&mut self) -> AnswerBody<RequestBody> {
+        std::mem::replace(&mut self.inner, AnswerBody::over())
     }
 }
 
@@ -301,12 +280,6 @@ impl Body for Relay {
                 return Poll::Ready(Some(Err(Error::Silent(self.silence))));
             }
             self.guard.server_waits(self.silence, progress);
-        }
-        if let Poll::Ready(Some(Err(Failure::Request(_)))) = &frame
-            && let Some((permits, peer)) = self.permits.take()
-        {
-            let inner = std::mem::replace(&mut self.inner, AnswerBody::over());
-            left::linger(Rest::Body(inner), permits, &peer);
         }
         let takes_reports = self.takes_reports;
         frame.map(|frame| {
@@ -343,6 +316,11 @@ impl ReplyBody {
     /// What the gateway says itself.
     pub fn own(bytes: Bytes) -> ReplyBody {
         ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+
+    /// Leaves nothing behind.
+    pub fn take(&mut self) -> ReplyBody {
+        std::mem::replace(self, ReplyBody::Own(None))
     }
 }
 

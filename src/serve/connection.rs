@@ -215,9 +215,11 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                 match unless_gone(wire, future.as_mut()).await {
                     Some(Ok(answer)) => answer,
                     None => {
-                        if future.as_mut().leave() {
+                        if let Some(stake) = future.as_mut().leave() {
                             wire.hang_up();
-                            left::finish(future, wire.guard(), worker).await;
+                            let place = (&**wire.guard(), &worker.left);
+                            left::finish(future, Recorded::into_relayed, stake.permits, place)
+                                .await;
                         }
                         return false;
                     }

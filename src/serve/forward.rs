@@ -10,11 +10,12 @@ use http::{Method, StatusCode};
 use http_body::Body;
 use tower::Service;
 
+use super::announce::{Claims, announce};
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::deadline::Deadline;
 use super::identify::Identified;
-use super::left;
+use super::left::{self, Rest};
 use super::load::{self, Load};
 use super::peer::Peer;
 use super::pooled::{FuturePool, Pooled};
@@ -237,56 +238,6 @@ fn agreed(
     }))
 }
 
-/// What the gateway tells the upstream of a request.
-struct Claims<'a> {
-    user: Option<&'a str>,
-    plan: Option<&'a str>,
-    over: Option<String>,
-}
-
-impl Claims<'_> {
-    fn write(&self, fields: &mut Fields) {
-        let claims = [
-            ("tollgate-user", self.user),
-            ("tollgate-plan", self.plan),
-            ("tollgate-over", self.over.as_deref()),
-        ];
-        for (name, value) in claims {
-            let is_sound = |text: &&str| !text.bytes().any(|byte| byte.is_ascii_control());
-            if let Some(value) = value.filter(is_sound) {
-                fields.add(name, value.as_bytes());
-            }
-        }
-    }
-}
-
-/// Adds what a proxy must say of the client's connection.
-fn announce(fields: &mut Fields, peer: &Peer, via: &[u8]) {
-    append(fields, "x-forwarded-for", peer.address.as_bytes());
-    fields.add("via", via);
-    if !fields.contains("x-forwarded-proto") {
-        fields.add("x-forwarded-proto", peer.scheme().as_bytes());
-    }
-    let Some(element) = fields.first("host").map(|host| peer.forwarded(host)) else {
-        return;
-    };
-    append(fields, "forwarded", &element);
-    if !fields.contains("x-forwarded-host") {
-        fields.repeat("x-forwarded-host", "host");
-    }
-}
-
-/// Adds an element to a list that a trusted proxy may have begun, in one line: of several lines some upstreams
-/// read only the first, which may be the client's own.
-fn append(fields: &mut Fields, name: &str, element: &[u8]) {
-    if !fields.contains(name) {
-        return fields.add(name, element);
-    }
-    let lines = fields.all(name).filter(|line| !line.is_empty());
-    let list: Vec<_> = lines.chain([element]).collect();
-    fields.set(name, &list.join(&b", "[..]));
-}
-
 struct Attempt<'a> {
     pool: &'a Rc<Pool>,
     /// What chooses the server, if something does.
@@ -332,19 +283,21 @@ impl Attempt<'_> {
                     let mut silence = self.pool.settings().first_byte;
                     // From now on the client is late only if the server is silent too.
                     self.source.guard().answer_begins();
-                    agreed(&exchange, asked, &head, self.source)?;
+                    if let Err(why) = agreed(&exchange, asked, &head, self.source) {
+                        let body = exchange.into_body(self.note.peer.coarse());
+                        self.give_up(Rest::Body(body));
+                        return Err(why);
+                    }
                     if head.status == SWITCHED {
                         silence = self.note.generation.ruleset.timeouts.tunnel;
                         deadline = Deadline::new(None);
                         self.source.open_tunnel();
                         exchange.tunnel(RequestBody::new(self.source, &self.note.generation));
                     }
-                    let permits = self.note.permits().filter(|_| !exchange.is_sent());
                     let body = exchange.into_body(self.note.peer.coarse());
                     let guard = self.source.guard().clone();
                     let reports = self.pool.settings().load_metric.is_some();
                     let body = Relay::new(body, guard, silence, deadline, reports);
-                    let body = body.hold(permits, &self.note.peer);
                     return Ok(Answer { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
@@ -366,10 +319,21 @@ impl Attempt<'_> {
                     }
                 }
                 Err(why) => {
-                    left::give_up(exchange, self.note);
+                    let ended = matches!(why, Why::Upstream(upstream::Error::Exchange { .. }));
+                    if exchange.has_begun() && !ended {
+                        self.give_up(Rest::Head(exchange));
+                    }
                     return Err(why);
                 }
             }
+        }
+    }
+
+    /// The server may work on, and permits count its work.
+    #[cold]
+    fn give_up(&self, rest: Rest) {
+        if let Some(permits) = self.note.permits() {
+            left::go_on(rest, Some(permits), &self.note.peer.worker.left);
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod announce;
 pub mod answer;
 pub mod body;
 pub mod connection;

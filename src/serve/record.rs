@@ -23,7 +23,7 @@ use super::body::{self, Relay, ReplyBody, RequestBody};
 use super::ending::Ending;
 use super::generation::{Generation, Outcome};
 use super::known::Block;
-use super::left;
+use super::left::{self, Rest};
 use super::peer::Peer;
 use super::source::Source;
 use super::unreadable::Unreadable;
@@ -322,16 +322,13 @@ pin_project! {
 }
 
 impl<F> Recorder<F> {
-    /// The client has left: the request is on record now. Says whether something hangs on its end, so that it must go
-    /// on.
-    pub fn leave(self: Pin<&mut Self>) -> bool {
-        let Some(recording) = self.project().recording.take() else {
-            return false;
-        };
+    /// The client has left: the request is on record now. Gives what hangs on its end, for which it must go on.
+    pub fn leave(self: Pin<&mut Self>) -> Option<Stake> {
+        let recording = self.project().recording.take()?;
         let note = &recording.0;
         note.left.set(true);
         note.reason.set(Some(LEFT));
-        note.stake.borrow().is_some()
+        note.stake.borrow().clone()
     }
 }
 
@@ -396,7 +393,7 @@ impl Recorded {
 
     /// What an upstream sends, without a record.
     pub fn into_relayed(mut self) -> Option<Settling<Relay>> {
-        match std::mem::replace(&mut self.inner, ReplyBody::Own(None)) {
+        match self.inner.take() {
             ReplyBody::Relayed(body) => Some(body),
             ReplyBody::Own(_) => None,
         }
@@ -428,9 +425,12 @@ impl Drop for Recorded {
         if body.open().is_none() {
             return;
         }
-        if let ReplyBody::Relayed(body) = std::mem::replace(&mut self.inner, ReplyBody::Own(None)) {
-            let stake = note.stake.borrow().clone();
-            left::read_on(body, stake, &note.peer);
+        if let ReplyBody::Relayed(mut body) = self.inner.take() {
+            let (peer, worker) = (&note.peer, &note.peer.worker);
+            let guard = worker.guards.watch(peer.idle, peer.header);
+            guard.request();
+            body.inner_mut().detach(guard);
+            left::go_on(Rest::of(body), note.permits(), &worker.left);
         }
     }
 }
@@ -443,16 +443,18 @@ impl Body for Recorded {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, body::Error>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        if let Some(Recording(note)) = &self.recording {
+        let this = &mut *self;
+        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        if let Some(Recording(note)) = &this.recording {
             match &frame {
                 Some(Ok(frame)) => {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                     note.sent.set(note.sent.get() + bytes);
                 }
-                Some(Err(_)) => {
+                Some(Err(error)) => {
                     note.outcome.set(Outcome::Failed);
                     note.reason.set(Some("answer broke off"));
+                    broke(note, &mut this.inner, error);
                 }
                 None => {}
             }
@@ -466,5 +468,19 @@ impl Body for Recorded {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+/// The gateway waits no longer, and the server may work on: permits stay out.
+#[cold]
+fn broke(note: &Note, body: &mut ReplyBody, error: &body::Error) {
+    if matches!(error, body::Error::Upstream(_)) {
+        return;
+    }
+    if let Some(permits) = note.permits()
+        && let ReplyBody::Relayed(mut body) = body.take()
+    {
+        let rest = Rest::Body(body.inner_mut().take());
+        left::go_on(rest, Some(permits), &note.peer.worker.left);
     }
 }

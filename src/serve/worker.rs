@@ -69,7 +69,7 @@ pub struct Worker {
     /// Deadlines of its connections.
     pub guards: Rc<Guards>,
     /// Requests that go on without their clients.
-    pub left: Left,
+    pub left: Rc<Left>,
     /// Answers that are to leave.
     pub flushes: Rc<Flushes>,
     /// Whom limits were asked about.
@@ -218,10 +218,11 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         watch.follow(&running.upstreams, &clock);
     }
     let access = Rc::new(Access::new(writer, &clock));
+    let guards = Guards::new(clock.clone());
     let worker = Rc::new(Worker {
         number,
-        guards: Guards::new(clock.clone()),
-        left: Left::default(),
+        left: Left::new(guards.clone()),
+        guards,
         flushes,
         recent: Recent::default(),
         generation: RefCell::new(Rc::new(generation)),
@@ -384,6 +385,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
     for count in 0_u64.. {
         interval.tick().await;
         worker.guards.tick();
+        worker.left.tick();
         access.tick(&clock);
         worker.recent.tell();
         worker.tend_store(&clock);

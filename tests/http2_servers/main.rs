@@ -8,4 +8,5 @@ mod common;
 
 mod connections;
 mod messages;
+mod permits;
 mod server;

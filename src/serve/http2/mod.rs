@@ -32,7 +32,7 @@ use super::gateway::Stack;
 use super::guard::Phase;
 use super::left;
 use super::peer::Peer;
-use super::record::Fresh;
+use super::record::{Fresh, Recorded};
 use super::source::Source;
 use super::unreadable::Unreadable;
 use crate::head::Head;
@@ -401,9 +401,10 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
     });
     let answer = unless_late(stream, unless_gone).await.flatten();
     let Some(answer) = answer else {
-        if future.as_mut().leave() {
+        if let Some(stake) = future.as_mut().leave() {
             drop(answering);
-            left::finish(future, stream.guard(), worker).await;
+            let place = (&**stream.guard(), &worker.left);
+            left::finish(future, Recorded::into_relayed, stake.permits, place).await;
         }
         return;
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use flate2::Compression;
-use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+use flate2::write::{GzEncoder, ZlibEncoder};
 use proptest::prelude::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::{Value, json};
@@ -72,17 +72,10 @@ fn documents() {
     check(at, r#"{"usage":{"total":5e3}}"#, 5000);
     check(at, r#"{"usage":{"total":99999999999}}"#, u32::MAX);
     check(at, r#"{"usage":{"total":0}}"#, 0);
-    for none in [
-        "-3",
-        "null",
-        "true",
-        "[42]",
-        "{\"total\":42}",
-        "\"many\"",
-        "\"\"",
-    ] {
+    for none in ["-3", "null", "true", "[42]", "{}", "\"many\"", "\"\""] {
         check(at, &format!("{{\"usage\":{{\"total\":{none}}}}}"), None);
     }
+    check(at, r#"{"usage":{"total":{"total":42}}}"#, None);
     check(at, r#"{"usage":[42]}"#, None);
     check(at, r#"{"total":42}"#, None);
     check(at, r#"{"a":{"usage":{"total":42}}}"#, None);
@@ -212,12 +205,11 @@ fn what_is_known_stays_known_when_the_coding_breaks() {
     let at = path("usage.total");
     for coding in ["gzip", "deflate", "zstd"] {
         for garbage in ["\0\0\0\0\0\0\0\0", "<html>500</html>"] {
-            let mut bytes = packed(coding, b"{\"usage\":{\"total\":42}}");
-            bytes.extend_from_slice(garbage.repeat(40).as_bytes());
+            let known = packed(coding, b"{\"usage\":{\"total\":42}}");
+            let bytes = [known, garbage.repeat(40).into()].concat();
             for step in [1, 7, bytes.len()] {
-                let found = read(&at, &[coding], "", &bytes, step);
-                let units = found.map(|found| found.units);
-                assert_eq!(units, Some(42), "{coding}, {step}, {garbage}");
+                let found = read(&at, &[coding], "", &bytes, step).unwrap();
+                assert_eq!(found.units, 42, "{coding}, {step}, {garbage}");
             }
         }
     }
@@ -242,9 +234,9 @@ fn packed(coding: &str, body: &[u8]) -> Vec<u8> {
             out.finish().unwrap()
         }
         "raw" => {
-            let mut out = DeflateEncoder::new(Vec::new(), level);
-            out.write_all(body).unwrap();
-            out.finish().unwrap()
+            let zlib = packed("deflate", body);
+            // Without its header and its checksum.
+            zlib[2..zlib.len() - 4].to_vec()
         }
         "zstd" => compress_to_vec(body, CompressionLevel::Fastest),
         _ => body.to_vec(),
@@ -322,9 +314,8 @@ fn a_bomb_is_given_up() {
         let mut bytes = packed(coding, &blanks);
         assert!(bytes.len() < blanks.len() / 200, "{coding}");
         // What one deflate can do is read.
-        let expected = (coding != "zstd").then_some(1);
         let found = read(&path("c"), &[coding], "", &bytes, 4096);
-        assert_eq!(found.map(|found| found.units), expected, "{coding}");
+        assert_eq!(found.is_some(), coding != "zstd", "{coding}");
         // The same inside of another one.
         bytes = packed("gzip", &bytes);
         let codings = format!("{coding},gzip");
@@ -340,7 +331,6 @@ fn windows_are_shared_out_and_come_back() {
     let of = |owner: u128| Meter::new([&at].into_iter(), [&b"zstd"[..]].into_iter(), None, owner);
     let reads = |mut meter: Meter| {
         meter.feed(&bytes);
-        meter.finish(true);
         meter.measured(&at).is_some()
     };
     let mut open = Vec::new();
@@ -352,7 +342,7 @@ fn windows_are_shared_out_and_come_back() {
     // In all no more than there are.
     open.extend((100..400).map(of));
     assert!(!reads(of(7)));
-    drop(open);
+    open.clear();
     assert!(reads(of(1)) && reads(of(7)));
 }
 

@@ -109,12 +109,12 @@ impl Identifier {
         self.identify_if(connection, (head, Found::Absent), wall, None)
     }
 
-    /// The same, with the credential that [`Identifier::token_in_form`] found in the body. One that is not remembered is
+    /// The same, with the credential that [`Identifier::credential_in_body`] found in the body. One that is not remembered is
     /// checked only if `check` lets it be, else it is [`Unverified::Unchecked`].
     pub fn identify_if<'a, 'r>(
         &self,
         connection: impl Into<Connection<'a>>,
-        (head, in_form): (&'r Head, Found<'r>),
+        (head, in_body): (&'r Head, Found<'r>),
         wall: impl FnOnce() -> Duration,
         check: Option<&Check<'_>>,
     ) -> Who {
@@ -122,7 +122,7 @@ impl Identifier {
         let mut who = self.client(connection, &head.fields);
         let (peer, subject) = (connection.peer.to_canonical(), connection.subject);
         let given = match &self.settings.token {
-            Some(source) => token::find(source, head).or(in_form),
+            Some(source) => token::find(source, head).or(in_body),
             None => Found::Absent,
         };
         let check = check.map(|check| (&who, check));

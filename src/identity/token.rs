@@ -83,10 +83,10 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
     .within(MAX_TOKEN)
 }
 
-/// The credential that stands in a form in the place of the query, where frameworks join the two.
-pub fn find_in_form<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> Found<'b> {
+/// The credential that stands in a body in the place of the query, where frameworks join the two.
+pub fn find_in_body<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> Found<'b> {
     match source {
-        Source::Query(name) => body::find_in_form(name, fields, body)
+        Source::Query(name) => body::find(&name.clone().into(), fields.all("content-type"), body)
             .trimmed()
             .within(MAX_TOKEN),
         _ => Found::Absent,
@@ -294,18 +294,23 @@ fn cookie_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     };
     let value = unescaped(value)?;
     // Express' mark of JSON.
-    match value.strip_prefix(b"j:") {
+    let text: Cow<'_, [u8]> = match value.strip_prefix(b"j:") {
         Some(json) if serde_json::from_slice::<&RawValue>(json).is_ok() => {
             let text: String = serde_json::from_slice(json).ok()?;
-            Some(text.into_bytes().into())
+            text.into_bytes().into()
         }
-        _ => Some(value),
+        _ => value,
+    };
+    if !text.contains(&b' ') {
+        return Some(text);
     }
+    let plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };
+    Some(text.iter().map(plus).collect())
 }
 
-/// Escapes to bytes and blanks to `+`, or the value if it has no escapes at all.
+/// Escapes to bytes, or the value if it has no escapes at all.
 fn unescaped(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
-    if !value.iter().any(|byte| matches!(byte, b'%' | b' ')) {
+    if !value.contains(&b'%') {
         return Some(value);
     }
     let (decoded, escapes) = form::unescape(&value, b'+');
@@ -315,13 +320,7 @@ fn unescaped(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     if escapes.bad || std::str::from_utf8(&decoded).is_err() {
         return None;
     }
-    let mut decoded = trim(&decoded)?.to_vec();
-    for byte in &mut decoded {
-        if *byte == b' ' {
-            *byte = b'+';
-        }
-    }
-    Some(decoded.into())
+    Some(trim(&decoded)?.to_vec().into())
 }
 
 /// Backslashes to what they stand for: a byte in octal, or the character behind. None for a quote without one.

@@ -159,4 +159,10 @@ impl Route {
         self.require.contains(&identity)
             || self.rules.iter().any(|rule| rule.key.contains(&identity))
     }
+
+    /// The same, or whether a plan multiplies a limit.
+    pub fn depends_on(&self, identity: Identity) -> bool {
+        self.needs(identity)
+            || (identity == Identity::Plan && self.rules.iter().any(|rule| rule.plans))
+    }
 }

@@ -191,14 +191,6 @@ impl Pattern {
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
-
-    /// How broad it is: 0 without `**`, else more the fewer segments stand before it.
-    pub fn breadth(&self) -> usize {
-        match self.segments.last() {
-            Some(Segment::Rest) => usize::MAX - self.segments.len(),
-            _ => 0,
-        }
-    }
 }
 
 impl FromStr for Pattern {

@@ -14,7 +14,7 @@ use super::answer::Why;
 use super::ending::{Counted, unrouted_who};
 use super::generation::Running;
 use super::identify::{class, cohort, may_check, objection};
-use super::in_form;
+use super::in_body;
 use super::known::Last;
 use super::request;
 use super::reserve::{self, Reserved};
@@ -162,11 +162,11 @@ fn examine(
                 |who: &Who| may_check(&running.admission, route, (who, identifier), pressure, now);
             let check = Check { now, may: &may };
             let body = question.body.as_bytes();
-            let (in_form, refused) = match in_form::of(route, identifier, &head, body) {
+            let (in_body, refused) = match in_body::of(route, identifier, &head, body) {
                 Ok(found) => (found, None),
                 Err(why) => (Found::Absent, Some(why)),
             };
-            let given = (&*head, in_form);
+            let given = (&*head, in_body);
             let mut who = identifier.identify_if(connection, given, wall, Some(&check));
             let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);
             if !hidden {

@@ -14,7 +14,7 @@ use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::forward::Admitted;
 use super::generation::Generation;
-use super::in_form;
+use super::in_body;
 use super::known::Served;
 use super::record::{Arrival, Note};
 use super::reserve::{self, Reserved};
@@ -281,7 +281,7 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
         head, body, note, ..
     } = &mut routed.arrival;
     if wants_token {
-        in_form::can_be_read(head)?;
+        in_body::can_be_read(head)?;
     }
     let who = Rc::make_mut(who);
     let hidden = email_in_body && identifier.hides_body(who, head);
@@ -305,10 +305,10 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
     let peeked = body.peek(for_email.max(for_others)).await?;
     routed.now = generation.clock.now();
     if wants_token {
-        let in_form = in_form::find(identifier, head, &peeked.ahead, peeked.whole)?;
-        if in_form != Found::Absent {
+        let in_body = in_body::find(identifier, head, &peeked.ahead, peeked.whole)?;
+        if in_body != Found::Absent {
             let unclear_email = who.unclear_email;
-            *who = who_asks((note, head), route, routed.now, in_form);
+            *who = who_asks((note, head), route, routed.now, in_body);
             who.unclear_email = unclear_email;
         }
     }
@@ -325,7 +325,7 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
 /// Whether a limit counts by a credential of the query that may stand in the body.
 fn wants_token(routed: &Routed) -> bool {
     let Arrival { head, body, .. } = &routed.arrival;
-    !body.is_empty() && in_form::is_wanted(routed.route(), head)
+    !body.is_empty() && in_body::is_wanted(routed.route(), head)
 }
 
 /// Counts and remembers who asks.
@@ -383,8 +383,8 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     (who, served)
 }
 
-/// Who asks. `in_form` is the credential that stands in the body.
-fn who_asks((note, head): (&Note, &Head), route: &Route, now: Nanos, in_form: Found<'_>) -> Who {
+/// Who asks. `in_body` is the credential that stands in the body.
+fn who_asks((note, head): (&Note, &Head), route: &Route, now: Nanos, in_body: Found<'_>) -> Who {
     let generation = &note.generation;
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
@@ -401,7 +401,7 @@ fn who_asks((note, head): (&Note, &Head), route: &Route, now: Nanos, in_form: Fo
     };
     let check = Check { now, may: &may };
     let connection = note.peer.connection();
-    identifier.identify_if(connection, (head, in_form), wall, Some(&check))
+    identifier.identify_if(connection, (head, in_body), wall, Some(&check))
 }
 
 /// Why the route does not serve a request from `who`, whatever its limits say.
@@ -449,7 +449,7 @@ fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
     let proves = |by: &Identity| identifier.settings().proves(*by);
     let mut proven = by_credential.into_iter().filter(proves);
-    let decides = || proven.clone().any(|by| route.needs(by));
+    let decides = || proven.clone().any(|by| route.depends_on(by));
     match unverified {
         Unverified::Ambiguous if decides() => return Some(Why::Bad(UNCLEAR)),
         Unverified::Unchecked => return decides().then_some(Why::Unchecked),

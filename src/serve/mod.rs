@@ -16,7 +16,7 @@ pub mod guard;
 pub mod host;
 pub mod http2;
 pub mod identify;
-mod in_form;
+mod in_body;
 pub mod known;
 mod left;
 pub mod listen;

@@ -2,7 +2,6 @@
 //! method that leads to another route.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -363,10 +362,7 @@ impl<'h> Target<'h> {
         table.find_folded(self.host, method, path, exact, counts)
     }
 
-    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled. Where
-    /// each has limits of its own it is the narrower one, as where [`RouteTable::find_folded`] folds.
-    ///
-    /// [`RouteTable::find_folded`]: crate::route::RouteTable::find_folded
+    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled.
     #[cold]
     fn look_up_literally(
         &self,
@@ -382,16 +378,7 @@ impl<'h> Target<'h> {
         let upstream = ruleset.routes[route].upstream;
         let mut routes = routes.filter(|other| ruleset.routes[*other].upstream == upstream);
         routes.try_fold(route, |route, other| {
-            let narrower = || {
-                let widths = [route, other].map(|at| ruleset.routes[at].pattern.breadth());
-                match widths[0].cmp(&widths[1]) {
-                    Ordering::Less => Some(route),
-                    Ordering::Greater => Some(other),
-                    Ordering::Equal => None,
-                }
-            };
-            let route = stricter(route, other, ruleset).or_else(narrower);
-            route.ok_or(Why::Bad(TWO_PATHS))
+            stricter(route, other, ruleset).ok_or(Why::Bad(TWO_PATHS))
         })
     }
 }

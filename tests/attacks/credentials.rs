@@ -192,9 +192,10 @@ fn post(target: &str, kind: &str, body: &str) -> String {
     format!("POST {target} HTTP/1.1\r\nhost: t\r\n{kind}content-length: {length}\r\n\r\n{body}")
 }
 
-/// Rack's `params`, Go's `FormValue` and PHP's `$_REQUEST` read the credential of the query from forms too.
+/// Rack's `params`, Go's `FormValue` and PHP's `$_REQUEST` read the credential of the query from forms too, Laravel and
+/// Rails from JSON.
 #[test]
-fn by_credentials_of_the_query_in_forms() {
+fn by_credentials_of_the_query_in_bodies() {
     let parts = "--x\r\ncontent-disposition: form-data; name=\"key\"\r\n\r\nann-key\r\n--x--\r\n";
     let long = format!("f={}&key=ann-key", "x".repeat(1_100_000));
     let requests = |target: &str| {
@@ -209,6 +210,13 @@ fn by_credentials_of_the_query_in_forms() {
             (FORM, "+key=+ann-key+"),
             (FORM, &long),
             ("", "key=ann-key"),
+            ("application/x-www-form-urlencoded x", "key=ann-key"),
+            (
+                "application/x-www-form-urlencoded,x; a=\"b\"",
+                "key=ann-key",
+            ),
+            ("application/json", "{\"key\":\"ann-key\"}"),
+            ("application/json", "{\"a\":\"&key=ann-key&\"}"),
             ("multipart/form-data; boundary=x", parts),
             ("multipart/form-data; boundary=x", &parts[..parts.len() - 6]),
             ("multipart/form-data", parts),
@@ -247,12 +255,12 @@ fn by_credentials_of_the_query_in_forms() {
 
 /// Bodies that nobody joins with the query are passed on unread, whatever is in them.
 #[test]
-fn what_is_no_form_has_no_credential() {
+fn what_has_no_fields_has_no_credential() {
     let by_token = "match: /**\nupstream: up\nlimits: { few: { key: token, rate: 5/h } }\n";
     let site = keyed("identity: { token: { query: key } }\n", by_token);
     let long = "x".repeat(1_100_000);
     for (kind, body) in [
-        ("application/json", "{\"key\":\"other\"}"),
+        ("application/json", "{\"keys\":\"other\"}"),
         ("text/plain", "key=other"),
         ("application/octet-stream", &long),
         (FORM, "a=b&keys=other"),

@@ -169,6 +169,53 @@ fn methods_that_bodies_name_are_counted() {
     assert!(answer.field("ratelimit").unwrap().starts_with("\"drop\""));
 }
 
+/// Which of several methods a framework takes differs: Symfony that of the body, others that of the query or of a field.
+#[test]
+fn methods_that_are_named_in_two_places() {
+    let limited = |method: &str| {
+        format!(
+            "match: {method} /items/{{id}}\nupstream: up\nlimits: {{ {method}: {{ key: ip, rate: 9/h }} }}\n"
+        )
+        .replace(&format!("{{ {method}:"), "{ one:")
+    };
+    let (delete, put) = (limited("DELETE"), limited("PUT"));
+    let any = "match: /items/**\nupstream: up\n";
+    let site = Site::start(
+        GATEWAY,
+        &[
+            ("delete", &delete),
+            ("put", &put),
+            ("any", any),
+            POLICIES[4],
+        ],
+    );
+    for (target, field) in [
+        ("/items/1?_method=DELETE", ""),
+        ("/items/1", "X-HTTP-Method-Override: DELETE\r\n"),
+    ] {
+        for (kind, body) in [
+            (FORM, "_method=PUT"),
+            (
+                "content-type: application/x-www-form-urlencoded x\r\n",
+                "_method=PUT",
+            ),
+            (
+                "content-type: application/x-www-form-urlencoded,x; a=\"b\"\r\n",
+                "_method=PUT",
+            ),
+        ] {
+            let fields = format!("{field}{kind}");
+            assert_eq!(
+                post(&site, target, &fields, body, false).0,
+                400,
+                "{target} {fields}"
+            );
+        }
+        let fields = format!("{field}{FORM}");
+        assert_eq!(post(&site, target, &fields, "a=b", false).0, 200);
+    }
+}
+
 /// What cannot be searched may name any method: it is counted by the route that counts whatever the others count.
 #[test]
 fn bodies_that_hide_a_method() {

@@ -55,6 +55,13 @@ impl Media {
             return Media::Unclear;
         };
         let essence = parameters.first.to_ascii_lowercase();
+        let has_fields = ["form", "json", "multipart"]
+            .into_iter()
+            .any(|kind| essence.contains(kind));
+        // PHP and Rack end the type there.
+        if has_fields && essence.contains([' ', '\t', ',']) {
+            return Media::Unclear;
+        }
         if essence.starts_with("multipart/") {
             let plain = |boundary: &&str| !boundary.is_empty() && boundary.len() <= 70;
             return match parameters.only("boundary").filter(plain) {
@@ -184,18 +191,17 @@ mod tests {
         ] {
             check(json, Media::Json);
         }
-        for other in [
-            "",
-            "text/plain",
-            "application/x-www-form-urlencoded x",
-            "image/png",
-        ] {
+        for other in ["", "text/plain", "text/plain charset=utf-8", "image/png"] {
             check(other, Media::Other);
         }
         check("multipart/form-data; boundary=x", multipart("x"));
         check("Multipart/Form-Data; Boundary=\"a=b\"", multipart("a=b"));
         check("multipart/mixed; boundary=x", multipart("x"));
         for unclear in [
+            "application/x-www-form-urlencoded x",
+            "application/x-www-form-urlencoded\tjson",
+            "application/x-www-form-urlencoded,x; a=\"b\"",
+            "application/json x; charset=utf-8",
             "multipart/form-data",
             "multipart/form-data; boundary=",
             "multipart/form-data; boundary=x; boundary=y",

@@ -41,6 +41,15 @@ impl Field {
     }
 }
 
+impl From<Name> for Field {
+    fn from(name: Name) -> Field {
+        Field {
+            path: vec![name.clone()],
+            name,
+        }
+    }
+}
+
 impl From<&str> for Field {
     fn from(path: &str) -> Field {
         Field::new(path)
@@ -66,8 +75,9 @@ pub fn find<'t, 'b>(
     let json = || json::find(field, bare);
     match Media::of(types, body) {
         Media::Unclear => Found::Ambiguous,
-        Media::Multipart(boundary) => multipart::find(&boundary, &field.name, body),
-        Media::Json => json(),
+        // There are readers to whom every body is a form.
+        Media::Multipart(boundary) => multipart::find(&boundary, &field.name, body).or(form()),
+        Media::Json => json().or(form()),
         Media::Form | Media::Other if is_multipart(start) => Found::Ambiguous,
         Media::Form | Media::Other if is_json(start) => form().or(json()),
         Media::Form | Media::Other => form(),
@@ -100,22 +110,6 @@ pub fn each_in_json(
 pub fn has_fields(fields: &Fields) -> bool {
     let media = Media::of(fields.all("content-type"), b"");
     media != Media::Other || fields.first("content-type").is_none_or(<[u8]>::is_empty)
-}
-
-/// Whether frameworks join the fields of a body of this type with those of the query: of forms and parts, and of one
-/// without a type. None of them joins JSON.
-pub fn is_form(fields: &Fields) -> bool {
-    has_fields(fields) && Media::of(fields.all("content-type"), b"") != Media::Json
-}
-
-/// The value of the field in a complete body, read as a form or as parts alone.
-pub fn find_in_form<'b>(name: &Name, fields: &Fields, body: &'b [u8]) -> Found<'b> {
-    match Media::of(fields.all("content-type"), body) {
-        Media::Unclear => Found::Ambiguous,
-        Media::Multipart(boundary) => multipart::find(&boundary, name, body),
-        Media::Json => Found::Absent,
-        Media::Form | Media::Other => form::field(body, name),
-    }
 }
 
 /// Whether no field can be looked for in the body: it is compressed, or said to be longer than this.

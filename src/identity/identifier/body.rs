@@ -43,9 +43,9 @@ impl Identifier {
     }
 
     /// The credential in a complete body.
-    pub fn token_in_form<'b>(&self, fields: &Fields, body: &'b [u8]) -> Found<'b> {
+    pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> Found<'b> {
         match &self.settings.token {
-            Some(source) => token::find_in_form(source, fields, body),
+            Some(source) => token::find_in_body(source, fields, body),
             None => Found::Absent,
         }
     }

@@ -20,12 +20,11 @@ pub(super) fn note(routes: &mut [Route], identity: &Settings, paths: Paths) {
     }
 }
 
-/// Whether a POST on `route` may be one on `other` by another method, and `route` does not count all that `other`
-/// counts. Whether a path leads to both is looked up for each request.
+/// Whether a POST that `route` takes, by its own method or by another that its head names, may be one on `other`, and
+/// `route` does not count all that `other` counts. Whether a path leads to both is looked up for each request.
 fn may_be_taken_for(route: &Route, other: &Route) -> bool {
-    let takes_post = |route: &Route| route.pattern.methods().contains(&Method::POST);
-    takes_post(route)
-        && !(route.pattern.methods().is_any() && takes_post(other))
+    let takes_post = other.pattern.methods().contains(&Method::POST);
+    !(route.pattern.methods().is_any() && takes_post)
         && (route.upstream != other.upstream || other.holds_more_than(route))
 }
 
@@ -33,7 +32,6 @@ fn may_be_taken_for(route: &Route, other: &Route) -> bool {
 fn counts_by_query(route: &Route, identity: &Settings) -> bool {
     let in_query = matches!(identity.token, Some(token::Source::Query(_)));
     let proves = matches!(identity.user, Some(user::Settings::ApiKeys(_)));
-    let by_plan = || route.rules.iter().any(|rule| rule.plans);
-    let by_owner = || route.needs(Identity::User) || route.needs(Identity::Plan) || by_plan();
+    let by_owner = || route.needs(Identity::User) || route.depends_on(Identity::Plan);
     in_query && (route.needs(Identity::Token) || (proves && by_owner()))
 }

@@ -1,4 +1,7 @@
-//! The credential of the query that may stand in a form: many frameworks read the fields of both as one.
+//! The credential of the query that may stand in a body: many frameworks read the fields of both as one, Rack, PHP and
+//! Go those of forms, Laravel and Rails those of JSON too.
+
+use http::Method;
 
 use super::answer::Why;
 use super::body::MAX_AHEAD;
@@ -8,11 +11,13 @@ use crate::identity::{Identifier, body};
 use crate::route::Route;
 
 /// Why a request is refused in whose body no credential can be looked for.
-const HIDDEN: &str = "this route counts by a credential of the query, which frameworks read from forms too, and the form is compressed or longer than 1 MiB";
+const HIDDEN: &str = "this route counts by a credential of the query, which frameworks read from bodies too: send this body unpacked, at most 1 MiB long, or as a type without fields";
 
 /// Whether it is looked for in the body, if there is one.
 pub fn is_wanted(route: &Route, head: &Head) -> bool {
-    route.reads.token_in_body && head.upgrade.is_none() && body::is_form(&head.fields)
+    // Only of a POST a body without a type is taken for a form.
+    let typed = || head.method == Method::POST || head.fields.contains("content-type");
+    route.reads.token_in_body && head.upgrade.is_none() && body::has_fields(&head.fields) && typed()
 }
 
 /// Whether the head says that it cannot be looked for.
@@ -40,7 +45,7 @@ pub fn find<'b>(
 ) -> Result<Found<'b>, Why> {
     can_be_read(head)?;
     match whole {
-        true => Ok(identifier.token_in_form(&head.fields, body)),
+        true => Ok(identifier.credential_in_body(&head.fields, body)),
         false => Err(Why::Bad(HIDDEN)),
     }
 }

@@ -362,7 +362,8 @@ impl<'h> Target<'h> {
         table.find_folded(self.host, method, path, exact, counts)
     }
 
-    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled.
+    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled. One
+    /// around `route` that has limits of its own takes nothing from it, or else `/login;jsessionid=x` would be refused.
     #[cold]
     fn look_up_literally(
         &self,
@@ -378,7 +379,10 @@ impl<'h> Target<'h> {
         let upstream = ruleset.routes[route].upstream;
         let mut routes = routes.filter(|other| ruleset.routes[*other].upstream == upstream);
         routes.try_fold(route, |route, other| {
-            stricter(route, other, ruleset).ok_or(Why::Bad(TWO_PATHS))
+            let patterns = [route, other].map(|at| &ruleset.routes[at].pattern);
+            let around = || patterns[1].is_broader_than(patterns[0]).then_some(route);
+            let route = stricter(route, other, ruleset).or_else(around);
+            route.ok_or(Why::Bad(TWO_PATHS))
         })
     }
 }

@@ -64,8 +64,9 @@ impl Bound {
         }
     }
 
-    /// What is disclosed of a reading: units left, and until there is one more, where that is known. A burst or a delay admits more at once than
-    /// the quota, and a bucket outlives its window; neither is more than the quota and the window that stand beside it.
+    /// What is disclosed of a reading: units left, and the time until there is one more, where that is known. A burst or
+    /// a delay admits more at once than the quota, and a bucket outlives its window; neither is more than the quota and
+    /// the window that stand beside it.
     #[inline]
     pub fn left(&self, reading: &Reading) -> (u32, Option<Nanos>) {
         let window = self.window(reading.window);

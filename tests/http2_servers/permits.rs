@@ -1,9 +1,6 @@
 //! Permits count the work of a server of HTTP/2, though the client has left or the gateway waits no longer.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
+use tokio::sync::watch;
 use tollgate::clock::{Clock, Nanos};
 
 use crate::common::{Gateway, soon, write};
@@ -14,21 +11,19 @@ struct Site {
     gateway: Gateway,
     clock: Clock,
     /// The server ends its work.
-    done: Arc<AtomicBool>,
+    done: watch::Sender<bool>,
 }
 
 impl Site {
     fn start(timeouts: &str) -> Site {
-        let done = Arc::new(AtomicBool::new(false));
-        let ends = done.clone();
+        let (done, ends) = watch::channel(false);
         let server = Server::start(move |asked| {
-            let ends = ends.clone();
+            let mut ends = ends.clone();
             async move {
                 asked.tell(asked.path());
-                while !ends.load(Ordering::SeqCst) {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                if ends.wait_for(|over| *over).await.is_ok() {
+                    asked.ok("fine");
                 }
-                asked.ok("fine");
             }
         });
         let upstream = "servers: [\"http://{upstream}\"], protocol: h2";
@@ -54,9 +49,10 @@ impl Site {
 
     #[track_caller]
     fn all_out(&self, what: &str) {
-        std::thread::sleep(Duration::from_millis(300));
-        let answer = self.gateway.connect().get("/");
-        assert_eq!((answer.status(), self.out()), (429, 3), "{what}");
+        for _ in 0..20 {
+            let answer = self.gateway.connect().get("/");
+            assert_eq!((answer.status(), self.out()), (429, 3), "{what}");
+        }
     }
 
     /// Clients send this and leave.
@@ -75,7 +71,7 @@ fn clients_leave() {
     let request = "GET /a HTTP/1.1\r\nhost: t\r\n\r\n";
     site.leave(request);
     site.all_out(request);
-    site.done.store(true, Ordering::SeqCst);
+    site.done.send_replace(true);
     soon(request, || site.out() == 0);
 }
 
@@ -86,9 +82,7 @@ fn clients_leave_with_their_request_unsent() {
     let request = "POST /a HTTP/1.1\r\nhost: t\r\ncontent-length: 9\r\n\r\nabc";
     site.leave(request);
     site.all_out(request);
-    site.clock.advance(Nanos::from_millis(9_500));
-    site.all_out(request);
-    site.clock.advance(Nanos::from_millis(600));
+    site.clock.advance(Nanos::from_millis(10_100));
     soon(request, || site.out() == 0);
 }
 
@@ -99,6 +93,6 @@ fn the_gateway_waits_no_longer() {
         assert_eq!(site.gateway.connect().get("/a").status(), 504);
     }
     site.all_out("504");
-    site.done.store(true, Ordering::SeqCst);
+    site.done.send_replace(true);
     soon("504", || site.out() == 0);
 }

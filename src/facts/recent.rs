@@ -33,12 +33,19 @@ impl<W: Whom> Default for Recent<W> {
 }
 
 impl<W: Whom> Recent<W> {
-    /// Counts a key by its hash, which must look random.
+    /// Counts a key by its hash, which must look random. Where `is_same` says that what is told of it has changed, what
+    /// was counted before is told first.
     #[inline]
-    pub fn count(&self, hash: u64, refused: bool, whom: impl FnOnce() -> W) {
+    pub fn count(
+        &self,
+        hash: u64,
+        refused: bool,
+        is_same: impl FnOnce(&W) -> bool,
+        whom: impl FnOnce() -> W,
+    ) {
         let place = &mut self.0.borrow_mut()[place(hash)];
         match place {
-            Some(counted) if counted.hash == hash => {
+            Some(counted) if counted.hash == hash && is_same(&counted.whom) => {
                 counted.asked += 1;
                 counted.refused += u32::from(refused);
             }
@@ -107,18 +114,21 @@ mod tests {
         let told = || book.0.borrow().clone();
         let other = (9..).find(|other| place(*other) == place(7)).unwrap_or(0);
         for refused in [false, true, true] {
-            recent.count(7, refused, || book.clone());
-            recent.count(8, false, || book.clone());
+            recent.count(7, refused, |_| true, || book.clone());
+            recent.count(8, false, |_| true, || book.clone());
         }
         assert!(told().is_empty());
-        recent.count(other, true, || book.clone());
+        recent.count(other, true, |_| true, || book.clone());
         assert_eq!(told(), [(7, (3, 2))].into());
         recent.tell();
         recent.tell();
         assert_eq!(told(), [(7, (3, 2)), (8, (3, 0)), (other, (1, 1))].into());
-        recent.count(7, false, || book.clone());
+        recent.count(7, false, |_| true, || book.clone());
+        let before = told();
+        recent.count(7, false, |_| false, || book.clone());
+        assert_ne!(told(), before);
         drop(recent);
-        assert_eq!(told()[&7], (4, 2));
+        assert_eq!(told()[&7], (5, 2));
     }
 
     #[test]
@@ -127,7 +137,7 @@ mod tests {
         for key in 1..=32_u64 {
             let hash = key.wrapping_mul(0xd129_0d35_4f3a_9d6b);
             for mark in [0x1f00, 0x2f00 << 40] {
-                recent.count(hash ^ mark, false, || book.clone());
+                recent.count(hash ^ mark, false, |_| true, || book.clone());
             }
         }
         assert!(book.0.borrow().len() < 8);

@@ -65,7 +65,7 @@ fn check(spray: u64, seed: u64) {
             sums.partition_point(|sum| *sum < point) as u64
         };
         *truth.entry(number).or_default() += 1;
-        workers[event as usize % 4].count(hash(number), false, || Counted(&top, number));
+        workers[event as usize % 4].count(hash(number), false, |_| true, || Counted(&top, number));
         if event % 10_000 == 0 {
             workers.iter().for_each(Recent::tell);
         }

@@ -63,7 +63,9 @@ pub(super) fn count(
 ) {
     let hash = hash(finding.key, generation.rules[rule.index].mark);
     let refused = !finding.reading.standing.admits() && !rule.shadow;
-    recent.count(hash, refused, || Asker {
+    // The plan that counted last is shown.
+    let is_same = |asker: &Asker| !rule.plans || asker.who.plan == who.plan;
+    recent.count(hash, refused, is_same, || Asker {
         generation: generation.clone(),
         rule: rule.index,
         who: who.clone(),

@@ -189,6 +189,30 @@ fn what_was_admitted_without_the_store_counts_once() {
     });
 }
 
+/// Gateways that all began while the store was away took themselves for the only one: what they admitted counts, and
+/// nobody waits for many windows.
+#[test]
+fn what_many_admitted_alone_is_over_soon() {
+    Scripted::each().for_each(|mut store| {
+        for (number, algorithm) in (1..).zip(ALL) {
+            let limit = limit("20/m", algorithm);
+            store.now = START;
+            for gateway in 1..=10 {
+                let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
+                (tell.total, tell.within) = (20, 20);
+                store.ask(&call(gateway | ALONE, [tell]));
+            }
+            let one = part(&limit, number, 7, 1, Scale::plan(1));
+            assert!(
+                !store.ask(&call(1, [one.clone()])).admitted,
+                "{algorithm:?}"
+            );
+            store.now += 2 * 60 * SECOND;
+            assert!(store.ask(&call(1, [one])).admitted, "{algorithm:?}");
+        }
+    });
+}
+
 /// Requests that were decided without a store that hung are told of before what it took for them comes back: for that
 /// moment more counts than the limit, and after it what was admitted.
 #[test]

@@ -127,7 +127,7 @@ rewind[GCRA] = function(cell)
 end
 rewind[LEAKY] = rewind[GCRA]
 
-local used, wait, apply = {}, {}, {}
+local used, wait, apply, bound = {}, {}, {}, {}
 
 used[LOG] = function(cell, window) return cell.len - first_inside(cell, window.length) end
 wait[LOG] = function(cell, window, units)
@@ -213,6 +213,15 @@ apply[GCRA] = function(cell, units)
   end
 end
 used[LEAKY], wait[LEAKY], apply[LEAKY] = used[GCRA], wait[GCRA], apply[GCRA]
+
+-- What many gateways admitted while each took itself for the only one makes nobody wait for many windows. Twice what
+-- may be ahead, for a part of it may be given back soon.
+bound[GCRA] = function(cell)
+  for _, window in ipairs(cell.windows) do
+    window.arrival = min(window.arrival, now + 2 * window.most)
+  end
+end
+bound[LEAKY] = bound[GCRA]
 
 -- What is lent: a meter that leaks at the pace of the moment.
 local function lent_level(cell)

@@ -320,6 +320,7 @@ for _, cell in ipairs(cells) do
       if missing > 0 then
         apply[cell.kind](cell, missing)
         if cell.kind ~= LOG then cell.newest = now end
+        if bound[cell.kind] then bound[cell.kind](cell) end
       end
       if cell.total > entry[2] then
         entry[2], cell.dirty = cell.total, true

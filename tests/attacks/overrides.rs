@@ -235,9 +235,11 @@ fn bodies_that_hide_a_method() {
         // Another upstream would take it.
         assert_eq!(post(&site, "/login", FORM, &long, chunked).0, 400);
         assert_eq!(post(&site, "/login", &coded, "x", chunked).0, 400);
-        // No form, or no other route.
-        let plain = "content-type: application/octet-stream\r\n";
-        assert_eq!(post(&site, "/items/1", plain, &long, chunked).1, "");
+        // No fields, or no other route.
+        for plain in ["application/octet-stream", "application/x-ndjson"] {
+            let plain = format!("content-type: {plain}\r\n");
+            assert_eq!(post(&site, "/items/1", &plain, &long, chunked).1, "");
+        }
         let got = post(&site, "/items/1/x", FORM, &long, chunked);
         assert_eq!((got.0, got.1), (200, String::new()));
     }

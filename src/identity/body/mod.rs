@@ -106,10 +106,18 @@ pub fn each_in_json(
     strict && plain && !may_be_form && !is_coded(fields)
 }
 
-/// Whether frameworks look for fields in a body of this type: in forms, parts and JSON, and in one without a type.
+/// Whether frameworks look for fields in a body of this type: in forms, parts and JSON, and in one without a type. Lines
+/// of JSON (`application/x-ndjson`) have none.
 pub fn has_fields(fields: &Fields) -> bool {
-    let media = Media::of(fields.all("content-type"), b"");
-    media != Media::Other || fields.first("content-type").is_none_or(<[u8]>::is_empty)
+    let typed = fields.text("content-type").filter(|text| !text.is_empty());
+    match (Media::of(fields.all("content-type"), b""), typed) {
+        (Media::Json, Some(text)) => {
+            let text = text.to_ascii_lowercase();
+            text.contains("/json") || text.contains("+json")
+        }
+        (Media::Other, Some(_)) => false,
+        _ => true,
+    }
 }
 
 /// Whether no field can be looked for in the body: it is compressed, or said to be longer than this.

@@ -281,6 +281,10 @@ fn routes_whose_bodies_are_searched_for_a_method_are_named() {
             "match: POST /photos\nupstream: shop\n",
         ),
         ("policies/rest.yaml", "match: GET /**\nupstream: shop\n"),
+        (
+            "policies/login.yaml",
+            "match: POST /login\nupstream: shop\nlimits: { l: { key: ip, rate: 5/15m } }\n",
+        ),
     ];
     for (gateway, named) in [("", 1), ("paths: exact\n", 0)] {
         let loaded = load(gateway, &policies).unwrap_or_else(|report| panic!("{report}"));
@@ -288,6 +292,7 @@ fn routes_whose_bodies_are_searched_for_a_method_are_named() {
         let note =
             "post: POST /photos to shop\n  may refuse a POST whose body is longer than 1 MiB";
         assert_eq!(text.matches(note).count(), named, "{text}");
+        assert_eq!(text.matches("`_method`").count(), 2 * named, "{text}");
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{record, upstream};
 mod files;
 mod identity;
 mod push;
-mod reads;
+pub(super) mod reads;
 mod store;
 mod tls;
 mod upstreams;

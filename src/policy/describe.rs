@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::compile::reads::may_be_overridden;
 use super::keys::{self, KeyControl};
 use super::load::Loaded;
 use super::settings::Ruleset;
@@ -48,7 +49,7 @@ pub fn describe(loaded: &Loaded) -> String {
                 Paths::Exact => writeln!(out, "  leaves {SPELLINGS} to {}", broader.name),
             };
         }
-        if route.reads.method_in_body {
+        if may_be_overridden(route, &ruleset.routes) {
             let _ = writeln!(
                 out,
                 "  may refuse a POST whose body is longer than 1 MiB, for `_method` in it may name a method with other limits: `paths: exact` where {upstream} reads no `_method`"

@@ -187,6 +187,27 @@ impl Pattern {
         self.host.covers(&other.host) && self.methods.overlaps(&other.methods) && path()
     }
 
+    /// Whether some path on some host is one that both take, whatever the methods.
+    pub fn may_share_path(&self, other: &Pattern) -> bool {
+        let paths = || {
+            let mut others = other.segments.iter();
+            for mine in &self.segments {
+                match (mine, others.next()) {
+                    (Segment::Rest, _) | (_, Some(Segment::Rest)) => return true,
+                    (_, None) => return false,
+                    (Segment::Literal(one), Some(Segment::Literal(two))) if one != two => {
+                        return false;
+                    }
+                    _ => {}
+                }
+            }
+            others
+                .next()
+                .is_none_or(|other| matches!(other, Segment::Rest))
+        };
+        (self.host.covers(&other.host) || other.host.covers(&self.host)) && paths()
+    }
+
     /// The parts of its path; none for `/`.
     pub fn segments(&self) -> &[Segment] {
         &self.segments

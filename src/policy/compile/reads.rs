@@ -1,5 +1,7 @@
 //! Which routes look for something in bodies that their limits do not name themselves.
 
+use std::sync::Arc;
+
 use http::Method;
 
 use crate::identity::{Settings, token, user};
@@ -18,6 +20,15 @@ pub(super) fn note(routes: &mut [Route], identity: &Settings, paths: Paths) {
         route.reads.method_in_body = method;
         route.reads.token_in_body = counts_by_query(route, identity);
     }
+}
+
+/// Whether POST on some path is the route's, and by another method another route's that counts more.
+pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>]) -> bool {
+    let concerns = |other: &Arc<Route>| {
+        may_be_taken_for(route, other) && route.pattern.may_share_path(&other.pattern)
+    };
+    let takes_post = route.pattern.methods().contains(&Method::POST);
+    takes_post && route.reads.method_in_body && routes.iter().any(concerns)
 }
 
 /// Whether a POST that `route` takes, by its own method or by another that its head names, may be one on `other`, and

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer::Why;
+use super::body::MAX_AHEAD;
 use super::ending::{Counted, unrouted_who};
 use super::generation::Running;
 use super::identify::{class, cohort, may_check, objection};
@@ -175,7 +176,7 @@ fn examine(
             let why = refused.or_else(|| objection(route, &who, identifier));
             let ends = why.map(|why| ends(Counted::of(index, route, &who), &why));
             let reserved = match route.reads.reserve {
-                true => reserve::reserved(&route.rules, &head, body, true),
+                true => reserve::reserved(&route.rules, &head, body, body.len() <= MAX_AHEAD),
                 false => None,
             };
             Ok(Examined {

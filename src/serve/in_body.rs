@@ -36,14 +36,13 @@ pub fn can_be_read(head: &Head) -> Result<(), Why> {
 ///
 /// # Errors
 ///
-/// Why the request is refused, where it cannot be looked for.
+/// Why the request is refused, where something is missing.
 pub fn find<'b>(
     identifier: &Identifier,
     head: &Head,
     body: &'b [u8],
     whole: bool,
 ) -> Result<Found<'b>, Why> {
-    can_be_read(head)?;
     match whole {
         true => Ok(identifier.credential_in_body(&head.fields, body)),
         false => Err(Why::Bad(HIDDEN)),
@@ -54,15 +53,16 @@ pub fn find<'b>(
 ///
 /// # Errors
 ///
-/// As of [`find`].
+/// As of [`can_be_read`] and [`find`].
 pub fn of<'b>(
     route: &Route,
     identifier: &Identifier,
     head: &Head,
     body: &'b [u8],
 ) -> Result<Found<'b>, Why> {
-    match !body.is_empty() && is_wanted(route, head) {
-        true => find(identifier, head, body, true),
-        false => Ok(Found::Absent),
+    if body.is_empty() || !is_wanted(route, head) {
+        return Ok(Found::Absent);
     }
+    can_be_read(head)?;
+    find(identifier, head, body, body.len() <= MAX_AHEAD)
 }

@@ -73,11 +73,11 @@ pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
 /// What the body of a POST says of its method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InBody {
-    /// Nothing.
+    /// The body names no other method.
     Silent,
-    /// This one is named.
+    /// The body names this method.
     Named(Method),
-    /// It may be any: the body cannot be searched, or not in one way.
+    /// The body may name any method: it cannot be searched, or can be read in several ways.
     Unclear,
 }
 
@@ -91,9 +91,9 @@ pub fn hides_body(fields: &Fields) -> bool {
     body::hides_fields(fields, MAX_AHEAD)
 }
 
-/// What a complete body says.
-pub fn in_body(head: &Head, text: &[u8]) -> InBody {
-    if hides_body(&head.fields) {
+/// What a body says, or, where `whole` is false, the beginning of one.
+pub fn in_body(head: &Head, text: &[u8], whole: bool) -> InBody {
+    if !whole || hides_body(&head.fields) {
         return InBody::Unclear;
     }
     let types = head.fields.all("content-type");

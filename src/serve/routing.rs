@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::Method;
-use smallvec::SmallVec;
 use tower::{Layer, Service};
 
 use super::answer::{Refusal, Why};
@@ -23,14 +22,13 @@ use crate::policy::Ruleset;
 use crate::route::{Found, Paths, Route, host, literal_readings, normalise};
 
 /// Why a request is refused whose path frameworks read in two ways.
-const TWO_PATHS: &str =
-    "its path can be read in more than one way, and the limits of each are others";
+const TWO_PATHS: &str = "the path has a second reading whose limits are others: send it without `;`, `\\`, `%2F` and dot segments";
 
 /// Why a request is refused that names another method than its own.
-const OVERRIDDEN: &str = "it names another method, whose limits are others";
+const OVERRIDDEN: &str = "the request names another method (`X-HTTP-Method-Override` or `_method`) whose limits are others: send that method itself";
 
 /// Why a request is refused whose body may name any method.
-const HIDDEN: &str = "its body may name another method (`_method`), whose limits are others, and cannot be searched: it is compressed, longer than 1 MiB or can be read in more than one way";
+const HIDDEN: &str = "the body may name another method (`_method`) whose limits are others: send it unpacked, at most 1 MiB long and in its plain form";
 
 /// A request and the route it takes.
 pub struct Routed {
@@ -90,13 +88,15 @@ where
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
         match known(&arrival).map_or_else(|| look(&mut arrival), Ok) {
-            Ok(index) if may_be_overridden(&arrival, index) => {
-                Either::Right(Either::Right(self.read_method(arrival, index)))
-            }
-            Ok(index) => {
-                let now = arrival.note.at;
-                Either::Left(self.inner.call(routed(arrival, index, now)))
-            }
+            Ok(index) => match routes_by_body(&arrival, index) {
+                None => {
+                    let now = arrival.note.at;
+                    Either::Left(self.inner.call(routed(arrival, index, now)))
+                }
+                Some(others) => {
+                    Either::Right(Either::Right(self.read_method(arrival, index, others)))
+                }
+            },
             Err(why) => {
                 let ending = Ending::unrouted(arrival, why);
                 Either::Right(Either::Left(self.inner.call(ending)))
@@ -115,12 +115,16 @@ where
         + 'static,
 {
     /// Routes a request by the method that its body names too.
-    #[cold]
-    fn read_method(&mut self, mut arrival: Arrival, index: usize) -> Boxed<Reply<S>> {
+    fn read_method(
+        &mut self,
+        mut arrival: Arrival,
+        index: usize,
+        others: Vec<usize>,
+    ) -> Boxed<Reply<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            match read_method(&mut arrival, index).await {
+            match read_method(&mut arrival, index, &others).await {
                 Ok(index) => {
                     let now = arrival.note.generation.clock.now();
                     inner.call(routed(arrival, index, now)).await
@@ -141,101 +145,59 @@ fn routed(arrival: Arrival, index: usize, now: Nanos) -> Routed {
     }
 }
 
-/// Whether the body may name a method that leads to another route.
-fn may_be_overridden(arrival: &Arrival, route: usize) -> bool {
+/// See [`other_routes`]; none where the body is not looked at.
+fn routes_by_body(arrival: &Arrival, route: usize) -> Option<Vec<usize>> {
     let ruleset = &arrival.note.generation.ruleset;
-    !arrival.body.is_empty()
-        && ruleset.routes[route].reads.method_in_body
-        && is_overridable(arrival, route)
+    if arrival.body.is_empty() || !ruleset.routes[route].reads.method_in_body {
+        return None;
+    }
+    let host = arrival.head.fields.text("host");
+    other_routes(&arrival.head, host, route, ruleset)
 }
 
-#[cold]
-fn is_overridable(arrival: &Arrival, route: usize) -> bool {
-    let (head, ruleset) = (&arrival.head, &arrival.note.generation.ruleset);
-    Overridable::by_body(head, head.fields.text("host"), route, ruleset).is_some()
-}
-
-async fn read_method(arrival: &mut Arrival, route: usize) -> Result<usize, Why> {
+async fn read_method(arrival: &mut Arrival, route: usize, others: &[usize]) -> Result<usize, Why> {
     let Arrival {
         head, body, note, ..
     } = arrival;
-    let Some(overridable) = Overridable::by_body(
-        head,
-        head.fields.text("host"),
-        route,
-        &note.generation.ruleset,
-    ) else {
-        return Ok(route);
+    let said = match overrides::hides_body(&head.fields) {
+        true => InBody::Unclear,
+        false => {
+            let peeked = body.peek(MAX_AHEAD).await?;
+            let said = overrides::in_body(head, &peeked.ahead, peeked.whole);
+            body.put_back(peeked.ahead, peeked.trailers);
+            said
+        }
     };
-    if overrides::hides_body(&head.fields) {
-        return overridable.by(&InBody::Unclear);
-    }
-    let peeked = body.peek(MAX_AHEAD).await?;
-    let route = overridable.by(&match peeked.whole {
-        true => overrides::in_body(head, &peeked.ahead),
-        false => InBody::Unclear,
-    });
-    body.put_back(peeked.ahead, peeked.trailers);
-    route
+    let target = Target::of(head, head.fields.text("host"))?;
+    target.by_body(&said, route, others, &note.generation.ruleset)
 }
 
-/// A request whose body may name a method that leads to another route.
-struct Overridable<'r> {
-    target: Target<'r>,
+/// The routes to which a method in the body may lead, without those whose limits `route` counts all; none if there are
+/// none, or if no framework looks for a method there.
+#[inline(never)]
+fn other_routes(
+    head: &Head,
+    host: Option<&str>,
     route: usize,
-    /// Those other routes: none of them is the route that counts whatever both count.
-    others: SmallVec<[usize; 4]>,
-    ruleset: &'r Ruleset,
-}
-
-impl<'r> Overridable<'r> {
-    /// None if a body is not looked at for a method, or if none would make a difference.
-    fn by_body(
-        head: &'r Head,
-        host: Option<&'r str>,
-        route: usize,
-        ruleset: &'r Ruleset,
-    ) -> Option<Overridable<'r>> {
-        if !overrides::may_be_in_body(head) {
-            return None;
-        }
-        let target = Target::of(head, host).ok()?;
-        // A method that no pattern names stands for all of them.
-        let unnamed = Method::from_bytes(b"_").ok();
-        let methods = ruleset.table.methods().iter().chain(&unnamed);
-        let mut others = SmallVec::new();
-        for method in methods {
-            if let Ok(other) = target.look_up(method, ruleset)
-                && stricter(route, other, ruleset) != Some(route)
-                && !others.contains(&other)
-            {
-                others.push(other);
-            }
-        }
-        (!others.is_empty()).then_some(Overridable {
-            target,
-            route,
-            others,
-            ruleset,
-        })
+    ruleset: &Ruleset,
+) -> Option<Vec<usize>> {
+    if !overrides::may_be_in_body(head) {
+        return None;
     }
-
-    /// The route by what the body says.
-    fn by(&self, said: &InBody) -> Result<usize, Why> {
-        let stricter = |one, two| stricter(one, two, self.ruleset);
-        match said {
-            InBody::Silent => Ok(self.route),
-            InBody::Named(method) => {
-                let other = self.target.look_up(method, self.ruleset)?;
-                stricter(self.route, other).ok_or(Why::Bad(OVERRIDDEN))
-            }
-            InBody::Unclear => {
-                let mut others = self.others.iter();
-                let route = others.try_fold(self.route, |route, other| stricter(route, *other));
-                route.ok_or(Why::Bad(HIDDEN))
-            }
+    let target = Target::of(head, host).ok()?;
+    // A method that no pattern names stands for all of them.
+    let unnamed = Method::from_bytes(b"_").ok();
+    let methods = ruleset.table.methods().iter().chain(&unnamed);
+    let mut others = Vec::new();
+    for method in methods {
+        if let Ok(other) = target.look_up(method, ruleset)
+            && stricter(route, other, ruleset) != Some(route)
+            && !others.contains(&other)
+        {
+            others.push(other);
         }
     }
+    (!others.is_empty()).then_some(others)
 }
 
 /// One that ends before it has a route.
@@ -283,10 +245,12 @@ pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<usize, 
     if body.is_empty() || !ruleset.routes[route].reads.method_in_body {
         return Ok(route);
     }
-    match Overridable::by_body(head, host.as_deref(), route, ruleset) {
-        None => Ok(route),
-        Some(overridable) => overridable.by(&overrides::in_body(head, body)),
-    }
+    let host = host.as_deref();
+    let Some(others) = other_routes(head, host, route, ruleset) else {
+        return Ok(route);
+    };
+    let said = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
+    Target::of(head, host)?.by_body(&said, route, &others, ruleset)
 }
 
 fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
@@ -353,6 +317,29 @@ impl<'h> Target<'h> {
             }
             Found::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
             Found::None => Err(Why::NoRoute),
+        }
+    }
+
+    /// The route of a request that `route` takes by its head, by what its body says too. `others` are those of
+    /// [`other_routes`].
+    fn by_body(
+        &self,
+        said: &InBody,
+        route: usize,
+        others: &[usize],
+        ruleset: &Ruleset,
+    ) -> Result<usize, Why> {
+        match said {
+            InBody::Silent => Ok(route),
+            InBody::Named(method) => {
+                let other = self.look_up(method, ruleset)?;
+                stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
+            }
+            InBody::Unclear => {
+                let mut others = others.iter();
+                let route = others.try_fold(route, |one, two| stricter(one, *two, ruleset));
+                route.ok_or(Why::Bad(HIDDEN))
+            }
         }
     }
 

@@ -94,7 +94,6 @@ fn a_storm_is_seen_and_explained_by_one_click() {
 #[test]
 fn screens_are_safe_and_to_be_read_by_all() {
     let site = Site::start();
-    next_minute();
     let from = Clock::system().wall().as_secs();
     site.rain(Kind::OneKey);
     site.rain(Kind::FewKeys);

@@ -151,7 +151,7 @@ impl Identifier {
     }
 
     fn token_fingerprint(&self, text: &[u8]) -> Fingerprint {
-        self.keyer.fingerprint(Domain::Token, token::counted(text))
+        self.keyer.fingerprint(Domain::Token, &token::counted(text))
     }
 
     fn plan_by_header(&self, given: Found<'_>) -> Option<usize> {

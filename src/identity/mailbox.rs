@@ -17,14 +17,29 @@ use super::form;
 /// Longest address, in bytes (RFC 5321: 64 before the `@`, 255 after it).
 pub const MAX_EMAIL: usize = 320;
 
+/// Domains that lead to the mailboxes of another one.
+const ALIASES: [(&str, &str); 11] = [
+    ("googlemail.com", "gmail.com"),
+    ("ya.ru", "yandex.ru"),
+    ("yandex.by", "yandex.ru"),
+    ("yandex.com", "yandex.ru"),
+    ("yandex.kz", "yandex.ru"),
+    ("yandex.ua", "yandex.ru"),
+    ("protonmail.com", "proton.me"),
+    ("protonmail.ch", "proton.me"),
+    ("pm.me", "proton.me"),
+    ("me.com", "icloud.com"),
+    ("mac.com", "icloud.com"),
+];
+
 /// What is folded by choice, for it may be what tells two accounts apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fold {
     /// Letters count without accents.
     pub accents: bool,
-    /// What stands behind a `+` before the `@` does not count.
+    /// What stands behind a `+` before the `@` does not count, nor behind a `-` at Yahoo.
     pub tags: bool,
-    /// Dots before the `@` do not count, and `googlemail.com` is `gmail.com`.
+    /// Dots before the `@` do not count, and the domains of one provider that lead to the same mailbox are one.
     pub dots: bool,
 }
 
@@ -137,18 +152,34 @@ fn address(text: &str, fold: Fold) -> Option<String> {
     let text = text.trim_start_matches(is_blank);
     let text = text.strip_prefix("mailto:").unwrap_or(text);
     let (local, domain) = halves(text)?;
-    let domain = self::domain(&domain, fold.accents)?;
-    let local = match local.split_once('+') {
-        Some((before, _)) if fold.tags && !before.is_empty() => before.to_owned(),
-        _ => local,
-    };
-    let (local, domain) = match &*domain {
-        _ if !fold.dots => (local, domain),
-        "googlemail.com" => (local.replace('.', ""), "gmail.com".into()),
-        _ => (local.replace('.', ""), domain),
-    };
+    let mut domain = self::domain(&domain, fold.accents)?;
+    // PHP's `FILTER_SANITIZE_EMAIL` takes it out.
+    let mut local = local.replace('/', "");
+    if fold.tags {
+        let marks: &[char] = if is_yahoo(&domain) {
+            &['+', '-']
+        } else {
+            &['+']
+        };
+        if let Some(tag) = local.find(marks).filter(|tag| *tag > 0) {
+            local.truncate(tag);
+        }
+    }
+    if fold.dots {
+        let same = ALIASES.iter().find(|(alias, _)| *alias == domain);
+        if let Some((_, provider)) = same {
+            domain = (*provider).to_owned();
+        }
+        // Yandex takes each for the other.
+        local.retain(|c| c != '.' && !(c == '-' && domain == "yandex.ru"));
+    }
     let whole = format!("{local}@{domain}");
     (!local.is_empty() && whole.len() <= MAX_EMAIL).then_some(whole)
+}
+
+/// Whether addresses of this domain have tags behind a `-`.
+fn is_yahoo(domain: &str) -> bool {
+    domain.starts_with("yahoo.") || matches!(domain, "ymail.com" | "rocketmail.com")
 }
 
 /// Where the address in angle brackets begins.
@@ -291,6 +322,7 @@ mod tests {
             "anna(c)@x.de",
             "(a(b))anna@(c)x.de(d)",
             "anna @ x.de",
+            "an/na@x.de",
             "an\u{ad}na@x.de",
             "an\u{200b}na@x.de",
             "an\u{200d}na@x\u{2060}.de",
@@ -361,6 +393,12 @@ mod tests {
         };
         same(tags, &["anna+1@x", "anna@x", "anna+a+b@x"], "anna@x");
         same(tags, &["+a@x"], "+a@x");
+        same(
+            tags,
+            &["anna-1@yahoo.com", "anna+1@yahoo.com"],
+            "anna@yahoo.com",
+        );
+        same(tags, &["anna-1@x.de"], "anna-1@x.de");
         let dots = Fold {
             dots: true,
             ..PLAIN
@@ -374,6 +412,13 @@ mod tests {
             ],
             "anna@gmail.com",
         );
+        same(dots, &["an.na@ya.ru", "an-na@yandex.kz"], "anna@yandex.ru");
+        same(
+            dots,
+            &["anna@pm.me", "anna@protonmail.com"],
+            "anna@proton.me",
+        );
+        same(dots, &["anna@mac.com"], "anna@icloud.com");
     }
 
     #[test]

@@ -4,13 +4,17 @@
 //! the gateway and the upstream might read different ones. Such a request counts as bringing one that does not
 //! verify, and is refused where requests are counted by their credential: see [`super::Who::ambiguous_token`].
 
+mod counted;
+
 use std::borrow::Cow;
 
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 use serde_json::value::RawValue;
+
+pub use counted::counted;
 
 use super::body::{self, Name, is_blank};
 use super::form::{self, Found};
@@ -91,31 +95,6 @@ pub fn find_in_body<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> Fou
             .within(MAX_TOKEN),
         _ => Found::Absent,
     }
-}
-
-/// What of a credential is counted: the signed part of a token that looks like a JWT, for its signature can be
-/// written in several ways (RFC 7515, section 10.1; ECDSA).
-pub fn counted(text: &[u8]) -> &[u8] {
-    let mut dots = memchr::memrchr_iter(b'.', text);
-    match (dots.next(), dots.next(), dots.next()) {
-        (Some(last), Some(_), None) if is_json_object(text) => &text[..last],
-        _ => text,
-    }
-}
-
-/// Whether its first bytes in base64url are those of a JSON object, which issuers may write with white space.
-fn is_json_object(text: &[u8]) -> bool {
-    let mut start = [0; 3];
-    let first = text.get(..4).unwrap_or_default();
-    let read = URL_SAFE_NO_PAD.decode_slice(first, &mut start);
-    read == Ok(start.len())
-        && match start.trim_ascii_start() {
-            [] | [b'{'] => true,
-            [first, second, ..] => {
-                *first == b'{' && (*second == b'"' || second.is_ascii_whitespace())
-            }
-            [_] => false,
-        }
 }
 
 /// A target without the credential that `source` would find in its query.

@@ -27,7 +27,8 @@ pub fn reserved(rules: &[Arc<Rule>], head: &Head, body: &[u8], whole: bool) -> R
 fn units_of(reserve: &Reserve, fields: &Fields, body: &[u8], whole: bool) -> Option<u32> {
     let (mut most, mut clear, mut strict) = (None, true, true);
     let mut add = |text: Option<&[u8]>| {
-        let units = text.and_then(units);
+        // To many upstreams none is said by it.
+        let units = text.and_then(units).filter(|units| *units > 0);
         clear &= units.is_some();
         most = most.max(units);
     };
@@ -89,9 +90,16 @@ mod tests {
         let json = Source::Json(Arc::from(["max".to_owned()]));
         check(&json, &[], "{\"max\":7}", true, Some(7));
         check(&json, &[], "{\"max\":\"7\"}", true, Some(7));
-        check(&json, &[], "{\"max\":0}", true, Some(0));
         check(&json, &[], "{\"max\":1e99}", true, Some(u32::MAX));
-        for other in ["{\"max\":-1}", "{\"max\":null}", "{}", "", "max=7"] {
+        for other in [
+            "{\"max\":0}",
+            "{\"max\":-0.0}",
+            "{\"max\":-1}",
+            "{\"max\":null}",
+            "{}",
+            "",
+            "max=7",
+        ] {
             check(&json, &[], other, true, None);
         }
         for (body, units) in [
@@ -106,6 +114,7 @@ mod tests {
             ("{\"MAX\":7}", 7),
             // One of them may see no number.
             ("{\"max\":1,\"max\":null}", 40),
+            ("{\"max\":1,\"max\":0}", 40),
             ("{\"max\":1,\"MAX\":[2]}", 40),
             ("{\"max\":[1]}", 40),
             ("{\"max\":{\"a\":1}}", 40),

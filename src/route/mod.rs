@@ -8,6 +8,8 @@ pub mod table;
 
 use std::sync::Arc;
 
+use http::header::CONTENT_LENGTH;
+
 pub use path::{PathError, literal_readings, normalise};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, Found, RouteTable};
@@ -79,6 +81,8 @@ pub struct Reads {
     pub reserve_in_body: bool,
     /// A cost in the response's body.
     pub cost_in_body: bool,
+    /// A cost that is the response's length.
+    pub cost_by_length: bool,
     /// Another method that a request's body may name, for it may lead to a route that counts more.
     pub method_in_body: bool,
     /// The credential of the query, which may stand in the request's body.
@@ -90,6 +94,7 @@ impl Reads {
     pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> Reads {
         let email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
         let costs = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
+        let by_length = |rule: &Arc<Rule>| matches!(&rule.count, Count::CostHeader(name) if *name == CONTENT_LENGTH);
         let sources = rules.iter().filter_map(|rule| rule.reserve.as_ref());
         let mut sources = sources.filter_map(|reserve| reserve.source.as_ref());
         Reads {
@@ -97,6 +102,7 @@ impl Reads {
             reserve: sources.clone().next().is_some(),
             reserve_in_body: sources.any(|source| matches!(source, Source::Json(_))),
             cost_in_body: rules.iter().any(costs),
+            cost_by_length: rules.iter().any(by_length),
             ..Reads::default()
         }
     }

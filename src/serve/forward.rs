@@ -191,9 +191,12 @@ fn onward(identified: &Identified, over: Option<String>) -> Rc<Head> {
 
 /// Takes out what would not be true, or would be in the way, once the request goes on.
 fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
-    if route.reads.cost_in_body {
-        // To unpack costs time, and a part of a body need not have the cost in it.
+    if route.reads.cost_in_body || route.reads.cost_by_length {
+        // To unpack costs time, and what is packed on the way has no length in its head.
         fields.set("accept-encoding", b"identity");
+    }
+    if route.reads.cost_in_body {
+        // A part of a body need not have the cost in it.
         fields.remove("range");
         // Apache reads it where there is no Range.
         fields.remove("request-range");

@@ -20,6 +20,12 @@ const EVENTS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)]
 /// The end of a line behind which another document begins.
 const LINES: [(&[u8], usize); 1] = [(b"\n{", 1)];
 
+/// What types of content are called whose numbers are the server's own words. In others it may repeat a client's.
+const STATED: [&[u8]; 3] = [b"json", b"text/event-stream", b"multipart/mixed"];
+
+/// What scripts are called, in which JSON is the argument of a call (JSONP).
+const SCRIPTS: [&[u8]; 2] = [b"javascript", b"ecmascript"];
+
 /// What types of content are called that have a document a line.
 const LINED: [&[u8]; 4] = [b"ndjson", b"jsonl", b"json-lines", b"json-seq"];
 
@@ -61,6 +67,8 @@ pub struct Text {
     kind: Kind,
     /// `text/event-stream`, by its head.
     said: bool,
+    /// Numbers are the server's own, by its head.
+    stated: bool,
     /// A document a line, by its head.
     lines: bool,
     /// A line ended by a carriage return, which a line feed may follow.
@@ -69,6 +77,8 @@ pub struct Text {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
+    /// Before all that is read, until this byte.
+    Before(u8),
     /// Only blanks came.
     Blank,
     Json,
@@ -85,26 +95,30 @@ enum Kind {
 
 impl Text {
     pub fn new(paths: &[Path], content_type: Option<&[u8]>) -> Text {
-        let stream = b"text/event-stream";
-        let begins = |value: &[u8]| {
-            let value = value.trim_ascii_start();
-            value.len() >= stream.len() && value[..stream.len()].eq_ignore_ascii_case(stream)
+        let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
+        let has = |names: &[&[u8]]| {
+            let mut names = names.iter();
+            names.any(|name| memmem::find(&content_type, name).is_some())
         };
-        let lined = |value: &[u8]| {
-            let value = value.to_ascii_lowercase();
-            LINED
-                .iter()
-                .any(|name| memmem::find(&value, name).is_some())
-        };
+        let stream = content_type.trim_ascii_start();
         Text {
             finders: paths.iter().map(Finder::new).collect(),
             names: paths.iter().map(|path| searched(path)).collect(),
             event: true,
-            kind: Kind::Blank,
-            said: content_type.is_some_and(begins),
-            lines: content_type.is_some_and(lined),
+            kind: match has(&SCRIPTS) {
+                true => Kind::Before(b'('),
+                false => Kind::Blank,
+            },
+            said: stream.starts_with(b"text/event-stream"),
+            stated: has(&STATED),
+            lines: has(&LINED),
             returned: false,
         }
+    }
+
+    /// Whether the numbers in it are the server's own words.
+    pub fn is_stated(&self) -> bool {
+        self.stated
     }
 
     /// The last number at a path so far, and whether no document is open.
@@ -168,11 +182,15 @@ impl Text {
     fn step(&mut self, byte: u8) -> usize {
         let after_return = std::mem::take(&mut self.returned);
         match (self.kind, byte) {
+            (Kind::Before(end), _) if byte == end => self.kind = Kind::Blank,
+            (Kind::Before(_), _) => {}
             (Kind::Blank, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
             (Kind::Blank, byte) => {
                 self.kind = match byte {
                     b'{' | b'[' | 0x1e => Kind::Json,
                     _ if self.said => Kind::Line,
+                    // `)]}',`, which keeps others from running it.
+                    b')' => Kind::Before(b'\n'),
                     // `true`, `false`, `null`.
                     b't' | b'f' | b'n' => Kind::Json,
                     b':' | b'a'..=b'z' | b'A'..=b'Z' => Kind::Line,

@@ -28,7 +28,8 @@ pub type Path = Arc<[String]>;
 pub struct Measured {
     /// The last number at the path, rounded up.
     pub units: u32,
-    /// The body was read to its end, so no later number can stand in it.
+    /// The body was read to its end, so no later number can stand in it, and is of a type whose numbers are not those of
+    /// the request repeated.
     pub exact: bool,
 }
 
@@ -102,14 +103,18 @@ impl Meter {
     /// The last number at `path` so far.
     pub fn measured(&self, path: &Path) -> Option<Measured> {
         let index = self.paths.iter().position(|own| own == path)?;
-        let (units, between) = match &self.input {
-            Input::Plain(text) => text.found(index),
-            Input::Packed(unpacker) => unpacker.text()?.found(index),
+        let of = |text: &Text| {
+            let (units, between) = text.found(index);
+            (units, between && text.is_stated())
+        };
+        let (units, sure) = match &self.input {
+            Input::Plain(text) => of(text),
+            Input::Packed(unpacker) => of(unpacker.text()?),
             Input::Unreadable(found) => (found[index], false),
         };
         Some(Measured {
             units: units?,
-            exact: self.whole && between,
+            exact: self.whole && sure,
         })
     }
 }

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+const JSON: &str = "application/json";
+
 fn path(text: &str) -> Path {
     text.split('.').map(String::from).collect::<Vec<_>>().into()
 }
@@ -55,7 +57,7 @@ fn check_typed(at: &str, content_type: &str, body: &str, expected: Option<u32>) 
 
 #[track_caller]
 fn check(at: &str, body: &str, expected: impl Into<Option<u32>>) {
-    check_typed(at, "application/json", body, expected.into());
+    check_typed(at, JSON, body, expected.into());
 }
 
 #[test]
@@ -199,6 +201,46 @@ fn multipart_bodies() {
     check_typed("c", "multipart/mixed; boundary=\"a_b'(\"", &body, Some(2));
 }
 
+/// JSON as the argument of a call, and behind what keeps others from running it.
+#[test]
+fn scripts_and_guarded_json() {
+    let body = "/**/ typeof cb === 'function' && cb({\"a\":\"(\",\"c\":3});";
+    check_typed("c", "text/javascript; charset=utf-8", body, Some(3));
+    check_typed(
+        "c",
+        "application/javascript",
+        "cb([{\"c\":1},{\"c\":2}])",
+        Some(2),
+    );
+    check("c", ")]}',\n{\"c\":3}", 3);
+}
+
+/// A server may repeat what a client sent in a text; in JSON and events it is a string.
+#[test]
+fn numbers_of_other_types_are_not_sure() {
+    for (content_type, exact) in [
+        (JSON, true),
+        ("application/problem+json; charset=utf-8", true),
+        ("Text/Event-Stream", true),
+        ("application/x-ndjson", true),
+        ("text/html", false),
+        ("text/plain", false),
+        ("text/javascript", false),
+        ("", false),
+    ] {
+        let body = match content_type {
+            "text/javascript" => "cb({\"c\":3})",
+            _ => "{\"c\":3}",
+        };
+        let found = read(&path("c"), &[], content_type, body.as_bytes(), 100);
+        assert_eq!(
+            found.map(|found| (found.units, found.exact)),
+            Some((3, exact)),
+            "{content_type}"
+        );
+    }
+}
+
 /// Padding, or what a server that fails adds to a body that was whole.
 #[test]
 fn what_is_known_stays_known_when_the_coding_breaks() {
@@ -208,7 +250,7 @@ fn what_is_known_stays_known_when_the_coding_breaks() {
             let known = packed(coding, b"{\"usage\":{\"total\":42}}");
             let bytes = [known, garbage.repeat(40).into()].concat();
             for step in [1, 7, bytes.len()] {
-                let found = read(&at, &[coding], "", &bytes, step).unwrap();
+                let found = read(&at, &[coding], JSON, &bytes, step).unwrap();
                 assert_eq!(found.units, 42, "{coding}, {step}, {garbage}");
             }
         }
@@ -216,7 +258,7 @@ fn what_is_known_stays_known_when_the_coding_breaks() {
     // Too much comes out of what follows.
     let bomb = packed("zstd", &vec![b' '; 4 << 20]);
     let bytes = [packed("zstd", b"{\"usage\":{\"total\":42}}"), bomb].concat();
-    let found = read(&at, &["zstd"], "", &bytes, 512).unwrap();
+    let found = read(&at, &["zstd"], JSON, &bytes, 512).unwrap();
     assert_eq!((found.units, found.exact), (42, false));
 }
 
@@ -264,43 +306,43 @@ fn codings() {
         let bytes = packed(&coding.to_lowercase(), &body);
         for step in [1, 1000, bytes.len()] {
             assert_eq!(
-                read(&at, &[coding], "", &bytes, step),
+                read(&at, &[coding], JSON, &bytes, step),
                 found,
                 "{coding} {step}"
             );
         }
-        let cut = read(&at, &[coding], "", &bytes[..bytes.len() / 2], 512);
+        let cut = read(&at, &[coding], JSON, &bytes[..bytes.len() / 2], 512);
         assert_eq!(cut, None, "{coding}");
     }
     let raw = packed("raw", &body);
-    assert_eq!(read(&at, &["deflate"], "", &raw, 1), found);
+    assert_eq!(read(&at, &["deflate"], JSON, &raw, 1), found);
     let twice = packed("gzip", &packed("zstd", &body));
     for codings in [
         &["zstd, gzip"][..],
         &["zstd", "gzip"],
         &["zstd", "identity,gzip"],
     ] {
-        assert_eq!(read(&at, codings, "", &twice, 700), found, "{codings:?}");
+        assert_eq!(read(&at, codings, JSON, &twice, 700), found, "{codings:?}");
     }
     let members = [packed("gzip", &body), packed("gzip", b" ")].concat();
-    assert_eq!(read(&at, &["gzip"], "", &members, 999), found);
+    assert_eq!(read(&at, &["gzip"], JSON, &members, 999), found);
     let frames = [
         packed("zstd", &body),
         b"\x50\x2a\x4d\x18\x02\0\0\0ab".to_vec(),
     ]
     .concat();
-    assert_eq!(read(&at, &["zstd"], "", &frames, 999), found);
+    assert_eq!(read(&at, &["zstd"], JSON, &frames, 999), found);
     // By another encoder than ours: brotli of Node 20.
     let brotli = base64::engine::general_purpose::STANDARD
         .decode(BROTLI)
         .unwrap();
     for step in [1, 10, 1000] {
-        let found = read(&path("usage.total_tokens"), &["br"], "", &brotli, step);
+        let found = read(&path("usage.total_tokens"), &["br"], JSON, &brotli, step);
         assert_eq!(found.map(|found| found.units), Some(4711), "{step}");
     }
     for codings in ["lzma", "gzip, lzma", "gzip,gzip,gzip,gzip", "br"] {
         let bytes = packed("gzip", &body);
-        assert_eq!(read(&at, &[codings], "", &bytes, 1000), None, "{codings}");
+        assert_eq!(read(&at, &[codings], JSON, &bytes, 1000), None, "{codings}");
     }
 }
 
@@ -314,12 +356,12 @@ fn a_bomb_is_given_up() {
         let mut bytes = packed(coding, &blanks);
         assert!(bytes.len() < blanks.len() / 200, "{coding}");
         // What one deflate can do is read.
-        let found = read(&path("c"), &[coding], "", &bytes, 4096);
+        let found = read(&path("c"), &[coding], JSON, &bytes, 4096);
         assert_eq!(found.is_some(), coding != "zstd", "{coding}");
         // The same inside of another one.
         bytes = packed("gzip", &bytes);
         let codings = format!("{coding},gzip");
-        assert_eq!(read(&path("c"), &[&codings], "", &bytes, 4096), None);
+        assert_eq!(read(&path("c"), &[&codings], JSON, &bytes, 4096), None);
     }
 }
 
@@ -461,7 +503,7 @@ proptest! {
             _ => format!("[{},{}]", text(&first), text(&second)),
         };
         let bytes = packed(coding, body.as_bytes());
-        let mut meter = Meter::new(paths.iter(), [coding.as_bytes()].into_iter(), None, 0);
+        let mut meter = Meter::new(paths.iter(), [coding.as_bytes()].into_iter(), Some(JSON.as_bytes()), 0);
         bytes.chunks(step).for_each(|piece| meter.feed(piece));
         meter.finish(true);
         for path in &paths {
@@ -483,7 +525,7 @@ proptest! {
             let at = place * 31 % packed.len();
             packed[at] ^= byte & 1;
         }
-        read(&path("a.b"), &[coding], "", &packed, step);
+        read(&path("a.b"), &[coding], JSON, &packed, step);
     }
 
     #[test]
@@ -491,7 +533,7 @@ proptest! {
         body in r#"(\{|\}|\[|\]|"|\\|:|,|a|"a":|1|\n|\r|data:| ){0,40}"#, step in 1_usize..9,
     ) {
         let path: Path = Arc::from(["a".to_owned(), "a".to_owned()]);
-        let whole = read(&path, &[], "", body.as_bytes(), 1000);
-        prop_assert_eq!(read(&path, &[], "", body.as_bytes(), step), whole);
+        let whole = read(&path, &[], JSON, body.as_bytes(), 1000);
+        prop_assert_eq!(read(&path, &[], JSON, body.as_bytes(), step), whole);
     }
 }

@@ -207,8 +207,11 @@ impl Body for RequestBody {
     }
 }
 
-/// What an upstream answers; streamed, with a deadline for each piece.
-pub struct Relay {
+/// What an upstream answers; streamed, with a deadline for each piece. On the heap, for an answer goes through many
+/// hands, also one that the gateway gives itself.
+pub struct Relay(Box<Relayed>);
+
+struct Relayed {
     inner: AnswerBody<RequestBody>,
     guard: Rc<Guard>,
     silence: Duration,
@@ -226,33 +229,34 @@ impl Relay {
         deadline: Deadline,
         takes_reports: bool,
     ) -> Relay {
-        Relay {
+        Relay(Box::new(Relayed {
             inner,
             guard,
             silence,
             deadline,
             takes_reports,
-        }
+        }))
     }
 
     /// The client has left, and its connection may go on: `guard` is for this body alone.
     pub fn detach(&mut self, guard: Rc<Guard>) {
-        self.guard = guard;
+        self.0.guard = guard;
     }
 
     /// To be called before each piece once the client has left: wakes the task when the server is late, and gives up a
     /// request that was not sent whole. Says whether more of the response can come.
     pub fn go_on_alone(&mut self, cx: &mut Context<'_>) -> bool {
-        let _ = self.guard.must_close(cx);
-        if !self.inner.is_sent() {
-            self.inner.hang_up(cx);
+        let Relayed { inner, guard, .. } = &mut *self.0;
+        let _ = guard.must_close(cx);
+        if !inner.is_sent() {
+            inner.hang_up(cx);
         }
-        self.inner.is_seen()
+        inner.is_seen()
     }
 
     /// What is left of the server's side.
     pub fn take(&mut self) -> AnswerBody<RequestBody> {
-        std::mem::replace(&mut self.inner, AnswerBody::over())
+        std::mem::replace(&mut self.0.inner, AnswerBody::over())
     }
 }
 
@@ -264,24 +268,25 @@ impl Body for Relay {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        let this = &mut *self.0;
+        let frame = Pin::new(&mut this.inner).poll_frame(cx);
         if frame.is_ready() {
-            self.guard.server_spoke();
+            this.guard.server_spoke();
         } else {
-            if self.deadline.has_passed(cx) {
+            if this.deadline.has_passed(cx) {
                 return Poll::Ready(Some(Err(Error::Overdue)));
             }
-            let progress = self.inner.has_sent();
-            if !progress && self.guard.server_late() {
+            let progress = this.inner.has_sent();
+            if !progress && this.guard.server_late() {
                 // As long as there is something to send, silence is nobody's fault alone.
-                if self.inner.is_sent() {
-                    self.inner.late();
+                if this.inner.is_sent() {
+                    this.inner.late();
                 }
-                return Poll::Ready(Some(Err(Error::Silent(self.silence))));
+                return Poll::Ready(Some(Err(Error::Silent(this.silence))));
             }
-            self.guard.server_waits(self.silence, progress);
+            this.guard.server_waits(this.silence, progress);
         }
-        let takes_reports = self.takes_reports;
+        let takes_reports = this.takes_reports;
         frame.map(|frame| {
             let frame = frame?.map_err(Error::from);
             Some(frame.map(|frame| match frame.into_trailers() {
@@ -296,11 +301,11 @@ impl Body for Relay {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.0.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.0.inner.size_hint()
     }
 }
 

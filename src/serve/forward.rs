@@ -311,8 +311,9 @@ impl Attempt<'_> {
                         load.again();
                     }
                     let connection = {
-                        let checkout = pin!(self.pool.checkout_fresh(self.caller()));
-                        deadline.before(checkout).await
+                        // Boxed, for it is rare.
+                        let mut checkout = Box::pin(self.pool.checkout_fresh(self.caller()));
+                        deadline.before(checkout.as_mut()).await
                     };
                     match connection.unwrap_or_else(|| Err(self.overdue())) {
                         Ok(connection) => exchange.repeat(asked, connection),

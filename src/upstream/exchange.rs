@@ -60,7 +60,7 @@ pub struct Exchange<B>(Way<B>);
 
 enum Way<B> {
     /// Over a connection of HTTP/1.1.
-    One(Box<http1::Exchange<B>>),
+    One(http1::Exchange<B>),
     /// Over a stream of HTTP/2.
     Two(Box<http2::Exchange<B>>),
 }
@@ -70,10 +70,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn new(connection: Connection, head: &Head, body: B) -> Exchange<B> {
         let Connection { lease, line } = connection;
         match line {
-            Line::One(link) => {
-                let exchange = http1::Exchange::new(lease, link, head, body);
-                Exchange(Way::One(Box::new(exchange)))
-            }
+            Line::One(link) => Exchange(Way::One(http1::Exchange::new(lease, link, head, body))),
             Line::Two(channel) => {
                 let exchange = http2::Exchange::new(lease, channel, head, body);
                 Exchange(Way::Two(Box::new(exchange)))

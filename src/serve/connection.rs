@@ -204,14 +204,13 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
         let answer = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
             Some(proof) => proof,
             None => {
-                let future = stack.call(Fresh {
+                let mut future = pin!(stack.call(Fresh {
                     head,
                     source: Source::Wire(wire.clone()),
                     peer: peer.clone(),
                     generation: worker.generation(),
                     known,
-                });
-                let mut future = pin!(future);
+                }));
                 match unless_gone(wire, future.as_mut()).await {
                     Some(Ok(answer)) => answer,
                     None => {

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_future_is_small_for_it_is_copied_into_its_box() {
+    fn a_future_is_small_for_empty_boxes_are_kept() {
         assert!(size(forward) <= 800, "{}", size(forward));
     }
 }

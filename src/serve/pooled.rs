@@ -26,7 +26,11 @@ struct Shared<I, O> {
 
 impl<I: 'static, O: 'static> FuturePool<I, O> {
     /// For the futures that `make` makes.
-    pub fn new<F: Future<Output = O> + 'static>(make: fn(I) -> F) -> FuturePool<I, O> {
+    pub fn new<F, M>(make: M) -> FuturePool<I, O>
+    where
+        F: Future<Output = O> + 'static,
+        M: Fn(I) -> F + Copy + 'static,
+    {
         FuturePool(Rc::new(Shared {
             empty: RefCell::default(),
             build: Box::new(move || Box::pin(Reset { future: None, make })),
@@ -100,14 +104,15 @@ trait Again<I, O> {
 }
 
 pin_project! {
-    struct Reset<I, F> {
+    struct Reset<F, M> {
         #[pin]
         future: Option<F>,
-        make: fn(I) -> F,
+        // Not by a pointer: in one piece with it a future is made in its place.
+        make: M,
     }
 }
 
-impl<I, F: Future> Again<I, F::Output> for Reset<I, F> {
+impl<I, F: Future, M: Fn(I) -> F> Again<I, F::Output> for Reset<F, M> {
     fn begin(self: Pin<&mut Self>, input: I) {
         let mut this = self.project();
         this.future.set(Some((this.make)(input)));

@@ -227,7 +227,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 /// The body of an answer, streamed; at its end the connection goes back to its pool.
 pub struct AnswerBody<B: Body> {
     exchange: Option<Exchange<B>>,
-    failure: Option<Failure<B::Error>>,
+    /// Boxed, for it is rare.
+    failure: Option<Box<Failure<B::Error>>>,
     now: Nanos,
 }
 
@@ -288,7 +289,7 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
 
 impl<B> Body for AnswerBody<B>
 where
-    B: Body<Data = Bytes, Error: Unpin> + Unpin,
+    B: Body<Data = Bytes> + Unpin,
 {
     type Data = Bytes;
     type Error = Failure<B::Error>;
@@ -298,10 +299,10 @@ where
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
         if let Some(failure) = self.failure.take() {
             // A server that got the request in part may still be read, once it has been told.
-            if let Failure::Server(_) = failure {
+            if let Failure::Server(_) = *failure {
                 self.exchange = None;
             }
-            return Poll::Ready(Some(Err(failure)));
+            return Poll::Ready(Some(Err(*failure)));
         }
         let Some(exchange) = &mut self.exchange else {
             return Poll::Ready(None);
@@ -324,7 +325,7 @@ where
                     exchange.failed();
                 }
                 // The next time, so that what came before it goes out first.
-                self.failure = Some(failure);
+                self.failure = Some(Box::new(failure));
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

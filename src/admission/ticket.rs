@@ -20,12 +20,16 @@ use super::{Admission, Counter};
 ///
 /// It also holds the request's permits, where the number of open requests is limited: keep it until
 /// the last of the answer is handed on. They go back when it is dropped, whatever ends the request.
+///
+/// On the heap, for a ticket goes through many hands, mostly with nothing.
 #[derive(Debug, Default)]
 #[must_use = "a reservation stays counted until it is settled, and permits are out until it is dropped"]
-pub struct Ticket {
-    /// On the heap, for a ticket goes through many hands, mostly with none.
+pub struct Ticket(Option<Box<Holding>>);
+
+/// What a ticket holds.
+#[derive(Debug, Default)]
+struct Holding {
     reservations: Vec<Reservation>,
-    /// Apart, for few routes have such limits.
     permits: Option<Arc<Taken>>,
     costs: Option<Arc<Costs>>,
 }
@@ -49,12 +53,9 @@ struct Reservation {
 }
 
 impl Ticket {
-    #[cold]
-    fn count_all(&mut self) {
-        for held in self.reservations.drain(..) {
-            let now = held.clock.now();
-            held.charge(Charge::Unknown, self.costs.as_deref(), now);
-        }
+    fn reservations(&self) -> &[Reservation] {
+        let holding = self.0.as_ref();
+        holding.map_or(&[], |holding| &holding.reservations)
     }
 
     /// Keeps what `item` reserved; `sketched` is what its reading said.
@@ -69,10 +70,11 @@ impl Ticket {
         let Counter::Rate(registered, sharing) = &admission.counters[rule.index] else {
             return;
         };
+        let holding = self.0.get_or_insert_default();
         if rule.count.is_cost() {
-            self.costs.get_or_insert_default();
+            holding.costs.get_or_insert_default();
         }
-        self.reservations.push(Reservation {
+        holding.reservations.push(Reservation {
             unknown: admission.unknown.get(rule.index).cloned(),
             clock: admission.clock.clone(),
             store: admission.store.clone(),
@@ -91,34 +93,36 @@ impl Ticket {
 
     /// Keeps permits until it is dropped.
     pub(super) fn keep(&mut self, permits: Taken) {
-        self.permits = Some(permits)
-            .filter(|taken| !taken.is_empty())
-            .map(Arc::new);
+        if !permits.is_empty() {
+            self.0.get_or_insert_default().permits = Some(Arc::new(permits));
+        }
     }
 
     /// What hangs on the end of the request; none where nothing does.
     pub fn stake(&self) -> Option<Stake> {
-        (!self.is_empty()).then(|| Stake {
-            permits: self.permits.clone(),
+        let holding = self.0.as_ref().filter(|_| !self.is_empty())?;
+        Some(Stake {
+            permits: holding.permits.clone(),
             settles: !self.is_settled(),
-            costs: self.costs.clone(),
+            costs: holding.costs.clone(),
         })
     }
 
     /// It holds nothing that the end of the request would change.
     pub fn is_empty(&self) -> bool {
-        self.is_settled() && self.permits.is_none()
+        let holds = |holding: &Holding| holding.permits.is_some();
+        self.is_settled() && !self.0.as_deref().is_some_and(holds)
     }
 
     /// Nothing is reserved, or not any more.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.reservations.is_empty()
+        self.reservations().is_empty()
     }
 
     /// The paths of costs that are still to be found in the body.
     pub fn paths(&self) -> impl Iterator<Item = &cost::Path> {
-        let each = self.reservations.iter();
+        let each = self.reservations().iter();
         each.filter_map(|held| match &held.rule.count {
             Count::CostJson(path) => Some(path),
             _ => None,
@@ -129,7 +133,7 @@ impl Ticket {
     /// clients apart, if there is one.
     pub fn owner(&self) -> u128 {
         let waits = |held: &&Reservation| matches!(held.rule.count, Count::CostJson(_));
-        let mut each = self.reservations.iter().filter(waits);
+        let mut each = self.reservations().iter().filter(waits);
         let is_shared = |held: &&Reservation| {
             let mut key = held.rule.key.iter();
             key.all(|by| *by == Identity::Plan)
@@ -141,8 +145,11 @@ impl Ticket {
 
     /// Settles all reservations that `outcome` decides. Those that need the body stay.
     pub fn settle(&mut self, outcome: Outcome<'_>, now: Nanos) {
-        let costs = self.costs.as_deref();
-        self.reservations.retain(|held| {
+        let Some(holding) = self.0.as_deref_mut() else {
+            return;
+        };
+        let costs = holding.costs.as_deref();
+        holding.reservations.retain(|held| {
             let charge = outcome.charge(&held.rule.count);
             held.charge(charge, costs, now);
             charge == Charge::Later
@@ -225,11 +232,11 @@ impl Reservation {
     }
 }
 
-impl Drop for Ticket {
-    #[inline]
+impl Drop for Holding {
     fn drop(&mut self) {
-        if !self.is_settled() {
-            self.count_all();
+        for held in self.reservations.drain(..) {
+            let now = held.clock.now();
+            held.charge(Charge::Unknown, self.costs.as_deref(), now);
         }
     }
 }

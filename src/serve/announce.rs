@@ -10,7 +10,7 @@ pub struct Claims<'a> {
     /// The plan.
     pub plan: Option<&'a str>,
     /// The limits it exceeds.
-    pub over: Option<String>,
+    pub over: Option<Box<str>>,
 }
 
 impl Claims<'_> {

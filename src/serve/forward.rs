@@ -42,7 +42,7 @@ pub struct Admitted {
     /// The request, its route and who asks.
     pub identified: Identified,
     /// The soft and elastic limits it exceeds.
-    pub over: Option<String>,
+    pub over: Option<Box<str>>,
     /// Its place among the open requests of the upstream, where those are bounded by what it bears.
     pub permit: Option<Permit>,
 }
@@ -136,7 +136,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Ref
 }
 
 /// What the request goes to the upstream as.
-fn onward(identified: &Identified, over: Option<String>) -> Rc<Head> {
+fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let Identified {
         routed,
         who,

@@ -369,8 +369,9 @@ impl<B: Basis> Pass<B> {
 }
 
 /// The names of the soft and elastic limits that an admitted request exceeds, as one list.
-pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<String> {
+pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<Box<str>> {
     let mut names = verdict.over(rules).map(|rule| rule.name.as_str());
     let first = names.next()?;
-    Some(names.fold(first.to_owned(), |list, name| list + ", " + name))
+    let list = names.fold(first.to_owned(), |list, name| list + ", " + name);
+    Some(list.into())
 }

@@ -15,25 +15,13 @@ use crate::store::shared::Shared;
 use crate::store::shared::call::Taking;
 use crate::store::shared::core::{Begun, Counted, Done, Line, Lines};
 
-/// What became of a request that asked.
-// A box would cost every request an allocation.
-#[allow(clippy::large_enum_variant)]
-#[must_use = "a verdict that nobody reads has been paid for"]
-pub enum Decided {
-    /// It is known.
-    Now(Verdict, Ticket),
-    /// A store is asked first.
-    Later(Later),
-}
-
-impl Decided {
-    /// The verdict, which is there at once unless gateways share a store.
-    pub fn now(self) -> Option<(Verdict, Ticket)> {
-        match self {
-            Decided::Now(verdict, ticket) => Some((verdict, ticket)),
-            Decided::Later(_) => None,
-        }
-    }
+/// What became of a request that asked. Made by whoever asks and filled in there: it is too large to be handed about.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// What all limits said.
+    pub verdict: Verdict,
+    /// What it holds of them.
+    pub ticket: Ticket,
 }
 
 /// A decision that waits for a store, for as long as the store's budget says at most.
@@ -79,7 +67,8 @@ impl Admission {
         worker: usize,
         ask: &Ask<'_>,
         asked: &Asked<'_>,
-    ) -> Decided {
+        decided: &mut Decided,
+    ) -> Option<Later> {
         let lines = self.lines(ask, asked);
         let mut open = SmallVec::new();
         let (there, taken) = self.permits.take(&asked.wants, &mut open, |there| there);
@@ -89,12 +78,12 @@ impl Admission {
         let open = Open::new(asked, &open, Some(taken), there);
         match begun {
             Begun::Done(done) => {
-                let (verdict, ticket) = weighed.conclude(open, done, true);
-                Decided::Now(verdict, ticket)
+                (decided.verdict, decided.ticket) = weighed.conclude(open, done, true);
+                None
             }
             Begun::Ask(asking) => {
                 let (kept, done) = (weighed.kept(open), shared.decide(worker, *asking));
-                Decided::Later(Box::pin(async move { kept.conclude(done.await, true) }))
+                Some(Box::pin(async move { kept.conclude(done.await, true) }))
             }
         }
     }

@@ -152,17 +152,18 @@ impl Admission {
         })
     }
 
-    /// Checks all limits of a request and takes from all of them, or from none. Made at once, unless
+    /// Checks all limits of a request and takes from all of them, or from none. Says at once what is `decided`, unless
     /// a store that gateways share must be asked. `ahead` is of whoever asks, by these rules.
     // In one piece with what every request takes; the other caller is rare.
     #[inline(always)]
-    pub fn decide(&self, ask: &Ask<'_>, ahead: Option<&Ahead>) -> Decided {
-        // Made where it is handed back, for it is large.
-        let mut decided = Decided::Now(Verdict::default(), Ticket::default());
-        if let (Some(ahead), Decided::Now(verdict, _)) = (ahead, &mut decided)
-            && ahead.refuses(ask.now, verdict)
-        {
-            return decided;
+    pub fn decide(
+        &self,
+        ask: &Ask<'_>,
+        ahead: Option<&Ahead>,
+        decided: &mut Decided,
+    ) -> Option<Later> {
+        if ahead.is_some_and(|ahead| ahead.refuses(ask.now, &mut decided.verdict)) {
+            return None;
         }
         let parents = ask.identifier.parents(ask.who);
         let mut whom = Whom::default();
@@ -177,18 +178,12 @@ impl Admission {
         asked.gather(ask, &parents);
         match &self.shared {
             Some((shared, worker)) if !asked.items.is_empty() => {
-                self.decide_shared(shared, *worker, ask, &asked)
+                return self.decide_shared(shared, *worker, ask, &asked, decided);
             }
-            _ => {
-                if let Decided::Now(verdict, ticket) = &mut decided {
-                    match asked.wants.is_empty() {
-                        true => self.decide_here(ask, ahead, &asked, verdict, ticket),
-                        false => self.decide_open(ask, &asked, verdict, ticket),
-                    }
-                }
-                decided
-            }
+            _ if asked.wants.is_empty() => self.decide_here(ask, ahead, &asked, decided),
+            _ => self.decide_open(ask, &asked, decided),
         }
+        None
     }
 
     #[inline(always)]
@@ -197,8 +192,7 @@ impl Admission {
         ask: &Ask<'_>,
         ahead: Option<&Ahead>,
         asked: &Asked<'_>,
-        verdict: &mut Verdict,
-        ticket: &mut Ticket,
+        Decided { verdict, ticket }: &mut Decided,
     ) {
         let versions = ahead.and_then(Ahead::versions);
         let mut readings = SmallVec::new();
@@ -223,8 +217,7 @@ impl Admission {
         &self,
         ask: &Ask<'_>,
         asked: &Asked<'_>,
-        verdict: &mut Verdict,
-        ticket: &mut Ticket,
+        Decided { verdict, ticket }: &mut Decided,
     ) {
         let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
         let items = &asked.items;

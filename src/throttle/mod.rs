@@ -160,13 +160,11 @@ where
             Ok(permit) => permit,
             Err(shed) => return Deciding::shed(request, shed),
         };
-        let mut decided = request.admission().decide(&request.ask(), request.ahead());
-        match decided {
-            // Looked at where it lies, for it is large.
-            Decided::Now(ref verdict, ref mut ticket) => {
-                self.proceed(request, permit, verdict, std::mem::take(ticket))
-            }
-            Decided::Later(verdict) => {
+        let mut decided = Decided::default();
+        let admission = request.admission();
+        match admission.decide(&request.ask(), request.ahead(), &mut decided) {
+            None => self.proceed(request, permit, &decided.verdict, decided.ticket),
+            Some(verdict) => {
                 if let Some(permit) = &permit {
                     permit.waits(true);
                 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use super::Headers;
-use crate::admission::{Admission, Ahead, Ask, Outcome, Ticket, Verdict};
+use crate::admission::{Admission, Ahead, Ask, Decided, Outcome, Ticket, Verdict};
 use crate::chance::Dice;
 use crate::clock::{Clock, Nanos};
 use crate::head::Fields;
@@ -110,9 +110,14 @@ impl Two {
             reserved: &[],
         };
         let ahead = &ahead[connection];
-        let (verdict, ticket) = self.knows.decide(&ask, Some(ahead)).now().unwrap();
+        let decide = |admission: &Admission, ahead: Option<&Ahead>| {
+            let mut decided = Decided::default();
+            assert!(admission.decide(&ask, ahead, &mut decided).is_none());
+            (decided.verdict, decided.ticket)
+        };
+        let (verdict, ticket) = decide(&self.knows, Some(ahead));
         self.stood += u32::from(verdict.again);
-        let (expected, other) = self.forgets.decide(&ask, None).now().unwrap();
+        let (expected, other) = decide(&self.forgets, None);
         assert_eq!(
             self.told(&verdict),
             self.told(&expected),

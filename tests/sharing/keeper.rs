@@ -53,8 +53,8 @@ impl World {
                 one.back.saw(&one.core, beats);
                 return self.come_back(gateway);
             }
-            (Waits::Learns(asking), Ok(Reply::Said(Ok(said)))) => {
-                one.core.told(&asking, &said);
+            (Waits::Learns(asking), Ok(Reply::Said(Ok(_)))) => {
+                one.core.told(&asking);
                 return self.come_back(gateway);
             }
             (Waits::Beat, Ok(Reply::Beats(Ok(beats)))) => self.beaten(gateway, &beats),

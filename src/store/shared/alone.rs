@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::call::{ALONE, Call, Name, Part, Said, Taking};
+use super::call::{ALONE, Call, Name, Part, Taking};
 use super::core::{Asking, Begun, Core, Counted, Done, Line, Lines, Purpose, item, quota};
 use super::ladder::{self, Way};
 use super::plan::Plan;
@@ -115,21 +115,21 @@ impl Core {
         Some((part, alone))
     }
 
-    /// The store has been told.
-    pub fn told(&self, asking: &Asking, said: &Said) {
-        for (part, answer) in asking.call.parts.iter().zip(&said.answers) {
+    /// The store has been told. What it has granted beyond that was not used: told of to one that never granted it, it
+    /// would pass for counted there, and what comes back of it would be taken from what is.
+    pub fn told(&self, asking: &Asking) {
+        if asking.call.gateway != self.without() {
+            return;
+        }
+        for part in &asking.call.parts {
             self.ledger.with(&part.name, |entry| {
-                if asking.call.gateway == self.without() {
-                    let news = part.total.saturating_sub(entry.told);
-                    let news = u32::try_from(news).unwrap_or(u32::MAX);
-                    entry.told = entry.told.max(part.total);
-                    entry
-                        .used
-                        .iter_mut()
-                        .for_each(|used| *used = used.saturating_add(news));
-                } else if part.back.is_none() {
-                    entry.total = entry.total.max(answer.total);
-                }
+                let news = part.total.saturating_sub(entry.told);
+                let news = u32::try_from(news).unwrap_or(u32::MAX);
+                entry.told = entry.told.max(part.total);
+                entry
+                    .used
+                    .iter_mut()
+                    .for_each(|used| *used = used.saturating_add(news));
             });
         }
     }

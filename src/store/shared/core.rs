@@ -177,7 +177,7 @@ impl Core {
                         Done::default()
                     }
                     Purpose::Tell => {
-                        self.told(asking, &said);
+                        self.told(asking);
                         Done::default()
                     }
                 }

@@ -235,8 +235,8 @@ async fn come_back(
                 back.saw(core, seen.unwrap_or(Err(Failure::Late))?);
             }
             Step::Tell(asking) => {
-                let said = shared.ask(own, &asking, PATIENCE).await?;
-                core.told(&asking, &said);
+                shared.ask(own, &asking, PATIENCE).await?;
+                core.told(&asking);
             }
             Step::Beat(told) => break told,
         }

@@ -181,7 +181,12 @@ impl Client {
             hash.write(&life.map_or([0; 16], |life| life.id));
         }
         let mark: Mark = hash.finish128().as_u128().to_be_bytes();
-        Met { mark, secret, now }
+        Met {
+            mark,
+            secret,
+            moved: false,
+            now,
+        }
     }
 
     /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.

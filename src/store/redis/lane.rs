@@ -4,7 +4,7 @@ use redis::{Cmd, Value};
 
 use super::cluster::{Cluster, SHELVES};
 use super::link::{Fault, Link};
-use super::reach::Target;
+use super::reach::{Place, Target};
 use super::{Settings, Topology};
 use crate::clock::{Clock, Nanos};
 
@@ -69,6 +69,22 @@ impl Lane {
         match self {
             Lane::One(link) => link.ready(),
             Lane::All(cluster) => cluster.ready(),
+        }
+    }
+
+    /// Which server it asks, where sentinels name it.
+    pub(super) fn place(&self) -> Option<Place> {
+        match self {
+            Lane::One(link) => link.place(),
+            Lane::All(_) => None,
+        }
+    }
+
+    /// Whether it asks no other than this one.
+    pub(super) fn leads_to(&self, place: &Option<Place>) -> bool {
+        match self {
+            Lane::One(link) => link.leads_to(place),
+            Lane::All(_) => true,
         }
     }
 

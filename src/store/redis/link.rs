@@ -11,7 +11,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
 use super::Settings;
-use super::reach::{self, Target};
+use super::reach::{self, Place, Target};
 use crate::clock::{Clock, Nanos};
 use crate::store::shared::call::Failure;
 
@@ -37,6 +37,8 @@ struct Inside {
     state: State,
     /// Connections so far, so that what is said of one that is gone is not held against the next.
     made: u32,
+    /// Which of several servers the last one leads to.
+    place: Option<Place>,
     late: u32,
     /// When somebody last asked.
     asked: Nanos,
@@ -140,6 +142,7 @@ impl Link {
             inside: Arc::new(Mutex::new(Inside {
                 state: State::Idle,
                 made: 0,
+                place: None,
                 late: 0,
                 asked: Nanos::ZERO,
                 cause: None,
@@ -163,6 +166,17 @@ impl Link {
     /// Connections so far.
     pub(super) fn made(&self) -> u32 {
         self.inside.lock().made
+    }
+
+    /// Which of several servers the last connection leads to.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.inside.lock().place.clone()
+    }
+
+    /// Whether it leads to no other than this one.
+    pub(super) fn leads_to(&self, place: &Option<Place>) -> bool {
+        let inside = self.inside.lock();
+        inside.place == *place || !matches!(inside.state, State::Up(_))
     }
 
     /// Whether there was a connection or an attempt, and now there is none.
@@ -215,7 +229,8 @@ impl Link {
             let mut inside = link.inside.lock();
             inside.late = 0;
             match made {
-                Ok(connection) => {
+                Ok((connection, place)) => {
+                    inside.place = place;
                     inside.made = inside.made.wrapping_add(1);
                     inside.cause = None;
                     inside.state = State::Up(connection);

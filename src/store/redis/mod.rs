@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 
 use self::lane::Lane;
 use self::link::Fault;
+use self::reach::Place;
 use super::shared::call::{Answer, Beats, Call, Failure, Mark, Met, Name, Part, Said, Taking};
 use crate::clock::{Clock, Nanos};
 
@@ -52,6 +53,8 @@ pub struct Client {
     lanes: Vec<Lane>,
     /// What each shelf is known by; of one server there is one.
     marks: RwLock<Vec<Mark>>,
+    /// The master that was met, of those that sentinels may name: each has the same mark.
+    master: RwLock<Option<Place>>,
     /// Gateways that there are, as last heard.
     gateways: AtomicU32,
     decide: Script,
@@ -93,6 +96,7 @@ impl Client {
             lanes: (0..connections).map(lane).collect(),
             settings,
             marks: RwLock::default(),
+            master: RwLock::default(),
             gateways: AtomicU32::new(1),
             decide: Script::new(DECIDE),
             beat: Script::new(BEAT),
@@ -115,9 +119,16 @@ impl Client {
         self.lanes[number].hurry(&self.clock);
     }
 
-    /// Whether there is a connection, or nobody ever asked for one.
+    /// Whether there is a connection to what was met, or nobody ever asked for one.
     pub fn ready(&self, number: usize) -> bool {
-        self.lanes[number].ready()
+        let lane = &self.lanes[number];
+        lane.ready() && lane.leads_to(&self.master.read())
+    }
+
+    /// Whether one connection leads to another server than `other`: sentinels have named another master in between.
+    pub fn strays(&self, number: usize, other: usize) -> bool {
+        let (lane, other) = (&self.lanes[number], &self.lanes[other]);
+        other.ready() && !lane.leads_to(&other.place())
     }
 
     /// Connections so far: with the next one another server may answer, which knows less under the same mark.
@@ -213,7 +224,7 @@ impl Client {
         call: &Call,
         input: Vec<u8>,
     ) -> Result<Said, Failure> {
-        let (mark, place) = (self.mark(shelf)?, self.place(shelf));
+        let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
         let answer = self.run(number, shelf, &self.decide, |command| {
             command
                 .arg(call.parts.len() + 1)
@@ -291,7 +302,11 @@ impl Client {
         join_all(each).await;
     }
 
-    fn mark(&self, shelf: usize) -> Result<Mark, Failure> {
+    /// What a shelf is known by, where this connection leads to what was met.
+    fn mark(&self, number: usize, shelf: usize) -> Result<Mark, Failure> {
+        if !self.lanes[number].leads_to(&self.master.read()) {
+            return Err(Failure::Renewed);
+        }
         self.marks
             .read()
             .get(shelf)
@@ -332,9 +347,12 @@ impl Client {
         let (seconds, micros): (u64, u64) = redis::from_redis_value(time)
             .map_err(|_| Failure::Said(Cow::Borrowed("TIME is no time")))?;
         *self.marks.write() = marks;
+        let place = self.lanes[number].place();
+        let before = std::mem::replace(&mut *self.master.write(), place.clone());
         Ok(Met {
             mark,
             secret,
+            moved: before.is_some() && before != place,
             now: seconds.saturating_mul(1_000_000).saturating_add(micros),
         })
     }
@@ -365,7 +383,7 @@ impl Client {
 
     /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.
     pub async fn beat(&self, number: usize, gateway: Option<u32>) -> Result<Beats, Failure> {
-        let (mark, place) = (self.mark(0)?, self.place(0));
+        let (mark, place) = (self.mark(number, 0)?, self.place(0));
         let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
         let answer = self.run(number, 0, &self.beat, |command| {
             command
@@ -391,7 +409,7 @@ impl Client {
     pub async fn look(&self, number: usize) -> Result<(), Failure> {
         let heads = self.lanes[number].heads().into_iter();
         let each = heads.map(|shelf| async move {
-            let (mark, place) = (self.mark(shelf)?, self.place(shelf));
+            let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
             let mut command = redis::cmd("GET");
             command.arg(format!("{place}mark"));
             match self.ask(number, shelf, &command).await? {

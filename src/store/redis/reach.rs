@@ -18,6 +18,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the server that a sentinel names is waited for, before another sentinel is believed.
 const NAMED: Duration = Duration::from_millis(400);
 
+/// A server's host and port.
+pub(super) type Place = (String, u16);
+
 /// A server, by what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
@@ -28,19 +31,22 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Connects; the cause where that fails, for people to read.
+    /// Connects, and says where to if that is not always the same; the cause where it fails, for people to read.
     pub(super) async fn connect(
         &self,
         settings: &Settings,
-    ) -> Result<MultiplexedConnection, String> {
+    ) -> Result<(MultiplexedConnection, Option<Place>), String> {
         let made = async {
             match self {
-                Target::Server(host, port) => server(settings, host, *port).await,
-                Target::Led(name) => led(settings, name).await,
+                Target::Server(host, port) => Ok((server(settings, host, *port).await?, None)),
+                Target::Led(name) => {
+                    let (connection, place) = led(settings, name).await?;
+                    Ok((connection, Some(place)))
+                }
             }
         };
         match timeout(PATIENCE, made).await {
-            Ok(made) => made.map_err(|error| cause(&error)),
+            Ok(made) => made.map_err(|error: RedisError| cause(&error)),
             Err(_) => Err(String::from("no answer within a second")),
         }
     }
@@ -113,7 +119,10 @@ async fn open(
 
 /// Asks all sentinels at once, for one of them may be as dead as the server, and believes who names a server that
 /// says itself that it leads.
-async fn led(settings: &Settings, name: &str) -> Result<MultiplexedConnection, RedisError> {
+async fn led(
+    settings: &Settings,
+    name: &str,
+) -> Result<(MultiplexedConnection, Place), RedisError> {
     let each = settings.address.hosts.iter();
     let mut named: FuturesUnordered<_> = each
         .map(|(host, port)| ask_sentinel(settings, host, *port, name))
@@ -135,7 +144,7 @@ async fn led(settings: &Settings, name: &str) -> Result<MultiplexedConnection, R
             continue;
         }
         match timeout(NAMED, leader(settings, &place)).await {
-            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Ok(connection)) => return Ok((connection, place)),
             Ok(Err(error)) => failure = Some(error),
             Err(_) => failure = Some(io("the master that sentinels name does not answer", "")),
         }
@@ -149,7 +158,7 @@ async fn ask_sentinel(
     host: &str,
     port: u16,
     name: &str,
-) -> Result<Option<(String, u16)>, RedisError> {
+) -> Result<Option<Place>, RedisError> {
     let nobody = RedisConnectionInfo::default();
     let mut sentinel = open(settings, host, port, nobody).await?;
     let mut command = redis::cmd("SENTINEL");
@@ -159,7 +168,7 @@ async fn ask_sentinel(
 
 async fn leader(
     settings: &Settings,
-    (host, port): &(String, u16),
+    (host, port): &Place,
 ) -> Result<MultiplexedConnection, RedisError> {
     let mut connection = server(settings, host, *port).await?;
     let (role, ..): (String, redis::Value, redis::Value) =

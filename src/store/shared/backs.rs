@@ -53,6 +53,12 @@ impl Backs {
         backs
     }
 
+    /// Another server leads: what the former one grants from now on is not there. What waits already is given back as
+    /// far as that one has it.
+    pub(super) fn moved(&self) {
+        self.life.fetch_add(1, Relaxed);
+    }
+
     /// The store has another life.
     pub(super) fn renewed(&self) {
         let mut waiting = self.waiting.lock();

@@ -201,6 +201,8 @@ pub struct Met {
     pub mark: Mark,
     /// Under which all gateways hash whom they count.
     pub secret: [u8; 16],
+    /// Another server than before leads.
+    pub moved: bool,
     /// The store's time in microseconds.
     pub now: u64,
 }

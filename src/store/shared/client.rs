@@ -109,6 +109,14 @@ impl Client {
         }
     }
 
+    /// Whether two connections lead to different servers of which only one may be asked.
+    pub(super) fn strays(&self, number: usize, other: usize) -> bool {
+        match self {
+            Client::Redis(client) => client.strays(number, other),
+            Client::Memcached(_) => false,
+        }
+    }
+
     /// What it may have lost while its mark stayed the same.
     pub(super) fn loses(&self) -> Lost {
         match self {

@@ -71,7 +71,7 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
         let now = shared.clock.now();
         match shared.core.ladder.standing() {
             // A replica may have taken over while nobody asked.
-            Standing::Shared if shared.client.made(own) != made => {
+            Standing::Shared if shared.client.made(own) != made || strays(shared) => {
                 shared.core.ladder.renewed(now);
             }
             Standing::Shared => {
@@ -92,10 +92,20 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
                     (0..shared.workers).for_each(|worker| shared.client.reset(worker));
                     reset = now.after(RESET);
                 }
+                if strays(shared) {
+                    // Whoever is behind finds the one that leads now.
+                    (0..=own).for_each(|number| shared.client.reset(number));
+                }
+                // What was told went over the connection before.
+                let same = !back.begun() || shared.client.made(own) == made;
                 if !back.begun() {
                     made = shared.client.made(own);
                 }
-                match come_back(shared, &mut back, &mut reset).await {
+                let came = match same {
+                    true => come_back(shared, &mut back, &mut reset).await,
+                    false => Err(Failure::Renewed),
+                };
+                match came {
                     Ok(true) => told.say_shared(shared, now),
                     Ok(false) => {}
                     Err(failure) => {
@@ -113,6 +123,12 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
         }
         tokio::time::sleep(TICK).await;
     }
+}
+
+/// Whether workers ask another server than this thread does.
+fn strays(shared: &Shared) -> bool {
+    let own = shared.outsider();
+    (0..shared.workers).any(|worker| shared.client.strays(worker, own))
 }
 
 /// What the log is told: that the store is away, why, and when it is back; of a store that comes and goes ever less
@@ -223,6 +239,9 @@ async fn come_back(
                     *reset = shared.clock.now().after(RESET);
                 }
                 *shared.secret.lock() = Some(met.secret);
+                if met.moved {
+                    core.backs.moved();
+                }
                 let before = shared.mark.lock().replace(met.mark);
                 let lost = match before == Some(met.mark) {
                     true => shared.client.loses(),

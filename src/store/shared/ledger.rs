@@ -269,40 +269,33 @@ impl Ledger {
         self.len() == 0
     }
 
-    /// All counters that this gateway has units of.
-    pub fn known(&self) -> Vec<Name> {
+    /// All counters that are as asked for.
+    fn those(&self, which: impl Fn(&Entry) -> bool) -> Vec<Name> {
         let mut names = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            let counted = shard.entries.iter();
-            let counted =
-                counted.filter(|(_, entry)| entry.total > 0 || entry.alone_at > Nanos::ZERO);
-            names.extend(counted.map(|(name, _)| *name));
+            let those = shard.entries.iter().filter(|(_, entry)| which(entry));
+            names.extend(those.map(|(name, _)| *name));
         }
         names
+    }
+
+    /// All that this gateway has units of.
+    pub fn known(&self) -> Vec<Name> {
+        self.those(|entry| entry.total > 0 || entry.alone_at > Nanos::ZERO)
     }
 
     /// Counters of which the store has not been told all.
     pub fn untold(&self) -> Vec<Name> {
-        let mut names = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            let untold = shard.entries.iter().filter(|(_, entry)| entry.untold() > 0);
-            names.extend(untold.map(|(name, _)| *name));
-        }
-        names
+        self.those(|entry| entry.untold() > 0)
     }
 
     /// Those of them whose units are still in a window, unless the store was told after `since`.
     pub fn owed(&self, since: Nanos, now: Nanos) -> Vec<Name> {
-        let mut names = Vec::new();
-        for shard in self.shards.iter().filter(|_| self.may_be_untold()) {
-            let shard = shard.lock();
-            let owed = { shard.entries.iter() }
-                .filter(|(_, entry)| entry.owes(now) && entry.telling <= since);
-            names.extend(owed.map(|(name, _)| *name));
+        match self.may_be_untold() {
+            true => self.those(|entry| entry.owes(now) && entry.telling <= since),
+            false => Vec::new(),
         }
-        names
     }
 
     /// Takes out what was granted and has ended unused. To be called often.

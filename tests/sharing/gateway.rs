@@ -20,6 +20,7 @@ use tollgate::store::{self, Memory, Registered};
 pub struct Rule {
     pub scope: &'static str,
     pub sharing: Sharing,
+    pub algorithm: Algorithm,
     /// Units and seconds.
     pub windows: &'static [(u32, u64)],
     /// Keys that are counted.
@@ -32,7 +33,7 @@ impl Rule {
         let each = each.map(|(units, seconds)| Rate::new(*units, Nanos::from_secs(*seconds)));
         Limit {
             windows: each.collect::<Result<_, _>>().unwrap(),
-            algorithm: Algorithm::SlidingLog,
+            algorithm: self.algorithm,
             throttle: Throttle::Hard,
             reserves: false,
             max_multiply: 1,

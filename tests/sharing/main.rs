@@ -23,8 +23,8 @@ use std::env;
 
 use gateway::{Gateway, Rule};
 use tollgate::clock::Nanos;
-use tollgate::limit::Sharing;
-use tollgate::store::shared::call::{Beats, Taking};
+use tollgate::limit::{Algorithm, Sharing, Standing};
+use tollgate::store::shared::call::{ALONE, Answer, Beats, Said, Taking};
 use tollgate::store::shared::core::Begun;
 use tollgate::store::shared::returning::{Lost, Return, Step};
 
@@ -77,6 +77,7 @@ fn what_cannot_be_told_is_waited_for() {
     let rule = Rule {
         scope: "user",
         sharing: Sharing::Strict,
+        algorithm: Algorithm::SlidingLog,
         windows: &[(10, 60)],
         keys: 1,
     };
@@ -108,6 +109,58 @@ fn what_cannot_be_told_is_waited_for() {
     assert!(told(Lost::Some, 0), "the store has it all");
     assert!(!told(Lost::All, 58));
     assert!(told(Lost::All, 60));
+}
+
+/// Without the store a gateway counts arrivals at the pace of its share, so that each moves its own count on by several
+/// units. It tells a store that may have lost them as many as there were.
+#[test]
+fn arrivals_without_the_store_are_told_once() {
+    let rule = Rule {
+        scope: "user",
+        sharing: Sharing::Strict,
+        algorithm: Algorithm::Gcra { burst: Some(200) },
+        windows: &[(200, 86_400)],
+        keys: 1,
+    };
+    let one = Gateway::new(&[rule], 1, 0, (1_000_000_000_000, 0));
+    let (core, now) = (&one.core, one.local(0));
+    core.ladder.met(now);
+    core.ladder.count(2);
+    core.ladder.learnt(now);
+    for total in 1..=10 {
+        let Begun::Ask(asking) = core.begin(one.lines(&[0]), Taking::All, now) else {
+            panic!("a strict limit asks");
+        };
+        let answer = Answer {
+            standing: Standing::Within,
+            window: 0,
+            remaining: 200 - total,
+            wait: Nanos::ZERO,
+            reset: Nanos::ZERO,
+            delay: Nanos::ZERO,
+            took: 1,
+            total: u64::from(total),
+            stamped: 1,
+            used: [total].into_iter().collect(),
+        };
+        let said = Said {
+            admitted: true,
+            now: 1,
+            answers: [answer].into_iter().collect(),
+        };
+        assert!(core.finish(&asking, Ok(said), now).admitted);
+    }
+    core.ladder.renewed(now);
+    for _ in 0..20 {
+        let begun = core.begin(one.lines(&[0]), Taking::All, now);
+        assert!(matches!(begun, Begun::Done(done) if done.admitted));
+    }
+    let told = core.tell_all(&[one.name(0, 0)], now);
+    let told = told.iter().map(|asking| {
+        let part = &asking.call.parts[0];
+        (asking.call.gateway, part.total, part.within)
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [(1, 10, 10), (1 | ALONE, 20, 20)]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What happens in a run, by name.
 
-use tollgate::limit::{Scale, Sharing};
+use tollgate::limit::{Algorithm, Scale, Sharing};
 
 use super::faults::Fault;
 use super::gateway::{Gateway, Rule};
@@ -16,6 +16,7 @@ const fn rule(
     Rule {
         scope,
         sharing,
+        algorithm: Algorithm::SlidingLog,
         windows,
         keys,
     }

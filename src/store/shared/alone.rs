@@ -93,10 +93,10 @@ impl Core {
     /// without the store.
     fn alone_of(&self, name: &Name, now: Nanos) -> Option<(Part, u32)> {
         // At one moment, or what is admitted meanwhile would be told without its units.
-        let (plan, scale, alone, at, totals) = self.ledger.with(name, |entry| {
+        let (plan, scale, alone, at, totals, most) = self.ledger.with(name, |entry| {
             let (scale, totals) = (Scale::plan(entry.multiply), (entry.alone, entry.told));
-            let (alone, at) = (entry.without(), entry.alone_at);
-            (entry.plan.clone(), scale, alone, at, totals)
+            let (alone, at, most) = (entry.without(), entry.alone_at, entry.own(u32::MAX));
+            (entry.plan.clone(), scale, alone, at, totals, most)
         })?;
         let mut part = plan.part(name.key, scale, 0);
         (part.total, part.told) = totals;
@@ -109,7 +109,8 @@ impl Core {
             shadow: false,
             parents: &[],
         };
-        part.within = self.memory.used(&item, now).last().copied().unwrap_or(0);
+        let used = self.memory.used(&item, now).last().copied();
+        part.within = used.unwrap_or(0).min(most);
         let gone = now.since(at) > plan.counted().longest();
         let alone = if gone { 0 } else { alone.min(part.within) };
         Some((part, alone))

@@ -105,7 +105,7 @@ impl Core {
         let within = self.own_use(line, now).last().copied().unwrap_or(0);
         self.ledger.with(&part.name, |entry| {
             (part.total, part.told) = (entry.total, entry.total);
-            part.within = within.saturating_add(entry.units(now));
+            part.within = entry.own(within).saturating_add(entry.units(now));
             if line.cost > 0 && asks {
                 entry.asks(gateways, now);
             }
@@ -234,6 +234,7 @@ impl Core {
             if !hears || (asking.purpose == Purpose::Confirm && learns()) {
                 if cost > 0 {
                     entry.total = entry.total.max(answer.total);
+                    entry.granted = entry.granted.saturating_add(cost);
                 }
                 return None;
             }

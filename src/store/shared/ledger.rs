@@ -59,6 +59,8 @@ pub struct Entry {
     pub free_at: Nanos,
     /// All units granted to this gateway.
     pub total: u64,
+    /// Those of them that requests used which waited for them, since the entry was made.
+    pub granted: u32,
     /// Grows by all units admitted without the store; from where it began here, and up to where the store has been
     /// told of them.
     pub alone: u64,
@@ -186,6 +188,7 @@ impl Ledger {
                 not_before: Nanos::ZERO,
                 free_at: Nanos::ZERO,
                 total: 0,
+                granted: 0,
                 alone: floor,
                 begun: floor,
                 told: floor,
@@ -399,6 +402,15 @@ impl Entry {
         left
     }
 
+    /// Units that this gateway has used, of those that its memory counts. Arrivals without the store move it on at the
+    /// pace of a share, by several units each.
+    pub fn own(&self, counted: u32) -> u32 {
+        match self.plan.limit.algorithm.is_gcra() {
+            true => counted.min(self.granted.saturating_add(self.without())),
+            false => counted,
+        }
+    }
+
     /// Units admitted without the store that it has not been told of.
     pub fn untold(&self) -> u32 {
         few(self.alone.saturating_sub(self.told))
@@ -430,6 +442,7 @@ impl Entry {
         if answer.standing.admits() {
             self.not_before = Nanos::ZERO;
             self.spent = self.spent.saturating_add(cost);
+            self.granted = self.granted.saturating_add(cost);
             let Some(life) = life else { return };
             // Where something else refused nothing was taken, and nothing is short.
             if (1..want).contains(&answer.took) {

@@ -1,7 +1,7 @@
 //! What happens to machines and to the network between them.
 
 use super::store::Data;
-use super::world::{MILLI, World};
+use super::world::{MILLI, Question, World};
 
 /// What happens to machines.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,12 @@ pub enum Fault {
     /// Another process takes over what was copied.
     Copy,
     Switch,
+    /// Under sentinels: another server leads with what was copied, and the one that stands still takes itself for the
+    /// master. When it goes on it executes what lies in its socket, then it follows.
+    Promote,
+    Wake,
+    /// It goes on first; another server has copied half of what it executes, and leads.
+    Fork,
     /// Its clock jumps, in ms.
     Jump(i64),
     Cut(usize),
@@ -46,6 +52,17 @@ impl World {
                     self.asked(message);
                 }
             }
+            Fault::Promote => self.promote(),
+            Fault::Wake => self.wake(),
+            Fault::Fork => {
+                let half = self.queue.len() / 2;
+                for message in self.queue.drain(..half).collect::<Vec<_>>() {
+                    self.execute(message);
+                }
+                self.copied = self.store.clone().unwrap_or_default();
+                self.promote();
+                self.wake();
+            }
             Fault::Copy => self.copied = self.store.clone().unwrap_or_default(),
             Fault::Switch => self.store = Ok(std::mem::take(&mut self.copied)),
             Fault::Jump(ms) => self.store_clock.0 += ms * MILLI as i64,
@@ -61,5 +78,22 @@ impl World {
             Fault::Crash(gateway) => self.restart(gateway),
             Fault::Pause(gateway, ms) => self.gateways[gateway].paused = self.now + ms * MILLI,
         }
+    }
+
+    fn promote(&mut self) {
+        let copied = std::mem::take(&mut self.copied);
+        self.former = std::mem::replace(&mut self.store, Ok(copied)).ok();
+        self.master += 1;
+        self.stopped = false;
+    }
+
+    fn wake(&mut self) {
+        // Who asked sentinels for the master waits no longer.
+        self.queue
+            .retain(|message| !matches!(message.question, Question::Meet));
+        for message in std::mem::take(&mut self.queue) {
+            self.execute(message);
+        }
+        self.former = None;
     }
 }

@@ -60,6 +60,7 @@ pub enum Waits {
     /// The keeper.
     Met,
     Look,
+    Compares(Box<Asking>),
     Learns(Box<Asking>),
     Beat,
 }
@@ -72,6 +73,8 @@ pub struct Gateway {
     pub back: Return,
     /// The mark that it knows.
     pub mark: Option<u64>,
+    /// The master that it has met.
+    pub master: u32,
     pub waits: BTreeMap<u64, Waits>,
     /// Processes in this place, counted.
     pub life: u32,
@@ -124,6 +127,7 @@ impl Gateway {
             keys: rules.iter().map(|rule| rule.keys).collect(),
             back: Return::default(),
             mark: None,
+            master: 0,
             waits: BTreeMap::new(),
             life: 0,
             alive: true,

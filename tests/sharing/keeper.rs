@@ -21,6 +21,10 @@ impl World {
         match one.back.next(&one.core, local) {
             Step::Meet => self.ask(gateway, Question::Meet, Waits::Met),
             Step::Look => self.ask(gateway, Question::Beat(0), Waits::Look),
+            Step::Compare(asking) => {
+                let question = Question::Decide(asking.call.clone());
+                self.ask(gateway, question, Waits::Compares(asking));
+            }
             Step::Tell(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Learns(asking));
@@ -43,14 +47,23 @@ impl World {
         let one = &mut self.gateways[gateway];
         let local = one.local(self.now);
         match (waits, reply) {
-            (Waits::Met, Ok(Reply::Met(mark))) => {
+            (Waits::Met, Ok(Reply::Met(mark, master))) => {
                 let same = one.mark.replace(mark) == Some(mark);
-                let lost = if same { Lost::Some } else { Lost::All };
+                let moved = std::mem::replace(&mut one.master, master) != master;
+                let lost = match (same, moved) {
+                    (false, _) => Lost::All,
+                    (true, false) => Lost::Some,
+                    (true, true) => Lost::Moved,
+                };
                 one.back.met(&one.core, lost, local);
                 return self.come_back(gateway);
             }
             (Waits::Look, Ok(Reply::Beats(Ok(beats)))) => {
                 one.back.saw(&one.core, beats);
+                return self.come_back(gateway);
+            }
+            (Waits::Compares(asking), Ok(Reply::Said(Ok(said)))) => {
+                one.core.compared(&asking, &said);
                 return self.come_back(gateway);
             }
             (Waits::Learns(asking), Ok(Reply::Said(Ok(_)))) => {

@@ -41,6 +41,8 @@ const KEPT: &[(&str, u64)] = &[
     ("rough", 18),
     ("rough", 66),
     ("rough", 69),
+    ("failovers", 0),
+    ("failovers", 4),
     ("relapse", 4),
     ("cut", 79),
     ("chaos", 0),

@@ -48,7 +48,8 @@ pub enum Question {
 #[derive(Clone, Debug)]
 pub enum Reply {
     Said(Result<Said, Failure>),
-    Met(u64),
+    /// Under which mark, by which master.
+    Met(u64, u32),
     Beats(Result<Beats, Failure>),
 }
 
@@ -58,6 +59,8 @@ pub struct Message {
     pub life: u32,
     pub id: u64,
     pub mark: Option<u64>,
+    /// The master that it goes to, but for the first question.
+    pub master: u32,
     pub question: Question,
 }
 
@@ -86,6 +89,9 @@ pub struct World {
     pub(super) stopped: bool,
     pub(super) copied: Data,
     pub(super) queue: VecDeque<Message>,
+    /// Which one leads, of those that have led, and the one before, which sleeps and takes itself for the master.
+    pub(super) master: u32,
+    pub(super) former: Option<Data>,
     /// What its clock says at zero in ns, and how much faster it goes.
     pub(super) store_clock: (i64, i64),
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -140,6 +146,8 @@ impl World {
             stopped: false,
             copied: Data::default(),
             queue: VecDeque::new(),
+            master: 0,
+            former: None,
             store_clock: ((1_700_000_000 * SECOND) as i64, drift(&mut draw)),
             draw,
             heap: BinaryHeap::new(),
@@ -331,11 +339,16 @@ impl World {
         let one = &mut self.gateways[gateway];
         one.waits.insert(id, waits);
         let (life, mark, cut) = (one.life, one.mark, one.cut);
+        let master = match question {
+            Question::Meet => self.master,
+            Question::Decide(_) | Question::Beat(_) => one.master,
+        };
         let message = Message {
             gateway,
             life,
             id,
             mark,
+            master,
             question,
         };
         self.plan(patience, What::Late(gateway, life, id));
@@ -365,11 +378,24 @@ impl World {
     }
 
     pub(super) fn asked(&mut self, message: Message) {
-        if self.stopped {
+        let sleeps = match message.master == self.master {
+            true => self.stopped,
+            false => self.former.is_some(),
+        };
+        if sleeps {
             return self.queue.push_back(message);
         }
+        self.execute(message);
+    }
+
+    /// The server that a message goes to executes it.
+    pub(super) fn execute(&mut self, message: Message) {
         let (time, fresh) = (self.store_time(), self.serial);
-        let Ok(data) = &mut self.store else {
+        let data = match message.master == self.master {
+            true => self.store.as_mut().ok(),
+            false => self.former.as_mut(),
+        };
+        let Some(data) = data else {
             let reply = match message.question {
                 Question::Decide(_) => Reply::Said(Err(Failure::Away)),
                 Question::Meet | Question::Beat(_) => Reply::Beats(Err(Failure::Away)),
@@ -378,7 +404,7 @@ impl World {
         };
         let reply = match &message.question {
             Question::Decide(call) => Reply::Said(data.decide(time, message.mark, call)),
-            Question::Meet => Reply::Met(data.meet(fresh)),
+            Question::Meet => Reply::Met(data.meet(fresh), message.master),
             Question::Beat(0) => Reply::Beats(data.beat(time, message.mark, None)),
             Question::Beat(number) => Reply::Beats(data.beat(time, message.mark, Some(*number))),
         };

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::call::{ALONE, Call, Name, Part, Taking};
+use super::call::{ALONE, Call, Name, Part, Said, Taking};
 use super::core::{Asking, Begun, Core, Counted, Done, Line, Lines, Purpose, item, quota};
 use super::ladder::{self, Way};
+use super::ledger::Entry;
 use super::plan::Plan;
 use super::returning::BATCH;
 use super::share::Share;
@@ -114,6 +115,28 @@ impl Core {
         let gone = now.since(at) > plan.counted().longest();
         let alone = if gone { 0 } else { alone.min(part.within) };
         Some((part, alone))
+    }
+
+    /// Asks another master than before what it has of what this gateway was granted of these counters.
+    pub(super) fn compare(&self, names: &[Name], now: Nanos) -> Option<Asking> {
+        let parts = names.iter().filter_map(|name| {
+            let part = |entry: &mut Entry| entry.plan.part(name.key, Scale::plan(1), 0);
+            self.ledger.with(name, part)
+        });
+        let call = Call {
+            gateway: self.gateway,
+            taking: Taking::Nothing,
+            parts: parts.collect(),
+        };
+        (!call.parts.is_empty()).then(|| Asking::tell(call, now))
+    }
+
+    /// It has said so.
+    pub fn compared(&self, asking: &Asking, said: &Said) {
+        for (part, answer) in asking.call.parts.iter().zip(&said.answers) {
+            self.ledger
+                .with(&part.name, |entry| entry.kept = answer.total);
+        }
     }
 
     /// The store has been told. What it has granted beyond that was not used: told of to one that never granted it, it

@@ -309,6 +309,37 @@ impl Core {
         self.backs.push(back, asking.life);
     }
 
+    /// Another server leads, and it was compared what it has of these counters.
+    pub(super) fn moved(&self) {
+        for back in self.backs.moved() {
+            if let Some(back) = self.kept(back) {
+                self.backs.push(back, self.backs.life());
+            }
+        }
+    }
+
+    /// The part of a give-back that is for the master that leads now: units that the former one granted before this one
+    /// had copied them. The others are not there, and their numbers are those of what it has granted since.
+    fn kept(&self, mut back: Asking) -> Option<Asking> {
+        let part = back.call.parts.first_mut()?;
+        // Units in hand are told again where it lacks them.
+        if part.total == 0 {
+            return Some(back);
+        }
+        let kept = self.ledger.with(&part.name, |entry| entry.kept);
+        let kept = kept.unwrap_or(0).min(part.total);
+        let units = u64::from(part.cost).saturating_sub(part.total - kept) as u32;
+        (part.total, part.told) = (kept, kept);
+        for part in &mut back.call.parts {
+            (part.cost, part.want) = (units, units);
+        }
+        // Networks around a key are granted with it.
+        for part in back.call.parts.iter_mut().skip(1) {
+            (part.total, part.told) = (0, 0);
+        }
+        (units > 0).then_some(back)
+    }
+
     /// The reply to a call that this gateway has given up: its request was decided without the store, or its client
     /// has left. None of the units that the store took was used. Those of a lease are in hand now, all others go
     /// back: what was admitted without the store is told apart, and would count twice.

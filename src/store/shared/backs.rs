@@ -53,10 +53,12 @@ impl Backs {
         backs
     }
 
-    /// Another server leads: what the former one grants from now on is not there. What waits already is given back as
-    /// far as that one has it.
-    pub(super) fn moved(&self) {
+    /// Another server leads, with what it had copied of the former one: what waits is compared with that. What the former
+    /// one grants from now on is not there.
+    pub(super) fn moved(&self) -> Vec<Asking> {
+        let mut waiting = self.waiting.lock();
         self.life.fetch_add(1, Relaxed);
+        std::mem::take(&mut *waiting)
     }
 
     /// The store has another life.

@@ -239,19 +239,21 @@ async fn come_back(
                     *reset = shared.clock.now().after(RESET);
                 }
                 *shared.secret.lock() = Some(met.secret);
-                if met.moved {
-                    core.backs.moved();
-                }
                 let before = shared.mark.lock().replace(met.mark);
-                let lost = match before == Some(met.mark) {
-                    true => shared.client.loses(),
-                    false => Lost::All,
+                let lost = match (before == Some(met.mark), met.moved) {
+                    (false, _) => Lost::All,
+                    (true, true) => Lost::Moved,
+                    (true, false) => shared.client.loses(),
                 };
                 back.met(core, lost, shared.clock.now());
             }
             Step::Look => {
                 let seen = timeout(PATIENCE, shared.client.beat(own, None)).await;
                 back.saw(core, seen.unwrap_or(Err(Failure::Late))?);
+            }
+            Step::Compare(asking) => {
+                let said = shared.ask(own, &asking, PATIENCE).await?;
+                core.compared(&asking, &said);
             }
             Step::Tell(asking) => {
                 shared.ask(own, &asking, PATIENCE).await?;

@@ -61,6 +61,8 @@ pub struct Entry {
     pub total: u64,
     /// Those of them that requests used which waited for them, since the entry was made.
     pub granted: u32,
+    /// How many of them a master had when it took over that was met last.
+    pub kept: u64,
     /// Grows by all units admitted without the store; from where it began here, and up to where the store has been
     /// told of them.
     pub alone: u64,
@@ -189,6 +191,7 @@ impl Ledger {
                 free_at: Nanos::ZERO,
                 total: 0,
                 granted: 0,
+                kept: 0,
                 alone: floor,
                 begun: floor,
                 told: floor,
@@ -273,7 +276,7 @@ impl Ledger {
     }
 
     /// All counters that are as asked for.
-    fn those(&self, which: impl Fn(&Entry) -> bool) -> Vec<Name> {
+    pub fn those(&self, which: impl Fn(&Entry) -> bool) -> Vec<Name> {
         let mut names = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();

@@ -21,6 +21,8 @@ pub enum Step {
     Meet,
     /// See who is there, then [`Return::saw`].
     Look,
+    /// Ask this, then [`Core::compared`].
+    Compare(Box<Asking>),
     /// Ask this, then [`Core::told`].
     Tell(Box<Asking>),
     /// See who is there, and if so say that all is told; then [`Return::beaten`]. Once in a while: others take
@@ -35,6 +37,8 @@ pub enum Lost {
     Nothing,
     /// A replica has taken over that was behind, under the same mark.
     Some,
+    /// The same, and it is known that another server leads than before.
+    Moved,
     /// It is another life of it.
     All,
 }
@@ -45,6 +49,8 @@ pub struct Return {
     begun: Option<Begun>,
     /// This life of the store has been told all that it did not grant itself.
     whole: bool,
+    /// Another server leads, and it was not yet compared with the former one what it has.
+    moved: bool,
     /// When a gateway that knows nothing of a store first found it empty.
     empty: Option<Nanos>,
 }
@@ -61,6 +67,8 @@ struct Begun {
     untold: Nanos,
     /// Gateways that must have told it what they know.
     gateways: u32,
+    /// Counters of which it is not known how much of the former master's it has, if it is another.
+    compares: Option<Vec<Name>>,
     /// Counters that it has not been told of.
     names: Vec<Name>,
     /// What it is to be told next.
@@ -83,6 +91,17 @@ impl Return {
         let Some(begun) = &mut self.begun else {
             return Step::Meet;
         };
+        if let Some(names) = &mut begun.compares {
+            while !names.is_empty() {
+                let rest = names.len().saturating_sub(BATCH);
+                if let Some(asking) = core.compare(&names.split_off(rest), now) {
+                    return Step::Compare(Box::new(asking));
+                }
+            }
+            (begun.compares, self.moved) = (None, false);
+            core.moved();
+            core.ladder.met(now);
+        }
         if begun.earlier.is_none() {
             return Step::Look;
         }
@@ -125,6 +144,7 @@ impl Return {
             core.backs.renewed();
             self.whole = false;
         }
+        self.moved = same && (self.moved || lost == Lost::Moved);
         let mut untold = core
             .ledger
             .untracked(same)
@@ -132,12 +152,16 @@ impl Return {
         if core.ladder.is_new() {
             untold = untold.max(now.after(NEWCOMER));
         }
-        core.ladder.met(now);
+        if !self.moved {
+            core.ladder.met(now);
+        }
         self.begun = Some(Begun {
             since: now,
             earlier: None,
             untold,
             gateways: core.ladder.gateways(),
+            // Before anything is asked of it: what it grants is numbered like what it lacks.
+            compares: self.moved.then(|| core.ledger.those(|_| true)),
             // What it granted itself would count twice where it keeps no totals.
             names: match lost {
                 Lost::Nothing if self.whole => Vec::new(),

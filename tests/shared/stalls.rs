@@ -229,7 +229,8 @@ fn a_master_of_a_cluster_hangs() {
 
 #[test]
 fn a_watched_master_hangs() {
-    let some = [(50, 40), (300, 40)];
+    // From 1.5 s on another takes over.
+    let some = [(50, 40), (300, 40), (1_500, 40), (1_500, 100)];
     let watched = Watched::start();
     let led = Cell::new(0);
     let hang = |signal| {

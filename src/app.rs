@@ -16,6 +16,7 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::facts::Change;
 use crate::identity::Keyer;
+use crate::net::socket::bound_unheard;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
 use crate::push::{self, Push};
@@ -237,6 +238,7 @@ impl App {
                 sockets[place % count].push((socket, entrance));
             }
         }
+        self.bound_unheard(self.running.read().ruleset.timeouts.send);
         let writer = Writer::start(&self.process.access_log, &self.registry);
         let (writer, written) = writer.map_err(Error::AccessLog)?;
         self.written = Mutex::new(Some(written));
@@ -307,6 +309,7 @@ impl App {
                 own: self.keyer.clone(),
             };
             entrances::follow(&self.acme, &running.entrances).map_err(Error::Thread)?;
+            self.bound_unheard(running.ruleset.timeouts.send);
             *self.running.write() = running.clone();
             let mut acknowledged = Vec::new();
             for worker in &*self.workers.lock() {
@@ -336,6 +339,14 @@ impl App {
             let _ = worker.await;
         }
         Ok(reloaded)
+    }
+
+    fn bound_unheard(&self, send: Duration) {
+        for socket in &*self.sockets.lock() {
+            if let Err(error) = bound_unheard(socket, send) {
+                tracing::warn!(%error, "vanished clients are noticed late");
+            }
+        }
     }
 
     fn tell(&self, what: &str, detail: &str, changes: Vec<Change>) {

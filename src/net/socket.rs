@@ -134,8 +134,23 @@ impl Socket {
 pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(60)))
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(8))
+        .with_retries(3);
+    socket.set_tcp_keepalive(&probes)
 }
+
+/// Has connections of a listener notice a client that vanished while something was on its way to it, which the kernel
+/// else sends again for a quarter of an hour. Not where one that takes nothing is to be waited for longer: the kernel
+/// does not tell the two apart.
+pub fn bound_unheard<'s>(listener: impl Into<SockRef<'s>>, send: Duration) -> io::Result<()> {
+    let longest = Some(UNHEARD).filter(|unheard| send <= *unheard);
+    listener.into().set_tcp_user_timeout(longest)
+}
+
+/// How long a client may leave unheard what is sent to it: less than the probes of a silent one take.
+const UNHEARD: Duration = Duration::from_secs(80);
 
 impl AsyncRead for Socket {
     fn poll_read(

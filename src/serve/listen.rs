@@ -238,10 +238,12 @@ pub struct Entrance {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
 
     use socket2::SockRef;
 
     use super::*;
+    use crate::net::socket::bound_unheard;
 
     /// Also where the socket was there already.
     #[test]
@@ -249,15 +251,29 @@ mod tests {
         let own = bind(([127, 0, 0, 1], 0).into(), 1, &mut Inherited::default());
         let other = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         prepare(&other).expect("it is a socket");
+        let span = Duration::from_secs;
         for listener in own.expect("there is a port").into_iter().chain([other]) {
             let blocking = listener.set_nonblocking(false);
             let address = listener.local_addr().expect("it is bound");
+            bound_unheard(&listener, span(300)).expect("it is a socket");
+            bound_unheard(&listener, span(30)).expect("it is a socket");
             let client = TcpStream::connect(address).expect("it listens");
             let (accepted, _) = listener.accept().expect("somebody has connected");
             let accepted = SockRef::from(&accepted);
             assert!(blocking.is_ok() && client.peer_addr().is_ok());
             assert!(accepted.tcp_nodelay().is_ok_and(|is| is));
             assert!(accepted.keepalive().is_ok_and(|is| is));
+            let silent = accepted.tcp_keepalive_time().expect("it is a socket");
+            let probe = accepted.tcp_keepalive_interval().expect("it is a socket");
+            let probes = accepted.tcp_keepalive_retries().expect("it is a socket");
+            assert!(
+                silent + probe * probes < span(90),
+                "{silent:?} {probe:?} {probes}"
+            );
+            let unheard = accepted.tcp_user_timeout().expect("it is a socket");
+            assert!(unheard.is_some_and(|unheard| unheard < span(90)));
+            // The kernel asks it instead of the number of probes.
+            assert!(unheard.is_some_and(|unheard| unheard <= silent + probe * probes));
         }
     }
 }

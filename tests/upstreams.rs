@@ -12,6 +12,8 @@ mod common;
 mod failing;
 #[path = "upstreams/sharing.rs"]
 mod sharing;
+#[path = "upstreams/silence.rs"]
+mod silence;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

@@ -342,6 +342,7 @@ impl From<body::Error> for Why {
             body::Error::Broken(_)
             | body::Error::Upstream(_)
             | body::Error::Silent(_)
+            | body::Error::Unused(_)
             | body::Error::Overdue => Why::BrokenBody,
         }
     }

@@ -36,9 +36,40 @@ pub enum Error {
     /// The upstream stopped in the middle of its answer.
     #[error("the upstream sent nothing for {0:?}")]
     Silent(Duration),
+    /// Nothing passed over a tunnel.
+    #[error("nothing passed for {0:?}")]
+    Unused(Duration),
     /// The whole request took too long.
     #[error("the answer was not whole in time")]
     Overdue,
+}
+
+/// The client left before its answer was there.
+pub const LEFT: &str = "client left";
+
+impl Error {
+    /// For the log, where an answer had begun.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Error::Idle(_) => "request body too slow",
+            Error::Broken(Cause::Malformed(_)) => "request body broke off",
+            Error::Broken(_) => LEFT,
+            Error::Upstream(_) => "server broke off",
+            Error::Silent(_) => "idle timeout",
+            Error::Unused(_) => "tunnel timeout",
+            Error::Overdue => "total timeout",
+        }
+    }
+
+    /// The client went away.
+    pub fn is_the_clients(&self) -> bool {
+        matches!(self, Error::Broken(Cause::Closed | Cause::Io(_)))
+    }
+
+    /// An upstream that is well would have answered.
+    pub fn is_the_servers(&self) -> bool {
+        matches!(self, Error::Upstream(_) | Error::Silent(_) | Error::Overdue)
+    }
 }
 
 impl From<Failure<Error>> for Error {
@@ -217,17 +248,19 @@ struct Relayed {
     silence: Duration,
     deadline: Deadline,
     takes_reports: bool,
+    tunnel: bool,
 }
 
 impl Relay {
     /// Lets the server say nothing for so long, and take until `deadline` for all of it. `takes_reports`: what
-    /// it says of its load in trailers is not for the client.
+    /// it says of its load in trailers is not for the client. `tunnel`: it is another protocol.
     pub fn new(
         inner: AnswerBody<RequestBody>,
         guard: Rc<Guard>,
         silence: Duration,
         deadline: Deadline,
         takes_reports: bool,
+        tunnel: bool,
     ) -> Relay {
         Relay(Box::new(Relayed {
             inner,
@@ -235,6 +268,7 @@ impl Relay {
             silence,
             deadline,
             takes_reports,
+            tunnel,
         }))
     }
 
@@ -278,11 +312,13 @@ impl Body for Relay {
             }
             let progress = this.inner.has_sent();
             if !progress && this.guard.server_late() {
-                // As long as there is something to send, silence is nobody's fault alone.
-                if this.inner.is_sent() {
-                    this.inner.late();
-                }
-                return Poll::Ready(Some(Err(Error::Silent(this.silence))));
+                // A server that has begun to answer may have nothing to say: it is not to blame.
+                let silent = if this.tunnel {
+                    Error::Unused
+                } else {
+                    Error::Silent
+                };
+                return Poll::Ready(Some(Err(silent(this.silence))));
             }
             this.guard.server_waits(this.silence, progress);
         }

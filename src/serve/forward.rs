@@ -291,7 +291,8 @@ impl Attempt<'_> {
                         self.give_up(Rest::Body(body));
                         return Err(why);
                     }
-                    if head.status == SWITCHED {
+                    let tunnel = head.status == SWITCHED;
+                    if tunnel {
                         silence = self.note.generation.ruleset.timeouts.tunnel;
                         deadline = Deadline::new(None);
                         self.source.open_tunnel();
@@ -300,7 +301,7 @@ impl Attempt<'_> {
                     let body = exchange.into_body(self.note.peer.coarse());
                     let guard = self.source.guard().clone();
                     let reports = self.pool.settings().load_metric.is_some();
-                    let body = Relay::new(body, guard, silence, deadline, reports);
+                    let body = Relay::new(body, guard, silence, deadline, reports, tunnel);
                     return Ok(Answer { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))

@@ -35,6 +35,7 @@ use crate::head::{Answer, Head};
 use crate::identity::Who;
 use crate::limit::{Rule, Standing};
 use crate::store::permits::Taken;
+use crate::telemetry::Metric;
 use crate::throttle::Settling;
 
 /// A request as it came in; small, for every layer hands it on.
@@ -327,7 +328,7 @@ impl<F> Recorder<F> {
         let recording = self.project().recording.take()?;
         let note = &recording.0;
         note.left.set(true);
-        note.reason.set(Some(LEFT));
+        note.reason.set(Some(body::LEFT));
         note.stake.borrow().clone()
     }
 }
@@ -373,9 +374,6 @@ where
     }
 }
 
-/// Why the log has less than a whole response.
-const LEFT: &str = "client left";
-
 /// The body of an answer; when it is gone the request is over.
 pub struct Recorded {
     inner: ReplyBody,
@@ -420,7 +418,7 @@ impl Drop for Recorded {
         }
         // To HEAD the body is not sent.
         if note.method != Some(Method::HEAD) {
-            note.reason.set(Some(LEFT));
+            note.reason.set(Some(body::LEFT));
         }
         if body.open().is_none() {
             return;
@@ -451,11 +449,7 @@ impl Body for Recorded {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                     note.sent.set(note.sent.get() + bytes);
                 }
-                Some(Err(error)) => {
-                    note.outcome.set(Outcome::Failed);
-                    note.reason.set(Some("answer broke off"));
-                    broke(note, &mut this.inner, error);
-                }
+                Some(Err(error)) => broke(note, &mut this.inner, error),
                 None => {}
             }
         }
@@ -471,9 +465,20 @@ impl Body for Recorded {
     }
 }
 
-/// The gateway waits no longer, and the server may work on: permits stay out.
+/// Where the gateway waits no longer the server may work on: permits stay out.
 #[cold]
 fn broke(note: &Note, body: &mut ReplyBody, error: &body::Error) {
+    let reason = error.reason();
+    note.reason.set(Some(reason));
+    if !error.is_the_clients() {
+        note.outcome.set(Outcome::Failed);
+    }
+    if let (true, Some(route)) = (error.is_the_servers(), note.route.get()) {
+        let upstream = note.generation.ruleset.routes[route].upstream;
+        let name = &note.generation.pools[upstream].settings().name;
+        let counter = note.peer.failures(Metric::UpstreamErrors, name, reason);
+        counter.increment(1);
+    }
     if matches!(error, body::Error::Upstream(_)) {
         return;
     }

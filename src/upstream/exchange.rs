@@ -269,13 +269,6 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
         self.exchange.as_ref().is_none_or(Exchange::is_seen)
     }
 
-    /// See [`Exchange::late`].
-    pub fn late(&mut self) {
-        if let Some(exchange) = &mut self.exchange {
-            exchange.late();
-        }
-    }
-
     /// See [`Exchange::is_sent`].
     pub fn is_sent(&self) -> bool {
         self.exchange.as_ref().is_none_or(Exchange::is_sent)

@@ -15,6 +15,7 @@ use crate::serve::generation::{Outcome, Running};
 use crate::store::shared::ladder::Standing;
 use crate::store::{Memory, Shared};
 use crate::telemetry::{Label, Metric, Registry};
+use crate::upstream::health::Health;
 
 /// Everything that is counted, and what it is counted from.
 pub struct Figures {
@@ -181,22 +182,30 @@ impl Figures {
             self.registry.forget(gauge);
         }
         for servers in &running.upstreams {
-            for (server, known) in servers.all().iter().enumerate() {
+            let now = self.clock.now();
+            // One for each name: its addresses come and go without end.
+            servers.by_name(|name, all, gone| {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
-                let labels = [upstream, (Label::Server, &*known.name)];
-                let up = servers.state(server, self.clock.now()).is_asked();
-                let values = [f64::from(u8::from(up)), f64::from(known.health.open())];
+                let labels = [upstream, (Label::Server, name)];
+                let up = all.iter().any(|one| servers.state(one, now).is_asked());
+                let open: u32 = all.iter().map(|one| one.health.open()).sum();
+                let values = [f64::from(u8::from(up)), f64::from(open)];
                 for (gauge, value) in gauges.into_iter().zip(values) {
                     self.registry.gauge(gauge, &labels).set(value);
                 }
+                let sum = |count: fn(&Health) -> u64| -> u64 {
+                    all.iter().map(|one| count(&one.health)).sum()
+                };
+                let ejections = gone.ejections + sum(Health::ejections);
+                let failed_checks = gone.failed_checks + sum(Health::failed_checks);
                 let counts = [
-                    (Metric::ServerEjections, known.health.ejections()),
-                    (Metric::ServerCheckFailures, known.health.failed_checks()),
+                    (Metric::ServerEjections, ejections),
+                    (Metric::ServerCheckFailures, failed_checks),
                 ];
                 for (metric, count) in counts {
                     self.registry.counter(metric, &labels).absolute(count);
                 }
-            }
+            });
         }
     }
 }

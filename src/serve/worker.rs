@@ -389,6 +389,9 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
         access.tick(&clock);
         worker.recent.tell();
         worker.tend_store(&clock);
+        for pool in &worker.generation().pools {
+            pool.follow();
+        }
         if worker.number == 0 {
             let shared = worker.generation().admission.shared_store().cloned();
             let around = Around {

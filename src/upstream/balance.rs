@@ -12,6 +12,7 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 
 use super::health::FULL;
+use super::servers::Endpoint;
 use super::settings::{Balance, Settings};
 
 /// What is known of the servers as one of them is chosen.
@@ -35,28 +36,25 @@ pub struct Balancer {
     /// What smooth round robin owes each server.
     credit: Vec<Cell<i64>>,
     random: Cell<u64>,
-    /// Of each server's name, the same in every process.
+    /// Of each server's name, and its address if it is one of several: the same in every process.
     hashes: Vec<u64>,
 }
 
 impl Balancer {
     /// `seed` makes workers begin at different servers and draw differently.
-    pub fn new(settings: &Settings, seed: u64) -> Balancer {
-        let servers = &settings.servers;
-        let weights: Vec<u32> = servers.iter().map(|server| server.weight).collect();
+    pub fn new(settings: &Settings, servers: &[Endpoint], seed: u64) -> Balancer {
+        let weight = |server: &Endpoint| settings.servers[server.written].weight;
+        let weights: Vec<u32> = servers.iter().map(weight).collect();
         let start = usize::try_from(seed).unwrap_or_default();
-        let hash = |server: &super::Server| {
-            let mut hasher = SipHasher13::new();
-            hasher.write(server.authority().as_bytes());
-            hasher.finish()
-        };
+        let names = servers.chunk_by(|one, other| one.written == other.written);
+        let hashes = names.flat_map(|all| all.iter().map(|server| hash(server, all.len() > 1)));
         Balancer {
             method: settings.balance.clone(),
             even: weights.windows(2).all(|pair| pair[0] == pair[1]),
             turn: Cell::new(start % servers.len().max(1)),
             credit: servers.iter().map(|_| Cell::new(0)).collect(),
             random: Cell::new(seed),
-            hashes: servers.iter().map(hash).collect(),
+            hashes: hashes.collect(),
             weights,
         }
     }
@@ -172,6 +170,16 @@ impl Balancer {
         self.random.set(next);
         mix(next)
     }
+}
+
+/// A name that leads to one place at a time keeps its keys when it moves.
+fn hash(server: &Endpoint, one_of_several: bool) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(server.name.as_bytes());
+    if let Some(address) = server.address.filter(|_| one_of_several) {
+        hasher.write(address.to_string().as_bytes());
+    }
+    hasher.finish()
 }
 
 fn mix(bits: u64) -> u64 {

@@ -16,6 +16,9 @@ pub const LEAST: u32 = FULL / 10;
 /// The longest a server is ejected, but for one whose first time is longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// How long no connection is tried to one that did not take the last in time.
+const DEAF: Nanos = Nanos::from_secs(5);
+
 /// Requests to it fail.
 pub const EJECTED: u8 = 1;
 /// Its checks fail.
@@ -40,6 +43,19 @@ pub struct Health {
     back_since: AtomicU64,
     ejections: AtomicU64,
     failed_checks: AtomicU64,
+    /// When it may be tried again that did not take a connection in time; 0 where it takes them.
+    deaf_until: AtomicU64,
+}
+
+/// Whether a new connection to it may be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hearing {
+    /// It took the last one, as far as is known.
+    Hears,
+    /// It did not, some time ago: whoever is told so tries it, beside another.
+    Retry,
+    /// It did not.
+    Deaf,
 }
 
 impl Health {
@@ -61,6 +77,36 @@ impl Health {
     /// A request has ended.
     pub fn closed(&self) {
         self.open.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether a new connection to it may be tried.
+    pub fn hearing(&self, now: Nanos) -> Hearing {
+        let until = self.deaf_until.load(Relaxed);
+        if until == 0 {
+            return Hearing::Hears;
+        }
+        let next = now.after(DEAF).0;
+        let claim = || {
+            self.deaf_until
+                .compare_exchange(until, next, Relaxed, Relaxed)
+                .is_ok()
+        };
+        if until <= now.0 && claim() {
+            return Hearing::Retry;
+        }
+        Hearing::Deaf
+    }
+
+    /// It has not taken a connection in the time that another server was given a chance after.
+    pub fn is_deaf(&self, now: Nanos) {
+        self.deaf_until.store(now.after(DEAF).0, Relaxed);
+    }
+
+    /// It has taken one.
+    pub fn hears(&self) {
+        if self.deaf_until.load(Relaxed) != 0 {
+            self.deaf_until.store(0, Relaxed);
+        }
     }
 
     /// Ejections so far.
@@ -244,6 +290,24 @@ mod tests {
         }
         assert_eq!(health.eject(EJECT, now), LONGEST);
         assert_eq!(health.ejections(), 105);
+    }
+
+    #[test]
+    fn one_tries_a_deaf_server_at_a_time_until_it_hears() {
+        let health = Health::default();
+        let start = Nanos::from_secs(1_000);
+        assert_eq!(health.hearing(start), Hearing::Hears);
+        health.is_deaf(start);
+        for time in 0..3 {
+            let now = start.after(Nanos::from_secs(5 * time));
+            let early = now.after(Nanos::from_millis(4_999));
+            assert_eq!(health.hearing(early), Hearing::Deaf);
+            let now = now.after(DEAF);
+            assert_eq!(health.hearing(now), Hearing::Retry);
+            assert_eq!(health.hearing(now), Hearing::Deaf);
+        }
+        health.hears();
+        assert_eq!(health.hearing(start), Hearing::Hears);
     }
 
     #[test]

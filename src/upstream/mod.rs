@@ -7,14 +7,14 @@
 //! | file | what it is | one for each |
 //! |---|---|---|
 //! | `settings` | what is configured | upstream |
-//! | `servers` | what is known of an upstream's servers | upstream |
+//! | `servers` | what is known of an upstream's servers, and where their names lead | upstream |
 //! | `health` | whether a server may be asked | server |
-//! | `addresses` | where a server is | server |
 //! | `gate` | says at once that no server takes connections | upstream |
 //! | `watch` | checks of servers, looking up of names | process |
 //! | `balance` | which server is next | worker and upstream |
 //! | `budget` | how many requests are sent twice | worker and upstream |
 //! | `pool` | the connections | worker and upstream |
+//! | `search` | a new connection, to the first server that takes one | request |
 //! | `mux` | those of HTTP/2 | worker and server |
 //! | `exchange` | one request and its answer | request |
 //! | `error` | why there is no answer | request |
@@ -23,7 +23,6 @@
 //! | `answer` | the head of an answer of HTTP/1.1 | request |
 //! | `websocket` | what one version says of it and the other does not | request |
 
-pub mod addresses;
 pub mod answer;
 pub mod balance;
 pub mod budget;
@@ -35,6 +34,7 @@ mod http1;
 mod http2;
 mod mux;
 pub mod pool;
+mod search;
 pub mod servers;
 pub mod settings;
 mod upload;

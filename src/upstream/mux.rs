@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -36,7 +35,6 @@ pub struct Muxes {
 struct Mux {
     send: SendRequest<Bytes>,
     state: Rc<State>,
-    address: SocketAddr,
 }
 
 struct State {
@@ -69,7 +67,7 @@ impl Muxes {
     }
 
     /// Begins HTTP/2 over a socket; the place of the first request.
-    pub async fn begin(&self, socket: Socket, address: SocketAddr) -> io::Result<Channel> {
+    pub async fn begin(&self, socket: Socket) -> io::Result<Channel> {
         let window = STREAM_WINDOW * MAX_STREAMS as u32;
         let (send, mut connection) = Builder::new()
             .enable_push(false)
@@ -98,25 +96,26 @@ impl Muxes {
             let pong = ping.ping(Ping::opaque()).await;
             pong.map_err(io::Error::other)?;
         }
-        let mux = Mux {
-            send,
-            state,
-            address,
-        };
+        let mux = Mux { send, state };
         let channel = mux.channel(false);
         self.all.borrow_mut().push(mux);
         Ok(channel)
     }
 
-    /// Gives up connections without a request since `keep_since`, or to addresses that are not `known`.
-    pub fn expire(&self, now: Nanos, keep_since: Nanos, known: impl Fn(SocketAddr) -> bool) {
+    /// Gives up connections without a request since `keep_since`.
+    pub fn expire(&self, now: Nanos, keep_since: Nanos) {
         self.all.borrow_mut().retain(|mux| {
             let state = &mux.state;
             if state.open.get() > 0 || state.used.get() == Nanos::ZERO {
                 state.used.set(now);
             }
-            !state.over.get() && state.used.get() >= keep_since && known(mux.address)
+            !state.over.get() && state.used.get() >= keep_since
         });
+    }
+
+    /// Gives up all of them; requests under way go on.
+    pub fn close(&self) {
+        self.all.borrow_mut().clear();
     }
 }
 

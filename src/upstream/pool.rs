@@ -1,32 +1,31 @@
 //! One worker's connections to one upstream: the connection used last is used first. Which server is
-//! next, `balance` says; how a request ends is told to `servers`, which all workers share.
+//! next, `balance` says; how a request ends is told to `servers`, which all workers share; where no connection is
+//! unused, `search` makes one.
 //!
 //! Bound: [`MAX_IDLE`] unused connections for each worker and server.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use http::StatusCode;
 use smallvec::SmallVec;
-use tokio::io::AsyncWriteExt;
 
 use super::answer::Last;
 use super::balance::{Balancer, View};
 use super::budget::Budget;
 use super::error::Error;
 use super::mux::{Channel, Muxes};
-use super::servers::{Bound, Servers};
+use super::servers::{Bound, Endpoint, Servers};
 use super::{Balance, Settings};
 use crate::clock::{Clock, Nanos};
 use crate::http1::Outbox;
 use crate::http1::inbox::Inbox;
 use crate::limit::Identity;
-use crate::net::proxy::{self, Ends};
+use crate::net::proxy::Ends;
 use crate::net::{Flushes, Leave, Socket};
 
 /// Unused connections kept for each server.
@@ -34,16 +33,32 @@ pub const MAX_IDLE: usize = 256;
 
 /// The connections of one worker to one upstream.
 pub struct Pool {
-    servers: Arc<Servers>,
-    balancer: Balancer,
+    pub(super) counters: Counters,
     budget: Budget,
-    /// Unused connections of HTTP/1.1, by server.
-    idle: Vec<RefCell<Vec<Idle>>>,
-    /// Connections of HTTP/2, by server.
-    muxes: Vec<Muxes>,
-    clock: Clock,
-    counters: Counters,
+    lines: RefCell<Rc<Lines>>,
+    servers: Arc<Servers>,
+    seed: u64,
+}
+
+/// The servers as they are known at one time, and the connections to them.
+pub(super) struct Lines {
+    pub(super) endpoints: Arc<[Endpoint]>,
+    stations: Vec<Rc<Station>>,
+    balancer: Balancer,
+    pub(super) servers: Arc<Servers>,
+    pub(super) clock: Clock,
     flushes: Rc<Flushes>,
+}
+
+/// The connections to one server.
+#[derive(Default)]
+pub(super) struct Station {
+    /// Unused ones of HTTP/1.1.
+    idle: RefCell<Vec<Idle>>,
+    /// Those of HTTP/2.
+    pub(super) muxes: Muxes,
+    /// Its name leads elsewhere: what is under way ends, and nothing is kept.
+    gone: Cell<bool>,
 }
 
 /// What one worker counts of one upstream.
@@ -72,7 +87,6 @@ pub(super) struct Link {
     pub(super) waker: Option<Waker>,
     /// It has to.
     pub(super) late: bool,
-    address: SocketAddr,
 }
 
 /// Who a request is sent for.
@@ -101,14 +115,14 @@ pub struct Connection {
 
 /// A request that counts as open at a server, however it ends.
 pub(super) struct Lease {
-    pool: Rc<Pool>,
-    server: usize,
+    pub(super) lines: Rc<Lines>,
+    pub(super) server: usize,
     /// The request failed, so that nothing that follows is a success.
     failed: bool,
 }
 
 /// Servers tried for one request.
-type Tried = SmallVec<[usize; 8]>;
+pub(super) type Tried = SmallVec<[usize; 8]>;
 
 impl Pool {
     /// No connection is made yet. Pools of different `seed` begin at different servers.
@@ -119,15 +133,13 @@ impl Pool {
         seed: u64,
         flushes: Rc<Flushes>,
     ) -> Rc<Pool> {
+        let lines = Lines::new(&servers, seed, clock, flushes, |_| None);
         Rc::new(Pool {
-            balancer: Balancer::new(&servers.settings, seed),
-            budget: Budget::new(clock.now()),
-            idle: servers.all().iter().map(|_| RefCell::default()).collect(),
-            muxes: servers.all().iter().map(|_| Muxes::default()).collect(),
-            servers,
-            clock,
             counters,
-            flushes,
+            budget: Budget::new(lines.clock.now()),
+            lines: RefCell::new(Rc::new(lines)),
+            servers,
+            seed,
         })
     }
 
@@ -162,7 +174,7 @@ impl Pool {
 
     /// Whether a request that may be repeated may also be repeated for the sake of the servers.
     pub fn may_retry(&self) -> bool {
-        self.budget.spend(self.clock.now())
+        self.budget.spend(self.lines.borrow().clock.now())
     }
 
     /// Another connection for a request that is repeated: a new one, or a place on one of HTTP/2 that goes on.
@@ -181,50 +193,141 @@ impl Pool {
         fresh: bool,
         again: bool,
     ) -> impl Future<Output = Result<Connection, Error>> {
-        let mut tried = Tried::new();
-        let mut admitted = None;
-        let mut last = None;
+        let lines = self.lines();
         async move {
-            while let Some(server) = self.next(caller.key, &tried) {
-                let lease = self.lease(server, again)?;
-                if let Some(line) = self.unused(server, fresh) {
-                    return Ok(Connection { lease, line });
-                }
-                tried.push(server);
-                if !*admitted.get_or_insert_with(|| self.admits()) {
-                    continue;
-                }
-                if last.is_some() {
-                    self.counters.retried.increment(1);
-                }
-                // Boxed, as all that is rare: what a request's future may hold is copied with it.
-                match Box::pin(self.connect(server, caller.ends)).await {
-                    Ok(line) => return Ok(Connection { lease, line }),
-                    Err(full @ Error::Full { .. }) => return Err(full),
-                    Err(error) => last = Some(error),
-                }
+            let Some(server) = lines.next(caller.key, &Tried::new()) else {
+                return Err(lines.unavailable());
+            };
+            let lease = lines.lease(server, again)?;
+            if let Some(line) = lease.lines.unused(server, fresh) {
+                return Ok(Connection { lease, line });
             }
-            if last.is_some() {
-                self.servers.gate().shut(self.clock.now());
-            }
-            Err(last.unwrap_or_else(|| Error::Unavailable {
-                upstream: self.settings().name.clone(),
-            }))
+            // Boxed, as all that is rare: what a request's future may hold is copied with it.
+            Box::pin(self.search(lease, caller, fresh)).await
         }
     }
 
-    /// Whether servers may be asked for connections.
-    fn admits(&self) -> bool {
-        let patience = self.settings().connect;
-        self.servers.gate().admits(self.clock.now(), patience)
+    /// The servers as they were known last.
+    pub(super) fn lines(&self) -> Rc<Lines> {
+        self.lines.borrow().clone()
     }
 
-    fn next(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
-        let view = Seen { pool: self, tried };
+    /// What to call the upstream in a request that names no host: its first server.
+    pub fn host(&self) -> &str {
+        self.servers.first()
+    }
+
+    /// Closes connections that were not used for the time allowed, or that the server has closed.
+    pub fn expire(&self) {
+        let lines = self.lines();
+        let now = lines.clock.now();
+        let keep_since = now.since(self.settings().idle.into());
+        for station in &lines.stations {
+            station.muxes.expire(now, keep_since);
+            station.idle.borrow_mut().retain_mut(|idle| {
+                idle.since >= keep_since && idle.link.borrow_mut().socket.is_quiet()
+            });
+        }
+    }
+
+    /// Goes by where names lead now. Requests under way to servers that are no more go on.
+    pub fn follow(&self) {
+        let before = self.lines();
+        if self.servers.are_all(&before.endpoints) {
+            return;
+        }
+        let (clock, flushes) = (before.clock.clone(), before.flushes.clone());
+        let next = Lines::new(&self.servers, self.seed, clock, flushes, |one| {
+            let place = before.endpoints.iter().position(|other| other.is(one))?;
+            Some(before.stations[place].clone())
+        });
+        for station in &before.stations {
+            if !next.stations.iter().any(|one| Rc::ptr_eq(one, station)) {
+                station.close();
+            }
+        }
+        self.lines.replace(Rc::new(next));
+    }
+}
+
+impl Lines {
+    /// Goes on with the connections of servers that were `known` before.
+    fn new(
+        servers: &Arc<Servers>,
+        seed: u64,
+        clock: Clock,
+        flushes: Rc<Flushes>,
+        known: impl Fn(&Endpoint) -> Option<Rc<Station>>,
+    ) -> Lines {
+        let endpoints = servers.endpoints();
+        let station = |one: &Endpoint| known(one).unwrap_or_default();
+        Lines {
+            stations: endpoints.iter().map(station).collect(),
+            balancer: Balancer::new(&servers.settings, &endpoints, seed),
+            endpoints,
+            servers: servers.clone(),
+            clock,
+            flushes,
+        }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.servers.settings
+    }
+
+    pub(super) fn station(&self, server: usize) -> &Station {
+        &self.stations[server]
+    }
+
+    pub(super) fn next(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
+        let view = Seen { lines: self, tried };
         self.balancer.next(key, tried.is_empty(), &view)
     }
 
-    fn full(&self, what: &'static str, most: u32) -> Error {
+    /// `again`: the request has its place already.
+    pub(super) fn lease(self: Rc<Self>, server: usize, again: bool) -> Result<Lease, Error> {
+        if again {
+            self.servers.enter_again(Bound::Open);
+        } else {
+            let entered = self.servers.enter(Bound::Open);
+            entered.map_err(|most| self.full("open", most))?;
+        }
+        self.endpoints[server].health.opened();
+        Ok(Lease {
+            lines: self,
+            server,
+            failed: false,
+        })
+    }
+
+    /// A place on a connection of HTTP/2 is as good as a fresh one: what failed is not among them.
+    pub(super) fn unused(&self, server: usize, fresh: bool) -> Option<Line> {
+        let station = &self.stations[server];
+        if self.settings().http2 {
+            return station.muxes.channel().map(Line::Two);
+        }
+        (!fresh).then(|| station.idle()).flatten().map(Line::One)
+    }
+
+    /// Keeps a connection for the next request. `now` may be coarse.
+    pub(super) fn keep(&self, server: usize, link: Rc<RefCell<Link>>, now: Nanos) {
+        let station = &self.stations[server];
+        // With a PROXY header the server takes all that comes over it for one client's.
+        if self.settings().proxy.is_some() || station.gone.get() {
+            return;
+        }
+        {
+            let link = &mut *link.borrow_mut();
+            link.inbox.begin();
+            link.reused = true;
+        }
+        let mut idle = station.idle.borrow_mut();
+        if idle.len() < MAX_IDLE {
+            idle.push(Idle { link, since: now });
+        }
+    }
+
+    pub(super) fn full(&self, what: &'static str, most: u32) -> Error {
         Error::Full {
             upstream: self.settings().name.clone(),
             what,
@@ -232,37 +335,17 @@ impl Pool {
         }
     }
 
-    /// What to call the upstream in a request that names no host: its first server.
-    pub fn host(&self) -> &str {
-        let first = self.servers.all().first();
-        first.map_or("", |server| &server.name)
-    }
-
-    fn lease(self: &Rc<Self>, server: usize, again: bool) -> Result<Lease, Error> {
-        if again {
-            self.servers.enter_again(Bound::Open);
-        } else {
-            let entered = self.servers.enter(Bound::Open);
-            entered.map_err(|most| self.full("open", most))?;
+    #[cold]
+    pub(super) fn unavailable(&self) -> Error {
+        Error::Unavailable {
+            upstream: self.settings().name.clone(),
         }
-        self.servers.all()[server].health.opened();
-        Ok(Lease {
-            pool: self.clone(),
-            server,
-            failed: false,
-        })
     }
+}
 
-    /// A place on a connection of HTTP/2 is as good as a fresh one: what failed is not among them.
-    fn unused(&self, server: usize, fresh: bool) -> Option<Line> {
-        if self.settings().http2 {
-            return self.muxes[server].channel().map(Line::Two);
-        }
-        (!fresh).then(|| self.idle(server)).flatten().map(Line::One)
-    }
-
-    fn idle(&self, server: usize) -> Option<Rc<RefCell<Link>>> {
-        let mut idle = self.idle[server].borrow_mut();
+impl Station {
+    fn idle(&self) -> Option<Rc<RefCell<Link>>> {
+        let mut idle = self.idle.borrow_mut();
         loop {
             let last = idle.pop()?;
             if last.link.borrow_mut().socket.is_quiet() {
@@ -271,141 +354,65 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, server: usize, ends: Ends) -> Result<Line, Error> {
-        let after = self.settings().connect;
-        let entered = self.servers.enter(Bound::Pending);
-        entered.map_err(|most| self.full("waiting for a connection", most))?;
-        let _pending = Pending(&self.servers);
-        let known = &self.servers.all()[server];
-        let muxes = &self.muxes[server];
-        let attempt = async {
-            let _one = match self.settings().http2 {
-                true => Some(muxes.connecting.lock().await),
-                false => None,
-            };
-            // Another request may have connected meanwhile.
-            if let Some(line) = self.unused(server, true) {
-                return Ok(line);
-            }
-            let (mut stream, address) = known.addresses.connect().await?;
-            if let Some(version) = self.settings().proxy {
-                stream.write_all(&proxy::header(version, ends)?).await?;
-            }
-            let socket = match &self.settings().servers[server].tls {
-                Some(tls) => Socket::connect(stream, tls).await?,
-                None => Socket::new(stream)?,
-            };
-            self.counters.connected.increment(1);
-            if self.settings().http2 {
-                if socket.is_secure() && !socket.speaks_http2() {
-                    return Err(io::Error::other("it does not speak HTTP/2"));
-                }
-                return muxes.begin(socket, address).await.map(Line::Two);
-            }
-            Ok(Line::One(Rc::new(RefCell::new(Link {
-                socket,
-                inbox: Inbox::default(),
-                outbox: Outbox::default(),
-                last: Last::default(),
-                reused: false,
-                waker: None,
-                late: false,
-                address,
-            }))))
-        };
-        let server_name = || known.name.to_string();
-        let line = match tokio::time::timeout(after, attempt).await {
-            Ok(line) => line.map_err(|cause| Error::Connect {
-                server: server_name(),
-                cause,
-            }),
-            Err(_) => Err(Error::ConnectTimeout {
-                server: server_name(),
-                after,
-            }),
-        };
-        match &line {
-            Ok(_) => self.servers.gate().open(),
-            Err(Error::Connect { cause, .. }) if is_ours(cause) => {}
-            Err(_) => self.servers.failed(server, self.clock.now()),
-        }
-        line
+    /// Whether its name leads elsewhere.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.get()
     }
 
-    /// Closes connections that were not used for the time allowed, that the server has closed, or to
-    /// addresses that its name no longer stands for.
-    pub fn expire(&self) {
-        let now = self.clock.now();
-        let keep_since = now.since(self.settings().idle.into());
-        for (muxes, known) in self.muxes.iter().zip(self.servers.all()) {
-            muxes.expire(now, keep_since, |address| known.addresses.has(address));
-        }
-        for (idle, known) in self.idle.iter().zip(self.servers.all()) {
-            idle.borrow_mut().retain_mut(|idle| {
-                let link = &mut *idle.link.borrow_mut();
-                idle.since >= keep_since
-                    && known.addresses.has(link.address)
-                    && link.socket.is_quiet()
-            });
-        }
-    }
-}
-
-/// The gateway has no descriptor left: no server is to blame.
-fn is_ours(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
-}
-
-/// A request that waits for a connection.
-struct Pending<'a>(&'a Servers);
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        self.0.leave(Bound::Pending);
+    fn close(&self) {
+        self.gone.set(true);
+        self.idle.borrow_mut().clear();
+        self.muxes.close();
     }
 }
 
 /// The servers as one request sees them.
 struct Seen<'a> {
-    pool: &'a Pool,
+    lines: &'a Lines,
     tried: &'a Tried,
 }
 
 impl View for Seen<'_> {
     fn is_plain(&self, server: usize) -> bool {
-        self.pool.servers.is_plain(server) && !self.tried.contains(&server)
+        let lines = self.lines;
+        lines.servers.is_plain(&lines.endpoints[server]) && !self.tried.contains(&server)
     }
 
     fn share(&self, server: usize) -> u32 {
         if self.tried.contains(&server) {
             return 0;
         }
-        self.pool.servers.share(server, self.pool.clock.now())
+        let lines = self.lines;
+        let endpoint = &lines.endpoints[server];
+        lines.servers.share(endpoint, lines.clock.now())
     }
 
     fn open(&self, server: usize) -> u32 {
-        self.pool.servers.all()[server].health.open()
+        self.lines.endpoints[server].health.open()
     }
 }
 
 impl Lease {
-    /// The server at the other end.
+    fn endpoint(&self) -> &Endpoint {
+        &self.lines.endpoints[self.server]
+    }
+
+    /// The server at the other end, as it is written.
     pub fn server(&self) -> &Arc<str> {
-        &self.pool.servers.all()[self.server].name
+        &self.endpoint().name
     }
 
     /// It is spoken to under TLS.
     pub(super) fn is_secure(&self) -> bool {
-        self.pool.settings().servers[self.server].tls.is_some()
+        let written = self.endpoint().written;
+        self.lines.settings().servers[written].tls.is_some()
     }
 
     /// The request failed, and the server is to blame.
     pub(super) fn failed(&mut self) {
         if !std::mem::replace(&mut self.failed, true) {
-            let now = self.pool.clock.now();
-            self.pool.servers.failed(self.server, now);
+            let now = self.lines.clock.now();
+            self.lines.servers.failed(self.endpoint(), now);
         }
     }
 
@@ -414,45 +421,32 @@ impl Lease {
         if matches!(status.as_u16(), 502..=504) {
             self.failed();
         } else {
-            self.pool.servers.answers(self.server);
+            self.endpoint().health.answers();
         }
     }
 
     /// The answer is there to its end.
     pub(super) fn succeeded(&self) {
         if !self.failed {
-            self.pool.servers.succeeded(self.server);
+            self.endpoint().health.succeeded();
         }
     }
 
     /// Where requests of the worker wait to leave together.
     pub(super) fn flushes(&self) -> &Flushes {
-        &self.pool.flushes
+        &self.lines.flushes
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
     pub fn release(self, link: Rc<RefCell<Link>>, now: Nanos) {
-        // The server takes all that comes over it for one client's.
-        if self.pool.settings().proxy.is_some() {
-            return;
-        }
-        {
-            let link = &mut *link.borrow_mut();
-            link.inbox.begin();
-            link.reused = true;
-        }
-        let mut idle = self.pool.idle[self.server].borrow_mut();
-        if idle.len() < MAX_IDLE {
-            idle.push(Idle { link, since: now });
-        }
+        self.lines.keep(self.server, link, now);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let servers = &self.pool.servers;
-        servers.all()[self.server].health.closed();
-        servers.leave(Bound::Open);
+        self.endpoint().health.closed();
+        self.lines.servers.leave(Bound::Open);
     }
 }
 

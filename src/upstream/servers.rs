@@ -2,24 +2,33 @@
 //! serves all. Made anew by a reload that changes the upstream; what is known of servers that stay is
 //! kept. Reads no clock.
 
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 
-use super::addresses::Addresses;
 use super::gate::Gate;
 use super::health::{EJECTED, FAILING, FULL, Health, LEAST, STARTING, TRIAL};
 use super::{Server, Settings};
 use crate::clock::Nanos;
 use crate::pressure::{Around, Controller, Pressure};
 
-/// See the module.
+/// Addresses of one name that are looked at.
+const MOST: usize = 64;
+
+/// See the module. Bound: [`MOST`] endpoints for each name.
 #[derive(Debug)]
 pub struct Servers {
     /// What it was made from.
     pub settings: Settings,
-    all: Vec<Known>,
+    written: Vec<Written>,
+    endpoints: RwLock<Arc<[Endpoint]>>,
+    /// Told when there are others.
+    moved: Notify,
     /// Which flags count here.
     mask: u8,
     /// Requests that count for the bounds.
@@ -28,6 +37,76 @@ pub struct Servers {
     steering: Option<Arc<Steering>>,
     /// Outlives reloads.
     core: Arc<Core>,
+}
+
+/// A server as it is written.
+#[derive(Debug)]
+struct Written {
+    /// `host:port`.
+    name: Arc<str>,
+    /// What was counted of addresses that it has left.
+    gone: Counts<AtomicU64>,
+}
+
+impl Written {
+    fn gone(&self) -> Counts<u64> {
+        Counts {
+            ejections: self.gone.ejections.load(Relaxed),
+            failed_checks: self.gone.failed_checks.load(Relaxed),
+        }
+    }
+}
+
+/// What is counted of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts<N> {
+    /// How often it was ejected.
+    pub ejections: N,
+    /// Checks of it that failed.
+    pub failed_checks: N,
+}
+
+/// One server: each address of a name is one of its own.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// `host:port` as it is written, the same for all addresses of a name.
+    pub name: Arc<str>,
+    /// Which of the settings' servers it belongs to.
+    pub written: usize,
+    /// None of a name that was not looked up yet.
+    pub address: Option<SocketAddr>,
+    /// Whether it may be asked.
+    pub health: Arc<Health>,
+}
+
+impl Endpoint {
+    fn new(written: usize, name: &Arc<str>, address: Option<SocketAddr>) -> Endpoint {
+        Endpoint {
+            name: name.clone(),
+            written,
+            address,
+            health: Arc::default(),
+        }
+    }
+
+    /// Where its name leads to, if it is written as a name and that is known.
+    pub fn leads_to(&self) -> Option<IpAddr> {
+        let named = |address: &SocketAddr| *address.to_string() != *self.name;
+        self.address.filter(named).map(|address| address.ip())
+    }
+
+    /// Both are the same place.
+    pub fn is(&self, other: &Endpoint) -> bool {
+        Arc::ptr_eq(&self.health, &other.health)
+    }
+}
+
+/// `host:port`, and where a name leads to.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.leads_to().map_or(Ok(()), |ip| write!(f, " at {ip}"))
+    }
 }
 
 /// How much the upstream bears, where something gives way to it.
@@ -42,17 +121,6 @@ struct Core {
     gate: Gate,
     /// Held while servers are counted to eject one, and never across a wait.
     ejecting: Mutex<()>,
-}
-
-/// One server.
-#[derive(Clone, Debug)]
-pub struct Known {
-    /// `host:port`.
-    pub name: Arc<str>,
-    /// Whether it may be asked.
-    pub health: Arc<Health>,
-    /// Where it is.
-    pub addresses: Arc<Addresses>,
 }
 
 /// How a server stands.
@@ -119,28 +187,39 @@ impl Servers {
         if let Some(before) = before.filter(|before| before.settings == settings) {
             return before.clone();
         }
-        let kept = |server: &Server| {
-            let before = before?;
-            let same = |other: &Server| other.is(server);
-            let place = before.settings.servers.iter().position(same)?;
-            before.all.get(place).cloned()
+        let name = |server: &Server| {
+            let gone = before.map_or_else(Counts::default, |before| before.gone(server));
+            Written {
+                name: server.authority().into(),
+                gone: Counts {
+                    ejections: gone.ejections.into(),
+                    failed_checks: gone.failed_checks.into(),
+                },
+            }
         };
-        let all = settings.servers.iter().map(|server| {
-            kept(server).unwrap_or_else(|| {
-                let health = Arc::new(Health::default());
+        let written: Vec<Written> = settings.servers.iter().map(name).collect();
+        let mut all = Vec::new();
+        for (place, server) in settings.servers.iter().enumerate() {
+            let kept = before.map_or_else(Vec::new, |before| before.kept(server));
+            if kept.is_empty() {
+                let literal = server.host.parse::<IpAddr>().ok();
+                let address = literal.map(|ip| SocketAddr::new(ip, server.port));
+                let endpoint = Endpoint::new(place, &written[place].name, address);
                 if before.is_some() {
-                    health.start_slowly(now);
+                    endpoint.health.start_slowly(now);
                 }
-                Known {
-                    name: server.authority().into(),
-                    health,
-                    addresses: Arc::new(Addresses::new(server)),
-                }
-            })
-        });
+                all.push(endpoint);
+            }
+            all.extend(kept.into_iter().map(|kept| Endpoint {
+                written: place,
+                ..kept
+            }));
+        }
         let counts = |flag, on| if on { flag } else { 0 };
         Arc::new(Servers {
-            all: all.collect(),
+            written,
+            endpoints: RwLock::new(all.into()),
+            moved: Notify::new(),
             mask: counts(EJECTED | TRIAL, settings.eject.is_some())
                 | counts(FAILING, settings.check.is_some())
                 | counts(STARTING, settings.slow_start.is_some()),
@@ -164,9 +243,103 @@ impl Servers {
         }
     }
 
-    /// All of them, in the order of the settings.
-    pub fn all(&self) -> &[Known] {
-        &self.all
+    /// What is known where a server of before is that stays.
+    fn kept(&self, server: &Server) -> Vec<Endpoint> {
+        let same = |other: &Server| other.is(server);
+        let place = self.settings.servers.iter().position(same);
+        let endpoints = self.endpoints();
+        let of_it = endpoints.iter().filter(|one| Some(one.written) == place);
+        of_it.cloned().collect()
+    }
+
+    fn gone(&self, server: &Server) -> Counts<u64> {
+        let same = |other: &Server| other.is(server);
+        let place = self.settings.servers.iter().position(same);
+        place.map_or_else(Counts::default, |place| self.written[place].gone())
+    }
+
+    /// All of them as of now, in the order of the settings.
+    pub fn endpoints(&self) -> Arc<[Endpoint]> {
+        self.endpoints.read().clone()
+    }
+
+    /// Whether these are still all.
+    pub fn are_all(&self, endpoints: &Arc<[Endpoint]>) -> bool {
+        Arc::ptr_eq(&self.endpoints.read(), endpoints)
+    }
+
+    /// Waits until there are others than before. For one task.
+    pub async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    /// Looks up where a server is. What is known stays while its name cannot be looked up.
+    pub async fn look_up(&self, written: usize, now: Nanos) -> io::Result<()> {
+        let server = &self.settings.servers[written];
+        let place = (server.host.as_str(), server.port);
+        let found: Vec<SocketAddr> = tokio::net::lookup_host(place).await?.take(MOST).collect();
+        if found.is_empty() {
+            return Err(io::Error::other("the name stands for no address"));
+        }
+        self.found(written, found, now);
+        Ok(())
+    }
+
+    /// A name stands for these addresses now. What is known of those that stay is kept.
+    pub(super) fn found(&self, written: usize, mut found: Vec<SocketAddr>, now: Nanos) {
+        // Answers change their order from one to the next.
+        found.sort_unstable();
+        found.dedup();
+        let mut endpoints = self.endpoints.write();
+        let of_name = |one: &&Endpoint| one.written == written;
+        let known = || endpoints.iter().filter(of_name);
+        if known()
+            .map(|one| one.address)
+            .eq(found.iter().copied().map(Some))
+        {
+            return;
+        }
+        let first = |one: &Endpoint| one.address.is_none();
+        let begins = known().any(|one| first(one) && one.health.flags(STARTING) == 0);
+        let gone = &self.written[written].gone;
+        for one in known().filter(|one| one.address.is_none_or(|at| !found.contains(&at))) {
+            gone.ejections.fetch_add(one.health.ejections(), Relaxed);
+            let failed_checks = one.health.failed_checks();
+            gone.failed_checks.fetch_add(failed_checks, Relaxed);
+        }
+        let place = |address: SocketAddr| {
+            let kept = known().find(|one| one.address == Some(address));
+            kept.cloned().unwrap_or_else(|| {
+                let name = &self.written[written].name;
+                let endpoint = Endpoint::new(written, name, Some(address));
+                if !begins {
+                    endpoint.health.start_slowly(now);
+                }
+                endpoint
+            })
+        };
+        let before = endpoints.iter().filter(|one| one.written < written);
+        let after = endpoints.iter().filter(|one| one.written > written);
+        let all = before.cloned().chain(found.iter().copied().map(place));
+        let all: Arc<[Endpoint]> = all.chain(after.cloned()).collect();
+        *endpoints = all;
+        drop(endpoints);
+        self.moved.notify_one();
+    }
+
+    /// The first server as it is written.
+    pub fn first(&self) -> &str {
+        let first = self.written.first();
+        first.map_or("", |server| &server.name)
+    }
+
+    /// Each server as it is written, with all of its addresses and what was counted of those that it has left.
+    pub fn by_name(&self, mut each: impl FnMut(&str, &[Endpoint], Counts<u64>)) {
+        let endpoints = self.endpoints();
+        let chunks = endpoints.chunk_by(|one, other| one.written == other.written);
+        for (written, all) in self.written.iter().zip(chunks) {
+            each(&written.name, all, written.gone());
+        }
     }
 
     /// Whether anybody may be asked for a connection.
@@ -175,14 +348,14 @@ impl Servers {
     }
 
     /// Nothing is wrong with it.
-    pub fn is_plain(&self, server: usize) -> bool {
-        self.all[server].health.flags(self.mask) == 0
+    pub fn is_plain(&self, endpoint: &Endpoint) -> bool {
+        endpoint.health.flags(self.mask) == 0
     }
 
     /// How much of its weight counts now, of [`FULL`]. Ends an ejection whose time is over.
-    pub fn share(&self, server: usize, now: Nanos) -> u32 {
-        let health = &self.all[server].health;
-        self.readmit(server, now);
+    pub fn share(&self, endpoint: &Endpoint, now: Nanos) -> u32 {
+        let health = &endpoint.health;
+        self.readmit(endpoint, now);
         let flags = health.flags(self.mask);
         if flags & (EJECTED | FAILING) != 0 {
             return 0;
@@ -194,32 +367,22 @@ impl Servers {
         }
     }
 
-    fn readmit(&self, server: usize, now: Nanos) {
-        let Known { name, health, .. } = &self.all[server];
+    fn readmit(&self, endpoint: &Endpoint, now: Nanos) {
+        let health = &endpoint.health;
         let Some(eject) = self.settings.eject.filter(|_| health.is_due(now)) else {
             return;
         };
         let _one = self.core.ejecting.lock();
         if health.is_due(now) {
             health.readmit(eject, now);
-            tracing::info!(upstream = %self.settings.name, server = %name, "asked again, on trial");
+            tracing::info!(upstream = %self.settings.name, server = %endpoint, "asked again, on trial");
         }
-    }
-
-    /// It has begun to answer a request.
-    pub fn answers(&self, server: usize) {
-        self.all[server].health.answers();
-    }
-
-    /// A request to it was answered to the end.
-    pub fn succeeded(&self, server: usize) {
-        self.all[server].health.succeeded();
     }
 
     /// A request to it failed. Ejects it when that is too often, but never so that less than half of
     /// the servers are left.
-    pub fn failed(&self, server: usize, now: Nanos) {
-        let Known { name, health, .. } = &self.all[server];
+    pub fn failed(&self, endpoint: &Endpoint, now: Nanos) {
+        let health = &endpoint.health;
         let Some(eject) = self.settings.eject else {
             return;
         };
@@ -227,31 +390,31 @@ impl Servers {
             return;
         }
         let _one = self.core.ejecting.lock();
-        let out = |known: &&Known| known.health.flags(self.mask) & (EJECTED | FAILING) != 0;
-        let others = self.all.iter().filter(out).count();
-        if health.flags(EJECTED) != 0 || (others + 1) * 2 > self.all.len() {
+        let all = self.endpoints();
+        let out = |one: &&Endpoint| one.health.flags(self.mask) & (EJECTED | FAILING) != 0;
+        let others = all.iter().filter(out).count();
+        if health.flags(EJECTED) != 0 || (others + 1) * 2 > all.len() {
             return;
         }
         let length = health.eject(eject, now);
-        tracing::warn!(upstream = %self.settings.name, server = %name, ?length, "ejected");
+        tracing::warn!(upstream = %self.settings.name, server = %endpoint, ?length, "ejected");
     }
 
     /// Its checks have come to a verdict.
-    pub fn judged(&self, server: usize, well: bool, now: Nanos) {
-        let Known { name, health, .. } = &self.all[server];
-        health.judged(well, now);
+    pub fn judged(&self, endpoint: &Endpoint, well: bool, now: Nanos) {
+        endpoint.health.judged(well, now);
         let upstream = &self.settings.name;
         if well {
-            tracing::info!(%upstream, server = %name, "its checks succeed again");
+            tracing::info!(%upstream, server = %endpoint, "its checks succeed again");
         } else {
-            tracing::warn!(%upstream, server = %name, "its checks fail");
+            tracing::warn!(%upstream, server = %endpoint, "its checks fail");
         }
     }
 
     /// How it stands.
-    pub fn state(&self, server: usize, now: Nanos) -> State {
-        let starting = self.share(server, now) < FULL;
-        match self.all[server].health.flags(self.mask) {
+    pub fn state(&self, endpoint: &Endpoint, now: Nanos) -> State {
+        let starting = self.share(endpoint, now) < FULL;
+        match endpoint.health.flags(self.mask) {
             flags if flags & FAILING != 0 => State::Failing,
             flags if flags & EJECTED != 0 => State::Ejected,
             _ if starting => State::Starting,
@@ -299,7 +462,7 @@ mod tests {
 
     use super::*;
     use crate::upstream::settings::{Bounds, Check, Eject};
-    use crate::upstream::tests::settings;
+    use crate::upstream::tests::{server, settings};
 
     const NOW: Nanos = Nanos::from_secs(1_000);
 
@@ -307,14 +470,21 @@ mod tests {
         Servers::new(settings(count), None, NOW)
     }
 
+    fn one(servers: &Servers, server: usize) -> Endpoint {
+        servers.endpoints()[server].clone()
+    }
+
     fn fail(servers: &Servers, server: usize, times: usize) {
-        (0..times).for_each(|_| servers.failed(server, NOW));
+        (0..times).for_each(|_| servers.failed(&one(servers, server), NOW));
+    }
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
     }
 
     fn states(servers: &Servers, now: Nanos) -> Vec<State> {
-        (0..servers.all.len())
-            .map(|server| servers.state(server, now))
-            .collect()
+        let all = servers.endpoints();
+        all.iter().map(|one| servers.state(one, now)).collect()
     }
 
     #[test]
@@ -331,22 +501,23 @@ mod tests {
     #[test]
     fn one_whose_time_is_over_is_asked_again_on_trial() {
         let servers = servers(3);
+        let it = one(&servers, 1);
         fail(&servers, 1, 2);
-        assert!(servers.is_plain(1));
+        assert!(servers.is_plain(&it));
         fail(&servers, 1, 1);
-        assert_eq!((servers.is_plain(1), servers.share(1, NOW)), (false, 0));
+        assert_eq!((servers.is_plain(&it), servers.share(&it, NOW)), (false, 0));
         let back = NOW.after(Nanos::from_secs(10));
-        assert_eq!(servers.share(1, back), LEAST);
-        assert_eq!(servers.state(1, back), State::Starting);
-        servers.failed(1, back);
-        assert_eq!(servers.state(1, back), State::Ejected);
+        assert_eq!(servers.share(&it, back), LEAST);
+        assert_eq!(servers.state(&it, back), State::Starting);
+        servers.failed(&it, back);
+        assert_eq!(servers.state(&it, back), State::Ejected);
         let back = back.after(Nanos::from_secs(20));
-        assert_eq!(servers.share(1, back), LEAST);
-        servers.answers(1);
-        assert!(servers.is_plain(1));
-        servers.succeeded(1);
-        servers.failed(1, back);
-        assert_eq!(servers.state(1, back), State::Up);
+        assert_eq!(servers.share(&it, back), LEAST);
+        it.health.answers();
+        assert!(servers.is_plain(&it));
+        it.health.succeeded();
+        servers.failed(&it, back);
+        assert_eq!(servers.state(&it, back), State::Up);
     }
 
     #[test]
@@ -361,12 +532,12 @@ mod tests {
         });
         settings.slow_start = Some(Duration::from_secs(10));
         let servers = Servers::new(settings, None, NOW);
-        servers.judged(0, false, NOW);
+        servers.judged(&one(&servers, 0), false, NOW);
         fail(&servers, 1, 10);
         assert_eq!(states(&servers, NOW), [State::Failing, State::Up]);
-        servers.judged(1, false, NOW);
+        servers.judged(&one(&servers, 1), false, NOW);
         assert_eq!(states(&servers, NOW), [State::Failing, State::Failing]);
-        servers.judged(0, true, NOW);
+        servers.judged(&one(&servers, 0), true, NOW);
         assert_eq!(states(&servers, NOW), [State::Starting, State::Failing]);
         let later = NOW.after(Nanos::from_secs(10));
         assert_eq!(states(&servers, later), [State::Up, State::Failing]);
@@ -390,7 +561,7 @@ mod tests {
         // What nobody decides any more does not count.
         changed.eject = None;
         let after = Servers::new(changed, Some(&after), NOW);
-        assert_eq!(after.state(0, NOW), State::Up);
+        assert_eq!(after.state(&one(&after, 0), NOW), State::Up);
     }
 
     #[test]
@@ -408,5 +579,45 @@ mod tests {
         servers.leave(Bound::Open);
         assert_eq!(servers.enter(Bound::Open), Ok(()));
         assert!((0..100).all(|_| servers.enter(Bound::Pending).is_ok()));
+    }
+
+    #[test]
+    fn each_address_of_a_name_is_a_server_of_its_own() {
+        let mut settings = settings(1);
+        settings.servers.insert(0, server("shop.internal", 80));
+        settings.slow_start = Some(Duration::from_secs(10));
+        let servers = Servers::new(settings.clone(), None, NOW);
+        assert_eq!(one(&servers, 0).address, None);
+        let [first, second, third] = ["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80"].map(address);
+        servers.found(0, vec![second, first], NOW);
+        assert_eq!(states(&servers, NOW), [State::Up; 3]);
+        let all = servers.endpoints();
+        servers.found(0, vec![first, second, first], NOW);
+        assert!(servers.are_all(&all), "the order is no news");
+        assert_eq!(all[1].to_string(), "shop.internal:80 at 10.1.0.2");
+        assert_eq!(all[2].to_string(), "10.0.0.1:9001");
+        fail(&servers, 1, 3);
+        assert_eq!(
+            states(&servers, NOW),
+            [State::Up, State::Ejected, State::Up]
+        );
+        // One stays, one comes, one goes.
+        servers.found(0, vec![third, second], NOW);
+        let expected = [State::Ejected, State::Starting, State::Up];
+        assert_eq!(states(&servers, NOW), expected);
+        assert!(!servers.endpoints().iter().any(|one| one.is(&all[0])));
+        // So it is after a reload, and what was counted stays when the address goes.
+        settings.servers.swap(0, 1);
+        let after = Servers::new(settings, Some(&servers), NOW);
+        let expected = [State::Up, State::Ejected, State::Starting];
+        assert_eq!(states(&after, NOW), expected);
+        after.found(1, vec![first], NOW);
+        let mut seen = Vec::new();
+        after.by_name(|name, all, gone| seen.push((name.to_owned(), all.len(), gone.ejections)));
+        let expected = [
+            ("10.0.0.1:9001".into(), 1, 0),
+            ("shop.internal:80".into(), 1, 1),
+        ];
+        assert_eq!(seen, expected);
     }
 }

@@ -1,24 +1,29 @@
-//! What one task of the process does for each server: asks it whether it is well, or looks its name up
-//! again. Runs beside the requests of one worker, and never for them.
+//! What tasks of the process do for each server: ask it whether it is well, or look its name up again.
+//! They run beside the requests of one worker, and never for them.
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use http::{Request, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::addresses::{AGAIN, Addresses};
 use super::answer::{Last, Read, Reader};
 use super::health::{FAILING, Judge};
-use super::servers::Servers;
+use super::servers::{Endpoint, Servers};
 use super::settings::Check;
 use crate::clock::Clock;
 use crate::net::Socket;
+
+/// How often a name is looked up.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// The tasks for the upstreams that run now. Dropping it ends them.
 #[derive(Default)]
@@ -52,68 +57,89 @@ impl Watch {
 }
 
 fn tasks(servers: &Arc<Servers>, clock: &Clock) -> Vec<Task> {
-    let mut tasks = Vec::new();
-    let mut start =
-        |task: std::pin::Pin<Box<dyn Future<Output = ()>>>| tasks.push(Task(spawn(task)));
-    let check = servers.settings.check.clone().map(Rc::new);
-    for (server, known) in servers.all().iter().enumerate() {
-        if let Some(check) = &check {
-            let (servers, clock) = (servers.clone(), clock.clone());
-            start(Box::pin(keep_checking(
-                servers,
-                server,
-                check.clone(),
-                clock,
-            )));
-        }
-        if known.addresses.is_named() {
-            start(Box::pin(keep_looking_up(known.addresses.clone())));
-        }
+    let written = servers.settings.servers.iter().enumerate();
+    let named = written.filter(|(_, server)| server.host.parse::<IpAddr>().is_err());
+    let mut tasks: Vec<Task> = named
+        .map(|(written, _)| spawn(keep_looking_up(servers.clone(), written, clock.clone())))
+        .collect();
+    if let Some(check) = servers.settings.check.clone().map(Rc::new) {
+        tasks.push(spawn(keep_all_checked(
+            servers.clone(),
+            check,
+            clock.clone(),
+        )));
     }
     tasks
 }
 
-fn spawn(task: std::pin::Pin<Box<dyn Future<Output = ()>>>) -> JoinHandle<()> {
-    tokio::task::spawn_local(task)
+fn spawn(task: impl Future<Output = ()> + 'static) -> Task {
+    Task(tokio::task::spawn_local(task))
 }
 
-async fn keep_looking_up(addresses: Arc<Addresses>) {
+async fn keep_looking_up(servers: Arc<Servers>, written: usize, clock: Clock) {
     loop {
         // Those known before stay; the first request that needs the name says what is wrong.
-        let _ = addresses.look_up().await;
+        let _ = servers.look_up(written, clock.now()).await;
         sleep(AGAIN).await;
     }
 }
 
-async fn keep_checking(servers: Arc<Servers>, server: usize, check: Rc<Check>, clock: Clock) {
-    let known = &servers.all()[server];
-    let well = known.health.flags(FAILING) == 0;
+/// A task for each server, as long as its name leads there.
+async fn keep_all_checked(servers: Arc<Servers>, check: Rc<Check>, clock: Clock) {
+    let mut checked: Vec<(Endpoint, Task)> = Vec::new();
+    loop {
+        let all = servers.endpoints();
+        checked.retain(|(one, _)| all.iter().any(|other| other.is(one)));
+        for one in all.iter() {
+            if !checked.iter().any(|(other, _)| other.is(one)) {
+                let (servers, check) = (servers.clone(), check.clone());
+                let task = keep_checking(servers, one.clone(), check, clock.clone());
+                checked.push((one.clone(), spawn(task)));
+            }
+        }
+        servers.moved().await;
+    }
+}
+
+async fn keep_checking(servers: Arc<Servers>, endpoint: Endpoint, check: Rc<Check>, clock: Clock) {
+    let health = &endpoint.health;
+    let well = health.flags(FAILING) == 0;
     let mut judge = Judge::new(check.fall, check.rise, well);
     loop {
-        let result = timeout(check.timeout, ask(&servers, server, &check)).await;
-        let well = matches!(result, Ok(Ok(true)));
+        let asked = ask(&servers, &endpoint, &check, &clock);
+        let well = matches!(timeout(check.timeout, asked).await, Ok(Ok(true)));
         if !well {
-            known.health.check_failed();
+            health.check_failed();
         }
         if let Some(well) = judge.saw(well) {
-            servers.judged(server, well, clock.now());
+            servers.judged(&endpoint, well, clock.now());
         }
         sleep(check.every).await;
     }
 }
 
 /// Whether it answers as one that is well.
-async fn ask(servers: &Servers, server: usize, check: &Check) -> io::Result<bool> {
-    let known = &servers.all()[server];
-    let (stream, _) = known.addresses.connect().await?;
+async fn ask(
+    servers: &Servers,
+    endpoint: &Endpoint,
+    check: &Check,
+    clock: &Clock,
+) -> io::Result<bool> {
+    let Some(address) = endpoint.address else {
+        // Where the name leads is checked in its place.
+        servers.look_up(endpoint.written, clock.now()).await?;
+        return Ok(true);
+    };
+    let stream = TcpStream::connect(address).await?;
+    endpoint.health.hears();
     let Some(path) = &check.path else {
         return Ok(true);
     };
-    let mut socket = match &servers.settings.servers[server].tls {
+    let mut socket = match &servers.settings.servers[endpoint.written].tls {
         Some(tls) => Socket::connect(stream, tls).await?,
         None => Socket::new(stream)?,
     };
-    let name = &known.name;
+    let name = &endpoint.name;
     if servers.settings.http2 {
         return ask_over_http2(socket, name, path).await;
     }

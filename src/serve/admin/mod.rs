@@ -191,15 +191,16 @@ async fn limits(State(gateway): Gateway) -> Json<Value> {
 fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
     let now = gateway.clock().now();
     let describe = |servers: &Arc<Servers>| {
-        let known = servers.all().iter().enumerate();
-        let each = known.map(|(server, known)| {
+        let endpoints = servers.endpoints();
+        let each = endpoints.iter().map(|one| {
             json!({
-                "server": *known.name,
-                "weight": servers.settings.servers[server].weight,
-                "state": servers.state(server, now).as_str(),
-                "open": known.health.open(),
-                "ejections": known.health.ejections(),
-                "failed_checks": known.health.failed_checks(),
+                "server": *one.name,
+                "address": one.leads_to(),
+                "weight": servers.settings.servers[one.written].weight,
+                "state": servers.state(one, now).as_str(),
+                "open": one.health.open(),
+                "ejections": one.health.ejections(),
+                "failed_checks": one.health.failed_checks(),
             })
         });
         json!({

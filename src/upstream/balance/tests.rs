@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::clock::Nanos;
 use crate::limit::Identity;
+use crate::upstream::Servers;
 use crate::upstream::tests::settings;
 
 /// Shares, and open requests.
@@ -33,7 +35,12 @@ fn balancer(method: Balance, weights: &[u32]) -> Balancer {
         server.weight = *weight;
     }
     settings.balance = method;
-    Balancer::new(&settings, 7)
+    seeded(settings, 7)
+}
+
+fn seeded(settings: Settings, seed: u64) -> Balancer {
+    let servers = Servers::new(settings, None, Nanos::ZERO);
+    Balancer::new(&servers.settings, &servers.endpoints(), seed)
 }
 
 fn by_hash(weights: &[u32]) -> Balancer {
@@ -79,9 +86,8 @@ fn heavy_servers_are_not_asked_in_a_row() {
 
 #[test]
 fn workers_begin_at_different_servers() {
-    let settings = settings(3);
     let first = |seed| {
-        let balancer = Balancer::new(&settings, seed);
+        let balancer = seeded(settings(3), seed);
         balancer.next(None, true, &Seen::of(&[FULL; 3]))
     };
     assert_eq!([first(0), first(1), first(2)], [Some(0), Some(1), Some(2)]);

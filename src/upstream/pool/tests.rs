@@ -2,26 +2,40 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::task::Poll;
+use std::time::Duration;
 
 use http::{Method, Uri};
-use tokio::runtime::{Builder, Runtime};
+use socket2::{Domain, Socket as Raw, Type};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::time::sleep;
 
 use super::*;
 use crate::head::{Fields, Head};
+use crate::upstream::health::EJECTED;
 use crate::upstream::http1::Exchange;
+use crate::upstream::settings::{Bounds, Eject};
 use crate::upstream::tests::{server, settings};
 
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
+const NOW: Nanos = Nanos::from_secs(100);
+
+fn runtime() -> LocalRuntime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all();
+    builder.build_local(LocalOptions::default()).unwrap()
 }
 
 /// A pool for a name that stands for these addresses, which nobody looks up.
 fn pool(addresses: &[SocketAddr]) -> Rc<Pool> {
+    pool_of(addresses, |_| {})
+}
+
+fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<Pool> {
     let mut settings = settings(0);
     settings.servers = vec![server("shop.internal", 80)];
-    let clock = Clock::manual(Nanos::from_secs(100));
-    let servers = Servers::new(settings, None, clock.now());
-    servers.all()[0].addresses.learn(addresses.to_vec());
+    more(&mut settings);
+    let clock = Clock::manual(NOW);
+    let servers = Servers::new(settings, None, NOW);
+    servers.found(0, addresses.to_vec(), NOW);
     let counters = Counters {
         connected: metrics::Counter::noop(),
         retried: metrics::Counter::noop(),
@@ -33,6 +47,27 @@ fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
+}
+
+/// An address at which nothing is answered, not even that nobody is there.
+fn deaf() -> (Vec<Raw>, SocketAddr) {
+    let socket = || Raw::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let listener = socket();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    listener.bind(&any.into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut held = vec![listener];
+    // What fills its queue.
+    loop {
+        let filling = socket();
+        let full = filling.connect_timeout(&address, Duration::from_millis(100));
+        held.push(filling);
+        if full.is_err() {
+            return (held, address.as_socket().unwrap());
+        }
+        assert!(held.len() < 10, "its queue has no end");
+    }
 }
 
 fn nobody() -> Caller {
@@ -52,45 +87,184 @@ fn parts(connection: Connection) -> (Lease, Rc<RefCell<Link>>) {
     }
 }
 
+fn address(lease: &Lease) -> SocketAddr {
+    lease.endpoint().address.unwrap()
+}
+
+fn open(pool: &Pool) -> u32 {
+    let all = pool.servers.endpoints();
+    all.iter().map(|one| one.health.open()).sum()
+}
+
 #[test]
 fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
     let ((_one, first), (_two, second), (dead, third)) = (listen(), listen(), listen());
     drop(dead);
     let pool = pool(&[first, third, second]);
     runtime().block_on(async {
-        let mut seen = Vec::new();
         let mut held = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..12 {
             let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
             assert!(!link.borrow().reused);
-            seen.push(link.borrow().address);
             held.push((lease, link));
         }
-        assert_eq!(seen, [first, second, second, first, second, second]);
-        assert_eq!(pool.servers.all()[0].health.open(), 6);
+        let at = |place| {
+            held.iter()
+                .filter(|(lease, _)| address(lease) == place)
+                .count()
+        };
+        assert_eq!((at(first), at(second), at(third)), (6, 6, 0));
+        assert_eq!(open(&pool), 12);
         drop(held);
-        assert_eq!(pool.servers.all()[0].health.open(), 0);
+        assert_eq!(open(&pool), 0);
+        let out = |one: &Endpoint| one.health.flags(EJECTED) != 0;
+        for one in pool.servers.endpoints().iter() {
+            assert_eq!(out(one), one.address == Some(third), "{one}");
+        }
     });
 }
 
 #[test]
-fn unused_connections_to_an_address_that_is_gone_are_let_go() {
-    let ((_one, first), (_two, second)) = (listen(), listen());
-    let pool = pool(&[first]);
-    runtime().block_on(async {
-        let now = pool.clock.now();
-        let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
-        lease.release(link, now);
-        pool.expire();
-        let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
-        assert!(link.borrow().reused);
-        lease.release(link, now);
-        pool.servers.all()[0].addresses.learn(vec![second]);
-        pool.expire();
-        let (_, link) = parts(pool.checkout(nobody()).await.unwrap());
-        assert!(!link.borrow().reused);
-        assert_eq!(link.borrow().address, second);
+fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second() {
+    let ((_one, first), (_held, second), (_three, third)) = (listen(), deaf(), listen());
+    let pool = pool_of(&[first, second, third], |settings| {
+        settings.connect = Duration::from_millis(600);
+        settings.eject = Some(Eject {
+            after: 2,
+            span: Duration::from_secs(10),
+        });
+        settings.bounds = Bounds {
+            open: Some(1),
+            pending: Some(1),
+        };
     });
+    let system = Clock::system();
+    runtime().block_on(async {
+        let all = pool.servers.endpoints();
+        let deaf = all.iter().find(|one| one.address == Some(second)).unwrap();
+        for round in 1..=2 {
+            let mut slow = 0;
+            for _ in 0..20 {
+                let begun = system.now();
+                let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
+                assert_ne!(address(&lease), second);
+                let took = Duration::from(system.now().since(begun));
+                assert!(took < Duration::from_millis(400), "{took:?}");
+                slow += usize::from(took > Duration::from_millis(200));
+            }
+            // Once it is known, it is tried beside another.
+            assert_eq!(slow, if round == 1 { 1 } else { 0 });
+            // The attempt goes on, and its end counts.
+            assert_eq!(deaf.health.flags(EJECTED), 0);
+            sleep(Duration::from_millis(700)).await;
+            pool.lines().clock.advance(Nanos::from_secs(5));
+        }
+        assert_eq!(deaf.health.flags(EJECTED), EJECTED);
+        assert_eq!(open(&pool), 0);
+        assert!(
+            pool.servers
+                .gate()
+                .admits(pool.lines().clock.now(), Duration::ZERO)
+        );
+    });
+}
+
+#[test]
+fn where_all_addresses_swallow_connections_none_is_left_out() {
+    let ((mut held, first), (_held, second)) = (deaf(), deaf());
+    let pool = pool_of(&[first, second], |settings| {
+        settings.connect = Duration::from_millis(600);
+        settings.eject = None;
+    });
+    runtime().block_on(async {
+        let vain = pool.checkout(nobody()).await.err();
+        assert!(
+            matches!(vain, Some(Error::ConnectTimeout { .. })),
+            "{vain:?}"
+        );
+        let shut = pool.checkout(nobody()).await.err();
+        assert!(matches!(shut, Some(Error::Unavailable { .. })), "{shut:?}");
+        pool.lines().clock.advance(Nanos::from_millis(100));
+        held.clear();
+        let _listener = TcpListener::bind(first).unwrap();
+        let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
+        assert_eq!(address(&lease), first);
+    });
+}
+
+#[test]
+fn a_connection_that_comes_late_serves_another_request() {
+    let ((_held, first), (_two, second)) = (deaf(), listen());
+    let pool = pool(&[first, second]);
+    runtime().block_on(async {
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
+            seen.push(address(&lease));
+        }
+        assert_eq!(seen, [second; 2]);
+        // It has room now, and the kernel asks it again after a second.
+        let queue: TcpListener = _held.into_iter().next().unwrap().into();
+        let _all: Vec<_> = (0..2).map(|_| queue.accept().unwrap()).collect();
+        sleep(Duration::from_millis(1_500)).await;
+        let links = (0..2).map(|_| pool.checkout(nobody()));
+        let mut late = Vec::new();
+        for link in links {
+            let (lease, link) = parts(link.await.unwrap());
+            late.push((address(&lease), link.borrow().reused));
+        }
+        assert!(late.contains(&(first, true)), "{late:?}");
+    });
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_takes_its_connections_along() {
+    let ((_one, first), (_two, second), (_three, third)) = (listen(), listen(), listen());
+    let pool = pool(&[first, second]);
+    runtime().block_on(async {
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(parts(pool.checkout(nobody()).await.unwrap()));
+        }
+        let under_way = held.split_off(2);
+        for (lease, link) in held {
+            lease.release(link, NOW);
+        }
+        pool.servers.found(0, vec![second, third], NOW);
+        pool.follow();
+        let left: Vec<_> = under_way
+            .iter()
+            .map(|(_, link)| Rc::downgrade(link))
+            .collect();
+        let places: Vec<_> = under_way.iter().map(|(lease, _)| address(lease)).collect();
+        for (lease, link) in under_way {
+            lease.release(link, NOW);
+        }
+        // What was under way to an address that stays is kept.
+        for (place, link) in places.iter().zip(left) {
+            assert_eq!(link.upgrade().is_some(), *place == second);
+        }
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
+            seen.push((address(&lease), link.borrow().reused));
+            held_back(lease, link);
+        }
+        seen.sort();
+        let mut expected = [
+            (second, true),
+            (second, true),
+            (third, false),
+            (third, false),
+        ];
+        expected.sort();
+        assert_eq!(seen, expected);
+    });
+}
+
+/// Neither unused nor closed.
+fn held_back(lease: Lease, link: Rc<RefCell<Link>>) {
+    std::mem::forget((lease, link));
 }
 
 #[test]
@@ -104,9 +278,32 @@ fn one_server_that_refuses_is_503_at_once_for_a_moment() {
         let shut = pool.checkout(nobody()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })));
         let listener = TcpListener::bind(address).unwrap();
-        pool.clock.advance(Nanos::from_millis(100));
+        pool.lines().clock.advance(Nanos::from_millis(100));
         assert!(pool.checkout(nobody()).await.is_ok());
         drop(listener);
+    });
+}
+
+#[test]
+fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
+    let (_listener, address) = listen();
+    let mut settings = settings(0);
+    settings.servers = vec![server("localhost", address.port())];
+    let servers = Servers::new(settings, None, NOW);
+    let counters = Counters {
+        connected: metrics::Counter::noop(),
+        retried: metrics::Counter::noop(),
+    };
+    let pool = Pool::new(servers, Clock::manual(NOW), counters, 0, Rc::default());
+    runtime().block_on(async {
+        let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
+        assert_eq!(self::address(&lease), address);
+        assert!(
+            pool.servers
+                .endpoints()
+                .iter()
+                .all(|one| one.address.is_some())
+        );
     });
 }
 

@@ -168,9 +168,10 @@ fn numbers(gateway: &dyn Control) -> String {
             let text = |value: &Value| escape(value.as_str().unwrap_or_default());
             let _ = write!(
                 html,
-                "<tr><th scope=row>{}<td>{}<td>{}",
+                "<tr><th scope=row>{}<td>{} {}<td>{}",
                 text(&upstream["upstream"]),
                 text(&server["server"]),
+                text(&server["address"]),
                 text(&server["state"])
             );
             for count in ["open", "ejections", "failed_checks"] {

@@ -5,6 +5,7 @@ import { Chart } from '../charts.js';
 import { count, empty, full, h, lasting, panel, put, rate, share, size, spark, table } from '../ui.js';
 
 const state = (word, good) => h('span', { class: `state ${good ? '' : 'bad'}` }, word);
+const place = (row) => (row.address ? `${row.server} ${row.address}` : row.server);
 const figure = (name, value, note) => h('div', {}, h('dt', {}, name), h('dd', {}, value, note ? h('small', {}, ` ${note}`) : null));
 
 export function open() {
@@ -46,7 +47,7 @@ export function open() {
   push.body.append(pushes.root, noPush);
   const rows = table('Upstream servers', [
     { name: 'upstream', title: 'Upstream', cell: (row) => row.upstream, sort: (row) => row.upstream },
-    { name: 'server', title: 'Server', cell: (row) => h('span', { class: 'key' }, row.server) },
+    { name: 'server', title: 'Server', cell: (row) => h('span', { class: 'key' }, place(row)) },
     { name: 'state', title: 'State', cell: (row) => state(row.state, row.state === 'up'), sort: (row) => row.state },
     { name: 'trend', title: 'Up over the span', wide: true, cell: (row) => spark(row.trend, 'accent') },
     { name: 'open', title: 'Open', n: true, cell: (row) => count(row.open), sort: (row) => row.open },
@@ -54,7 +55,7 @@ export function open() {
     { name: 'ejections', title: 'Ejections', n: true, cell: (row) => count(row.ejections), sort: (row) => row.ejections },
     { name: 'checks', title: 'Failed checks', n: true, wide: true, cell: (row) => count(row.failed_checks), sort: (row) => row.failed_checks },
     { name: 'weight', title: 'Weight', n: true, wide: true, cell: (row) => count(row.weight) },
-  ], { key: (row) => `${row.upstream} ${row.server}`, sort: 'upstream', down: false });
+  ], { key: (row) => `${row.upstream} ${place(row)}`, sort: 'upstream', down: false });
   const noServers = empty('No upstream is named in the gateway file.');
   servers.body.append(rows.root, noServers);
   let failing = null;

@@ -10,6 +10,8 @@ mod checks;
 mod common;
 #[path = "upstreams/failing.rs"]
 mod failing;
+#[path = "upstreams/names.rs"]
+mod names;
 #[path = "upstreams/sharing.rs"]
 mod sharing;
 #[path = "upstreams/silence.rs"]

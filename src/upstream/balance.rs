@@ -11,8 +11,8 @@ use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
+use super::endpoint::Endpoint;
 use super::health::FULL;
-use super::servers::Endpoint;
 use super::settings::{Balance, Settings};
 
 /// What is known of the servers as one of them is chosen.

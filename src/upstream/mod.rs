@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `settings` | what is configured | upstream |
 //! | `servers` | what is known of an upstream's servers, and where their names lead | upstream |
+//! | `endpoint` | where a server is | server |
 //! | `health` | whether a server may be asked | server |
 //! | `gate` | says at once that no server takes connections | upstream |
 //! | `watch` | checks of servers, looking up of names | process |
@@ -26,6 +27,7 @@
 pub mod answer;
 pub mod balance;
 pub mod budget;
+pub mod endpoint;
 pub mod error;
 pub mod exchange;
 pub mod gate;
@@ -41,6 +43,7 @@ mod upload;
 pub mod watch;
 mod websocket;
 
+pub use endpoint::Endpoint;
 pub use error::Error;
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
 pub use pool::{Caller, Connection, Pool};

@@ -16,8 +16,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::answer::{Last, Read, Reader};
+use super::endpoint::Endpoint;
 use super::health::{FAILING, Judge};
-use super::servers::{Endpoint, Servers};
+use super::servers::Servers;
 use super::settings::Check;
 use crate::clock::Clock;
 use crate::net::Socket;

@@ -1,0 +1,164 @@
+//! What is known of servers, of those of a name, and over reloads.
+
+use std::time::Duration;
+
+use super::*;
+use crate::upstream::settings::{Bounds, Check, Eject};
+use crate::upstream::tests::{server, settings};
+
+const NOW: Nanos = Nanos::from_secs(1_000);
+
+fn servers(count: usize) -> Arc<Servers> {
+    Servers::new(settings(count), None, NOW)
+}
+
+fn one(servers: &Servers, server: usize) -> Endpoint {
+    servers.endpoints()[server].clone()
+}
+
+fn fail(servers: &Servers, server: usize, times: usize) {
+    (0..times).for_each(|_| servers.failed(&one(servers, server), NOW));
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn states(servers: &Servers, now: Nanos) -> Vec<State> {
+    let all = servers.endpoints();
+    all.iter().map(|one| servers.state(one, now)).collect()
+}
+
+#[test]
+fn never_more_than_half_is_ejected() {
+    for count in 1..=7 {
+        let servers = servers(count);
+        (0..count).for_each(|server| fail(&servers, server, 10));
+        let out = states(&servers, NOW);
+        let out = out.iter().filter(|state| **state == State::Ejected).count();
+        assert_eq!(out, count / 2, "of {count}");
+    }
+}
+
+#[test]
+fn one_whose_time_is_over_is_asked_again_on_trial() {
+    let servers = servers(3);
+    let it = one(&servers, 1);
+    fail(&servers, 1, 2);
+    assert!(servers.is_plain(&it));
+    fail(&servers, 1, 1);
+    assert_eq!((servers.is_plain(&it), servers.share(&it, NOW)), (false, 0));
+    let back = NOW.after(Nanos::from_secs(10));
+    assert_eq!(servers.share(&it, back), LEAST);
+    assert_eq!(servers.state(&it, back), State::Starting);
+    servers.failed(&it, back);
+    assert_eq!(servers.state(&it, back), State::Ejected);
+    let back = back.after(Nanos::from_secs(20));
+    assert_eq!(servers.share(&it, back), LEAST);
+    it.health.answers();
+    assert!(servers.is_plain(&it));
+    it.health.succeeded();
+    servers.failed(&it, back);
+    assert_eq!(servers.state(&it, back), State::Up);
+}
+
+#[test]
+fn checks_may_take_all_out_and_leave_none_to_eject() {
+    let mut settings = settings(2);
+    settings.check = Some(Check {
+        path: None,
+        every: Duration::from_secs(1),
+        timeout: Duration::from_secs(1),
+        fall: 3,
+        rise: 2,
+    });
+    settings.slow_start = Some(Duration::from_secs(10));
+    let servers = Servers::new(settings, None, NOW);
+    servers.judged(&one(&servers, 0), false, NOW);
+    fail(&servers, 1, 10);
+    assert_eq!(states(&servers, NOW), [State::Failing, State::Up]);
+    servers.judged(&one(&servers, 1), false, NOW);
+    assert_eq!(states(&servers, NOW), [State::Failing, State::Failing]);
+    servers.judged(&one(&servers, 0), true, NOW);
+    assert_eq!(states(&servers, NOW), [State::Starting, State::Failing]);
+    let later = NOW.after(Nanos::from_secs(10));
+    assert_eq!(states(&servers, later), [State::Up, State::Failing]);
+}
+
+#[test]
+fn a_reload_keeps_what_is_known_of_servers_that_stay() {
+    let before = servers(2);
+    fail(&before, 1, 3);
+    assert!(Arc::ptr_eq(
+        &before,
+        &Servers::new(settings(2), Some(&before), NOW)
+    ));
+    let mut changed = settings(3);
+    changed.servers.swap(0, 1);
+    changed.servers[0].weight = 5;
+    changed.slow_start = Some(Duration::from_secs(10));
+    let after = Servers::new(changed.clone(), Some(&before), NOW);
+    let expected = [State::Ejected, State::Up, State::Starting];
+    assert_eq!(states(&after, NOW), expected);
+    // What nobody decides any more does not count.
+    changed.eject = None;
+    let after = Servers::new(changed, Some(&after), NOW);
+    assert_eq!(after.state(&one(&after, 0), NOW), State::Up);
+}
+
+#[test]
+fn bounds_hold() {
+    let mut settings = settings(1);
+    settings.bounds = Bounds {
+        open: Some(2),
+        pending: None,
+    };
+    settings.eject = None::<Eject>;
+    let servers = Servers::new(settings, None, NOW);
+    assert_eq!(servers.enter(Bound::Open), Ok(()));
+    assert_eq!(servers.enter(Bound::Open), Ok(()));
+    assert_eq!(servers.enter(Bound::Open), Err(2));
+    servers.leave(Bound::Open);
+    assert_eq!(servers.enter(Bound::Open), Ok(()));
+    assert!((0..100).all(|_| servers.enter(Bound::Pending).is_ok()));
+}
+
+#[test]
+fn each_address_of_a_name_is_a_server_of_its_own() {
+    let mut settings = settings(1);
+    settings.servers.insert(0, server("shop.internal", 80));
+    settings.slow_start = Some(Duration::from_secs(10));
+    let servers = Servers::new(settings.clone(), None, NOW);
+    assert_eq!(one(&servers, 0).address, None);
+    let [first, second, third] = ["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80"].map(address);
+    servers.found(0, vec![second, first], NOW);
+    assert_eq!(states(&servers, NOW), [State::Up; 3]);
+    let all = servers.endpoints();
+    servers.found(0, vec![first, second, first], NOW);
+    assert!(servers.are_all(&all), "the order is no news");
+    assert_eq!(all[1].to_string(), "shop.internal:80 at 10.1.0.2");
+    assert_eq!(all[2].to_string(), "10.0.0.1:9001");
+    fail(&servers, 1, 3);
+    assert_eq!(
+        states(&servers, NOW),
+        [State::Up, State::Ejected, State::Up]
+    );
+    // One stays, one comes, one goes.
+    servers.found(0, vec![third, second], NOW);
+    let expected = [State::Ejected, State::Starting, State::Up];
+    assert_eq!(states(&servers, NOW), expected);
+    assert!(!servers.endpoints().iter().any(|one| one.is(&all[0])));
+    // So it is after a reload, and what was counted stays when the address goes.
+    settings.servers.swap(0, 1);
+    let after = Servers::new(settings, Some(&servers), NOW);
+    let expected = [State::Up, State::Ejected, State::Starting];
+    assert_eq!(states(&after, NOW), expected);
+    after.found(1, vec![first], NOW);
+    let mut seen = Vec::new();
+    after.by_name(|name, all, gone| seen.push((name.to_owned(), all.len(), gone.ejections)));
+    let expected = [
+        ("10.0.0.1:9001".into(), 1, 0),
+        ("shop.internal:80".into(), 1, 1),
+    ];
+    assert_eq!(seen, expected);
+}

@@ -16,7 +16,7 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::facts::Change;
 use crate::identity::Keyer;
-use crate::net::socket::bound_unheard;
+use crate::net::socket::set_unacked_timeout;
 use crate::net::tls::{self, Tickets};
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
 use crate::push::{self, Push};
@@ -238,7 +238,7 @@ impl App {
                 sockets[place % count].push((socket, entrance));
             }
         }
-        self.bound_unheard(self.running.read().ruleset.timeouts.send);
+        self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
         let writer = Writer::start(&self.process.access_log, &self.registry);
         let (writer, written) = writer.map_err(Error::AccessLog)?;
         self.written = Mutex::new(Some(written));
@@ -309,7 +309,7 @@ impl App {
                 own: self.keyer.clone(),
             };
             entrances::follow(&self.acme, &running.entrances).map_err(Error::Thread)?;
-            self.bound_unheard(running.ruleset.timeouts.send);
+            self.set_unacked_timeout(running.ruleset.timeouts.send);
             *self.running.write() = running.clone();
             let mut acknowledged = Vec::new();
             for worker in &*self.workers.lock() {
@@ -341,10 +341,10 @@ impl App {
         Ok(reloaded)
     }
 
-    fn bound_unheard(&self, send: Duration) {
+    fn set_unacked_timeout(&self, send: Duration) {
         for socket in &*self.sockets.lock() {
-            if let Err(error) = bound_unheard(socket, send) {
-                tracing::warn!(%error, "vanished clients are noticed late");
+            if let Err(error) = set_unacked_timeout(socket, send) {
+                tracing::warn!(%error, "cannot set TCP_USER_TIMEOUT; vanished clients are noticed after 15 minutes");
             }
         }
     }

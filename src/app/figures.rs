@@ -184,7 +184,7 @@ impl Figures {
         for servers in &running.upstreams {
             let now = self.clock.now();
             // One for each name: its addresses come and go without end.
-            servers.by_name(|name, all, gone| {
+            servers.for_each_server(|name, all, gone| {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
                 let labels = [upstream, (Label::Server, name)];
                 let up = all.iter().any(|one| servers.state(one, now).is_asked());

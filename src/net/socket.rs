@@ -141,16 +141,16 @@ pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     socket.set_tcp_keepalive(&probes)
 }
 
-/// Has connections of a listener notice a client that vanished while something was on its way to it, which the kernel
-/// else sends again for a quarter of an hour. Not where one that takes nothing is to be waited for longer: the kernel
-/// does not tell the two apart.
-pub fn bound_unheard<'s>(listener: impl Into<SockRef<'s>>, send: Duration) -> io::Result<()> {
-    let longest = Some(UNHEARD).filter(|unheard| send <= *unheard);
+/// Ends connections of a listener to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]; without it the kernel
+/// retransmits for a quarter of an hour. It also ends those to clients that read nothing, so it is not set where `send`
+/// lets these wait longer.
+pub fn set_unacked_timeout<'s>(listener: impl Into<SockRef<'s>>, send: Duration) -> io::Result<()> {
+    let longest = Some(UNACKED_TIMEOUT).filter(|timeout| send <= *timeout);
     listener.into().set_tcp_user_timeout(longest)
 }
 
-/// How long a client may leave unheard what is sent to it: less than the probes of a silent one take.
-const UNHEARD: Duration = Duration::from_secs(80);
+/// Less than the keepalive probes of [`prepare`] take: the kernel applies it to these too.
+const UNACKED_TIMEOUT: Duration = Duration::from_secs(80);
 
 impl AsyncRead for Socket {
     fn poll_read(

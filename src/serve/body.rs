@@ -45,15 +45,15 @@ pub enum Error {
 }
 
 /// The client left before its answer was there.
-pub const LEFT: &str = "client left";
+pub const CLIENT_LEFT: &str = "client left";
 
 impl Error {
-    /// For the log, where an answer had begun.
+    /// `reason` in the access log, once the response has begun.
     pub fn reason(&self) -> &'static str {
         match self {
             Error::Idle(_) => "request body too slow",
             Error::Broken(Cause::Malformed(_)) => "request body broke off",
-            Error::Broken(_) => LEFT,
+            Error::Broken(_) => CLIENT_LEFT,
             Error::Upstream(_) => "server broke off",
             Error::Silent(_) => "idle timeout",
             Error::Unused(_) => "tunnel timeout",
@@ -61,13 +61,13 @@ impl Error {
         }
     }
 
-    /// The client went away.
-    pub fn is_the_clients(&self) -> bool {
+    /// Whether the client closed its connection.
+    pub fn is_client_gone(&self) -> bool {
         matches!(self, Error::Broken(Cause::Closed | Cause::Io(_)))
     }
 
-    /// An upstream that is well would have answered.
-    pub fn is_the_servers(&self) -> bool {
+    /// Whether `tollgate_upstream_errors_total` counts it.
+    pub fn is_upstream_failure(&self) -> bool {
         matches!(self, Error::Upstream(_) | Error::Silent(_) | Error::Overdue)
     }
 }

@@ -243,7 +243,7 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
-    use crate::net::socket::bound_unheard;
+    use crate::net::socket::set_unacked_timeout;
 
     /// Also where the socket was there already.
     #[test]
@@ -255,8 +255,8 @@ mod tests {
         for listener in own.expect("there is a port").into_iter().chain([other]) {
             let blocking = listener.set_nonblocking(false);
             let address = listener.local_addr().expect("it is bound");
-            bound_unheard(&listener, span(300)).expect("it is a socket");
-            bound_unheard(&listener, span(30)).expect("it is a socket");
+            set_unacked_timeout(&listener, span(300)).expect("it is a socket");
+            set_unacked_timeout(&listener, span(30)).expect("it is a socket");
             let client = TcpStream::connect(address).expect("it listens");
             let (accepted, _) = listener.accept().expect("somebody has connected");
             let accepted = SockRef::from(&accepted);
@@ -270,10 +270,10 @@ mod tests {
                 silent + probe * probes < span(90),
                 "{silent:?} {probe:?} {probes}"
             );
-            let unheard = accepted.tcp_user_timeout().expect("it is a socket");
-            assert!(unheard.is_some_and(|unheard| unheard < span(90)));
+            let unacked = accepted.tcp_user_timeout().expect("it is a socket");
+            assert!(unacked.is_some_and(|unacked| unacked < span(90)));
             // The kernel asks it instead of the number of probes.
-            assert!(unheard.is_some_and(|unheard| unheard <= silent + probe * probes));
+            assert!(unacked.is_some_and(|unacked| unacked <= silent + probe * probes));
         }
     }
 }

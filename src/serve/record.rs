@@ -328,7 +328,7 @@ impl<F> Recorder<F> {
         let recording = self.project().recording.take()?;
         let note = &recording.0;
         note.left.set(true);
-        note.reason.set(Some(body::LEFT));
+        note.reason.set(Some(body::CLIENT_LEFT));
         note.stake.borrow().clone()
     }
 }
@@ -418,7 +418,7 @@ impl Drop for Recorded {
         }
         // To HEAD the body is not sent.
         if note.method != Some(Method::HEAD) {
-            note.reason.set(Some(body::LEFT));
+            note.reason.set(Some(body::CLIENT_LEFT));
         }
         if body.open().is_none() {
             return;
@@ -470,10 +470,10 @@ impl Body for Recorded {
 fn broke(note: &Note, body: &mut ReplyBody, error: &body::Error) {
     let reason = error.reason();
     note.reason.set(Some(reason));
-    if !error.is_the_clients() {
+    if !error.is_client_gone() {
         note.outcome.set(Outcome::Failed);
     }
-    if let (true, Some(route)) = (error.is_the_servers(), note.route.get()) {
+    if let (true, Some(route)) = (error.is_upstream_failure(), note.route.get()) {
         let upstream = note.generation.ruleset.routes[route].upstream;
         let name = &note.generation.pools[upstream].settings().name;
         let counter = note.peer.failures(Metric::UpstreamErrors, name, reason);

@@ -390,7 +390,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
         worker.recent.tell();
         worker.tend_store(&clock);
         for pool in &worker.generation().pools {
-            pool.follow();
+            pool.update_endpoints();
         }
         if worker.number == 0 {
             let shared = worker.generation().admission.shared_store().cloned();

@@ -43,10 +43,10 @@ pub struct Balancer {
 impl Balancer {
     /// `seed` makes workers begin at different servers and draw differently.
     pub fn new(settings: &Settings, servers: &[Endpoint], seed: u64) -> Balancer {
-        let weight = |server: &Endpoint| settings.servers[server.written].weight;
+        let weight = |server: &Endpoint| settings.servers[server.server].weight;
         let weights: Vec<u32> = servers.iter().map(weight).collect();
         let start = usize::try_from(seed).unwrap_or_default();
-        let names = servers.chunk_by(|one, other| one.written == other.written);
+        let names = servers.chunk_by(|one, other| one.server == other.server);
         let hashes = names.flat_map(|all| all.iter().map(|server| hash(server, all.len() > 1)));
         Balancer {
             method: settings.balance.clone(),

@@ -16,8 +16,8 @@ pub const LEAST: u32 = FULL / 10;
 /// The longest a server is ejected, but for one whose first time is longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// How long no connection is tried to one that did not take the last in time.
-const DEAF: Nanos = Nanos::from_secs(5);
+/// How long no new connections are tried to a server that did not accept the last one in time.
+const UNREACHABLE_FOR: Nanos = Nanos::from_secs(5);
 
 /// Requests to it fail.
 pub const EJECTED: u8 = 1;
@@ -43,19 +43,19 @@ pub struct Health {
     back_since: AtomicU64,
     ejections: AtomicU64,
     failed_checks: AtomicU64,
-    /// When it may be tried again that did not take a connection in time; 0 where it takes them.
-    deaf_until: AtomicU64,
+    /// No new connections are tried until then; 0 while it accepts them.
+    unreachable_until: AtomicU64,
 }
 
-/// Whether a new connection to it may be tried.
+/// Whether new connections to a server are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hearing {
-    /// It took the last one, as far as is known.
-    Hears,
-    /// It did not, some time ago: whoever is told so tries it, beside another.
+pub enum Reach {
+    /// It accepted the last one, or none was tried.
+    Reachable,
+    /// It did not accept the last one; the caller that gets this tries it again, beside another server.
     Retry,
-    /// It did not.
-    Deaf,
+    /// It did not accept the last one.
+    Unreachable,
 }
 
 impl Health {
@@ -79,33 +79,39 @@ impl Health {
         self.open.fetch_sub(1, Relaxed);
     }
 
-    /// Whether a new connection to it may be tried.
-    pub fn hearing(&self, now: Nanos) -> Hearing {
-        let until = self.deaf_until.load(Relaxed);
+    /// Whether a new connection to it is tried. [`Reach::Retry`] is given to one caller.
+    pub fn reach(&self, now: Nanos) -> Reach {
+        let until = self.unreachable_until.load(Relaxed);
         if until == 0 {
-            return Hearing::Hears;
+            return Reach::Reachable;
         }
-        let next = now.after(DEAF).0;
+        let next = now.after(UNREACHABLE_FOR).0;
         let claim = || {
-            self.deaf_until
+            self.unreachable_until
                 .compare_exchange(until, next, Relaxed, Relaxed)
                 .is_ok()
         };
         if until <= now.0 && claim() {
-            return Hearing::Retry;
+            return Reach::Retry;
         }
-        Hearing::Deaf
+        Reach::Unreachable
     }
 
-    /// It has not taken a connection in the time that another server was given a chance after.
-    pub fn is_deaf(&self, now: Nanos) {
-        self.deaf_until.store(now.after(DEAF).0, Relaxed);
+    /// Whether it did not accept its last connection in time.
+    pub fn is_unreachable(&self) -> bool {
+        self.unreachable_until.load(Relaxed) != 0
     }
 
-    /// It has taken one.
-    pub fn hears(&self) {
-        if self.deaf_until.load(Relaxed) != 0 {
-            self.deaf_until.store(0, Relaxed);
+    /// It did not accept a connection before the next attempt started.
+    pub fn mark_unreachable(&self, now: Nanos) {
+        self.unreachable_until
+            .store(now.after(UNREACHABLE_FOR).0, Relaxed);
+    }
+
+    /// It accepted a connection.
+    pub fn mark_reachable(&self) {
+        if self.unreachable_until.load(Relaxed) != 0 {
+            self.unreachable_until.store(0, Relaxed);
         }
     }
 
@@ -293,21 +299,21 @@ mod tests {
     }
 
     #[test]
-    fn one_tries_a_deaf_server_at_a_time_until_it_hears() {
+    fn one_caller_at_a_time_retries_an_unreachable_server() {
         let health = Health::default();
         let start = Nanos::from_secs(1_000);
-        assert_eq!(health.hearing(start), Hearing::Hears);
-        health.is_deaf(start);
+        assert_eq!(health.reach(start), Reach::Reachable);
+        health.mark_unreachable(start);
         for time in 0..3 {
             let now = start.after(Nanos::from_secs(5 * time));
             let early = now.after(Nanos::from_millis(4_999));
-            assert_eq!(health.hearing(early), Hearing::Deaf);
-            let now = now.after(DEAF);
-            assert_eq!(health.hearing(now), Hearing::Retry);
-            assert_eq!(health.hearing(now), Hearing::Deaf);
+            assert_eq!(health.reach(early), Reach::Unreachable);
+            let now = now.after(UNREACHABLE_FOR);
+            assert_eq!(health.reach(now), Reach::Retry);
+            assert_eq!(health.reach(now), Reach::Unreachable);
         }
-        health.hears();
-        assert_eq!(health.hearing(start), Hearing::Hears);
+        health.mark_reachable();
+        assert_eq!(health.reach(start), Reach::Reachable);
     }
 
     #[test]

@@ -36,30 +36,30 @@ pub const MAX_IDLE: usize = 256;
 pub struct Pool {
     pub(super) counters: Counters,
     budget: Budget,
-    lines: RefCell<Rc<Lines>>,
+    current: RefCell<Rc<EndpointSet>>,
     servers: Arc<Servers>,
     seed: u64,
 }
 
-/// The servers as they are known at one time, and the connections to them.
-pub(super) struct Lines {
+/// The endpoints of an upstream at one time, and the connections to them.
+pub(super) struct EndpointSet {
     pub(super) endpoints: Arc<[Endpoint]>,
-    stations: Vec<Rc<Station>>,
+    pools: Vec<Rc<EndpointPool>>,
     balancer: Balancer,
     pub(super) servers: Arc<Servers>,
     pub(super) clock: Clock,
     flushes: Rc<Flushes>,
 }
 
-/// The connections to one server.
+/// The connections to one endpoint.
 #[derive(Default)]
-pub(super) struct Station {
+pub(super) struct EndpointPool {
     /// Unused ones of HTTP/1.1.
     idle: RefCell<Vec<Idle>>,
     /// Those of HTTP/2.
     pub(super) muxes: Muxes,
-    /// Its name leads elsewhere: what is under way ends, and nothing is kept.
-    gone: Cell<bool>,
+    /// Its name no longer resolves to it: requests under way finish, and no connection is kept.
+    removed: Cell<bool>,
 }
 
 /// What one worker counts of one upstream.
@@ -116,7 +116,7 @@ pub struct Connection {
 
 /// A request that counts as open at a server, however it ends.
 pub(super) struct Lease {
-    pub(super) lines: Rc<Lines>,
+    pub(super) set: Rc<EndpointSet>,
     pub(super) server: usize,
     /// The request failed, so that nothing that follows is a success.
     failed: bool,
@@ -134,11 +134,11 @@ impl Pool {
         seed: u64,
         flushes: Rc<Flushes>,
     ) -> Rc<Pool> {
-        let lines = Lines::new(&servers, seed, clock, flushes, |_| None);
+        let set = EndpointSet::new(&servers, seed, clock, flushes, |_| None);
         Rc::new(Pool {
             counters,
-            budget: Budget::new(lines.clock.now()),
-            lines: RefCell::new(Rc::new(lines)),
+            budget: Budget::new(set.clock.now()),
+            current: RefCell::new(Rc::new(set)),
             servers,
             seed,
         })
@@ -175,7 +175,7 @@ impl Pool {
 
     /// Whether a request that may be repeated may also be repeated for the sake of the servers.
     pub fn may_retry(&self) -> bool {
-        self.budget.spend(self.lines.borrow().clock.now())
+        self.budget.spend(self.current.borrow().clock.now())
     }
 
     /// Another connection for a request that is repeated: a new one, or a place on one of HTTP/2 that goes on.
@@ -194,13 +194,13 @@ impl Pool {
         fresh: bool,
         again: bool,
     ) -> impl Future<Output = Result<Connection, Error>> {
-        let lines = self.lines();
+        let set = self.endpoints();
         async move {
-            let Some(server) = lines.next(caller.key, &Tried::new()) else {
-                return Err(lines.unavailable());
+            let Some(server) = set.next(caller.key, &Tried::new()) else {
+                return Err(set.unavailable());
             };
-            let lease = lines.lease(server, again)?;
-            if let Some(line) = lease.lines.unused(server, fresh) {
+            let lease = set.lease(server, again)?;
+            if let Some(line) = lease.set.unused(server, fresh) {
                 return Ok(Connection { lease, line });
             }
             // Boxed, as all that is rare: what a request's future may hold is copied with it.
@@ -208,62 +208,65 @@ impl Pool {
         }
     }
 
-    /// The servers as they were known last.
-    pub(super) fn lines(&self) -> Rc<Lines> {
-        self.lines.borrow().clone()
+    /// The endpoints that new requests go to.
+    pub(super) fn endpoints(&self) -> Rc<EndpointSet> {
+        self.current.borrow().clone()
     }
 
     /// What to call the upstream in a request that names no host: its first server.
     pub fn host(&self) -> &str {
-        self.servers.first()
+        self.servers.host()
     }
 
     /// Closes connections that were not used for the time allowed, or that the server has closed.
     pub fn expire(&self) {
-        let lines = self.lines();
-        let now = lines.clock.now();
+        let set = self.endpoints();
+        let now = set.clock.now();
         let keep_since = now.since(self.settings().idle.into());
-        for station in &lines.stations {
-            station.muxes.expire(now, keep_since);
-            station.idle.borrow_mut().retain_mut(|idle| {
+        for pool in &set.pools {
+            pool.muxes.expire(now, keep_since);
+            pool.idle.borrow_mut().retain_mut(|idle| {
                 idle.since >= keep_since && idle.link.borrow_mut().socket.is_quiet()
             });
         }
     }
 
-    /// Goes by where names lead now. Requests under way to servers that are no more go on.
-    pub fn follow(&self) {
-        let before = self.lines();
-        if self.servers.are_all(&before.endpoints) {
+    /// Uses the endpoints that names resolve to now. Requests under way to removed ones finish.
+    pub fn update_endpoints(&self) {
+        let before = self.endpoints();
+        if self.servers.is_current(&before.endpoints) {
             return;
         }
         let (clock, flushes) = (before.clock.clone(), before.flushes.clone());
-        let next = Lines::new(&self.servers, self.seed, clock, flushes, |one| {
-            let place = before.endpoints.iter().position(|other| other.is(one))?;
-            Some(before.stations[place].clone())
+        let next = EndpointSet::new(&self.servers, self.seed, clock, flushes, |one| {
+            let place = before
+                .endpoints
+                .iter()
+                .position(|other| other.is_same(one))?;
+            Some(before.pools[place].clone())
         });
-        for station in &before.stations {
-            if !next.stations.iter().any(|one| Rc::ptr_eq(one, station)) {
-                station.close();
+        for pool in &before.pools {
+            if !next.pools.iter().any(|one| Rc::ptr_eq(one, pool)) {
+                pool.close();
             }
         }
-        self.lines.replace(Rc::new(next));
+        self.current.replace(Rc::new(next));
     }
 }
 
-impl Lines {
-    /// Goes on with the connections of servers that were `known` before.
+impl EndpointSet {
+    /// Takes over the connections of endpoints that were `known` before.
     fn new(
         servers: &Arc<Servers>,
         seed: u64,
         clock: Clock,
         flushes: Rc<Flushes>,
-        known: impl Fn(&Endpoint) -> Option<Rc<Station>>,
-    ) -> Lines {
+        known: impl Fn(&Endpoint) -> Option<Rc<EndpointPool>>,
+    ) -> EndpointSet {
         let endpoints = servers.endpoints();
-        let station = |one: &Endpoint| known(one).unwrap_or_default();
-        Lines {
-            stations: endpoints.iter().map(station).collect(),
+        let pool = |one: &Endpoint| known(one).unwrap_or_default();
+        EndpointSet {
+            pools: endpoints.iter().map(pool).collect(),
             balancer: Balancer::new(&servers.settings, &endpoints, seed),
             endpoints,
             servers: servers.clone(),
@@ -276,12 +279,12 @@ impl Lines {
         &self.servers.settings
     }
 
-    pub(super) fn station(&self, server: usize) -> &Station {
-        &self.stations[server]
+    pub(super) fn pool(&self, server: usize) -> &EndpointPool {
+        &self.pools[server]
     }
 
     pub(super) fn next(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
-        let view = Seen { lines: self, tried };
+        let view = Seen { set: self, tried };
         self.balancer.next(key, tried.is_empty(), &view)
     }
 
@@ -295,7 +298,7 @@ impl Lines {
         }
         self.endpoints[server].health.opened();
         Ok(Lease {
-            lines: self,
+            set: self,
             server,
             failed: false,
         })
@@ -303,18 +306,18 @@ impl Lines {
 
     /// A place on a connection of HTTP/2 is as good as a fresh one: what failed is not among them.
     pub(super) fn unused(&self, server: usize, fresh: bool) -> Option<Line> {
-        let station = &self.stations[server];
+        let pool = &self.pools[server];
         if self.settings().http2 {
-            return station.muxes.channel().map(Line::Two);
+            return pool.muxes.channel().map(Line::Two);
         }
-        (!fresh).then(|| station.idle()).flatten().map(Line::One)
+        (!fresh).then(|| pool.idle()).flatten().map(Line::One)
     }
 
     /// Keeps a connection for the next request. `now` may be coarse.
-    pub(super) fn keep(&self, server: usize, link: Rc<RefCell<Link>>, now: Nanos) {
-        let station = &self.stations[server];
+    pub(super) fn keep_idle(&self, server: usize, link: Rc<RefCell<Link>>, now: Nanos) {
+        let pool = &self.pools[server];
         // With a PROXY header the server takes all that comes over it for one client's.
-        if self.settings().proxy.is_some() || station.gone.get() {
+        if self.settings().proxy.is_some() || pool.removed.get() {
             return;
         }
         {
@@ -322,7 +325,7 @@ impl Lines {
             link.inbox.begin();
             link.reused = true;
         }
-        let mut idle = station.idle.borrow_mut();
+        let mut idle = pool.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
             idle.push(Idle { link, since: now });
         }
@@ -344,7 +347,7 @@ impl Lines {
     }
 }
 
-impl Station {
+impl EndpointPool {
     fn idle(&self) -> Option<Rc<RefCell<Link>>> {
         let mut idle = self.idle.borrow_mut();
         loop {
@@ -355,13 +358,13 @@ impl Station {
         }
     }
 
-    /// Whether its name leads elsewhere.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.get()
+    /// Whether its name no longer resolves to it.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.get()
     }
 
     fn close(&self) {
-        self.gone.set(true);
+        self.removed.set(true);
         self.idle.borrow_mut().clear();
         self.muxes.close();
     }
@@ -369,33 +372,33 @@ impl Station {
 
 /// The servers as one request sees them.
 struct Seen<'a> {
-    lines: &'a Lines,
+    set: &'a EndpointSet,
     tried: &'a Tried,
 }
 
 impl View for Seen<'_> {
     fn is_plain(&self, server: usize) -> bool {
-        let lines = self.lines;
-        lines.servers.is_plain(&lines.endpoints[server]) && !self.tried.contains(&server)
+        let set = self.set;
+        set.servers.is_plain(&set.endpoints[server]) && !self.tried.contains(&server)
     }
 
     fn share(&self, server: usize) -> u32 {
         if self.tried.contains(&server) {
             return 0;
         }
-        let lines = self.lines;
-        let endpoint = &lines.endpoints[server];
-        lines.servers.share(endpoint, lines.clock.now())
+        let set = self.set;
+        let endpoint = &set.endpoints[server];
+        set.servers.share(endpoint, set.clock.now())
     }
 
     fn open(&self, server: usize) -> u32 {
-        self.lines.endpoints[server].health.open()
+        self.set.endpoints[server].health.open()
     }
 }
 
 impl Lease {
     fn endpoint(&self) -> &Endpoint {
-        &self.lines.endpoints[self.server]
+        &self.set.endpoints[self.server]
     }
 
     /// The server at the other end, as it is written.
@@ -405,15 +408,15 @@ impl Lease {
 
     /// It is spoken to under TLS.
     pub(super) fn is_secure(&self) -> bool {
-        let written = self.endpoint().written;
-        self.lines.settings().servers[written].tls.is_some()
+        let written = self.endpoint().server;
+        self.set.settings().servers[written].tls.is_some()
     }
 
     /// The request failed, and the server is to blame.
     pub(super) fn failed(&mut self) {
         if !std::mem::replace(&mut self.failed, true) {
-            let now = self.lines.clock.now();
-            self.lines.servers.failed(self.endpoint(), now);
+            let now = self.set.clock.now();
+            self.set.servers.failed(self.endpoint(), now);
         }
     }
 
@@ -435,19 +438,19 @@ impl Lease {
 
     /// Where requests of the worker wait to leave together.
     pub(super) fn flushes(&self) -> &Flushes {
-        &self.lines.flushes
+        &self.set.flushes
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
     pub fn release(self, link: Rc<RefCell<Link>>, now: Nanos) {
-        self.lines.keep(self.server, link, now);
+        self.set.keep_idle(self.server, link, now);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.endpoint().health.closed();
-        self.lines.servers.leave(Bound::Open);
+        self.set.servers.leave(Bound::Open);
     }
 }
 

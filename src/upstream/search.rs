@@ -1,6 +1,6 @@
-//! A new connection, to the first server that takes one. Each server that may be asked is tried once, the next as soon
-//! as one has failed, or beside one that has not taken the connection in [`NEXT`]: RFC 8305 section 5. Nothing has been
-//! sent to those that do not take it. Servers that did not take the last one in time come last.
+//! A new connection, to the first endpoint that accepts one. Each endpoint that may be asked is tried once. The next
+//! attempt starts when the last one fails, or beside it after [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent
+//! before an attempt has won. Endpoints that did not accept their last connection in time are tried after all others.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -16,26 +16,26 @@ use tokio::time::{sleep, timeout};
 
 use super::answer::Last;
 use super::error::Error;
-use super::health::Hearing;
-use super::pool::{Caller, Connection, Lease, Line, Lines, Link, Pool, Tried};
+use super::health::Reach;
+use super::pool::{Caller, Connection, EndpointSet, Lease, Line, Link, Pool, Tried};
 use super::servers::Bound;
 use crate::http1::Outbox;
 use crate::http1::inbox::Inbox;
 use crate::net::Socket;
 use crate::net::proxy::{self, Ends};
 
-/// From one attempt to the next beside it: what RFC 8305 section 8 recommends.
-const NEXT: Duration = Duration::from_millis(250);
+/// The Connection Attempt Delay that RFC 8305 section 8 recommends.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// How far an attempt is.
+/// The progress of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Another request connects to the same server, for both.
-    Waits,
-    /// It is up to the server to take the connection.
-    Calls,
-    /// The server has taken it.
-    Taken,
+    /// Another request is connecting to the same endpoint, for both.
+    Queued,
+    /// The TCP handshake is under way.
+    Connecting,
+    /// The TCP connection is there; TLS or HTTP/2 may still begin on it.
+    Connected,
 }
 
 struct Attempt {
@@ -49,15 +49,15 @@ struct Race<'a> {
     pool: &'a Pool,
     caller: Caller,
     attempts: Vec<Attempt>,
-    last: Option<Error>,
+    error: Option<Error>,
 }
 
-/// What came of waiting for them.
-enum Came {
+/// What ends a wait for attempts.
+enum Event {
     Connected(Connection),
-    /// One has failed.
+    /// An attempt has failed.
     Failed,
-    /// The one that began last has not been taken in time.
+    /// The newest attempt is not connected after its delay.
     Slow,
 }
 
@@ -69,90 +69,90 @@ impl Pool {
         caller: Caller,
         fresh: bool,
     ) -> Result<Connection, Error> {
-        let mut lines = first.lines.clone();
+        let mut set = first.set.clone();
         let mut race = Race {
             pool: self,
             caller,
             attempts: Vec::new(),
-            last: None,
+            error: None,
         };
-        let (mut tried, mut deaf) = (Tried::new(), Tried::new());
+        let (mut tried, mut unreachable) = (Tried::new(), Tried::new());
         let mut first = Some(first);
         let (mut admitted, mut pending) = (None, None);
         loop {
             let lease = match first.take() {
                 Some(lease) => lease,
                 None => {
-                    let Some(server) = lines.next(caller.key, &tried) else {
+                    let Some(server) = set.next(caller.key, &tried) else {
                         break;
                     };
-                    let lease = lines.clone().lease(server, true)?;
-                    if let Some(line) = lines.unused(server, fresh) {
-                        return Ok(race.won(Connection { lease, line }));
+                    let lease = set.clone().lease(server, true)?;
+                    if let Some(line) = set.unused(server, fresh) {
+                        return Ok(race.finish(Connection { lease, line }));
                     }
                     lease
                 }
             };
             let server = lease.server;
             tried.push(server);
-            let now = lines.clock.now();
-            let patience = lines.settings().connect;
-            let gate = lines.servers.gate();
+            let now = set.clock.now();
+            let patience = set.settings().connect;
+            let gate = set.servers.gate();
             if !*admitted.get_or_insert_with(|| gate.admits(now, patience)) {
                 continue;
             }
             if pending.is_none() {
-                pending = Some(Pending::new(&lines)?);
+                pending = Some(Pending::new(&set)?);
             }
-            if lines.endpoints[server].address.is_none() {
-                match lines.look_up(server).await {
+            if set.endpoints[server].address.is_none() {
+                match set.look_up(server).await {
                     Ok(()) => {
-                        self.follow();
-                        lines = self.lines();
-                        (tried, deaf) = (Tried::new(), Tried::new());
+                        self.update_endpoints();
+                        set = self.endpoints();
+                        (tried, unreachable) = (Tried::new(), Tried::new());
                     }
-                    Err(error) => race.last = Some(error),
+                    Err(error) => race.error = Some(error),
                 }
                 continue;
             }
-            let hearing = lines.endpoints[server].health.hearing(now);
-            if hearing == Hearing::Deaf {
-                deaf.push(server);
+            let reach = set.endpoints[server].health.reach(now);
+            if reach == Reach::Unreachable {
+                unreachable.push(server);
                 continue;
             }
-            if let Some(connection) = race.enter(lease, hearing).await {
-                return Ok(race.won(connection));
+            if let Some(connection) = race.attempt(lease, reach).await {
+                return Ok(race.finish(connection));
             }
         }
-        for server in deaf {
-            let lease = lines.clone().lease(server, true)?;
-            if let Some(connection) = race.enter(lease, Hearing::Hears).await {
-                return Ok(race.won(connection));
+        for server in unreachable {
+            let lease = set.clone().lease(server, true)?;
+            if let Some(connection) = race.attempt(lease, Reach::Reachable).await {
+                return Ok(race.finish(connection));
             }
         }
         while !race.attempts.is_empty() {
-            if let Came::Connected(connection) = race.wait(None).await {
-                return Ok(race.won(connection));
+            if let Event::Connected(connection) = race.next_event(None).await {
+                return Ok(race.finish(connection));
             }
         }
-        if race.last.is_some() {
-            lines.servers.gate().shut(lines.clock.now());
+        if race.error.is_some() {
+            set.servers.gate().shut(set.clock.now());
         }
-        Err(race.last.unwrap_or_else(|| lines.unavailable()))
+        Err(race.error.unwrap_or_else(|| set.unavailable()))
     }
 }
 
 impl Race<'_> {
-    /// Begins an attempt and waits until there is a connection, or it is time for another attempt beside it.
-    async fn enter(&mut self, lease: Lease, hearing: Hearing) -> Option<Connection> {
-        if self.last.is_some() || !self.attempts.is_empty() {
+    /// Starts an attempt and waits for a connection, until it is time to start another one.
+    async fn attempt(&mut self, lease: Lease, reach: Reach) -> Option<Connection> {
+        if self.error.is_some() || !self.attempts.is_empty() {
             self.pool.counters.retried.increment(1);
         }
-        let stage = Rc::new(Cell::new(Stage::Waits));
+        let stage = Rc::new(Cell::new(Stage::Queued));
         let connected = self.pool.counters.connected.clone();
-        let (lines, server) = (lease.lines.clone(), lease.server);
+        let (set, server) = (lease.set.clone(), lease.server);
         let line = connect(
-            lines.clone(),
+            set.clone(),
             server,
             self.caller.ends,
             connected,
@@ -163,23 +163,25 @@ impl Race<'_> {
             stage: stage.clone(),
             line: Box::pin(line),
         });
-        let alone = match hearing {
-            Hearing::Retry => Duration::ZERO,
-            Hearing::Hears | Hearing::Deaf => NEXT,
+        let delay = match reach {
+            Reach::Retry => Duration::ZERO,
+            Reach::Reachable | Reach::Unreachable => ATTEMPT_DELAY,
         };
-        match self.wait(Some(alone)).await {
-            Came::Connected(connection) => return Some(connection),
-            Came::Slow if hearing == Hearing::Hears && stage.get() == Stage::Calls => {
-                lines.endpoints[server].health.is_deaf(lines.clock.now());
+        match self.next_event(Some(delay)).await {
+            Event::Connected(connection) => return Some(connection),
+            Event::Slow if reach == Reach::Reachable && stage.get() == Stage::Connecting => {
+                set.endpoints[server]
+                    .health
+                    .mark_unreachable(set.clock.now());
             }
-            Came::Slow | Came::Failed => {}
+            Event::Slow | Event::Failed => {}
         }
         None
     }
 
-    /// Waits for any of the attempts; for so long, if the last one is not taken by then.
-    async fn wait(&mut self, alone: Option<Duration>) -> Came {
-        let mut timer = pin!(alone.map(sleep));
+    /// Waits for any attempt to end; with a `delay` no longer than that, unless the newest one is connected by then.
+    async fn next_event(&mut self, delay: Option<Duration>) -> Event {
+        let mut timer = pin!(delay.map(sleep));
         poll_fn(|cx| {
             let polled = self.attempts.iter_mut().enumerate();
             let mut ready =
@@ -190,20 +192,20 @@ impl Race<'_> {
             if let Some((place, line)) = ready.next() {
                 let lease = self.attempts.remove(place).lease;
                 return Poll::Ready(match line {
-                    Ok(line) => Came::Connected(Connection { lease, line }),
+                    Ok(line) => Event::Connected(Connection { lease, line }),
                     Err(error) => {
-                        self.last = Some(error);
-                        Came::Failed
+                        self.error = Some(error);
+                        Event::Failed
                     }
                 });
             }
-            let taken = |attempt: &Attempt| attempt.stage.get() == Stage::Taken;
+            let connected = |attempt: &Attempt| attempt.stage.get() == Stage::Connected;
             match timer.as_mut().as_pin_mut().map(|timer| timer.poll(cx)) {
                 Some(Poll::Ready(())) => {
                     timer.set(None);
-                    match self.attempts.last().is_some_and(taken) {
+                    match self.attempts.last().is_some_and(connected) {
                         true => Poll::Pending,
-                        false => Poll::Ready(Came::Slow),
+                        false => Poll::Ready(Event::Slow),
                     }
                 }
                 Some(Poll::Pending) | None => Poll::Pending,
@@ -212,17 +214,17 @@ impl Race<'_> {
         .await
     }
 
-    /// The others go on by themselves: what comes of them says how their servers are, and serves another request.
-    fn won(self, connection: Connection) -> Connection {
+    /// Lets the other attempts run on: their results say how their servers are, and serve other requests.
+    fn finish(self, connection: Connection) -> Connection {
         for attempt in self.attempts {
-            if attempt.stage.get() == Stage::Waits {
+            if attempt.stage.get() == Stage::Queued {
                 continue;
             }
-            let (lines, server) = (attempt.lease.lines.clone(), attempt.lease.server);
+            let (set, server) = (attempt.lease.set.clone(), attempt.lease.server);
             tokio::task::spawn_local(async move {
                 if let Ok(Line::One(link)) = attempt.line.await {
-                    let now = lines.clock.now();
-                    lines.keep(server, link, now);
+                    let now = set.clock.now();
+                    set.keep_idle(server, link, now);
                 }
             });
         }
@@ -230,11 +232,11 @@ impl Race<'_> {
     }
 }
 
-impl Lines {
+impl EndpointSet {
     async fn look_up(&self, server: usize) -> Result<(), Error> {
         let endpoint = &self.endpoints[server];
         let after = self.settings().connect;
-        let found = self.servers.look_up(endpoint.written, self.clock.now());
+        let found = self.servers.look_up(endpoint.server, self.clock.now());
         let found = timeout(after, found).await;
         if !matches!(found, Ok(Ok(()))) {
             self.servers.failed(endpoint, self.clock.now());
@@ -254,35 +256,35 @@ impl Lines {
 }
 
 async fn connect(
-    lines: Rc<Lines>,
+    set: Rc<EndpointSet>,
     server: usize,
     ends: Ends,
     connected: metrics::Counter,
     stage: Rc<Cell<Stage>>,
 ) -> Result<Line, Error> {
-    let (settings, endpoint) = (lines.settings(), &lines.endpoints[server]);
-    let station = lines.station(server);
-    let muxes = &station.muxes;
+    let (settings, endpoint) = (set.settings(), &set.endpoints[server]);
+    let pool = set.pool(server);
+    let muxes = &pool.muxes;
     let attempt = async {
         let _one = match settings.http2 {
             true => Some(muxes.connecting.lock().await),
             false => None,
         };
         // Another request may have connected meanwhile.
-        if let Some(line) = lines.unused(server, true) {
+        if let Some(line) = set.unused(server, true) {
             return Ok(line);
         }
         let Some(address) = endpoint.address else {
             return Err(io::Error::other("the name was not looked up"));
         };
-        stage.set(Stage::Calls);
+        stage.set(Stage::Connecting);
         let mut stream = TcpStream::connect(address).await?;
-        stage.set(Stage::Taken);
-        endpoint.health.hears();
+        stage.set(Stage::Connected);
+        endpoint.health.mark_reachable();
         if let Some(version) = settings.proxy {
             stream.write_all(&proxy::header(version, ends)?).await?;
         }
-        let socket = match &settings.servers[endpoint.written].tls {
+        let socket = match &settings.servers[endpoint.server].tls {
             Some(tls) => Socket::connect(stream, tls).await?,
             None => Socket::new(stream)?,
         };
@@ -292,7 +294,7 @@ async fn connect(
                 return Err(io::Error::other("it does not speak HTTP/2"));
             }
             let channel = muxes.begin(socket).await?;
-            if station.is_gone() {
+            if pool.is_removed() {
                 muxes.close();
             }
             return Ok(Line::Two(channel));
@@ -319,9 +321,9 @@ async fn connect(
         }),
     };
     match &line {
-        Ok(_) => lines.servers.gate().open(),
+        Ok(_) => set.servers.gate().open(),
         Err(Error::Connect { cause, .. }) if is_ours(cause) => {}
-        Err(_) => lines.servers.failed(endpoint, lines.clock.now()),
+        Err(_) => set.servers.failed(endpoint, set.clock.now()),
     }
     line
 }
@@ -334,13 +336,13 @@ fn is_ours(error: &io::Error) -> bool {
 }
 
 /// A request that waits for a connection.
-struct Pending(Rc<Lines>);
+struct Pending(Rc<EndpointSet>);
 
 impl Pending {
-    fn new(lines: &Rc<Lines>) -> Result<Pending, Error> {
-        let entered = lines.servers.enter(Bound::Pending);
-        entered.map_err(|most| lines.full("waiting for a connection", most))?;
-        Ok(Pending(lines.clone()))
+    fn new(set: &Rc<EndpointSet>) -> Result<Pending, Error> {
+        let entered = set.servers.enter(Bound::Pending);
+        entered.map_err(|most| set.full("waiting for a connection", most))?;
+        Ok(Pending(set.clone()))
     }
 }
 

@@ -25,10 +25,10 @@ const MOST: usize = 64;
 pub struct Servers {
     /// What it was made from.
     pub settings: Settings,
-    written: Vec<Written>,
+    configured: Vec<Configured>,
     endpoints: RwLock<Arc<[Endpoint]>>,
-    /// Told when there are others.
-    moved: Notify,
+    /// Notified when `endpoints` is replaced.
+    changed: Notify,
     /// Which flags count here.
     mask: u8,
     /// Requests that count for the bounds.
@@ -39,20 +39,20 @@ pub struct Servers {
     core: Arc<Core>,
 }
 
-/// A server as it is written.
+/// A server as it is configured.
 #[derive(Debug)]
-struct Written {
+struct Configured {
     /// `host:port`.
     name: Arc<str>,
-    /// What was counted of addresses that it has left.
-    gone: Counts<AtomicU64>,
+    /// Counts of addresses that the name no longer resolves to.
+    removed: Counts<AtomicU64>,
 }
 
-impl Written {
-    fn gone(&self) -> Counts<u64> {
+impl Configured {
+    fn removed_counts(&self) -> Counts<u64> {
         Counts {
-            ejections: self.gone.ejections.load(Relaxed),
-            failed_checks: self.gone.failed_checks.load(Relaxed),
+            ejections: self.removed.ejections.load(Relaxed),
+            failed_checks: self.removed.failed_checks.load(Relaxed),
         }
     }
 }
@@ -91,12 +91,14 @@ pub enum State {
     Ejected,
     /// It is left alone because its checks fail.
     Failing,
+    /// It did not accept the last connection in time.
+    Unreachable,
 }
 
 impl State {
     /// Whether requests go to it.
     pub fn is_asked(self) -> bool {
-        matches!(self, State::Up | State::Starting)
+        !matches!(self, State::Ejected | State::Failing)
     }
 
     /// As the admin listener writes it.
@@ -106,6 +108,7 @@ impl State {
             State::Starting => "starting",
             State::Ejected => "ejected",
             State::Failing => "failing",
+            State::Unreachable => "unreachable",
         }
     }
 }
@@ -145,38 +148,39 @@ impl Servers {
             return before.clone();
         }
         let name = |server: &Server| {
-            let gone = before.map_or_else(Counts::default, |before| before.gone(server));
-            Written {
+            let removed =
+                before.map_or_else(Counts::default, |before| before.removed_counts(server));
+            Configured {
                 name: server.authority().into(),
-                gone: Counts {
-                    ejections: gone.ejections.into(),
-                    failed_checks: gone.failed_checks.into(),
+                removed: Counts {
+                    ejections: removed.ejections.into(),
+                    failed_checks: removed.failed_checks.into(),
                 },
             }
         };
-        let written: Vec<Written> = settings.servers.iter().map(name).collect();
+        let configured: Vec<Configured> = settings.servers.iter().map(name).collect();
         let mut all = Vec::new();
         for (place, server) in settings.servers.iter().enumerate() {
-            let kept = before.map_or_else(Vec::new, |before| before.kept(server));
+            let kept = before.map_or_else(Vec::new, |before| before.endpoints_of(server));
             if kept.is_empty() {
                 let literal = server.host.parse::<IpAddr>().ok();
                 let address = literal.map(|ip| SocketAddr::new(ip, server.port));
-                let endpoint = Endpoint::new(place, &written[place].name, address);
+                let endpoint = Endpoint::new(place, &configured[place].name, address);
                 if before.is_some() {
                     endpoint.health.start_slowly(now);
                 }
                 all.push(endpoint);
             }
             all.extend(kept.into_iter().map(|kept| Endpoint {
-                written: place,
+                server: place,
                 ..kept
             }));
         }
         let counts = |flag, on| if on { flag } else { 0 };
         Arc::new(Servers {
-            written,
+            configured,
             endpoints: RwLock::new(all.into()),
-            moved: Notify::new(),
+            changed: Notify::new(),
             mask: counts(EJECTED | TRIAL, settings.eject.is_some())
                 | counts(FAILING, settings.check.is_some())
                 | counts(STARTING, settings.slow_start.is_some()),
@@ -200,55 +204,57 @@ impl Servers {
         }
     }
 
-    /// What is known where a server of before is that stays.
-    fn kept(&self, server: &Server) -> Vec<Endpoint> {
+    /// The endpoints of this server, if it is one of these.
+    fn endpoints_of(&self, server: &Server) -> Vec<Endpoint> {
         let same = |other: &Server| other.is(server);
         let place = self.settings.servers.iter().position(same);
         let endpoints = self.endpoints();
-        let of_it = endpoints.iter().filter(|one| Some(one.written) == place);
+        let of_it = endpoints.iter().filter(|one| Some(one.server) == place);
         of_it.cloned().collect()
     }
 
-    fn gone(&self, server: &Server) -> Counts<u64> {
+    fn removed_counts(&self, server: &Server) -> Counts<u64> {
         let same = |other: &Server| other.is(server);
         let place = self.settings.servers.iter().position(same);
-        place.map_or_else(Counts::default, |place| self.written[place].gone())
+        place.map_or_else(Counts::default, |place| {
+            self.configured[place].removed_counts()
+        })
     }
 
-    /// All of them as of now, in the order of the settings.
+    /// The endpoints that names resolve to now, in the order of the settings.
     pub fn endpoints(&self) -> Arc<[Endpoint]> {
         self.endpoints.read().clone()
     }
 
-    /// Whether these are still all.
-    pub fn are_all(&self, endpoints: &Arc<[Endpoint]>) -> bool {
+    /// Whether [`Servers::endpoints`] would give the same.
+    pub fn is_current(&self, endpoints: &Arc<[Endpoint]>) -> bool {
         Arc::ptr_eq(&self.endpoints.read(), endpoints)
     }
 
-    /// Waits until there are others than before. For one task.
-    pub async fn moved(&self) {
-        self.moved.notified().await;
+    /// Waits until the endpoints change. For one task.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
     }
 
-    /// Looks up where a server is. What is known stays while its name cannot be looked up.
-    pub async fn look_up(&self, written: usize, now: Nanos) -> io::Result<()> {
-        let server = &self.settings.servers[written];
-        let place = (server.host.as_str(), server.port);
-        let found: Vec<SocketAddr> = tokio::net::lookup_host(place).await?.take(MOST).collect();
+    /// Resolves the name of a server. On an error its endpoints stay.
+    pub async fn look_up(&self, server: usize, now: Nanos) -> io::Result<()> {
+        let configured = &self.settings.servers[server];
+        let name = (configured.host.as_str(), configured.port);
+        let found: Vec<SocketAddr> = tokio::net::lookup_host(name).await?.take(MOST).collect();
         if found.is_empty() {
-            return Err(io::Error::other("the name stands for no address"));
+            return Err(io::Error::other("the name has no address"));
         }
-        self.found(written, found, now);
+        self.set_addresses(server, found, now);
         Ok(())
     }
 
-    /// A name stands for these addresses now. What is known of those that stay is kept.
-    pub(super) fn found(&self, written: usize, mut found: Vec<SocketAddr>, now: Nanos) {
-        // Answers change their order from one to the next.
+    /// Replaces the endpoints of a server; what is known of addresses that stay is kept.
+    pub(super) fn set_addresses(&self, server: usize, mut found: Vec<SocketAddr>, now: Nanos) {
+        // DNS servers rotate the order.
         found.sort_unstable();
         found.dedup();
         let mut endpoints = self.endpoints.write();
-        let of_name = |one: &&Endpoint| one.written == written;
+        let of_name = |one: &&Endpoint| one.server == server;
         let known = || endpoints.iter().filter(of_name);
         if known()
             .map(|one| one.address)
@@ -256,46 +262,46 @@ impl Servers {
         {
             return;
         }
-        let first = |one: &Endpoint| one.address.is_none();
-        let begins = known().any(|one| first(one) && one.health.flags(STARTING) == 0);
-        let gone = &self.written[written].gone;
+        let unresolved = |one: &Endpoint| one.address.is_none();
+        let at_full_share = known().any(|one| unresolved(one) && one.health.flags(STARTING) == 0);
+        let removed = &self.configured[server].removed;
         for one in known().filter(|one| one.address.is_none_or(|at| !found.contains(&at))) {
-            gone.ejections.fetch_add(one.health.ejections(), Relaxed);
+            removed.ejections.fetch_add(one.health.ejections(), Relaxed);
             let failed_checks = one.health.failed_checks();
-            gone.failed_checks.fetch_add(failed_checks, Relaxed);
+            removed.failed_checks.fetch_add(failed_checks, Relaxed);
         }
-        let place = |address: SocketAddr| {
+        let endpoint = |address: SocketAddr| {
             let kept = known().find(|one| one.address == Some(address));
             kept.cloned().unwrap_or_else(|| {
-                let name = &self.written[written].name;
-                let endpoint = Endpoint::new(written, name, Some(address));
-                if !begins {
+                let name = &self.configured[server].name;
+                let endpoint = Endpoint::new(server, name, Some(address));
+                if !at_full_share {
                     endpoint.health.start_slowly(now);
                 }
                 endpoint
             })
         };
-        let before = endpoints.iter().filter(|one| one.written < written);
-        let after = endpoints.iter().filter(|one| one.written > written);
-        let all = before.cloned().chain(found.iter().copied().map(place));
+        let before = endpoints.iter().filter(|one| one.server < server);
+        let after = endpoints.iter().filter(|one| one.server > server);
+        let all = before.cloned().chain(found.iter().copied().map(endpoint));
         let all: Arc<[Endpoint]> = all.chain(after.cloned()).collect();
         *endpoints = all;
         drop(endpoints);
-        self.moved.notify_one();
+        self.changed.notify_one();
     }
 
-    /// The first server as it is written.
-    pub fn first(&self) -> &str {
-        let first = self.written.first();
+    /// The first server: the host of requests that name none.
+    pub fn host(&self) -> &str {
+        let first = self.configured.first();
         first.map_or("", |server| &server.name)
     }
 
-    /// Each server as it is written, with all of its addresses and what was counted of those that it has left.
-    pub fn by_name(&self, mut each: impl FnMut(&str, &[Endpoint], Counts<u64>)) {
+    /// Calls `each` for each configured server, with its endpoints and the counts of removed ones.
+    pub fn for_each_server(&self, mut each: impl FnMut(&str, &[Endpoint], Counts<u64>)) {
         let endpoints = self.endpoints();
-        let chunks = endpoints.chunk_by(|one, other| one.written == other.written);
-        for (written, all) in self.written.iter().zip(chunks) {
-            each(&written.name, all, written.gone());
+        let chunks = endpoints.chunk_by(|one, other| one.server == other.server);
+        for (server, all) in self.configured.iter().zip(chunks) {
+            each(&server.name, all, server.removed_counts());
         }
     }
 
@@ -374,6 +380,7 @@ impl Servers {
         match endpoint.health.flags(self.mask) {
             flags if flags & FAILING != 0 => State::Failing,
             flags if flags & EJECTED != 0 => State::Ejected,
+            _ if endpoint.health.is_unreachable() => State::Unreachable,
             _ if starting => State::Starting,
             _ => State::Up,
         }

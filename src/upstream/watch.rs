@@ -90,15 +90,15 @@ async fn keep_all_checked(servers: Arc<Servers>, check: Rc<Check>, clock: Clock)
     let mut checked: Vec<(Endpoint, Task)> = Vec::new();
     loop {
         let all = servers.endpoints();
-        checked.retain(|(one, _)| all.iter().any(|other| other.is(one)));
+        checked.retain(|(one, _)| all.iter().any(|other| other.is_same(one)));
         for one in all.iter() {
-            if !checked.iter().any(|(other, _)| other.is(one)) {
+            if !checked.iter().any(|(other, _)| other.is_same(one)) {
                 let (servers, check) = (servers.clone(), check.clone());
                 let task = keep_checking(servers, one.clone(), check, clock.clone());
                 checked.push((one.clone(), spawn(task)));
             }
         }
-        servers.moved().await;
+        servers.changed().await;
     }
 }
 
@@ -128,15 +128,15 @@ async fn ask(
 ) -> io::Result<bool> {
     let Some(address) = endpoint.address else {
         // Where the name leads is checked in its place.
-        servers.look_up(endpoint.written, clock.now()).await?;
+        servers.look_up(endpoint.server, clock.now()).await?;
         return Ok(true);
     };
     let stream = TcpStream::connect(address).await?;
-    endpoint.health.hears();
+    endpoint.health.mark_reachable();
     let Some(path) = &check.path else {
         return Ok(true);
     };
-    let mut socket = match &servers.settings.servers[endpoint.written].tls {
+    let mut socket = match &servers.settings.servers[endpoint.server].tls {
         Some(tls) => Socket::connect(stream, tls).await?,
         None => Socket::new(stream)?,
     };

@@ -245,6 +245,16 @@ fn one_of_three_swallows(protocol: Protocol, keeps: bool) {
     let (first, after) = (p99(times(first)), p99(times(after)));
     println!("{protocol:?}, keeps {keeps}: {first:?} in the first second, {after:?} after");
     assert!(first < SLOW && after < UNDISTURBED, "{first:?}, {after:?}");
+    let states = site.states();
+    let up = states
+        .iter()
+        .map(|(address, state)| (&**address, state == "up"));
+    let expected = [
+        ("127.0.0.3", true),
+        ("127.0.0.4", true),
+        ("127.0.0.5", false),
+    ];
+    assert!(up.eq(expected), "{states:?}");
 }
 
 #[test]

@@ -195,8 +195,8 @@ fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
         let each = endpoints.iter().map(|one| {
             json!({
                 "server": *one.name,
-                "address": one.leads_to(),
-                "weight": servers.settings.servers[one.written].weight,
+                "address": one.resolved_ip(),
+                "weight": servers.settings.servers[one.server].weight,
                 "state": servers.state(one, now).as_str(),
                 "open": one.health.open(),
                 "ejections": one.health.ejections(),

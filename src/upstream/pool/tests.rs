@@ -35,7 +35,7 @@ fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<Poo
     more(&mut settings);
     let clock = Clock::manual(NOW);
     let servers = Servers::new(settings, None, NOW);
-    servers.found(0, addresses.to_vec(), NOW);
+    servers.set_addresses(0, addresses.to_vec(), NOW);
     let counters = Counters {
         connected: metrics::Counter::noop(),
         retried: metrics::Counter::noop(),
@@ -50,7 +50,7 @@ fn listen() -> (TcpListener, SocketAddr) {
 }
 
 /// An address at which nothing is answered, not even that nobody is there.
-fn deaf() -> (Vec<Raw>, SocketAddr) {
+fn unreachable() -> (Vec<Raw>, SocketAddr) {
     let socket = || Raw::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let listener = socket();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -126,7 +126,7 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
 
 #[test]
 fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second() {
-    let ((_one, first), (_held, second), (_three, third)) = (listen(), deaf(), listen());
+    let ((_one, first), (_held, second), (_three, third)) = (listen(), unreachable(), listen());
     let pool = pool_of(&[first, second, third], |settings| {
         settings.connect = Duration::from_millis(600);
         settings.eject = Some(Eject {
@@ -141,7 +141,7 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
     let system = Clock::system();
     runtime().block_on(async {
         let all = pool.servers.endpoints();
-        let deaf = all.iter().find(|one| one.address == Some(second)).unwrap();
+        let dead = all.iter().find(|one| one.address == Some(second)).unwrap();
         for round in 1..=2 {
             let mut slow = 0;
             for _ in 0..20 {
@@ -155,23 +155,23 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
             // Once it is known, it is tried beside another.
             assert_eq!(slow, if round == 1 { 1 } else { 0 });
             // The attempt goes on, and its end counts.
-            assert_eq!(deaf.health.flags(EJECTED), 0);
+            assert_eq!(dead.health.flags(EJECTED), 0);
             sleep(Duration::from_millis(700)).await;
-            pool.lines().clock.advance(Nanos::from_secs(5));
+            pool.endpoints().clock.advance(Nanos::from_secs(5));
         }
-        assert_eq!(deaf.health.flags(EJECTED), EJECTED);
+        assert_eq!(dead.health.flags(EJECTED), EJECTED);
         assert_eq!(open(&pool), 0);
         assert!(
             pool.servers
                 .gate()
-                .admits(pool.lines().clock.now(), Duration::ZERO)
+                .admits(pool.endpoints().clock.now(), Duration::ZERO)
         );
     });
 }
 
 #[test]
 fn where_all_addresses_swallow_connections_none_is_left_out() {
-    let ((mut held, first), (_held, second)) = (deaf(), deaf());
+    let ((mut held, first), (_held, second)) = (unreachable(), unreachable());
     let pool = pool_of(&[first, second], |settings| {
         settings.connect = Duration::from_millis(600);
         settings.eject = None;
@@ -184,7 +184,7 @@ fn where_all_addresses_swallow_connections_none_is_left_out() {
         );
         let shut = pool.checkout(nobody()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })), "{shut:?}");
-        pool.lines().clock.advance(Nanos::from_millis(100));
+        pool.endpoints().clock.advance(Nanos::from_millis(100));
         held.clear();
         let _listener = TcpListener::bind(first).unwrap();
         let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
@@ -194,7 +194,7 @@ fn where_all_addresses_swallow_connections_none_is_left_out() {
 
 #[test]
 fn a_connection_that_comes_late_serves_another_request() {
-    let ((_held, first), (_two, second)) = (deaf(), listen());
+    let ((_held, first), (_two, second)) = (unreachable(), listen());
     let pool = pool(&[first, second]);
     runtime().block_on(async {
         let mut seen = Vec::new();
@@ -230,8 +230,8 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
         for (lease, link) in held {
             lease.release(link, NOW);
         }
-        pool.servers.found(0, vec![second, third], NOW);
-        pool.follow();
+        pool.servers.set_addresses(0, vec![second, third], NOW);
+        pool.update_endpoints();
         let left: Vec<_> = under_way
             .iter()
             .map(|(_, link)| Rc::downgrade(link))
@@ -278,7 +278,7 @@ fn one_server_that_refuses_is_503_at_once_for_a_moment() {
         let shut = pool.checkout(nobody()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })));
         let listener = TcpListener::bind(address).unwrap();
-        pool.lines().clock.advance(Nanos::from_millis(100));
+        pool.endpoints().clock.advance(Nanos::from_millis(100));
         assert!(pool.checkout(nobody()).await.is_ok());
         drop(listener);
     });

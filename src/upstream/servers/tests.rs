@@ -131,11 +131,11 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
     let servers = Servers::new(settings.clone(), None, NOW);
     assert_eq!(one(&servers, 0).address, None);
     let [first, second, third] = ["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80"].map(address);
-    servers.found(0, vec![second, first], NOW);
+    servers.set_addresses(0, vec![second, first], NOW);
     assert_eq!(states(&servers, NOW), [State::Up; 3]);
     let all = servers.endpoints();
-    servers.found(0, vec![first, second, first], NOW);
-    assert!(servers.are_all(&all), "the order is no news");
+    servers.set_addresses(0, vec![first, second, first], NOW);
+    assert!(servers.is_current(&all), "the order is no news");
     assert_eq!(all[1].to_string(), "shop.internal:80 at 10.1.0.2");
     assert_eq!(all[2].to_string(), "10.0.0.1:9001");
     fail(&servers, 1, 3);
@@ -144,18 +144,19 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
         [State::Up, State::Ejected, State::Up]
     );
     // One stays, one comes, one goes.
-    servers.found(0, vec![third, second], NOW);
+    servers.set_addresses(0, vec![third, second], NOW);
     let expected = [State::Ejected, State::Starting, State::Up];
     assert_eq!(states(&servers, NOW), expected);
-    assert!(!servers.endpoints().iter().any(|one| one.is(&all[0])));
+    assert!(!servers.endpoints().iter().any(|one| one.is_same(&all[0])));
     // So it is after a reload, and what was counted stays when the address goes.
     settings.servers.swap(0, 1);
     let after = Servers::new(settings, Some(&servers), NOW);
     let expected = [State::Up, State::Ejected, State::Starting];
     assert_eq!(states(&after, NOW), expected);
-    after.found(1, vec![first], NOW);
+    after.set_addresses(1, vec![first], NOW);
     let mut seen = Vec::new();
-    after.by_name(|name, all, gone| seen.push((name.to_owned(), all.len(), gone.ejections)));
+    after
+        .for_each_server(|name, all, gone| seen.push((name.to_owned(), all.len(), gone.ejections)));
     let expected = [
         ("10.0.0.1:9001".into(), 1, 0),
         ("shop.internal:80".into(), 1, 1),

@@ -21,7 +21,7 @@ const POLICY: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 /// How long a request may wait for an address that does not answer, and some more.
 const SLOW: Duration = Duration::from_millis(400);
 /// Less than any of them waits for it.
-const UNDISTURBED: Duration = Duration::from_millis(200);
+const UNDISTURBED: Duration = Duration::from_millis(240);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Protocol {

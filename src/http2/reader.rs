@@ -29,11 +29,18 @@ pub enum Frame<'a> {
         block: &'a [u8],
         /// Nothing comes after them.
         end: bool,
+        /// The stream is said to depend on itself: RFC 7540 section 5.3.1.
+        circular: bool,
     },
     /// A block that goes on with the next frame.
     Begun,
     /// A stream that the other side takes back.
     Reset {
+        /// Which.
+        stream: u32,
+    },
+    /// A stream is said to depend on itself.
+    Circular {
         /// Which.
         stream: u32,
     },
@@ -91,6 +98,7 @@ enum Stage {
     Block {
         stream: u32,
         end: bool,
+        circular: bool,
     },
 }
 
@@ -171,19 +179,35 @@ impl Reader {
             },
             kind::HEADERS => {
                 let mut block = without_padding(payload, flags)?;
+                let mut circular = false;
                 if flags & flag::PRIORITY != 0 {
-                    // What it says of priorities is deprecated: section 5.3.2.
-                    let rest = block.split_at_checked(5);
-                    block = rest.ok_or(Fatal(Reason::FRAME_SIZE_ERROR))?.1;
+                    // Nothing else that it says of priorities matters: section 5.3.2.
+                    let split = block.split_first_chunk::<5>();
+                    let (priority, rest) = split.ok_or(Fatal(Reason::FRAME_SIZE_ERROR))?;
+                    circular = depends_on(priority) == stream;
+                    block = rest;
                 }
                 if flags & flag::END_HEADERS != 0 {
-                    return Ok(Frame::Headers { stream, block, end });
+                    return Ok(Frame::Headers {
+                        stream,
+                        block,
+                        end,
+                        circular,
+                    });
                 }
                 self.block.clear();
-                self.stage = Stage::Block { stream, end };
+                self.stage = Stage::Block {
+                    stream,
+                    end,
+                    circular,
+                };
                 return self.gather(block, false);
             }
             kind::CONTINUATION => return self.gather(payload, flags & flag::END_HEADERS != 0),
+            kind::PRIORITY => match payload.first_chunk() {
+                Some(priority) if depends_on(priority) == stream => Frame::Circular { stream },
+                _ => Frame::Other,
+            },
             kind::RST_STREAM => Frame::Reset { stream },
             kind::SETTINGS if acknowledged => Frame::SettingsTaken,
             kind::SETTINGS => {
@@ -209,7 +233,12 @@ impl Reader {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM));
         }
         self.block.extend_from_slice(piece);
-        let Stage::Block { stream, end } = self.stage else {
+        let Stage::Block {
+            stream,
+            end,
+            circular,
+        } = self.stage
+        else {
             return Err(Fatal(Reason::PROTOCOL_ERROR));
         };
         if !whole {
@@ -220,6 +249,7 @@ impl Reader {
             stream,
             block: &self.block,
             end,
+            circular,
         })
     }
 
@@ -242,6 +272,12 @@ fn fits(kind: u8, flags: u8, length: usize) -> bool {
         kind::GOAWAY => length >= 8,
         _ => true,
     }
+}
+
+/// The stream that another is said to depend on.
+fn depends_on(priority: &[u8; 5]) -> u32 {
+    let [s, t, u, v, _] = *priority;
+    u32::from_be_bytes([s & 0x7f, t, u, v])
 }
 
 fn without_padding(payload: &[u8], flags: u8) -> Result<&[u8], Fatal> {

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tower::Service;
 
 use super::answer::Why;
-use super::body::ReplyBody;
+use super::body::{CLIENT_LEFT, ReplyBody};
 use super::gateway::Stack;
 use super::guard::{Guard, Phase};
 use super::http2;
@@ -198,9 +198,13 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
             Ok(None) => break,
             Ok(Some(request)) => (Ok(request.head), request.known, request.wants),
             Err(Bad::Http2) if first && !peer.secure => return true,
-            Err(bad) => (Err(Box::new(wire.unreadable(bad))), None, LAST),
+            Err(bad) => {
+                let unreadable = wire.unreadable(bad, first && !peer.secure);
+                (Err(Box::new(unreadable)), None, LAST)
+            }
         };
         first = false;
+        let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
         let answer = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
             Some(proof) => proof,
             None => {
@@ -214,7 +218,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                 match unless_gone(wire, future.as_mut()).await {
                     Some(Ok(answer)) => answer,
                     None => {
-                        if let Some(stake) = future.as_mut().leave() {
+                        if let Some(stake) = future.as_mut().leave(CLIENT_LEFT) {
                             wire.hang_up();
                             let place = (&**wire.guard(), &worker.left);
                             left::finish(future, Recorded::into_relayed, stake.permits, place)
@@ -225,6 +229,9 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                 }
             }
         };
+        if unanswered {
+            break;
+        }
         match reply::send(wire, wants, answer, worker).await {
             Ok(true) if wire.body_is_over() || drained(wire).await => {
                 peer.answered();
@@ -254,6 +261,7 @@ impl From<Bad> for Why {
     fn from(bad: Bad) -> Why {
         match bad {
             Bad::Malformed(why) => Why::Bad(why),
+            Bad::Preface => Why::Bad("it is neither HTTP/1 nor the preface of HTTP/2"),
             Bad::TooLarge => Why::TooLarge,
             Bad::LongTarget => Why::LongTarget,
             Bad::Version | Bad::Http2 => Why::Version,

@@ -323,12 +323,13 @@ pin_project! {
 }
 
 impl<F> Recorder<F> {
-    /// The client has left: the request is on record now. Gives what hangs on its end, for which it must go on.
-    pub fn leave(self: Pin<&mut Self>) -> Option<Stake> {
+    /// The client has left, or is taken to have for this reason: the request is on record now. Gives what hangs on its
+    /// end, for which it must go on.
+    pub fn leave(self: Pin<&mut Self>, reason: &'static str) -> Option<Stake> {
         let recording = self.project().recording.take()?;
         let note = &recording.0;
         note.left.set(true);
-        note.reason.set(Some(body::CLIENT_LEFT));
+        note.reason.set(Some(reason));
         note.stake.borrow().clone()
     }
 }

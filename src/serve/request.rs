@@ -55,6 +55,8 @@ pub enum Bad {
     Version,
     /// It is the preface of HTTP/2.
     Http2,
+    /// It is neither HTTP/1 nor the preface of HTTP/2.
+    Preface,
 }
 
 impl From<Malformed> for Bad {
@@ -73,6 +75,7 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
         match input[..known] == PREFACE[..known] {
             true if known < PREFACE.len() => return Ok(None),
             true => return Err(Bad::Http2),
+            false if input.starts_with(&PREFACE[..BEGINNING]) => return Err(Bad::Preface),
             false => {}
         }
     }
@@ -85,7 +88,7 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Bad::TooLarge),
-        Err(httparse::Error::Version) if names_a_version(input) => return Err(Bad::Version),
+        Err(httparse::Error::Version) => return Err(other_version(input)),
         Err(_) => return Err(Bad::Malformed("its head cannot be read")),
     };
     if !ends_in_crlf(&input[..end]) {
@@ -264,10 +267,20 @@ fn is_token_or_slash(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte)
 }
 
-/// Whether what stands in a version's place is one, of whatever HTTP.
-fn names_a_version(input: &[u8]) -> bool {
+/// Bytes of the preface that no request of HTTP/1 begins with.
+const BEGINNING: usize = b"PRI * HTTP/2".len();
+
+/// What a head is whose first line does not end in a version of HTTP/1.
+#[cold]
+fn other_version(input: &[u8]) -> Bad {
     let lines = input.split(|byte| *byte == b'\n');
     let line = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
     let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
-    words.nth(2).is_some_and(|word| word.starts_with(b"HTTP/")) && words.next().is_none()
+    let (_, target, version) = (words.next(), words.next(), words.next());
+    let is_target = |word: &[u8]| word == b"*" || word.contains(&b'/');
+    match (target, version, words.next()) {
+        (_, Some(version), None) if version.starts_with(b"HTTP/") => Bad::Version,
+        (Some(target), Some(_), None) if !is_target(target) => Bad::Preface,
+        _ => Bad::Malformed("its head cannot be read"),
+    }
 }

@@ -15,6 +15,9 @@ pub struct Unreadable {
     pub why: Why,
     /// What can be read of its first line.
     pub line: FirstLine,
+    /// The client sees no response: its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection,
+    /// for it speaks no HTTP/1 (section 3.4).
+    pub unanswered: bool,
 }
 
 /// What can be read of the first line of such a request. For the record only: nothing is decided by it.

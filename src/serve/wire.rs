@@ -116,11 +116,13 @@ impl Wire {
         }
     }
 
-    /// What is to be recorded of a request that [`Wire::poll_head`] could not read.
-    pub fn unreadable(&self, bad: Bad) -> Unreadable {
+    /// What is to be recorded of a request that [`Wire::poll_head`] could not read; `opening` where a client that speaks
+    /// HTTP/2 without TLS would send its preface.
+    pub fn unreadable(&self, bad: Bad, opening: bool) -> Unreadable {
         Unreadable {
             why: bad.into(),
             line: FirstLine::parse(&self.inner.borrow().inbox.bytes),
+            unanswered: opening && bad == Bad::Preface,
         }
     }
 

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::common::raw::{CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Raw, block, frame};
+use crate::common::raw::{
+    CONTINUATION, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, code,
+    frame, get,
+};
 use crate::common::{Client, Gateway, Upstream, soon};
 
 const GATEWAY: &str = "admin: off\naccess_log: { file: access.log }\n";
@@ -129,6 +132,82 @@ fn of_http1_are_logged_and_counted() {
     assert!(metrics.contains(&counted), "{counted} in:\n{metrics}");
 }
 
+/// RFC 9113 section 3.4: who speaks neither HTTP/1 nor HTTP/2 is told so by the end of the connection. It is logged.
+#[test]
+fn prefaces_that_are_none_end_the_connection() {
+    let mut site = Site::start(GATEWAY);
+    for (input, method) in [
+        ("INVALID CONNECTION PREFACE\r\n\r\n", Some("INVALID")),
+        ("PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", Some("PRI")),
+        ("PRI * HTTP/2.1\r\n\r\nSM\r\n\r\n", Some("PRI")),
+    ] {
+        let mut client = Client::connect(site.gateway.address);
+        client.send(input);
+        assert_eq!(client.rest(), b"", "{input:?}");
+        site.check(input, 400, method, None);
+    }
+    // After a request it is a request of HTTP/1.1 that cannot be read.
+    let mut client = Client::connect(site.gateway.address);
+    assert_eq!(client.get("/").status(), 200);
+    site.line();
+    client.send("INVALID CONNECTION PREFACE\r\n\r\n");
+    assert_eq!(client.answer().status(), 400);
+}
+
+/// What is malformed is counted by the limits that hold on every route, and spends what one connection may send that
+/// asks for nothing.
+#[test]
+fn of_http2_are_limited() {
+    let limits = "admin: off\naccess_log: { file: access.log }\n\
+                  limits: { few: { key: ip, rate: 3/h } }\n";
+    let mut site = Site::start(limits);
+    let malformed = get("/", &[("connection", "close")]);
+    let mut raw = Raw::connect(site.gateway.address, &[]);
+    for (number, status) in [400, 400, 400, 429, 429].into_iter().enumerate() {
+        let id = 2 * number as u32 + 1;
+        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, id, &malformed));
+        let reset = raw.next(RST_STREAM).unwrap();
+        assert_eq!((reset.stream, code(&reset)), (id, 1));
+        assert_eq!(site.line()["status"], status);
+    }
+    raw.send(&frame(
+        HEADERS,
+        END_HEADERS | END_STREAM,
+        99,
+        &get("/", &[]),
+    ));
+    let answer = raw.next(HEADERS).unwrap();
+    assert!(!answer.payload.starts_with(&[0x88]), "{answer:?}");
+    for more in [
+        ("connection", "close".to_owned()),
+        ("x", "y".repeat(65_536)),
+    ] {
+        let mut raw = Raw::connect(site.gateway.address, &[]);
+        let block = get("/", &[(more.0, &more.1)]);
+        let away = (0..2_000).find_map(|number| {
+            let id = 2 * number + 1;
+            let mut pieces = block.chunks(16_384).peekable();
+            let (mut kind, mut flags) = (HEADERS, END_STREAM);
+            while let Some(piece) = pieces.next() {
+                flags |= if pieces.peek().is_none() {
+                    END_HEADERS
+                } else {
+                    0
+                };
+                if !raw.flood(&frame(kind, flags, id, piece), 1) {
+                    return raw.next(GOAWAY);
+                }
+                (kind, flags) = (CONTINUATION, 0);
+            }
+            let about = |frame: &Frame| frame.kind == GOAWAY || frame.stream == id;
+            let first = std::iter::from_fn(|| raw.frame()).find(about)?;
+            (first.kind == GOAWAY).then_some(first)
+        });
+        // ENHANCE_YOUR_CALM
+        assert_eq!(away.map(|away| code(&away)), Some(0xb), "{}", more.0);
+    }
+}
+
 #[test]
 fn of_http2_are_logged_and_counted() {
     let mut site = Site::start(GATEWAY);
@@ -175,7 +254,9 @@ fn of_http2_are_logged_and_counted() {
         let (first, rest) = block.split_at(block.len() / 2);
         raw.send(&frame(HEADERS, END_STREAM, id, first));
         raw.send(&frame(CONTINUATION, END_HEADERS, id, rest));
-        assert_eq!(raw.next(HEADERS).unwrap().stream, id);
+        // What is malformed is not answered.
+        let kind = if *status == 400 { RST_STREAM } else { HEADERS };
+        assert_eq!(raw.next(kind).unwrap().stream, id);
         site.check(&format!("{number}"), *status, *method, *target);
     }
     let counted = "tollgate_requests_total{route=\"none\",outcome=\"rejected\"} 7\n";

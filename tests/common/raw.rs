@@ -74,18 +74,30 @@ pub fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     block(&[&usual, more].concat())
 }
 
+/// A connection that waits for nothing too long.
+pub fn socket(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream
+}
+
 /// A connection that says what it is told to.
-pub struct Raw {
-    pub stream: TcpStream,
+pub struct Raw<S = TcpStream> {
+    pub stream: S,
 }
 
 impl Raw {
     /// Sends the preface and these settings.
     pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Raw {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        stream.set_write_timeout(Some(SOON)).unwrap();
+        Raw::over(socket(address), settings)
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    /// The same over what is connected.
+    pub fn over(stream: S, settings: &[(u16, u32)]) -> Raw<S> {
         let mut raw = Raw { stream };
         let mut payload = Vec::new();
         for (name, value) in settings {

@@ -8,8 +8,10 @@ mod common;
 
 mod attacks;
 mod bodies;
+mod malformed;
 mod messages;
 mod rules;
+mod site;
 mod windows;
 
 use common::raw;

@@ -194,68 +194,6 @@ fn grpc_is_refused_in_its_own_words() {
     });
 }
 
-/// RFC 9113 section 8.1.1: what is malformed is an error of its stream, and no server sees any of it. Where
-/// the gateway can tell why it says 400; any of them may end the connection: section 5.4.2.
-#[test]
-fn malformed_requests_reach_no_server() {
-    use crate::raw::{END_HEADERS, END_STREAM, Frame, HEADERS, RST_STREAM, Raw, block, frame};
-    // Statuses that are entries of the static table.
-    const BAD_REQUEST: u8 = 0x8c;
-    let upstream = Upstream::plain();
-    let gateway = gateway(&upstream);
-    let usual = [
-        (":method", "GET"),
-        (":scheme", "http"),
-        (":authority", "test"),
-        (":path", "/"),
-    ];
-    let cases: [&[(&str, &str)]; 16] = [
-        &[("connection", "close")],
-        &[("transfer-encoding", "chunked")],
-        &[("upgrade", "h2c")],
-        &[("keep-alive", "1")],
-        &[("proxy-connection", "close")],
-        &[("te", "gzip")],
-        &[("X-Upper", "a")],
-        &[(":path", "/other")],
-        &[(":unknown", "a")],
-        &[("x-a", "b\r\nx-c: d")],
-        &[("x-a", "b\0")],
-        &[("x a", "b")],
-        &[("host", "other")],
-        &[("content-length", "5")],
-        &[("content-length", "+0")],
-        &[("content-length", "0"), ("content-length", "1")],
-    ];
-    for (number, more) in cases.iter().enumerate() {
-        let mut raw = Raw::connect(gateway.address, &[]);
-        let block = block(&[&usual, *more].concat());
-        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
-        let about = |frame: &Frame| [HEADERS, RST_STREAM].contains(&frame.kind);
-        let first = std::iter::from_fn(|| raw.frame()).find(about);
-        let Some(first) = first else {
-            assert!(upstream.drain().is_empty(), "case {number}");
-            continue;
-        };
-        let told = first.kind == RST_STREAM || first.payload[0] == BAD_REQUEST;
-        assert!(told, "case {number}: {more:?} {first:?}");
-        raw.send(&frame(
-            HEADERS,
-            END_HEADERS | END_STREAM,
-            3,
-            &crate::raw::get("/next", &[]),
-        ));
-        let answer = loop {
-            let answer = raw.next(HEADERS).expect("the connection goes on");
-            if answer.stream == 3 {
-                break answer;
-            }
-        };
-        assert_eq!(answer.payload[0], 0x88, "case {number}");
-        assert_eq!(upstream.next().start, "GET /next HTTP/1.1", "case {number}");
-    }
-}
-
 /// A request that is taken back is taken back from the server too.
 #[test]
 fn cancellation_reaches_the_server() {

@@ -6,21 +6,28 @@ use crate::raw::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, Raw,
     SETTINGS, WINDOW_UPDATE, block, code, frame, get,
 };
+use crate::site::Site;
 
 pub const OPEN: &str = "match: /**\nupstream: up\n";
 const PRIORITY: u8 = 2;
 const PADDED: u8 = 8;
 const PRIORITIZED: u8 = 0x20;
 
-const PROTOCOL_ERROR: u32 = 1;
+pub const PROTOCOL_ERROR: u32 = 1;
 pub const FLOW_CONTROL_ERROR: u32 = 3;
-const STREAM_CLOSED: u32 = 5;
+pub const STREAM_CLOSED: u32 = 5;
 const FRAME_SIZE_ERROR: u32 = 6;
 const COMPRESSION_ERROR: u32 = 9;
-const OK: u8 = 0x88;
+pub const OK: u8 = 0x88;
+
+pub fn gateway() -> (Gateway, Gate, Upstream) {
+    let (gate, upstream) = server();
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
+    (gateway, gate, upstream)
+}
 
 /// Answers POST when the gate is open, and anything else at once.
-pub fn gateway() -> (Gateway, Gate, Upstream) {
+pub fn server() -> (Gate, Upstream) {
     let gate = Gate::default();
     let held = gate.clone();
     let upstream = Upstream::scripted(move |mut served, report| {
@@ -33,8 +40,7 @@ pub fn gateway() -> (Gateway, Gate, Upstream) {
             served.send(ok(&text));
         }
     });
-    let gateway = Gateway::start(upstream.address, "workers: 1\n", &[("all", OPEN)]);
-    (gateway, gate, upstream)
+    (gate, upstream)
 }
 
 pub fn post(more: &[(&str, &str)]) -> Vec<u8> {
@@ -54,7 +60,7 @@ pub fn setting(about: u16, value: u32) -> Vec<u8> {
 
 #[test]
 fn errors_of_the_connection() {
-    let (gateway, _gate, _upstream) = gateway();
+    let site = Site::start();
     let long = vec![0; 16_385];
     let open = frame(HEADERS, END_HEADERS, 1, &post(&[]));
     let block = get("/", &[]);
@@ -87,6 +93,21 @@ fn errors_of_the_connection() {
         (
             "5.1.1 an even number",
             frame(HEADERS, 5, 2, &block),
+            PROTOCOL_ERROR,
+        ),
+        (
+            "5.1.1 a number that was left out",
+            [frame(HEADERS, 5, 5, &block), frame(HEADERS, 5, 3, &block)].concat(),
+            PROTOCOL_ERROR,
+        ),
+        (
+            "5.1.1 a number that was left out, and a body",
+            [frame(HEADERS, 5, 5, &block), frame(HEADERS, 4, 1, &block)].concat(),
+            PROTOCOL_ERROR,
+        ),
+        (
+            "RFC 7540 5.3.1 PRIORITY of an idle stream that depends on itself",
+            frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 7]),
             PROTOCOL_ERROR,
         ),
         (
@@ -231,11 +252,13 @@ fn errors_of_the_connection() {
         ),
     ];
     for (what, bytes, expected) in cases {
-        let mut raw = Raw::connect(gateway.address, &[]);
-        raw.send(&bytes);
-        let away = raw.next(GOAWAY).unwrap_or_else(|| panic!("{what}"));
-        assert_eq!(code(&away), expected, "{what}");
-        assert!(raw.frame().is_none(), "{what}: it goes on");
+        for (over, mut raw) in site.connections() {
+            raw.send(&bytes);
+            let away = raw.next(GOAWAY);
+            let away = away.unwrap_or_else(|| panic!("{what} over {over}"));
+            assert_eq!(code(&away), expected, "{what} over {over}");
+            assert!(raw.frame().is_none(), "{what} over {over}: it goes on");
+        }
     }
 }
 
@@ -256,7 +279,7 @@ fn the_first_frame() {
 
 #[test]
 fn errors_of_a_stream() {
-    let (gateway, gate, upstream) = gateway();
+    let mut site = Site::start();
     let length = post(&[("content-length", "3")]);
     let open = |flags: u8, head: &[u8]| frame(HEADERS, END_HEADERS | flags, 1, head);
     let trailers = block(&[("x-a", "b")]);
@@ -270,6 +293,52 @@ fn errors_of_a_stream() {
             "5.1 HEADERS after the end",
             vec![open(1, &post(&[])), frame(HEADERS, 5, 1, &trailers)],
             STREAM_CLOSED,
+        ),
+        (
+            "5.1 HEADERS after RST_STREAM",
+            vec![
+                open(1, &post(&[])),
+                frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]),
+                frame(HEADERS, 5, 1, &post(&[])),
+            ],
+            STREAM_CLOSED,
+        ),
+        (
+            "5.1 DATA after RST_STREAM",
+            vec![
+                open(1, &post(&[])),
+                frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]),
+                frame(DATA, 1, 1, b"a"),
+            ],
+            STREAM_CLOSED,
+        ),
+        (
+            "RFC 7540 5.3.1 HEADERS that depend on themselves",
+            vec![frame(
+                HEADERS,
+                5 | PRIORITIZED,
+                1,
+                &[&[0x80, 0, 0, 1, 7], &post(&[])[..]].concat(),
+            )],
+            PROTOCOL_ERROR,
+        ),
+        (
+            "RFC 7540 5.3.1 trailers that depend on themselves",
+            vec![
+                open(0, &post(&[])),
+                frame(
+                    HEADERS,
+                    5 | PRIORITIZED,
+                    1,
+                    &[&[0, 0, 0, 1, 7], &trailers[..]].concat(),
+                ),
+            ],
+            PROTOCOL_ERROR,
+        ),
+        (
+            "RFC 7540 5.3.1 PRIORITY that depends on itself",
+            vec![open(0, &post(&[])), frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 7])],
+            PROTOCOL_ERROR,
         ),
         (
             "6.9 no room more",
@@ -317,19 +386,37 @@ fn errors_of_a_stream() {
             PROTOCOL_ERROR,
         ),
     ];
+    let count = cases.len();
     for (what, frames, expected) in cases {
-        let mut raw = Raw::connect(gateway.address, &[]);
-        raw.send(&frames.concat());
-        let reset = raw.next(RST_STREAM).unwrap_or_else(|| panic!("{what}"));
-        assert_eq!((code(&reset), reset.stream), (expected, 1), "{what}");
-        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])));
-        let answer = raw.next(HEADERS).unwrap_or_else(|| panic!("{what}"));
-        assert_eq!((answer.stream, answer.payload[0]), (3, OK), "{what}");
+        for (over, mut raw) in site.connections() {
+            raw.send(&frames.concat());
+            let reset = raw.next(RST_STREAM);
+            let reset = reset.unwrap_or_else(|| panic!("{what} over {over}"));
+            let said = (code(&reset), reset.stream);
+            assert_eq!(said, (expected, 1), "{what} over {over}");
+            raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &get("/", &[])));
+            let answer = raw.next(HEADERS);
+            let answer = answer.unwrap_or_else(|| panic!("{what} over {over}"));
+            let said = (answer.stream, answer.payload[0]);
+            assert_eq!(said, (3, OK), "{what} over {over}");
+        }
     }
-    gate.open();
+    for line in site
+        .lines(4 * count)
+        .iter()
+        .filter(|line| line["method"] == "POST")
+    {
+        let malformed = line["status"] == 400 && line["outcome"] == "rejected";
+        let reset = line["reason"] == "client left";
+        assert!(
+            malformed || reset || line["reason"] == "stream error",
+            "{line}"
+        );
+    }
+    site.gate.open();
     // Those that broke off in the middle have reached no server as whole ones.
     let whole = |start: &str| start.starts_with("GET") || start.starts_with("POST");
-    for seen in upstream.drain() {
+    for seen in site.upstream.drain() {
         assert!(whole(&seen.start) && seen.body.is_empty(), "{seen:?}");
     }
 }

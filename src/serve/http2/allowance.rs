@@ -32,6 +32,11 @@ impl Allowance {
         self.left = self.left.saturating_sub(1);
     }
 
+    /// A request came whose head is malformed or too large, and is not served. What is said to that earns less.
+    pub fn spend_head(&mut self) {
+        self.left = self.left.saturating_sub(3);
+    }
+
     /// A frame went out or came in that carries something.
     pub fn earn(&mut self) {
         self.left = (self.left + u32::from(self.left > 0)).min(MOST);

@@ -1,5 +1,5 @@
-//! The head of a request, from its fields: RFC 9113 section 8.3. What is malformed is answered as such, for the
-//! client may be a person's.
+//! The head of a request, from its fields: RFC 9113 section 8.3. What RFC 9113 calls malformed ends its stream; what is
+//! only refused here is answered.
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -62,7 +62,10 @@ enum Scheme {
 enum Wrong {
     TooLarge,
     LongTarget,
+    /// The gateway does not serve it.
     Bad(&'static str),
+    /// See RFC 9113 section 8.1.1.
+    Malformed(&'static str),
 }
 
 impl From<Wrong> for Why {
@@ -70,12 +73,12 @@ impl From<Wrong> for Why {
         match wrong {
             Wrong::TooLarge => Why::TooLarge,
             Wrong::LongTarget => Why::LongTarget,
-            Wrong::Bad(why) => Why::Bad(why),
+            Wrong::Bad(why) | Wrong::Malformed(why) => Why::Bad(why),
         }
     }
 }
 
-const TWICE: Wrong = Wrong::Bad("a field of which there is one comes twice");
+const TWICE: Wrong = Wrong::Malformed("a field of which there is one comes twice");
 
 impl Draft {
     /// Adds a field.
@@ -97,7 +100,12 @@ impl Draft {
         match kind {
             Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path | Kind::Protocol => {
                 if self.regular {
-                    return Err(Wrong::Bad("a pseudo-header field comes after other fields"));
+                    return Err(Wrong::Malformed(
+                        "a pseudo-header field comes after other fields",
+                    ));
+                }
+                if value.is_empty() {
+                    return Err(Wrong::Malformed("a pseudo-header field is empty"));
                 }
             }
             _ => self.regular = true,
@@ -107,15 +115,14 @@ impl Draft {
             Kind::Method => {
                 twice(self.method.is_some())?;
                 let method = Method::from_bytes(value);
-                self.method = Some(method.map_err(|_| Wrong::Bad("its method is not one"))?);
+                self.method = Some(method.map_err(|_| Wrong::Malformed("its method is not one"))?);
             }
             Kind::Scheme => {
                 twice(self.scheme.is_some())?;
-                let of_http = matches!(value, b"http" | b"https");
-                self.scheme = Some(if of_http {
-                    Scheme::OfHttp
-                } else {
-                    Scheme::Other
+                self.scheme = Some(match value {
+                    b"http" | b"https" => Scheme::OfHttp,
+                    _ if is_scheme(value) => Scheme::Other,
+                    _ => return Err(Wrong::Malformed("its scheme is not one")),
                 });
             }
             Kind::Path => {
@@ -140,7 +147,9 @@ impl Draft {
             }
             Kind::Host => match &self.authority {
                 Some(authority) if authority.eq_ignore_ascii_case(value) => {}
-                Some(_) => return Err(Wrong::Bad("its authority and its Host field differ")),
+                Some(_) => {
+                    return Err(Wrong::Malformed("its authority and its Host field differ"));
+                }
                 // Whether there are two is looked at where those of HTTP/1.1 are.
                 None => self.line(name, value),
             },
@@ -154,20 +163,30 @@ impl Draft {
             },
             Kind::Length => {
                 twice(self.length.is_some())?;
-                let number = number(value).ok_or(Wrong::Bad("its length is not a number"))?;
+                let number = number(value).ok_or(Wrong::Malformed("its length is not a number"))?;
                 self.length = Some(number);
                 self.line(name, value);
             }
             Kind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
-                return Err(Wrong::Bad("it asks for a coding that HTTP/2 does not have"));
+                return Err(Wrong::Malformed(
+                    "it asks for a coding that HTTP/2 does not have",
+                ));
             }
             Kind::Te | Kind::Regular => self.line(name, value),
-            Kind::Connection => return Err(Wrong::Bad("it has a field of HTTP/1.1 connections")),
+            Kind::Connection => {
+                return Err(Wrong::Malformed("it has a field of HTTP/1.1 connections"));
+            }
             Kind::Status | Kind::Malformed => {
-                return Err(Wrong::Bad("it has a field that HTTP/2 does not have"));
+                return Err(Wrong::Malformed("it has a field that HTTP/2 does not have"));
             }
         }
         Ok(())
+    }
+
+    /// It is malformed, whatever its fields are.
+    #[cold]
+    pub fn refuse(&mut self, why: &'static str) {
+        self.wrong = Some(Wrong::Malformed(why));
     }
 
     fn make_room(&mut self) {
@@ -193,33 +212,34 @@ impl Draft {
     ///
     /// Why it cannot be read, and what is there of its first line.
     pub fn finish(mut self, bodiless: bool) -> Result<Head, Unreadable> {
-        self.head(bodiless).map_err(|why| {
+        self.head(bodiless).map_err(|wrong| {
             let method = self.method.as_ref().map_or("", Method::as_str);
             let path = self
                 .path
                 .map(|(start, length)| &self.text[start..start + length]);
             Unreadable {
-                why,
                 line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
+                unanswered: matches!(wrong, Wrong::Malformed(_)),
+                why: wrong.into(),
             }
         })
     }
 
-    fn head(&mut self, bodiless: bool) -> Result<Head, Why> {
+    fn head(&mut self, bodiless: bool) -> Result<Head, Wrong> {
         if let Some(wrong) = self.wrong.take() {
-            return Err(wrong.into());
+            return Err(wrong);
         }
         if self.size.fields > MAX_FIELDS {
-            return Err(Why::TooLarge);
+            return Err(Wrong::TooLarge);
         }
         let Some(mut method) = self.method.clone() else {
-            return Err(Why::Bad("it has no method"));
+            return Err(Wrong::Malformed("it has no method"));
         };
         if let Some(cookie) = self.cookie.take() {
             self.line(b"cookie", &cookie);
         }
         if bodiless && self.length.is_some_and(|length| length > 0) {
-            return Err(Why::Bad("its body is not as long as it says"));
+            return Err(Wrong::Malformed("its body is not as long as it says"));
         }
         let has_content = matches!(method, Method::POST | Method::PUT | Method::PATCH);
         if has_content && bodiless && self.length.is_none() {
@@ -229,14 +249,14 @@ impl Draft {
         let upgrade = self.protocol.take();
         if let Some(protocol) = &upgrade {
             if method != Method::CONNECT {
-                return Err(Why::Bad("it names a protocol and does not connect"));
+                return Err(Wrong::Malformed("it names a protocol and does not connect"));
             }
             if !passes(protocol) {
-                return Err(Why::Bad("it asks for a protocol that is not passed on"));
+                return Err(Wrong::Bad("it asks for a protocol that is not passed on"));
             }
             // What follows is that protocol, and belongs to no request of HTTP.
             if self.length.is_some() {
-                return Err(Why::Bad("it asks for another protocol and has a length"));
+                return Err(Wrong::Bad("it asks for another protocol and has a length"));
             }
             // As HTTP/1.1 asks for it: RFC 8441 section 5.
             method = Method::GET;
@@ -254,24 +274,27 @@ impl Draft {
                     fields,
                 })
             }
-            Err(why) => {
+            Err(wrong) => {
                 // For the record.
                 self.text = text.into();
-                Err(Why::Bad(why))
+                Err(wrong)
             }
         }
     }
 
-    fn target(&mut self, method: &Method, text: &Bytes) -> Result<Uri, &'static str> {
-        const NOT_ONE: &str = "its target is not one";
+    fn target(&mut self, method: &Method, text: &Bytes) -> Result<Uri, Wrong> {
+        const NOT_ONE: Wrong = Wrong::Malformed("its target is not one");
         let target = match (method, &self.scheme, self.path) {
             // It has no path, and is refused.
             (&Method::CONNECT, None, None) => self.authority.take().unwrap_or_default(),
-            (&Method::CONNECT, ..) | (_, Some(Scheme::Other), _) => {
-                return Err("the target is not one of HTTP");
+            (&Method::CONNECT, ..) => {
+                return Err(Wrong::Malformed("it connects and has a scheme or a path"));
             }
             (_, Some(Scheme::OfHttp), Some((start, length))) => text.slice(start..start + length),
-            _ => return Err("it has no scheme or no path"),
+            (_, Some(Scheme::Other), Some(_)) => {
+                return Err(Wrong::Bad("the target is not one of HTTP"));
+            }
+            _ => return Err(Wrong::Malformed("it has no scheme or no path")),
         };
         let of_path = target.starts_with(b"/") || (method == Method::OPTIONS && target == "*");
         // A fragment would be cut off, and no two servers agree on what is left: CVE-2023-45539.
@@ -280,6 +303,12 @@ impl Draft {
         }
         Uri::from_maybe_shared(target).map_err(|_| NOT_ONE)
     }
+}
+
+/// RFC 3986 section 3.1.
+fn is_scheme(value: &[u8]) -> bool {
+    let sound = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    value.first().is_some_and(u8::is_ascii_alphabetic) && value.iter().all(sound)
 }
 
 /// Digits and nothing else: RFC 9110 section 8.6.

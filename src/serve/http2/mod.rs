@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `shared` | what the streams share: windows, the way out |
 //! | `mux` | how the tasks of a connection get at it, and wake each other |
+//! | `past` | streams that are not open any more |
 //! | `stream` | a request and its answer, as the layers see them |
 //! | `head` | a request's head, from its fields |
 //! | `reply` | an answer on its way |
@@ -13,6 +14,7 @@
 mod allowance;
 mod head;
 mod mux;
+mod past;
 mod reply;
 mod shared;
 mod stream;
@@ -186,7 +188,12 @@ impl Connection {
     fn frame(&mut self, cx: &mut Context<'_>, frame: Frame<'_>) -> Result<(), Fatal> {
         let mux = self.mux.clone();
         match frame {
-            Frame::Headers { stream, block, end } => return self.headers(cx, stream, block, end),
+            Frame::Headers {
+                stream,
+                block,
+                end,
+                circular,
+            } => return self.headers(cx, (stream, circular), block, end),
             Frame::Data {
                 stream,
                 data,
@@ -194,6 +201,7 @@ impl Connection {
                 end,
             } => return mux.with(|shared| shared.data(stream, data, weight, end)),
             Frame::Reset { stream } => return mux.with(|shared| shared.taken_back(stream)),
+            Frame::Circular { stream } => return mux.with(|shared| shared.circular(stream)),
             Frame::Window { stream, bytes } => {
                 return mux.with(|shared| shared.grows(stream, bytes));
             }
@@ -217,18 +225,20 @@ impl Connection {
     fn headers(
         &mut self,
         cx: &mut Context<'_>,
-        id: u32,
+        (id, circular): (u32, bool),
         block: &[u8],
         end: bool,
     ) -> Result<(), Fatal> {
         let decoder = &mut self.decoder;
         let unreadable = Fatal(Reason::COMPRESSION_ERROR);
-        let (open, last) = self.mux.with(|shared| (shared.find(id), shared.last()));
+        let (open, last) = self
+            .mux
+            .with(|shared| (shared.find(id), shared.past.last()));
         if let Some(stream) = open {
             let mut trailers = Trailers::default();
             let read = decoder.decode(block, |field| trailers.add(field));
             read.ok_or(unreadable)?;
-            let trailers = trailers.finish();
+            let trailers = trailers.finish().filter(|_| !circular);
             self.mux
                 .with(|shared| shared.trailers(&stream, trailers, end));
             return Ok(());
@@ -237,9 +247,9 @@ impl Connection {
         let read = decoder.decode(block, |field| draft.add(field));
         read.ok_or(unreadable)?;
         if id <= last || id.is_multiple_of(2) {
-            return self.mux.with(|shared| shared.stray(id));
+            return self.mux.with(|shared| shared.stray_head(id));
         }
-        self.mux.with(|shared| shared.opens(id));
+        self.mux.with(|shared| shared.past.opens(id));
         // Tasks of streams that are over may still have to see it.
         let full = self.mux.with(|shared| shared.has_most());
         if self.end == End::Last || full || self.mux.answering() >= 2 * MAX_STREAMS {
@@ -248,6 +258,9 @@ impl Connection {
                 shared.reset(id, Reason::REFUSED_STREAM);
             });
             return Ok(());
+        }
+        if circular {
+            draft.refuse("its stream depends on itself");
         }
         self.begin(cx, id, draft.finish(end), end);
         Ok(())
@@ -267,6 +280,9 @@ impl Connection {
         }
         let guard = worker.guards.watch(*idle, *header);
         guard.request();
+        if head.is_err() {
+            self.mux.with(|shared| shared.allowance.spend_head());
+        }
         let send = worker.generation().ruleset.timeouts.send;
         let stream = Stream::new(id, self.mux.clone(), guard, send, head.as_ref().ok(), end);
         let answering = Answering::new(stream, self.peer.clone());
@@ -314,7 +330,7 @@ impl Connection {
     fn say_last(&mut self, reason: Reason) {
         self.mux.with(|shared| {
             // It never becomes more: RFC 9113 section 6.8.
-            self.last = self.last.min(shared.last());
+            self.last = self.last.min(shared.past.last());
             let last = self.last;
             shared.outbox.text(|out| frame::go_away(out, last, reason));
         });
@@ -386,6 +402,7 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
     let (stream, peer) = (answering.stream.clone(), answering.peer.clone());
     let (stream, worker) = (&stream, &peer.worker);
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
+    let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
     let future = stack.call(Fresh {
         head: head.map(Rc::new).map_err(Box::new),
         source: Source::Stream(stream.clone()),
@@ -401,13 +418,18 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
     });
     let answer = unless_late(stream, unless_gone).await.flatten();
     let Some(answer) = answer else {
-        if let Some(stake) = future.as_mut().leave() {
+        if let Some(stake) = future.as_mut().leave(stream.reason()) {
             drop(answering);
             let place = (&**stream.guard(), &worker.left);
             left::finish(future, Recorded::into_relayed, stake.permits, place).await;
         }
         return;
     };
+    if unanswered {
+        // On record before the client sees the end.
+        drop(answer);
+        return stream.fail(Reason::PROTOCOL_ERROR);
+    }
     let own = answer.body.is_own();
     let date = worker.date();
     // Dropping what could not be sent takes the stream back.

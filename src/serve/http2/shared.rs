@@ -7,6 +7,7 @@ use std::rc::Rc;
 use http::HeaderMap;
 
 use super::allowance::Allowance;
+use super::past::{Closed, Past};
 use super::stream::{State, Stream};
 use crate::clock::Nanos;
 use crate::http1::{MAX_HEAD, Outbox};
@@ -22,9 +23,6 @@ pub const MAX_STREAMS: usize = 128;
 /// asks for them.
 pub const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-
-/// Streams that the gateway has reset and that are kept to recognise what is still under way on them.
-const KEPT_RESETS: usize = MAX_STREAMS;
 
 /// Bytes of a piece of a body that make up for a frame which asks for nothing.
 const SUBSTANTIAL: usize = 1024;
@@ -45,9 +43,8 @@ pub struct Shared {
     open: Vec<Rc<Stream>>,
     /// Those with content that could go out, the next one first.
     ready: VecDeque<Rc<Stream>>,
-    /// The last stream that the client has opened.
-    last: u32,
-    resets: VecDeque<u32>,
+    /// Those that are not open any more.
+    pub past: Past,
     /// Bytes that may be sent, and with how many a stream begins.
     room: i64,
     first_room: i64,
@@ -78,8 +75,7 @@ impl Default for Shared {
             allowance: Allowance::default(),
             open: Vec::new(),
             ready: VecDeque::new(),
-            last: 0,
-            resets: VecDeque::new(),
+            past: Past::default(),
             room: FIRST_WINDOW.into(),
             first_room: FIRST_WINDOW.into(),
             window: CONNECTION_WINDOW,
@@ -98,16 +94,6 @@ impl Shared {
     /// So much is to be sent that nothing more should be read.
     pub fn is_overfull(&self) -> bool {
         self.outbox.len() >= OVERFULL
-    }
-
-    /// The last stream that the client has opened.
-    pub fn last(&self) -> u32 {
-        self.last
-    }
-
-    /// The client has opened a stream, whatever comes of it.
-    pub fn opens(&mut self, id: u32) {
-        self.last = id;
     }
 
     /// As many streams are open as may be.
@@ -151,16 +137,14 @@ impl Shared {
     /// Tells the client that a stream ends here.
     pub fn reset(&mut self, id: u32, reason: Reason) {
         self.outbox.text(|out| frame::reset(out, id, reason));
-        if self.resets.len() == KEPT_RESETS {
-            self.resets.pop_front();
-        }
-        self.resets.push_back(id);
+        self.past.resets(id, false);
     }
 
     /// Ends a stream on which the client has broken a rule.
     pub fn fail(&mut self, stream: &Stream, state: &mut State, reason: Reason) {
         self.allowance.spend();
         self.reset(stream.id, reason);
+        state.failed = true;
         self.close(stream, state);
     }
 
@@ -247,28 +231,56 @@ impl Shared {
         match self.find(id) {
             Some(stream) => {
                 self.close(&stream, &mut stream.state.borrow_mut());
+                self.past.resets(id, true);
                 Ok(())
             }
-            None if self.was_opened(id) => Ok(()),
+            None if self.past.was_opened(id) => Ok(()),
             None => Err(Fatal(Reason::PROTOCOL_ERROR)),
         }
     }
 
     /// A frame came on a stream that is not open.
     pub fn stray(&mut self, id: u32) -> Result<(), Fatal> {
-        if !self.was_opened(id) {
-            return Err(Fatal(Reason::PROTOCOL_ERROR));
-        }
-        // What was under way when it ended is no fault.
-        if !self.resets.contains(&id) {
-            self.allowance.spend();
-            self.reset(id, Reason::STREAM_CLOSED);
+        match self.past.of(id) {
+            Closed::Idle => return Err(Fatal(Reason::PROTOCOL_ERROR)),
+            Closed::Refused => {}
+            Closed::Skipped | Closed::Ended | Closed::Reset => {
+                self.allowance.spend();
+                self.reset(id, Reason::STREAM_CLOSED);
+            }
         }
         Ok(())
     }
 
-    fn was_opened(&self, id: u32) -> bool {
-        id <= self.last && id % 2 == 1
+    /// A head came on a stream that is not open and cannot be opened: sections 5.1 and 5.1.1.
+    #[cold]
+    pub fn stray_head(&mut self, id: u32) -> Result<(), Fatal> {
+        match self.past.of(id) {
+            Closed::Skipped => Err(Fatal(Reason::PROTOCOL_ERROR)),
+            Closed::Ended => Err(Fatal(Reason::STREAM_CLOSED)),
+            Closed::Idle | Closed::Reset | Closed::Refused => self.stray(id),
+        }
+    }
+
+    /// A stream is said to depend on itself: RFC 7540 section 5.3.1.
+    #[cold]
+    pub fn circular(&mut self, id: u32) -> Result<(), Fatal> {
+        match self.find(id) {
+            Some(stream) => {
+                self.fail(
+                    &stream,
+                    &mut stream.state.borrow_mut(),
+                    Reason::PROTOCOL_ERROR,
+                );
+            }
+            None if self.past.was_opened(id) => {
+                self.allowance.spend();
+                self.reset(id, Reason::PROTOCOL_ERROR);
+            }
+            // One that is idle cannot be reset: section 6.4.
+            None => return Err(Fatal(Reason::PROTOCOL_ERROR)),
+        }
+        Ok(())
     }
 
     /// The client has room for more.
@@ -286,7 +298,7 @@ impl Shared {
             return Ok(());
         }
         let Some(stream) = self.find(id) else {
-            return match self.was_opened(id) {
+            return match self.past.was_opened(id) {
                 true => Ok(()),
                 false => Err(Fatal(Reason::PROTOCOL_ERROR)),
             };

@@ -17,6 +17,7 @@ use crate::http1::chunked::Piece;
 use crate::http2::hpack::Encoder;
 use crate::http2::{Reason, frame};
 use crate::serve::guard::Guard;
+use crate::serve::body::CLIENT_LEFT;
 use crate::serve::wire::MAX_DRAIN;
 
 /// Most bytes of a body that are handed on at once.
@@ -64,6 +65,8 @@ pub struct State {
     pub sent: bool,
     /// Nothing can be sent and nothing will come.
     pub closed: bool,
+    /// The client has broken a rule.
+    pub failed: bool,
 }
 
 impl State {
@@ -348,6 +351,24 @@ impl Stream {
                 shared.reset(self.id, reason);
             }
             shared.close(self, state);
+        });
+        self.mux.notify();
+    }
+
+    /// Why it ended, for the log.
+    pub fn reason(&self) -> &'static str {
+        match self.state.borrow().failed {
+            true => "stream error",
+            false => CLIENT_LEFT,
+        }
+    }
+
+    /// Ends it, for the client has broken a rule.
+    pub fn fail(&self, reason: Reason) {
+        self.with(|shared, state| {
+            if !state.closed {
+                shared.fail(self, state, reason);
+            }
         });
         self.mux.notify();
     }

@@ -111,6 +111,31 @@ fn continuation_flood() {
     );
 }
 
+/// A field of two bytes that says four thousand, again and again: the block is read to a bound, whether the field is
+/// sound, malformed or merely known.
+#[test]
+fn long_names_by_reference() {
+    let upstream = Upstream::plain();
+    let gateway = gateway(&upstream);
+    for value in ["v", "\x01"] {
+        for again in [&[0x0f, 0x2f, 0][..], &[0x7e, 0], &[0xbe]] {
+            let mut raw = Raw::connect(gateway.address, &[]);
+            let name = "x".repeat(3900);
+            let mut learn = get("/", &[(&name, value)]);
+            // The last field is the one that is learnt.
+            let at = learn.len() - 1 - value.len() - name.len() - 4;
+            assert_eq!(learn[at], 0);
+            learn[at] = 0x40;
+            raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &learn));
+            let block = [&get("/", &[])[..], &again.repeat(5_000)].concat();
+            raw.flood(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &block), 1);
+            let frames = raw.rest();
+            let last = frames.iter().rfind(|frame| frame.kind == GOAWAY);
+            assert_eq!(code(last.unwrap()), ENHANCE_YOUR_CALM, "{again:x?}");
+        }
+    }
+}
+
 #[test]
 fn a_head_that_stops_is_late() {
     let upstream = Upstream::plain();

@@ -1,7 +1,9 @@
 //! What the other side says: RFC 7541 sections 3 and 6.
 
 use super::table::{Entry, Learnt, STATIC};
-use super::{TABLE, huffman, read_number};
+use super::{ENTRY, TABLE, huffman, read_number};
+use crate::http1::MAX_HEAD;
+use crate::http2::{Fatal, Reason};
 
 /// What a field means to HTTP/2 itself: RFC 9113 sections 8.2 and 8.3, RFC 8441 section 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +98,17 @@ pub struct Field<'a> {
     pub value: &'a [u8],
 }
 
+/// Most bytes that a block may say, decoded, with [`ENTRY`] for each field: four times the largest head, so that one
+/// which is merely too large does not end its connection. A field of two bytes may say what a table keeps of 4 KiB.
+const MOST: usize = 4 * MAX_HEAD;
+
+const UNREADABLE: Fatal = Fatal(Reason::COMPRESSION_ERROR);
+
 /// The other side's table. It keeps at most [`TABLE`] bytes.
 #[derive(Debug)]
 pub struct Decoder {
     learnt: Learnt,
-    /// A field that stands in no table.
+    /// What of a field came in Huffman's code.
     text: Vec<u8>,
 }
 
@@ -114,81 +122,74 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Hands on each field of a block; nothing when it cannot be read, and then none can that comes after.
-    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(Field<'_>)) -> Option<()> {
+    /// Hands on each field of a block.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read or says more than [`MOST`] bytes; then none can be read that comes after.
+    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(Field<'_>)) -> Result<(), Fatal> {
         let mut rest = block;
         let mut begun = false;
+        let mut left = MOST;
+        let mut hand_on = |said: Field<'_>| {
+            let size = said.name.len() + said.value.len() + ENTRY;
+            let after = left.checked_sub(size);
+            left = after.ok_or(Fatal(Reason::ENHANCE_YOUR_CALM))?;
+            field(said);
+            Ok(())
+        };
         while let Some(first) = rest.first() {
             match first {
                 0x80.. => {
-                    let index = read_number(&mut rest, 7)?;
-                    field(self.indexed(index)?);
+                    let index = read_number(&mut rest, 7).ok_or(UNREADABLE)?;
+                    let (_, said) = indexed(&self.learnt, index).ok_or(UNREADABLE)?;
+                    hand_on(said)?;
                 }
                 0x20..0x40 => {
-                    let size = read_number(&mut rest, 5)?;
+                    let size = read_number(&mut rest, 5).ok_or(UNREADABLE)?;
                     if begun || size > TABLE {
-                        return None;
+                        return Err(UNREADABLE);
                     }
                     self.learnt.resize(size);
                     continue;
                 }
-                _ => {
-                    let learn = first & 0x40 != 0;
-                    let index = read_number(&mut rest, if learn { 6 } else { 4 })?;
-                    field(self.literal(index, learn, &mut rest)?);
-                }
+                _ => self.literal(*first, &mut rest, &mut hand_on)?,
             }
             begun = true;
         }
-        Some(())
+        Ok(())
     }
 
-    fn indexed(&self, index: usize) -> Option<Field<'_>> {
-        let before = match STATIC.get(index.checked_sub(1)?) {
-            Some((name, value, kind)) => {
-                return Some(Field {
-                    kind: *kind,
-                    name: name.as_bytes(),
-                    value: value.as_bytes(),
-                });
-            }
-            None => index - 1 - STATIC.len(),
-        };
-        let entry = self.learnt.get(before)?;
-        Some(Field {
-            kind: entry.kind,
-            name: entry.name(),
-            value: entry.value(),
-        })
-    }
-
-    fn literal(&mut self, index: usize, learn: bool, rest: &mut &[u8]) -> Option<Field<'_>> {
-        let mut text = std::mem::take(&mut self.text);
+    fn literal(
+        &mut self,
+        first: u8,
+        rest: &mut &[u8],
+        hand_on: &mut impl FnMut(Field<'_>) -> Result<(), Fatal>,
+    ) -> Result<(), Fatal> {
+        let Decoder { learnt, text } = self;
         text.clear();
-        let kind = match index {
-            0 => {
-                read_text(rest, &mut text)?;
-                Kind::of(&text)
-            }
+        let learn = first & 0x40 != 0;
+        let index = read_number(rest, if learn { 6 } else { 4 }).ok_or(UNREADABLE)?;
+        let (named, name) = match index {
+            0 => (None, read_text(rest, text).ok_or(UNREADABLE)?),
             _ => {
-                let known = self.indexed(index)?;
-                text.extend_from_slice(known.name);
-                // One with a value that none has may have a name that one has.
-                match known.kind {
-                    Kind::Malformed => Kind::of(known.name),
-                    kind => kind,
-                }
+                let (named, known) = indexed(learnt, index).ok_or(UNREADABLE)?;
+                (Some(named), Some(known.name))
             }
         };
         let length = text.len();
-        read_text(rest, &mut text)?;
-        self.text = text;
-        let (name, value) = self.text.split_at(length);
-        let kind = kind.with(value);
+        let value = read_text(rest, text).ok_or(UNREADABLE)?;
+        let (coded_name, coded_value) = text.split_at(length);
+        let (name, value) = (name.unwrap_or(coded_name), value.unwrap_or(coded_value));
+        let named = named.unwrap_or_else(|| Kind::of(name));
+        let kind = named.with(value);
+        hand_on(Field { kind, name, value })?;
         if learn {
-            self.learnt.add(Entry::new(kind, name, value));
+            let mut entry = Entry::new(kind, name, value);
+            entry.named = named;
+            learnt.add(entry);
         }
-        Some(Field { kind, name, value })
+        Ok(())
     }
 
     /// Gives up what is not needed between two blocks.
@@ -197,15 +198,35 @@ impl Decoder {
     }
 }
 
-/// Appends a text from the front of `rest`: section 5.2.
-fn read_text(rest: &mut &[u8], text: &mut Vec<u8>) -> Option<()> {
+/// What a field's name says by itself, and the field.
+fn indexed(learnt: &Learnt, index: usize) -> Option<(Kind, Field<'_>)> {
+    let before = match STATIC.get(index.checked_sub(1)?) {
+        Some((name, value, kind)) => {
+            let (name, value) = (name.as_bytes(), value.as_bytes());
+            let kind = *kind;
+            return Some((kind, Field { kind, name, value }));
+        }
+        None => index - 1 - STATIC.len(),
+    };
+    let entry = learnt.get(before)?;
+    let field = Field {
+        kind: entry.kind,
+        name: entry.name(),
+        value: entry.value(),
+    };
+    Some((entry.named, field))
+}
+
+/// A text from the front of `rest`: section 5.2. One in Huffman's code is appended to `text`, and then there is no
+/// other.
+fn read_text<'a>(rest: &mut &'a [u8], text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
     let coded = rest.first()? & 0x80 != 0;
     let length = read_number(rest, 7)?;
     let (bytes, others) = rest.split_at_checked(length)?;
     *rest = others;
     if coded {
-        return huffman::decode(bytes, text);
+        huffman::decode(bytes, text)?;
+        return Some(None);
     }
-    text.extend_from_slice(bytes);
-    Some(())
+    Some(Some(bytes))
 }

@@ -90,6 +90,8 @@ pub struct Entry {
     name: usize,
     /// What the field is.
     pub kind: Kind,
+    /// What its name says, where the value is one that no field has.
+    pub named: Kind,
 }
 
 impl Entry {
@@ -99,6 +101,7 @@ impl Entry {
             text: [name, value].concat().into(),
             name: name.len(),
             kind,
+            named: kind,
         }
     }
 

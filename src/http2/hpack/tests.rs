@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::http2::{Fatal, Reason};
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -10,13 +11,13 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn decoded(decoder: &mut Decoder, block: &[u8]) -> Option<String> {
+fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<String, Fatal> {
     let mut said = String::new();
     decoder.decode(block, |field| {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         said += &format!("{}={};", text(field.name), text(field.value));
     })?;
-    Some(said)
+    Ok(said)
 }
 
 /// RFC 7541 sections C.3 and C.4: the same requests, without and with Huffman's code.
@@ -40,7 +41,7 @@ fn requests_of_the_specification() {
     for blocks in [plain, coded] {
         let mut decoder = Decoder::default();
         for (block, said) in blocks.iter().zip(said) {
-            assert_eq!(decoded(&mut decoder, &bytes(block)).as_deref(), Some(said));
+            assert_eq!(decoded(&mut decoder, &bytes(block)).as_deref(), Ok(said));
         }
     }
 }
@@ -66,7 +67,7 @@ fn answers_of_the_specification() {
     ];
     let mut decoder = Decoder::default();
     for (block, said) in blocks.iter().zip(said) {
-        assert_eq!(decoded(&mut decoder, &bytes(block)), Some(said));
+        assert_eq!(decoded(&mut decoder, &bytes(block)), Ok(said));
     }
 }
 
@@ -89,13 +90,41 @@ fn unreadable_blocks() {
     for (block, what) in cases {
         assert_eq!(
             decoded(&mut Decoder::default(), &bytes(block)),
-            None,
+            Err(Fatal(Reason::COMPRESSION_ERROR)),
             "{what}"
         );
     }
     let sizes = bytes("20 3f e1 1f 82");
     let said = decoded(&mut Decoder::default(), &sizes);
-    assert_eq!(said.as_deref(), Some(":method=GET;"));
+    assert_eq!(said.as_deref(), Ok(":method=GET;"));
+}
+
+/// Audit 3 and 11: two or three bytes that say 3.9 KB, sound and malformed, kept and not kept.
+#[test]
+fn a_block_says_no_more_than_four_heads() {
+    let learn = |value: u8| {
+        let mut block = vec![0x40];
+        write_number(&mut block, 0, 7, 3900);
+        block.resize(block.len() + 3900, b'x');
+        block.extend_from_slice(&[1, value]);
+        block
+    };
+    let most = 4 * crate::http1::MAX_HEAD / (3900 + ENTRY);
+    for value in [b'a', 1] {
+        for again in [&[0x0f, 0x2f, 0][..], &[0x7e, 0], &[0xbe]] {
+            let mut decoder = Decoder::default();
+            decoded(&mut decoder, &learn(value)).unwrap();
+            assert!(decoded(&mut decoder, &again.repeat(most)).is_ok());
+            let mut count = 0;
+            let read = decoder.decode(&again.repeat(20_000), |_| count += 1);
+            assert_eq!(read, Err(Fatal(Reason::ENHANCE_YOUR_CALM)));
+            assert_eq!(count, most, "{value} {again:x?}");
+        }
+    }
+    // What says as much as it has is only as long as a block may be.
+    let plain = [&[0x00, 1, b'a', 0x7f, 0xd9, 0x03][..], &[b'v'; 600]].concat();
+    let mut decoder = Decoder::default();
+    assert!(decoded(&mut decoder, &plain.repeat(105)).is_ok());
 }
 
 #[test]

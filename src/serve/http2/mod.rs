@@ -230,22 +230,19 @@ impl Connection {
         end: bool,
     ) -> Result<(), Fatal> {
         let decoder = &mut self.decoder;
-        let unreadable = Fatal(Reason::COMPRESSION_ERROR);
         let (open, last) = self
             .mux
             .with(|shared| (shared.find(id), shared.past.last()));
         if let Some(stream) = open {
             let mut trailers = Trailers::default();
-            let read = decoder.decode(block, |field| trailers.add(field));
-            read.ok_or(unreadable)?;
+            decoder.decode(block, |field| trailers.add(field))?;
             let trailers = trailers.finish().filter(|_| !circular);
             self.mux
                 .with(|shared| shared.trailers(&stream, trailers, end));
             return Ok(());
         }
         let mut draft = Draft::default();
-        let read = decoder.decode(block, |field| draft.add(field));
-        read.ok_or(unreadable)?;
+        decoder.decode(block, |field| draft.add(field))?;
         if id <= last || id.is_multiple_of(2) {
             return self.mux.with(|shared| shared.stray_head(id));
         }

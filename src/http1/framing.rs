@@ -38,6 +38,9 @@ impl Framing {
     }
 }
 
+/// Most options that the `Connection` fields of a message list together: each is compared with the name of each field.
+const MAX_OPTIONS: u8 = 32;
+
 /// What the fields of a head say of its body and its connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said {
@@ -51,6 +54,8 @@ pub struct Said {
     pub keep_alive: bool,
     /// It may change to another protocol.
     pub upgrade: bool,
+    /// Options of `Connection`, empty ones included.
+    options: u8,
 }
 
 impl Said {
@@ -79,6 +84,12 @@ impl Said {
             self.chunked = true;
         } else if is(b"connection") {
             for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                self.options += 1;
+                if self.options > MAX_OPTIONS {
+                    return Err(Malformed(
+                        "its `Connection` fields list more than 32 options",
+                    ));
+                }
                 self.close |= word.eq_ignore_ascii_case(b"close");
                 self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
                 self.upgrade |= word.eq_ignore_ascii_case(b"upgrade");

@@ -166,6 +166,7 @@ fn heads_that_are_none() {
         format!("{OK}a: b\rc: d\r\n{rest}"),
         format!("{OK}a\u{7f}: b\r\n{rest}"),
         format!("{OK}{}{rest}", "a: b\r\n".repeat(100)),
+        format!("{OK}connection: close{}\r\n{rest}", ",a".repeat(32)),
         format!("{OK}a: {}\r\n{rest}", "b".repeat(70_000)),
         format!("{OK}{}{rest}", "a: b\r\n".repeat(20_000)),
         format!("HTTP/1.1 200 {}\r\n{rest}", "O".repeat(70_000)),

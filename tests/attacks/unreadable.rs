@@ -61,6 +61,16 @@ fn of_http1_are_logged_and_counted() {
     let (get, post) = (Some("GET"), Some("POST"));
     let cases: Vec<(String, u16, Option<&str>, Option<&str>)> = vec![
         (
+            // Each option is compared with each name: audit 7.
+            format!(
+                "GET /a HTTP/1.1\r\nhost: t\r\nconnection: close{}\r\nconnection: a\r\n\r\n",
+                ",".repeat(31)
+            ),
+            400,
+            get,
+            Some("/a"),
+        ),
+        (
             "GET /a HTTP/1.1\r\nhost: t\r\nx: \x01\r\n\r\n".into(),
             400,
             get,

@@ -2,7 +2,7 @@
 //! make the gateway do; the connection ends, others do not notice.
 
 use crate::common::http2::{Client, run};
-use crate::common::{Gateway, Upstream, says, soon};
+use crate::common::{Gateway, Upstream, read_head, says, soon};
 use crate::raw::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, RST_STREAM,
     Raw, SETTINGS, WINDOW_UPDATE, code, frame, get,
@@ -134,6 +134,51 @@ fn long_names_by_reference() {
             assert_eq!(code(last.unwrap()), ENHANCE_YOUR_CALM, "{again:x?}");
         }
     }
+}
+
+/// Heads of answers that nobody reads stay at the server, whatever their number; all come once they are read.
+#[test]
+fn heads_of_answers_wait_for_room() {
+    const STREAMS: u32 = 127;
+    let long = "v".repeat(50_000);
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx: {long}\r\n\r\n");
+    let (count, answers) = std::sync::mpsc::channel();
+    let upstream = Upstream::scripted(move |mut served, _| {
+        while read_head(&mut served.reader).is_ok() {
+            served.send(&answer);
+            let _ = count.send(());
+        }
+    });
+    let gateway = gateway(&upstream);
+    let mut grown = Vec::new();
+    // The first time everything is made that stays.
+    for reads in [true, false] {
+        let mut raw = Raw::connect(gateway.address, &[]);
+        let before = resident();
+        for n in 0..STREAMS {
+            let head = frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &get("/", &[]));
+            raw.send(&head);
+        }
+        if !reads {
+            let answered = answers.iter().take(STREAMS as usize).count();
+            assert_eq!(answered, STREAMS as usize);
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            grown.push(resident().saturating_sub(before));
+        }
+        let heads = (0..STREAMS).map(|_| raw.next(HEADERS).unwrap().stream);
+        let mut heads: Vec<_> = heads.collect();
+        heads.sort_unstable();
+        assert!(heads.iter().copied().eq((0..STREAMS).map(|n| 2 * n + 1)));
+        while answers.try_recv().is_ok() {}
+    }
+    assert!(grown[0] < 3 << 20, "{} KiB are held", grown[0] >> 10);
+}
+
+/// Bytes of memory of this process.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
 }
 
 #[test]

@@ -411,6 +411,8 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
     // Asked first, for what came of a request that was taken back is lost.
     let unless_gone = poll_fn(|cx| match stream.poll_gone(cx) {
         Poll::Ready(()) => Poll::Ready(None),
+        // No answer is asked for that the client has no room for.
+        Poll::Pending if stream.poll_room(cx).is_pending() => Poll::Pending,
         Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
     });
     let answer = unless_late(stream, unless_gone).await.flatten();

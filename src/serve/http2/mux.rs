@@ -78,6 +78,7 @@ impl Mux {
         loop {
             // Also when nothing waits here: under TLS it may wait inside.
             ready!(shared.outbox.poll_empty(cx, to))?;
+            shared.wake_held_up();
             shared.send();
             if shared.outbox.is_empty() {
                 return Poll::Ready(Ok(()));

@@ -89,6 +89,9 @@ impl Sending<'_> {
                 let last = matches!(self.rest, Rest::Nothing);
                 ready!(self.stream.poll_send(cx, &mut self.piece, last))?;
             }
+            if !matches!(self.rest, Rest::Nothing) {
+                ready!(self.stream.poll_room(cx));
+            }
             match &mut self.rest {
                 Rest::Body(body) => {
                     let frame = ready!(Pin::new(body).poll_frame(cx));

@@ -27,7 +27,8 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Bytes of a piece of a body that make up for a frame which asks for nothing.
 const SUBSTANTIAL: usize = 1024;
 
-/// Bytes that wait for the client: with so many no content is added, and with so many nothing is read.
+/// Bytes that wait for the client: with so many no content is added, and with so many nothing is read and no answer
+/// begins.
 const FULL: usize = 64 * 1024;
 const OVERFULL: usize = 2 * FULL;
 
@@ -53,6 +54,8 @@ pub struct Shared {
     taken: u32,
     /// The window has come back.
     freed: bool,
+    /// Some stream waits until less waits for the client.
+    held_up: bool,
 }
 
 impl Default for Shared {
@@ -81,6 +84,7 @@ impl Default for Shared {
             window: CONNECTION_WINDOW,
             taken: 0,
             freed: false,
+            held_up: false,
         }
     }
 }
@@ -94,6 +98,24 @@ impl Shared {
     /// So much is to be sent that nothing more should be read.
     pub fn is_overfull(&self) -> bool {
         self.outbox.len() >= OVERFULL
+    }
+
+    /// A stream waits until [`Shared::is_overfull`] is over.
+    pub fn hold_up(&mut self, state: &mut State) {
+        self.held_up = true;
+        state.held_up = true;
+    }
+
+    /// Wakes those that waited for it.
+    pub fn wake_held_up(&mut self) {
+        if std::mem::take(&mut self.held_up) {
+            for stream in &self.open {
+                let state = &mut *stream.state.borrow_mut();
+                if std::mem::take(&mut state.held_up) {
+                    stream.goes_on(state);
+                }
+            }
+        }
     }
 
     /// As many streams are open as may be.

@@ -61,6 +61,8 @@ pub struct State {
     pub last: bool,
     /// It is among those whose content could go out.
     pub queued: bool,
+    /// It waits until the client has taken more of what was sent.
+    pub held_up: bool,
     /// All of the answer has been sent.
     pub sent: bool,
     /// Nothing can be sent and nothing will come.
@@ -141,6 +143,25 @@ impl Stream {
     fn with<T>(&self, change: impl FnOnce(&mut Shared, &mut State) -> T) -> T {
         self.mux
             .with(|shared| change(shared, &mut self.state.borrow_mut()))
+    }
+
+    /// Ready unless so much waits for the client that nothing more is to be made for it.
+    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        self.with(|shared, state| {
+            if !shared.is_overfull() || state.closed {
+                return Poll::Ready(());
+            }
+            shared.hold_up(state);
+            self.guard.write_waits(self.send);
+            state.register(cx);
+            Poll::Pending
+        })
+    }
+
+    /// The client has taken what was sent, if not of this stream.
+    pub(super) fn goes_on(&self, state: &mut State) {
+        self.guard.wrote();
+        state.wake();
     }
 
     /// The request's deadlines.

@@ -6,6 +6,7 @@
 pub mod hop;
 mod own;
 mod place;
+mod share;
 
 use std::sync::Arc;
 

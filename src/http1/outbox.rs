@@ -167,8 +167,10 @@ impl Outbox {
         }
         written -= text;
         self.written = 0;
+        if self.buffer.capacity() > KEPT {
+            self.buffer = Vec::new();
+        }
         self.buffer.clear();
-        self.buffer.shrink_to(KEPT);
         while let Some(piece) = self.queue.front_mut() {
             if piece.len() > written {
                 piece.advance(written);

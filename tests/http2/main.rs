@@ -8,6 +8,7 @@ mod common;
 
 mod attacks;
 mod bodies;
+mod bombs;
 mod malformed;
 mod messages;
 mod rules;

@@ -1,6 +1,8 @@
 //! The head of a request, from its fields: RFC 9113 section 8.3. What RFC 9113 calls malformed ends its stream; what is
 //! only refused here is answered.
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
@@ -18,6 +20,47 @@ const USUAL: usize = 512;
 
 /// What a field counts beyond its bytes: RFC 9113 section 6.5.2.
 const FIELD: usize = 32;
+
+thread_local! {
+    /// What heads are written to, one after the other: a large one that turns out to be shared would leave a hole in
+    /// memory. Bound: twice [`MAX_HEAD`] for each thread.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Heads from this size on are held together with others of the connection where they say the same.
+const LARGE: usize = 1024;
+
+/// Bytes that any head may hold for itself.
+const FREE: usize = USUAL + 256;
+
+/// What a trailer field takes in a map beyond what it counts.
+const MAPPED: usize = 128;
+
+/// What large heads of a connection have in common: the last one that was not like the one before it.
+#[derive(Debug, Default)]
+pub struct Common(Fields);
+
+impl Common {
+    /// Nothing, while no request is under way.
+    pub fn rest(&mut self) {
+        self.0 = Fields::default();
+    }
+
+    /// Has the fields of a large head, which are written in `text`, stand in the head of others, if they have enough in
+    /// common.
+    #[cold]
+    #[inline(never)]
+    fn share(&mut self, fields: &mut Fields, text: &[u8]) -> bool {
+        let shared = fields.sharing(text, &self.0);
+        match shared.filter(|shared| shared.weight(true) < text.len() / 2) {
+            Some(shared) => {
+                *fields = shared;
+                true
+            }
+            None => false,
+        }
+    }
+}
 
 /// Bytes of a head, as its receiver counts them.
 #[derive(Debug, Default)]
@@ -81,6 +124,14 @@ impl From<Wrong> for Why {
 const TWICE: Wrong = Wrong::Malformed("a field of which there is one comes twice");
 
 impl Draft {
+    /// Nothing yet.
+    pub fn new() -> Draft {
+        Draft {
+            text: SCRATCH.take(),
+            ..Draft::default()
+        }
+    }
+
     /// Adds a field.
     pub fn add(&mut self, field: Field<'_>) {
         if self.wrong.is_some() {
@@ -206,13 +257,18 @@ impl Draft {
         self.fields.place(name, start, value_at, value.len());
     }
 
-    /// The head, its authority as its `Host`; `bodiless` when nothing follows it.
+    /// The head, its authority as its `Host`, and how many bytes are held for it alone beyond what any head may;
+    /// `bodiless` when nothing follows it.
     ///
     /// # Errors
     ///
     /// Why it cannot be read, and what is there of its first line.
-    pub fn finish(mut self, bodiless: bool) -> Result<Head, Unreadable> {
-        self.head(bodiless).map_err(|wrong| {
+    pub fn finish(
+        mut self,
+        bodiless: bool,
+        common: &mut Common,
+    ) -> Result<(Head, usize), Unreadable> {
+        self.head(bodiless, common).map_err(|wrong| {
             let method = self.method.as_ref().map_or("", Method::as_str);
             let path = self
                 .path
@@ -225,7 +281,7 @@ impl Draft {
         })
     }
 
-    fn head(&mut self, bodiless: bool) -> Result<Head, Wrong> {
+    fn head(&mut self, bodiless: bool, common: &mut Common) -> Result<(Head, usize), Wrong> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }
@@ -261,18 +317,18 @@ impl Draft {
             // As HTTP/1.1 asks for it: RFC 8441 section 5.
             method = Method::GET;
         }
-        let text = Bytes::from(std::mem::take(&mut self.text));
+        let (text, shared) = self.settle(common);
+        let alone = self.fields.weight(shared).saturating_sub(FREE);
         match self.target(&method, &text) {
             Ok(uri) => {
-                let mut fields = std::mem::take(&mut self.fields);
-                fields.settle(text);
-                Ok(Head {
+                let head = Head {
                     method,
                     uri,
                     newer: true,
                     upgrade,
-                    fields,
-                })
+                    fields: std::mem::take(&mut self.fields),
+                };
+                Ok((head, alone))
             }
             Err(wrong) => {
                 // For the record.
@@ -280,6 +336,29 @@ impl Draft {
                 Err(wrong)
             }
         }
+    }
+
+    /// Settles the fields in what was written; gives what the path stands in, and whether the fields stand in
+    /// what others do too.
+    fn settle(&mut self, common: &mut Common) -> (Bytes, bool) {
+        let mut written = std::mem::take(&mut self.text);
+        let large = written.len() >= LARGE;
+        let shared = large && common.share(&mut self.fields, &written);
+        let text = if shared {
+            let (start, length) = self.path.unwrap_or_default();
+            self.path = self.path.map(|_| (0, length));
+            Bytes::copy_from_slice(&written[start..start + length])
+        } else {
+            let text = Bytes::copy_from_slice(&written);
+            self.fields.settle(text.clone());
+            if large {
+                common.0 = self.fields.clone();
+            }
+            text
+        };
+        written.clear();
+        SCRATCH.set(written);
+        (text, shared)
     }
 
     fn target(&mut self, method: &Method, text: &Bytes) -> Result<Uri, Wrong> {
@@ -349,8 +428,9 @@ impl Trailers {
         }
     }
 
-    /// All of them, unless they are malformed or too large.
-    pub fn finish(self) -> Option<HeaderMap> {
-        (!self.wrong).then_some(self.map)
+    /// All of them and how many bytes they hold, unless they are malformed or too large.
+    pub fn finish(self) -> Option<(HeaderMap, usize)> {
+        let held = self.size.bytes + self.size.fields * MAPPED;
+        (!self.wrong).then_some((self.map, held))
     }
 }

@@ -42,7 +42,7 @@ use crate::http1::inbox::Inbox;
 use crate::http2::hpack::Decoder;
 use crate::http2::reader::{Frame, Reader};
 use crate::http2::{Fatal, MAX_WINDOW, Reason, frame};
-use head::{Draft, Trailers};
+use head::{Common, Draft, Trailers};
 use mux::Mux;
 use shared::{MAX_STREAMS, Shared};
 
@@ -57,6 +57,7 @@ pub async fn serve(client: Client, begun: BytesMut, peer: Rc<Peer>, stack: Stack
         inbox: Inbox::default(),
         reader: Reader::default(),
         decoder: Decoder::default(),
+        common: Common::default(),
         end: End::Open,
         last: MAX_WINDOW,
         others_first: true,
@@ -73,6 +74,7 @@ struct Connection {
     inbox: Inbox,
     reader: Reader,
     decoder: Decoder,
+    common: Common,
     end: End,
     /// The last stream that the client was told of.
     last: u32,
@@ -168,6 +170,7 @@ impl Connection {
             self.inbox.begin();
             self.reader.rest();
             self.decoder.rest();
+            self.common.rest();
         }
         result
     }
@@ -230,9 +233,10 @@ impl Connection {
         end: bool,
     ) -> Result<(), Fatal> {
         let decoder = &mut self.decoder;
-        let (open, last) = self
-            .mux
-            .with(|shared| (shared.find(id), shared.past.last()));
+        let (open, last) = self.mux.with(|shared| {
+            shared.came += block.len();
+            (shared.find(id), shared.past.last())
+        });
         if let Some(stream) = open {
             let mut trailers = Trailers::default();
             decoder.decode(block, |field| trailers.add(field))?;
@@ -241,7 +245,7 @@ impl Connection {
                 .with(|shared| shared.trailers(&stream, trailers, end));
             return Ok(());
         }
-        let mut draft = Draft::default();
+        let mut draft = Draft::new();
         decoder.decode(block, |field| draft.add(field))?;
         if id <= last || id.is_multiple_of(2) {
             return self.mux.with(|shared| shared.stray_head(id));
@@ -250,21 +254,40 @@ impl Connection {
         // Tasks of streams that are over may still have to see it.
         let full = self.mux.with(|shared| shared.has_most());
         if self.end == End::Last || full || self.mux.answering() >= 2 * MAX_STREAMS {
-            self.mux.with(|shared| {
-                shared.allowance.spend();
-                shared.reset(id, Reason::REFUSED_STREAM);
-            });
+            self.refuse(id);
             return Ok(());
         }
         if circular {
             draft.refuse("its stream depends on itself");
         }
-        self.begin(cx, id, draft.finish(end), end);
+        let (head, held) = match draft.finish(end, &mut self.common) {
+            Ok((head, held)) => (Ok(head), held),
+            Err(unreadable) => (Err(unreadable), 0),
+        };
+        if !self.mux.with(|shared| shared.hold(held)) {
+            self.refuse(id);
+            return Ok(());
+        }
+        self.begin(cx, (id, held), head, end);
         Ok(())
     }
 
-    /// What the gateway answers by itself needs no task of its own.
-    fn begin(&self, cx: &mut Context<'_>, id: u32, head: Result<Head, Unreadable>, end: bool) {
+    /// Leaves a request alone.
+    fn refuse(&self, id: u32) {
+        self.mux.with(|shared| {
+            shared.allowance.spend();
+            shared.reset(id, Reason::REFUSED_STREAM);
+        });
+    }
+
+    /// What the gateway answers by itself needs no task of its own. So many bytes are `held` for the head.
+    fn begin(
+        &self,
+        cx: &mut Context<'_>,
+        (id, held): (u32, usize),
+        head: Result<Head, Unreadable>,
+        end: bool,
+    ) {
         let Peer {
             worker,
             idle,
@@ -282,6 +305,7 @@ impl Connection {
         }
         let send = worker.generation().ruleset.timeouts.send;
         let stream = Stream::new(id, self.mux.clone(), guard, send, head.as_ref().ok(), end);
+        stream.holds(held);
         let answering = Answering::new(stream, self.peer.clone());
         let stack = self.stack.clone();
         let mut answer = Box::pin(answer(answering, head, stack));
@@ -395,9 +419,20 @@ impl Drop for Answering {
     }
 }
 
+/// The stream of a request for whose heads bytes are held.
+struct Held(Rc<Stream>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.lets_go();
+    }
+}
+
 async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack: Stack) {
-    let (stream, peer) = (answering.stream.clone(), answering.peer.clone());
-    let (stream, worker) = (&stream, &peer.worker);
+    // Until nothing refers to the head any more, also where the client has left before.
+    let stream = Held(answering.stream.clone());
+    let peer = answering.peer.clone();
+    let (stream, worker) = (&stream.0, &peer.worker);
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
     let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
     let future = stack.call(Fresh {

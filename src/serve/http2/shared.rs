@@ -32,6 +32,11 @@ const SUBSTANTIAL: usize = 1024;
 const FULL: usize = 64 * 1024;
 const OVERFULL: usize = 2 * FULL;
 
+/// Bytes that may be held for the heads of a connection's requests beyond what any may: these, and so many times what
+/// came for them. A client that refers to what it has said before would have them for nothing.
+const HELD: usize = 16 * 1024;
+const HELD_TIMES: usize = 4;
+
 /// See the module.
 pub struct Shared {
     /// What is to be sent.
@@ -56,6 +61,10 @@ pub struct Shared {
     freed: bool,
     /// Some stream waits until less waits for the client.
     held_up: bool,
+    /// Bytes of compressed fields that came.
+    pub came: usize,
+    /// See [`HELD`].
+    held: usize,
 }
 
 impl Default for Shared {
@@ -85,6 +94,8 @@ impl Default for Shared {
             taken: 0,
             freed: false,
             held_up: false,
+            came: 0,
+            held: 0,
         }
     }
 }
@@ -98,6 +109,21 @@ impl Shared {
     /// So much is to be sent that nothing more should be read.
     pub fn is_overfull(&self) -> bool {
         self.outbox.len() >= OVERFULL
+    }
+
+    /// Holds so many bytes more for a head; says whether there is room.
+    pub fn hold(&mut self, bytes: usize) -> bool {
+        let most = HELD.saturating_add(self.came.saturating_mul(HELD_TIMES));
+        let fits = bytes == 0 || self.held + bytes <= most;
+        if fits {
+            self.held += bytes;
+        }
+        fits
+    }
+
+    /// Holds so many bytes less.
+    pub fn let_go(&mut self, bytes: usize) {
+        self.held -= bytes;
     }
 
     /// A stream waits until [`Shared::is_overfull`] is over.
@@ -232,12 +258,16 @@ impl Shared {
     }
 
     /// Trailers came, which end the client's side of a stream.
-    pub fn trailers(&mut self, stream: &Stream, trailers: Option<HeaderMap>, end: bool) {
+    pub fn trailers(&mut self, stream: &Stream, trailers: Option<(HeaderMap, usize)>, end: bool) {
         let state = &mut *stream.state.borrow_mut();
         let short = state.expected.is_some_and(|left| left > 0);
         match trailers {
             _ if state.ended => self.fail(stream, state, Reason::STREAM_CLOSED),
-            Some(trailers) if end && !short => {
+            Some((_, bytes)) if end && !short && !self.hold(bytes) => {
+                self.fail(stream, state, Reason::ENHANCE_YOUR_CALM);
+            }
+            Some((trailers, bytes)) if end && !short => {
+                stream.holds(bytes);
                 state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
                 state.ended = true;
                 state.wake();

@@ -1,6 +1,6 @@
 //! One request of HTTP/2 and the answer to it, as the rest of the gateway sees them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -27,6 +27,8 @@ const PIECE: usize = 64 * 1024;
 pub struct Stream {
     /// Its number.
     pub id: u32,
+    /// Bytes that are held for its heads.
+    held: Cell<u32>,
     guard: Rc<Guard>,
     pub(super) mux: Rc<Mux>,
     /// How long the client may take nothing of an answer.
@@ -131,6 +133,7 @@ impl Stream {
         };
         let stream = Rc::new(Stream {
             id,
+            held: Cell::new(0),
             guard,
             mux,
             send,
@@ -143,6 +146,19 @@ impl Stream {
     fn with<T>(&self, change: impl FnOnce(&mut Shared, &mut State) -> T) -> T {
         self.mux
             .with(|shared| change(shared, &mut self.state.borrow_mut()))
+    }
+
+    /// So many bytes more are held for it, of which the connection knows.
+    pub(super) fn holds(&self, bytes: usize) {
+        self.held.update(|held| held + bytes as u32);
+    }
+
+    /// Nothing is held for it any more.
+    pub(super) fn lets_go(&self) {
+        let held = self.held.take();
+        if held > 0 {
+            self.mux.with(|shared| shared.let_go(held as usize));
+        }
     }
 
     /// Ready unless so much waits for the client that nothing more is to be made for it.

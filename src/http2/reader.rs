@@ -7,6 +7,10 @@ use crate::http1::MAX_HEAD;
 /// What a client begins with: RFC 9113 section 3.4.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Bytes of a block of compressed fields. One that is too large for a head is read nevertheless, for what it teaches holds
+/// for all streams: only its own ends then.
+const MAX_BLOCK: usize = 4 * MAX_HEAD;
+
 /// A frame, or what became whole with it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
@@ -229,7 +233,7 @@ impl Reader {
 
     /// Adds to the block under way.
     fn gather(&mut self, piece: &[u8], whole: bool) -> Result<Frame<'_>, Fatal> {
-        if self.block.len() + piece.len() > MAX_HEAD {
+        if self.block.len() + piece.len() > MAX_BLOCK {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM));
         }
         self.block.extend_from_slice(piece);

@@ -9,6 +9,7 @@ mod common;
 mod attacks;
 mod bodies;
 mod bombs;
+mod heads;
 mod malformed;
 mod messages;
 mod rules;

@@ -70,9 +70,9 @@ struct Size {
 }
 
 impl Size {
-    /// Adds a field; says whether there is room for it.
-    fn add(&mut self, field: &Field<'_>) -> bool {
-        self.fields += usize::from(!field.name.starts_with(b":"));
+    /// Adds a field, `more` if it belongs to one that is there; says whether there is room for it.
+    fn add(&mut self, field: &Field<'_>, more: bool) -> bool {
+        self.fields += usize::from(!more && !field.name.starts_with(b":"));
         self.bytes += field.name.len() + field.value.len() + FIELD;
         self.bytes <= MAX_HEAD
     }
@@ -137,7 +137,9 @@ impl Draft {
         if self.wrong.is_some() {
             return;
         }
-        if !self.size.add(&field) {
+        // Crumbs are one field: RFC 9113 section 8.2.3.
+        let crumb = field.kind == Kind::Cookie && self.cookie.is_some();
+        if !self.size.add(&field, crumb) {
             self.wrong = Some(Wrong::TooLarge);
             return;
         }
@@ -409,7 +411,7 @@ impl Trailers {
     /// Adds a field.
     pub fn add(&mut self, field: Field<'_>) {
         let Field { kind, name, value } = field;
-        let fits = self.size.add(&field) && self.size.fields <= MAX_FIELDS;
+        let fits = self.size.add(&field, false) && self.size.fields <= MAX_FIELDS;
         // Those that are not to stand in trailers are left out where they are passed on.
         let sound = match kind {
             Kind::Host | Kind::Cookie | Kind::Length | Kind::Regular => true,

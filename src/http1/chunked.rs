@@ -9,8 +9,8 @@ use super::{Malformed, ends_in_crlf};
 /// Longest line with a chunk's size, extensions included.
 const MAX_LINE: usize = 4 * 1024;
 
-/// Most bytes of trailers.
-const MAX_TRAILERS: usize = 16 * 1024;
+/// Most bytes of a message's trailers and of the extensions of all its chunks together.
+const MAX_EXTRA: u32 = 16 * 1024;
 
 /// Most trailer fields.
 const MAX_FIELDS: usize = 64;
@@ -19,15 +19,38 @@ const MAX_FIELDS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunked {
     /// Before a line with a size.
-    Size,
+    Size(Extra),
     /// Inside a chunk, so many bytes before its end.
-    Data(u64),
+    Data(u64, Extra),
     /// Before the line end that closes a chunk.
-    DataEnd,
+    DataEnd(Extra),
     /// After the last chunk.
-    Trailers,
+    Trailers(Extra),
     /// After everything.
     Done,
+}
+
+/// Bytes of extensions so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra(u32);
+
+impl Extra {
+    /// Adds what stands behind a chunk's size.
+    #[inline]
+    fn add(&mut self, extension: usize) -> Result<(), Malformed> {
+        // A line is short.
+        self.0 += extension as u32;
+        match self.0 <= MAX_EXTRA {
+            true => Ok(()),
+            false => Err(Malformed("its chunks have too many extensions")),
+        }
+    }
+}
+
+impl Default for Chunked {
+    fn default() -> Chunked {
+        Chunked::Size(Extra::default())
+    }
 }
 
 /// What the next bytes are.
@@ -48,47 +71,48 @@ impl Chunked {
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
         loop {
             match *self {
-                Chunked::Size => match size(input)? {
+                Chunked::Size(mut extra) => match size(input, &mut extra)? {
                     None => return Ok(Piece::More),
-                    Some(0) => *self = Chunked::Trailers,
-                    Some(size) => *self = Chunked::Data(size),
+                    Some(0) => *self = Chunked::Trailers(extra),
+                    Some(size) => *self = Chunked::Data(size, extra),
                 },
-                Chunked::Data(left) => {
+                Chunked::Data(left, extra) => {
                     if input.is_empty() {
                         return Ok(Piece::More);
                     }
                     let here = usize::try_from(left).map_or(input.len(), |l| l.min(input.len()));
                     let left = left - here as u64;
                     *self = if left == 0 {
-                        Chunked::DataEnd
+                        Chunked::DataEnd(extra)
                     } else {
-                        Chunked::Data(left)
+                        Chunked::Data(left, extra)
                     };
                     return Ok(Piece::Data(input.split_to(here).freeze()));
                 }
-                Chunked::DataEnd => {
+                Chunked::DataEnd(extra) => {
                     match (input.first(), input.get(1)) {
                         (Some(b'\r'), Some(b'\n')) => input.advance(2),
                         (None, _) | (Some(b'\r'), None) => return Ok(Piece::More),
                         _ => return Err(Malformed("a chunk is longer than it says")),
                     }
-                    *self = Chunked::Size;
+                    *self = Chunked::Size(extra);
                 }
-                Chunked::Trailers => return self.trailers(input),
+                Chunked::Trailers(extra) => return self.trailers(input, extra),
                 Chunked::Done => return Ok(Piece::End),
             }
         }
     }
 
-    fn trailers(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
+    fn trailers(&mut self, input: &mut BytesMut, extra: Extra) -> Result<Piece, Malformed> {
+        let most = (MAX_EXTRA - extra.0) as usize;
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let (end, map) = match httparse::parse_headers(input, &mut fields) {
             Ok(httparse::Status::Complete((end, fields)))
-                if end <= MAX_TRAILERS && ends_in_crlf(&input[..end]) =>
+                if end <= most.max(2) && ends_in_crlf(&input[..end]) =>
             {
                 (end, map(fields)?)
             }
-            Ok(httparse::Status::Partial) if input.len() <= MAX_TRAILERS => return Ok(Piece::More),
+            Ok(httparse::Status::Partial) if input.len() <= most.max(2) => return Ok(Piece::More),
             _ => return Err(Malformed("the trailers cannot be read")),
         };
         input.advance(end);
@@ -101,7 +125,7 @@ impl Chunked {
     }
 }
 
-fn size(input: &mut BytesMut) -> Result<Option<u64>, Malformed> {
+fn size(input: &mut BytesMut, extra: &mut Extra) -> Result<Option<u64>, Malformed> {
     let wrong = Malformed("a chunk's size cannot be read");
     let Some(end) = input.iter().take(MAX_LINE).position(|b| *b == b'\n') else {
         return if input.len() < MAX_LINE {
@@ -120,6 +144,7 @@ fn size(input: &mut BytesMut) -> Result<Option<u64>, Malformed> {
     if digits == 0 || digits > 16 || !plain || !matches!(extension.next(), None | Some(b';')) {
         return Err(wrong);
     }
+    extra.add(rest.len())?;
     let value = |byte: u8| char::from(byte).to_digit(16).map_or(0, u64::from);
     let size = line[..digits].iter().fold(0, |n, b| n << 4 | value(*b));
     input.advance(end + 1);
@@ -145,7 +170,7 @@ mod tests {
 
     /// The content, the trailers and what is left of `text`, however it is cut.
     fn read(text: &[u8], cut: usize) -> Result<(Vec<u8>, HeaderMap, usize), Malformed> {
-        let (mut chunked, mut input) = (Chunked::Size, BytesMut::new());
+        let (mut chunked, mut input) = (Chunked::default(), BytesMut::new());
         let (mut content, mut trailers) = (Vec::new(), HeaderMap::new());
         let mut rest = text.chunks(cut);
         loop {
@@ -214,11 +239,35 @@ mod tests {
         }
         let long = [b"1;".to_vec(), vec![b'a'; MAX_LINE]].concat();
         assert!(read(&long, 1000).is_err());
-        let many = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(MAX_TRAILERS / 5)].concat();
+        let most = MAX_EXTRA as usize;
+        let many = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(most / 5)].concat();
         assert!(read(&many, 1000).is_err());
-        let large = [&b"0\r\na: "[..], &vec![b'b'; MAX_TRAILERS], b"\r\n\r\n"].concat();
+        let large = [&b"0\r\na: "[..], &vec![b'b'; most], b"\r\n\r\n"].concat();
         for cut in [1000, large.len()] {
             assert!(read(&large, cut).is_err(), "in pieces of {cut}");
         }
+    }
+
+    #[test]
+    fn extensions_and_trailers_have_a_bound_together() {
+        let chunks = |number: usize| b"1;2345678\r\na\r\n".repeat(number);
+        let most = MAX_EXTRA as usize / 8;
+        let whole = |number: usize, trailers: &[u8]| {
+            let body = [&chunks(number), &b"0\r\n"[..], trailers, b"\r\n"].concat();
+            [1, 1000, body.len()].map(|cut| read(&body, cut).is_ok())
+        };
+        assert_eq!(whole(most, b""), [true; 3]);
+        assert_eq!(whole(most + 1, b""), [false; 3]);
+        // The line ends of 12 bytes of trailers, and theirs, are part of it.
+        assert_eq!(whole(most - 2, b"a: 12345678\r\n"), [true; 3]);
+        assert_eq!(whole(most - 1, b"a: 12345678\r\n"), [false; 3]);
+        // What is not an extension is not counted.
+        assert!(
+            read(
+                &[b"1\r\na\r\n".repeat(100_000), b"0\r\n\r\n".into()].concat(),
+                5000
+            )
+            .is_ok()
+        );
     }
 }

@@ -17,13 +17,8 @@ pub fn read(
     let mut said = Said::default();
     for field in parsed {
         let name = field.name.as_bytes();
-        said.note(name, field.value)?;
-        fields.place(
-            name,
-            offset(input, name),
-            offset(input, field.value),
-            field.value.len(),
-        );
+        let value = said.note(name, field.value)?;
+        fields.place(name, offset(input, name), offset(input, value), value.len());
     }
     Ok((fields, said))
 }

@@ -59,17 +59,17 @@ pub struct Said {
 }
 
 impl Said {
-    /// Takes note of one field.
+    /// Takes note of one field; gives the value that goes on.
     #[inline]
-    pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn note<'v>(&mut self, name: &[u8], value: &'v [u8]) -> Result<&'v [u8], Malformed> {
         match name.len() {
             10 | 14 | 17 => self.weigh(name, value),
-            _ => Ok(()),
+            _ => Ok(value),
         }
     }
 
     /// The same for one whose name is as long as one of those that matter.
-    fn weigh(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+    fn weigh<'v>(&mut self, name: &[u8], value: &'v [u8]) -> Result<&'v [u8], Malformed> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         if is(b"content-length") {
             let length = length(value).ok_or(Malformed("its length is not a number"))?;
@@ -77,6 +77,7 @@ impl Said {
                 return Err(Malformed("it says its length twice"));
             }
             self.length = Some(length);
+            return Ok(without_zeros(value));
         } else if is(b"transfer-encoding") {
             if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Malformed("its transfer coding is not `chunked`"));
@@ -95,7 +96,7 @@ impl Said {
                 self.upgrade |= word.eq_ignore_ascii_case(b"upgrade");
             }
         }
-        Ok(())
+        Ok(value)
     }
 
     /// Whether the connection may carry another message after one of HTTP/1.1, or of HTTP/1.0.
@@ -106,12 +107,18 @@ impl Said {
     /// How far the body reaches; `otherwise` where no field says.
     pub fn framing(&self, newer: bool, otherwise: Framing) -> Result<Framing, Malformed> {
         match (self.chunked, self.length) {
-            (true, None) if newer => Ok(Framing::Chunked(Chunked::Size)),
+            (true, None) if newer => Ok(Framing::Chunked(Chunked::default())),
             (true, _) => Err(Malformed("it says its length in two ways")),
             (false, Some(length)) => Ok(Framing::Length(length)),
             (false, None) => Ok(otherwise),
         }
     }
+}
+
+/// A length without zeros in front. There are readers that take `010` for eight.
+pub fn without_zeros(digits: &[u8]) -> &[u8] {
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    &digits[zeros.min(digits.len().saturating_sub(1))..]
 }
 
 fn length(digits: &[u8]) -> Option<u64> {

@@ -9,7 +9,7 @@ pub mod outbox;
 
 use std::io;
 
-pub use framing::{Framing, Said};
+pub use framing::{Framing, Said, without_zeros};
 pub use outbox::Outbox;
 
 /// Most bytes of a message's head.

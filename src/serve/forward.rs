@@ -201,15 +201,9 @@ fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
         // Apache reads it where there is no Range.
         fields.remove("request-range");
     }
-    let zeros = |text: &[u8]| text.len() > 1 && text.starts_with(b"0");
-    match body.size_hint().exact() {
+    if body.size_hint().exact().is_none() {
         // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
-        None => fields.remove("content-length"),
-        // There are servers that take `010` for eight.
-        Some(length) if fields.first("content-length").is_some_and(zeros) => {
-            fields.set("content-length", length.to_string().as_bytes());
-        }
-        Some(_) => {}
+        fields.remove("content-length");
     }
 }
 

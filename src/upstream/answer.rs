@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn heads() {
         use Framing::{Close, Length};
-        let chunked = Framing::Chunked(Chunked::Size);
+        let chunked = Framing::Chunked(Chunked::default());
         let cases = [
             (
                 "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n",

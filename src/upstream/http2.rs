@@ -18,7 +18,7 @@ use super::mux::Channel;
 use super::pool::Lease;
 use super::websocket;
 use crate::head::{AnswerHead, Fields, Head, hop};
-use crate::http1::{Cause, Malformed};
+use crate::http1::{Cause, Malformed, without_zeros};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -208,7 +208,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         let mut status = parts.status;
         if let Some(length) = parts.headers.get(LENGTH) {
             // Once, however often: `h2` takes none that differ.
-            fields.set(LENGTH, length.as_bytes());
+            fields.set(LENGTH, without_zeros(length.as_bytes()));
         }
         self.left = fields.text(LENGTH).and_then(|text| text.parse().ok());
         match &self.protocol {

@@ -271,3 +271,57 @@ fn interim_answers_pass() {
     old.send("GET / HTTP/1.0\r\n\r\n");
     assert_eq!(old.head().unwrap().status(), 200);
 }
+
+/// Extensions and trailers of a message are bounded together, however few are in each chunk (compare CVE-2023-39326).
+#[test]
+fn chunk_extensions_end() {
+    let many = "1;x=0123456789\r\na\r\n".repeat(2_000);
+    let held = many.clone();
+    let upstream = Upstream::answering(move |request| {
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        match request.start.as_str() {
+            "GET /many HTTP/1.1" => format!("{head}{held}0\r\n\r\n"),
+            _ => format!("{head}1;x=0123456789\r\na\r\n0\r\n\r\n"),
+        }
+    });
+    let gateway = gateway(&upstream);
+    assert_eq!(gateway.connect().get("/few").text(), "a");
+    upstream.drain();
+    let mut client = gateway.connect();
+    client.send("POST / HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n");
+    client.send(&many);
+    assert_eq!(client.answer().status(), 400);
+    let whole = |request: &Message| !request.start.is_empty();
+    assert!(!upstream.drain().iter().any(whole));
+    let mut client = gateway.connect();
+    client.send("GET /many HTTP/1.1\r\nhost: t\r\n\r\n");
+    let rest = String::from_utf8(client.rest()).unwrap();
+    assert!(rest.starts_with("HTTP/1.1 200 ") && !rest.ends_with("0\r\n\r\n"));
+}
+
+/// There are readers that take `010` for eight, and the rest of the answer for another one.
+#[test]
+fn lengths_of_answers_are_written_anew() {
+    use crate::common::http2::{Client as Http2, run};
+    let upstream = Upstream::answering(|_| {
+        "HTTP/1.1 200 OK\r\nContent-Length:0010\r\nx-a: b\r\n\r\n0123456789".into()
+    });
+    let gateway = gateway(&upstream);
+    let mut client = gateway.connect();
+    for _ in 0..3 {
+        let answer = client.get("/");
+        assert_eq!(answer.field("content-length"), Some("10"));
+        assert_eq!(
+            (answer.text().as_str(), answer.field("x-a")),
+            ("0123456789", Some("b"))
+        );
+    }
+    client.send("HEAD / HTTP/1.1\r\nhost: t\r\n\r\n");
+    assert_eq!(client.head().unwrap().field("content-length"), Some("10"));
+    run(async {
+        let mut client = Http2::connect(gateway.address).await;
+        let answer = client.get("/").await;
+        assert_eq!(answer.field("content-length"), Some("10"));
+        assert_eq!(answer.body, "0123456789");
+    });
+}

@@ -9,7 +9,7 @@ use http::{Method, Uri};
 
 use crate::head::hop::accepts_trailers;
 use crate::head::{Fields, Head};
-use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET};
+use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
 use crate::http2::hpack::{Field, Kind};
 use crate::serve::answer::Why;
 use crate::serve::request::passes;
@@ -218,7 +218,7 @@ impl Draft {
                 twice(self.length.is_some())?;
                 let number = number(value).ok_or(Wrong::Malformed("its length is not a number"))?;
                 self.length = Some(number);
-                self.line(name, value);
+                self.line(name, without_zeros(value));
             }
             Kind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
                 return Err(Wrong::Malformed(

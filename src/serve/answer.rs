@@ -179,14 +179,11 @@ impl Refusal {
                 fields.add("www-authenticate", b"Bearer");
             }
             // One more may fail each second.
-            Why::Unchecked => fields.add("retry-after", b"1"),
+            Why::Unchecked => reject::add_retry_after(fields, 1, self.grpc),
             why if why.closes() => fields.add("connection", b"close"),
             Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             Why::Shed(shed) => {
-                let seconds = shed.retry_after.ceil_secs();
-                fields.compose("retry-after", |value| {
-                    value.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
-                });
+                reject::add_retry_after(fields, shed.retry_after.ceil_secs(), self.grpc);
             }
             _ => {}
         }

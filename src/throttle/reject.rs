@@ -51,11 +51,26 @@ pub fn answer(verdict: &Verdict, rules: &Rules, style: HeaderStyle, grpc: bool) 
         problem(&names, wait)
     };
     let fields = &mut answer.head.fields;
-    if let Some(seconds) = wait {
-        fields.compose("retry-after", |value| number(value, seconds));
+    match wait {
+        Some(seconds) => add_retry_after(fields, seconds, grpc),
+        None if grpc => fields.add(PUSHBACK, b"-1"),
+        None => {}
     }
     Headers::of(verdict, rules, style).write(fields, rules);
     answer
+}
+
+/// What gRPC clients that retry obey, in milliseconds; with a negative number they do not (gRFC A6).
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// Says after how many seconds the request may be sent again.
+pub fn add_retry_after(fields: &mut Fields, seconds: u64, grpc: bool) {
+    fields.compose("retry-after", |value| number(value, seconds));
+    if grpc {
+        let most = i32::MAX as u64;
+        let wait = seconds.saturating_mul(1000).min(most);
+        fields.compose(PUSHBACK, |value| number(value, wait));
+    }
 }
 
 fn describe(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {

@@ -191,6 +191,11 @@ fn grpc_is_refused_in_its_own_words() {
         let answer = whole(answer).await.unwrap();
         assert_eq!(answer.status, 200);
         assert_eq!(answer.field("grpc-status"), Some("8"));
+        // Who retries waits as long: gRFC A6.
+        let number = |name: &str| answer.field(name).unwrap().parse::<u64>().unwrap();
+        let seconds = number("retry-after");
+        assert!((3590..=3600).contains(&seconds), "{answer:?}");
+        assert_eq!(number("grpc-retry-pushback-ms"), seconds * 1000);
     });
 }
 

@@ -74,7 +74,7 @@ impl Site {
         std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", &listen)).unwrap();
         let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
         manager.set_read_timeout(Some(SOON)).unwrap();
-        let certificates = (0..=TIMES).map(|_| Certificate::of(&[NAME])).collect();
+        let certificates = (0..=TIMES).map(|_| Certificate::of(&[NAME, "test"])).collect();
         let site = Site {
             folder,
             manager,
@@ -216,7 +216,7 @@ fn nobody_notices() {
 /// The certificate that a new connection is shown.
 fn shown(site: &Site, address: SocketAddr) -> CertificateDer<'static> {
     let mut tls = tls(&site.trust(b"http/1.1"), address);
-    tls.write_all(b"GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
+    tls.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .unwrap();
     let mut reader = BufReader::new(tls);
     read_head(&mut reader).unwrap();
@@ -276,7 +276,7 @@ fn clients(
 fn http1(load: &Load, kind: usize, stream: impl Read + Write) {
     let mut stream = BufReader::new(stream);
     while load.goes_on() {
-        let request = b"GET / HTTP/1.1\r\nhost: t\r\n\r\n";
+        let request = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
         stream.get_mut().write_all(request).unwrap();
         let mut answer = read_head(&mut stream).expect("an answer");
         read_body(&mut stream, &mut answer).expect("a whole answer");
@@ -291,7 +291,7 @@ fn http1(load: &Load, kind: usize, stream: impl Read + Write) {
 /// A stream of another protocol that takes a while.
 fn tunnel(load: &Load, kind: usize, address: SocketAddr) {
     let mut client = Client::connect(address);
-    client.send("GET / HTTP/1.1\r\nhost: t\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n");
+    client.send("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n");
     assert_eq!(client.head().unwrap().status(), 101);
     for number in 0..20_u32 {
         client.send(number.to_be_bytes());

@@ -39,7 +39,7 @@ struct Site {
 impl Site {
     /// A gateway whose users are named by `way` in certificates of `authority`.
     fn start(way: &str, authority: &Authority) -> Site {
-        let (upstream, own) = (Upstream::plain(), Certificate::of(&["localhost"]));
+        let (upstream, own) = (Upstream::plain(), Certificate::of(&["localhost", "test"]));
         let folder = folder(&upstream, way, authority, &own);
         let gateway = Gateway::start_in(folder, Clock::system());
         Site {
@@ -130,9 +130,9 @@ fn who_shows_none_is_nobody() {
             assert_eq!(client.get("/").status(), 200);
         }
         assert_eq!(client.get("/members/x").status(), 401);
-        client.send(b"GET /members/x HTTP/1.1\r\nhost: a\r\ntollgate-user: CN=alice\r\n\r\n");
+        client.send(b"GET /members/x HTTP/1.1\r\nhost: localhost\r\ntollgate-user: CN=alice\r\n\r\n");
         assert_eq!(client.answer().status(), 401);
-        client.send(b"GET / HTTP/1.1\r\nhost: a\r\ntollgate-user: CN=alice\r\n\r\n");
+        client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\ntollgate-user: CN=alice\r\n\r\n");
         assert_eq!(client.answer().status(), 200);
         let seen = site.upstream.drain();
         assert_eq!(seen.len(), 5);

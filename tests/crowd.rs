@@ -22,7 +22,7 @@ use tollgate::clock::Clock;
 
 const OPEN: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 1000000/s } }\n";
 const SLOW: usize = 2_000;
-const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: t\r\nuser-agent: tests\r\naccept: */*\r\n\r\n";
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nuser-agent: tests\r\naccept: */*\r\n\r\n";
 
 fn folder(upstream: &Upstream, more: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ fn slow_heads(server: &Server) -> Vec<TcpStream> {
     let begin = |_| {
         let mut stream = connect(server.address);
         stream
-            .write_all(b"GET / HTTP/1.1\r\nhost: t\r\nx-slow: ")
+            .write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
             .unwrap();
         stream
     };

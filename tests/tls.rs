@@ -104,6 +104,78 @@ fn the_name_chooses_the_certificate() {
     }
 }
 
+/// RFC 9110 section 15.5.20: a host that the connection's certificate is not for is asked for elsewhere. It is counted
+/// and logged, and the connection goes on.
+#[test]
+fn hosts_of_other_certificates_are_misdirected() {
+    use common::http2::{Client as Http2, run};
+    let upstream = Upstream::plain();
+    let wild = Certificate::of(&["*.example.com", "example.com"]);
+    let other = Certificate::of(&["other.test"]);
+    let certificates = [&wild, &other];
+    let hosts = [
+        ("www.example.com", 200),
+        ("www.example.com:443", 200),
+        ("WWW.example.com.", 200),
+        ("admin.example.com", 200),
+        ("example.com:443", 200),
+        ("other.test", 421),
+        ("a.b.example.com", 421),
+        ("xwww.example.com.other.test", 421),
+        ("127.0.0.1", 421),
+    ];
+    let log = "access_log: { file: access.log }\n";
+    let gateway = start(&upstream, &certificates, log);
+    let config = trusting(&certificates, ALL);
+    let mut client = Tls::connect(&gateway, "www.example.com", &config);
+    for (host, status) in hosts {
+        client.send(format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes());
+        assert_eq!(client.answer().status(), status, "{host}");
+    }
+    let mut h2 = (*config).clone();
+    h2.alpn_protocols = vec![b"h2".to_vec()];
+    run(async {
+        let socket = tokio::net::TcpStream::connect(gateway.address)
+            .await
+            .unwrap();
+        let name = rustls::pki_types::ServerName::try_from("www.example.com").unwrap();
+        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(h2));
+        let stream = connector.connect(name, socket).await.unwrap();
+        let mut client = Http2::over(stream).await;
+        for (host, status) in hosts {
+            let request = http::Request::builder().uri(format!("https://{host}/"));
+            let (answer, _) = client.begin(request.body(()).unwrap(), true);
+            assert_eq!(answer.await.unwrap().status(), status, "{host}");
+        }
+    });
+    let passed = hosts.iter().filter(|(_, status)| *status == 200).count();
+    assert_eq!(upstream.drain().len(), 2 * passed);
+    let file = gateway.folder.path().join("access.log");
+    let misdirected = || {
+        let text = std::fs::read_to_string(&file).unwrap();
+        text.lines()
+            .filter(|line| line.contains("\"status\":421"))
+            .count()
+    };
+    soon("all are logged", || {
+        misdirected() == 2 * (hosts.len() - passed)
+    });
+    // Who asks for no name is held to none, nor is a proxy that is trusted.
+    let quiet = {
+        let mut config = (*config).clone();
+        config.enable_sni = false;
+        std::sync::Arc::new(config)
+    };
+    let mut client = Tls::connect(&gateway, "www.example.com", &quiet);
+    client.send(b"GET / HTTP/1.1\r\nhost: other.test\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    let trusted = "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n";
+    let gateway = start(&upstream, &certificates, trusted);
+    let mut client = Tls::connect(&gateway, "www.example.com", &config);
+    client.send(b"GET / HTTP/1.1\r\nhost: other.test\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+}
+
 #[test]
 fn a_reload_changes_the_certificate_and_nothing_else() {
     let upstream = Upstream::plain();
@@ -233,7 +305,7 @@ fn who_does_not_read_is_let_go() {
     for step in 0..24 {
         let mut client = Tls::connect(&gateway, "a.example", &config);
         let size = 2_000_000 + 150_000 * step;
-        let ask = format!("GET /{size} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
+        let ask = format!("GET /{size} HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n");
         client.send(ask.as_bytes());
         clients.push(client);
     }

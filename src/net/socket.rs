@@ -77,6 +77,17 @@ impl Socket {
         }
     }
 
+    /// The name that the client has asked for in its handshake.
+    pub fn server_name(&self) -> Option<&str> {
+        match self {
+            Socket::Tls(stream) => match &**stream {
+                TlsStream::Server(stream) => stream.get_ref().1.server_name(),
+                TlsStream::Client(_) => None,
+            },
+            Socket::Plain(_) => None,
+        }
+    }
+
     /// Whom the certificate is for that the other end has shown and that was verified. Reads it anew each time.
     pub fn subject(&self) -> Option<Subject> {
         let Socket::Tls(stream) = self else {

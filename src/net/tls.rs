@@ -18,6 +18,7 @@ pub struct Offer {
     usual: Arc<ServerConfig>,
     /// For clients whose processors do not know AES.
     chacha: Arc<ServerConfig>,
+    certificates: Arc<ByName>,
 }
 
 impl Offer {
@@ -30,6 +31,20 @@ impl Offer {
             true => self.chacha.clone(),
             false => self.usual.clone(),
         }
+    }
+}
+
+impl Offer {
+    /// Whether the certificate for clients that ask for one name is for another too.
+    pub fn covers(&self, asked: &str, other: &str) -> bool {
+        let is_for = |name: &String| match name.strip_prefix("*.") {
+            Some(parent) => other
+                .split_once('.')
+                .is_some_and(|(_, rest)| rest == parent),
+            None => name == other,
+        };
+        let shown = self.certificates.find(Some(asked));
+        shown.iter().any(|shown| shown.names().iter().any(is_for))
     }
 }
 
@@ -118,6 +133,7 @@ pub fn offer(
     Ok(Offer {
         usual: by(is_of_128_bits)?,
         chacha: by(is_chacha)?,
+        certificates: resolver.clone(),
     })
 }
 

@@ -28,6 +28,8 @@ pub enum Why {
     LongTarget,
     /// It is of another version of HTTP.
     Version,
+    /// It is for a host that the connection's certificate is not for: RFC 9110 section 15.5.20.
+    Misdirected,
     /// No policy matches.
     NoRoute,
     /// Policies match this path with these methods only.
@@ -70,7 +72,8 @@ impl Why {
             | Why::Version
             | Why::SlowBody
             | Why::BrokenBody => true,
-            Why::NoRoute
+            Why::Misdirected
+            | Why::NoRoute
             | Why::WrongMethod(_)
             | Why::Unidentified(_)
             | Why::Unverified(_)
@@ -125,6 +128,7 @@ impl Refusal {
             | Why::TooLarge
             | Why::LongTarget
             | Why::Version
+            | Why::Misdirected
             | Why::NoRoute
             | Why::WrongMethod(_)
             | Why::Unidentified(_)
@@ -147,6 +151,7 @@ impl Refusal {
             Why::TooLarge => Some("head too large"),
             Why::LongTarget => Some("target too long"),
             Why::Version => Some("version not supported"),
+            Why::Misdirected => Some("host not covered by the certificate"),
             Why::NoRoute => Some("no route"),
             Why::WrongMethod(_) => Some("method not allowed"),
             Why::Unidentified(_) => Some("identity required"),
@@ -208,6 +213,10 @@ fn describe(why: &Why) -> (StatusCode, String) {
         Why::Version => (
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             "Only HTTP/1.0, HTTP/1.1 and HTTP/2 are served here.".into(),
+        ),
+        Why::Misdirected => (
+            StatusCode::MISDIRECTED_REQUEST,
+            "The certificate of this connection is not for the host of the request; use a connection of its own.".into(),
         ),
         Why::NoRoute => (
             StatusCode::NOT_FOUND,

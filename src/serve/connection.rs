@@ -105,8 +105,8 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
         return worker.proved();
     }
     let http2 = stream.speaks_http2();
-    let (secure, subject) = (entrance.offer.is_some(), stream.subject());
-    let peer = Peer::new(ends, secure, subject, guard.clone(), &worker);
+    let over = (&stream, entrance.offer.as_ref());
+    let peer = Peer::new(ends, over, guard.clone(), &worker);
     let client = Client {
         stream,
         guard,

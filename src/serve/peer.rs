@@ -11,8 +11,10 @@ use super::guard::{Guard, Phase};
 use super::worker::Worker;
 use crate::clock::Nanos;
 use crate::identity::Connection;
-use crate::net::Subject;
 use crate::net::proxy::Ends;
+use crate::net::tls::Offer;
+use crate::net::{Socket, Subject};
+use crate::route::host;
 use crate::telemetry::{Label, Metric};
 
 /// The client side of one connection.
@@ -29,6 +31,8 @@ pub struct Peer {
     pub secure: bool,
     /// Whom the certificate is for that the client has shown.
     pub subject: Option<Subject>,
+    /// The name that the client has asked for in its handshake.
+    asked: Option<Asked>,
     /// How long it may be unused; as it was when the connection began, for a reload reaches new ones.
     pub idle: Duration,
     /// How long a request's head may take; the same.
@@ -38,24 +42,35 @@ pub struct Peer {
     forwarded: RefCell<(Vec<u8>, Bytes)>,
 }
 
+/// A name that a certificate was asked for by, in the form of [`host`].
+struct Asked {
+    name: Box<str>,
+    offer: Offer,
+}
+
 impl Peer {
-    /// Who has made a connection.
+    /// Who has made a connection, over `stream` by an `offer` of TLS.
     pub fn new(
         ends: Ends,
-        secure: bool,
-        subject: Option<Subject>,
+        (stream, offer): (&Socket, Option<&Offer>),
         guard: Rc<Guard>,
         worker: &Rc<Worker>,
     ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
         let ip = ends.client.ip().to_canonical();
+        let asked = stream.server_name().and_then(host::canonical_name);
+        let asked = asked.zip(offer).map(|(name, offer)| Asked {
+            name: name.into(),
+            offer: offer.clone(),
+        });
         Rc::new(Peer {
             ip,
             address: ip.to_string(),
             ends,
             guard,
-            secure,
-            subject,
+            secure: offer.is_some(),
+            subject: stream.subject(),
+            asked,
             idle: timeouts.idle,
             header: timeouts.header,
             worker: worker.clone(),
@@ -69,6 +84,24 @@ impl Peer {
             peer: self.ip,
             subject: self.subject.as_ref(),
         }
+    }
+
+    /// Whether a request for this host belongs on the connection: whether the certificate that its client was shown is for
+    /// it. Clients that asked for no name are not held to one, nor are trusted proxies, which may ask for one of their own.
+    #[inline]
+    pub fn serves(&self, host: &str) -> bool {
+        let Some(asked) = &self.asked else {
+            return true;
+        };
+        let rest = host.as_bytes().strip_prefix(asked.name.as_bytes());
+        matches!(rest, Some([] | [b':', ..])) || self.covers(asked, host)
+    }
+
+    #[cold]
+    fn covers(&self, asked: &Asked, host: &str) -> bool {
+        let proxies = &self.worker.generation().ruleset.identity.ip.trusted_proxies;
+        let is_proxy = proxies.iter().any(|net| net.contains(&self.ip));
+        is_proxy || asked.offer.covers(&asked.name, host::without_port(host))
     }
 
     /// The scheme that the client used.

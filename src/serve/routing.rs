@@ -225,7 +225,11 @@ fn look(arrival: &mut Arrival) -> Result<usize, Why> {
     is_served(&arrival.head)?;
     settle_host(arrival)?;
     let ruleset = &arrival.note.generation.ruleset;
-    let route = match_route(&arrival.head, arrival.head.fields.text("host"), ruleset)?;
+    let host = arrival.head.fields.text("host");
+    if !host.is_none_or(|host| arrival.note.peer.serves(host)) {
+        return Err(Why::Misdirected);
+    }
+    let route = match_route(&arrival.head, host, ruleset)?;
     if let Some(known) = &arrival.known {
         known.takes(&arrival.head, &arrival.note.generation, route);
     }

@@ -50,8 +50,11 @@ pub fn showing(
     Arc::new(config)
 }
 
-/// One connection.
-pub struct Tls(pub BufReader<StreamOwned<ClientConnection, TcpStream>>);
+/// One connection, and the name that it asked for.
+pub struct Tls(
+    pub BufReader<StreamOwned<ClientConnection, TcpStream>>,
+    String,
+);
 
 impl Tls {
     pub fn connect(gateway: &Gateway, name: &str, config: &Arc<ClientConfig>) -> Tls {
@@ -61,9 +64,10 @@ impl Tls {
     pub fn to(address: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> Tls {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(SOON)).unwrap();
-        let name = ServerName::try_from(name.to_owned()).unwrap();
-        let connection = ClientConnection::new(config.clone(), name).unwrap();
-        Tls(BufReader::new(StreamOwned::new(connection, socket)))
+        let server = ServerName::try_from(name.to_owned()).unwrap();
+        let connection = ClientConnection::new(config.clone(), server).unwrap();
+        let stream = BufReader::new(StreamOwned::new(connection, socket));
+        Tls(stream, name.to_owned())
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
@@ -82,7 +86,7 @@ impl Tls {
 
     /// The same where the handshake may fail.
     pub fn try_get(&mut self, path: &str) -> io::Result<Message> {
-        let request = format!("GET {path} HTTP/1.1\r\nhost: a.example\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.1);
         self.0.get_mut().write_all(request.as_bytes())?;
         let mut answer = read_head(&mut self.0)?;
         read_body(&mut self.0, &mut answer)?;

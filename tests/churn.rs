@@ -74,7 +74,9 @@ impl Site {
         std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", &listen)).unwrap();
         let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
         manager.set_read_timeout(Some(SOON)).unwrap();
-        let certificates = (0..=TIMES).map(|_| Certificate::of(&[NAME, "test"])).collect();
+        let certificates = (0..=TIMES)
+            .map(|_| Certificate::of(&[NAME, "test"]))
+            .collect();
         let site = Site {
             folder,
             manager,
@@ -291,7 +293,8 @@ fn http1(load: &Load, kind: usize, stream: impl Read + Write) {
 /// A stream of another protocol that takes a while.
 fn tunnel(load: &Load, kind: usize, address: SocketAddr) {
     let mut client = Client::connect(address);
-    client.send("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n");
+    client
+        .send("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n");
     assert_eq!(client.head().unwrap().status(), 101);
     for number in 0..20_u32 {
         client.send(number.to_be_bytes());

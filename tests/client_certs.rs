@@ -130,7 +130,8 @@ fn who_shows_none_is_nobody() {
             assert_eq!(client.get("/").status(), 200);
         }
         assert_eq!(client.get("/members/x").status(), 401);
-        client.send(b"GET /members/x HTTP/1.1\r\nhost: localhost\r\ntollgate-user: CN=alice\r\n\r\n");
+        client
+            .send(b"GET /members/x HTTP/1.1\r\nhost: localhost\r\ntollgate-user: CN=alice\r\n\r\n");
         assert_eq!(client.answer().status(), 401);
         client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\ntollgate-user: CN=alice\r\n\r\n");
         assert_eq!(client.answer().status(), 200);

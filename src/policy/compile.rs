@@ -95,6 +95,7 @@ pub fn compile(
     let ruleset = Ruleset {
         table,
         paths: gateway.paths.unwrap_or_default(),
+        keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
         routes,
         rules: rules.all,
         unrouted,
@@ -258,6 +259,7 @@ impl Rules {
             require,
             priority: policy.priority,
             headers: policy.headers.or(gateway.headers).unwrap_or_default(),
+            keeps_slashes: policy.keeps_slashes,
         })
     }
 

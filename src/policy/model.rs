@@ -456,6 +456,8 @@ pub struct Policy {
     pub priority: Option<Priority>,
     /// Which rate-limit headers answers carry.
     pub headers: Option<HeaderStyle>,
+    /// `%2F` is part of a segment.
+    pub keeps_slashes: bool,
 }
 
 /// A limit of a policy.

@@ -20,6 +20,8 @@ pub struct Ruleset {
     pub table: RouteTable,
     /// Which spellings of a path a route takes.
     pub paths: Paths,
+    /// In some route's paths `%2F` is part of a segment.
+    pub keeps_slashes: bool,
     /// All routes; `Route::index` points here, and so do the answers of `table`.
     pub routes: Vec<Arc<Route>>,
     /// All limits; `Rule::index` points here.

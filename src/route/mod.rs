@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use http::header::CONTENT_LENGTH;
 
-pub use path::{PathError, literal_readings, normalise};
+pub use path::{PathError, literal_readings, normalise, with_encoded_slashes};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, Found, RouteTable};
 
@@ -39,6 +39,8 @@ pub struct Route {
     pub priority: Option<Priority>,
     /// Which rate-limit headers answers carry.
     pub headers: HeaderStyle,
+    /// `%2F` is part of a segment, as the upstream reads it.
+    pub keeps_slashes: bool,
 }
 
 /// The limits of a route that count a request which the gateway answers itself.

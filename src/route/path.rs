@@ -125,6 +125,19 @@ pub fn literal_readings(path: &str) -> impl Iterator<Item = String> {
     readings.filter_map(|(slashes, dots)| literal_reading(path, slashes, dots))
 }
 
+/// The normal path in which `%2F` is part of its segment; none where there is no `%2F`, or beside it what readers that see
+/// no slash in it may still take for one, or for a step.
+pub fn with_encoded_slashes(path: &str) -> Option<String> {
+    let literal = Literal {
+        slashes: true,
+        ..Literal::default()
+    };
+    let kept = rewrite(path.as_bytes(), literal).ok()?;
+    let steps = |segment: &str| segment.split("%2F").any(|part| matches!(part, "." | ".."));
+    let one_reading = !path.contains('\\') && !kept.contains("%5C");
+    (one_reading && kept.contains("%2F") && !kept.split('/').any(steps)).then_some(kept)
+}
+
 fn literal_reading(path: &str, slashes: bool, dots: bool) -> Option<String> {
     let literal = Literal {
         names: true,
@@ -365,6 +378,27 @@ mod tests {
         check("/a/;x/..", &["/a/%3B/..", "/a/"]);
         check("/a/x%2F..", &["/a/x%2F..", "/a/x%2F..", "/a/x/.."]);
         check("//caf%c3%a9//x", &[]);
+    }
+
+    #[test]
+    fn encoded_slashes() {
+        let check = |path: &str, expected: Option<&str>| {
+            assert_eq!(with_encoded_slashes(path).as_deref(), expected, "{path}");
+        };
+        check("/a%2fb", Some("/a%2Fb"));
+        check("//p/%67%2Fb%2F/../q%2F//x;y", Some("/p/q%2F/x"));
+        check("/a%252Fb", None);
+        check("/a/b", None);
+        for path in [
+            "/a%2F..",
+            "/a%2F%2e%2Fb",
+            "/%2e%2e%2fa",
+            "/a%2F\\b",
+            "/a%2F%5cb",
+            "/%2F%00",
+        ] {
+            check(path, None);
+        }
     }
 
     proptest! {

@@ -19,7 +19,7 @@ use super::record::Arrival;
 use crate::clock::Nanos;
 use crate::head::Head;
 use crate::policy::Ruleset;
-use crate::route::{Found, Paths, Route, host, literal_readings, normalise};
+use crate::route::{Found, Paths, Route, host, literal_readings, normalise, with_encoded_slashes};
 
 /// Why a request is refused whose path frameworks read in two ways.
 const TWO_PATHS: &str = "the path has a second reading whose limits are others: send it without `;`, `\\`, `%2F` and dot segments";
@@ -310,6 +310,11 @@ impl<'h> Target<'h> {
     /// frameworks would take.
     fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
         let table = &ruleset.table;
+        if let Cow::Owned(_) = self.path
+            && let Some(route) = self.look_up_kept(method, ruleset)
+        {
+            return Ok(route);
+        }
         match table.find(self.host, method, &self.path) {
             Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
             Found::Route(exact) => {
@@ -351,6 +356,21 @@ impl<'h> Target<'h> {
         let Ruleset { table, routes, .. } = ruleset;
         let counts = |other: usize| routes[other].holds_more_than(&routes[exact]);
         table.find_folded(self.host, method, path, exact, counts)
+    }
+
+    /// The route that takes the path with `%2F` as part of a segment, where its policy says so.
+    #[cold]
+    fn look_up_kept(&self, method: &Method, ruleset: &Ruleset) -> Option<usize> {
+        if !ruleset.keeps_slashes {
+            return None;
+        }
+        let path = with_encoded_slashes(self.spelled)?;
+        let exact = ruleset.table.find(self.host, method, &path).route()?;
+        let route = match ruleset.paths {
+            Paths::Exact => exact,
+            Paths::Fold => self.fold(method, &path, exact, ruleset),
+        };
+        ruleset.routes[route].keeps_slashes.then_some(route)
     }
 
     /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled. One

@@ -322,3 +322,62 @@ fn targets_go_on_as_they_were_written() {
         assert_eq!(request.start, format!("GET {seen} HTTP/1.1"));
     }
 }
+
+/// Some APIs name a thing by a path in one segment (GitLab's, npm's, S3's): there `%2F` is no slash, where the policy says
+/// so. What is forwarded stays as it was written.
+#[test]
+fn encoded_slashes_stay_in_their_segment() {
+    let keep = |name, path: &str| {
+        let policy = format!(
+            "match: {path}\nupstream: up\nencoded_slashes: keep\nlimits: {{ {name}: {{ key: ip, rate: 100000/h }} }}\n"
+        );
+        (name, policy)
+    };
+    let policies = [
+        keep("issues", "GET /api/v4/projects/{id}/issues"),
+        keep("package", "/npm/*"),
+        (
+            "split",
+            "match: /split/{id}\nupstream: up\nlimits: { split: { key: ip, rate: 100000/h } }\n"
+                .into(),
+        ),
+        ("rest", POLICIES[1].1.into()),
+    ];
+    let policies: Vec<_> = policies
+        .iter()
+        .map(|(name, text)| (*name, &**text))
+        .collect();
+    for paths in ["", "paths: exact\n"] {
+        let site = Site::start(paths, &policies);
+        for (target, limit) in [
+            ("/api/v4/projects/group%2Fproject/issues", "issues"),
+            ("/api/v4/projects/group%2fsub%2fproject/issues/", "issues"),
+            ("//api/v4//projects/a%2F/issues?x=%2F", "issues"),
+            ("/api/v4/projects/42/issues", "issues"),
+            ("/npm/@scope%2fname", "package"),
+            ("/npm/%40scope%2Fname", "package"),
+            ("/npm/name", "package"),
+            // A slash that is written as one is one.
+            ("/api/v4/projects/group/project/issues", "rest"),
+            ("/npm/@scope/name", "rest"),
+            ("/split/a", "split"),
+            ("/npm/a%252Fb", "package"),
+        ] {
+            check(&site, target, limit, "t");
+        }
+        // Elsewhere, and where upstreams may yet take it for a slash or a step, it is read as ever.
+        for (target, limit) in [
+            ("/split/a%2Fb", "rest"),
+            ("/npm/a%2F..%2F..%2Fsplit%2Fb", "split"),
+            ("/npm/a%2Fb%5Cc", "rest"),
+        ] {
+            if !paths.is_empty() {
+                check(&site, target, limit, "t");
+                continue;
+            }
+            let mut asker = site.connect();
+            asker.send(format!("GET {target} HTTP/1.1\r\nhost: t\r\n\r\n"));
+            assert_eq!(asker.answer(false).unwrap().status(), 400, "{target}");
+        }
+    }
+}

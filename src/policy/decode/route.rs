@@ -80,6 +80,12 @@ pub static POLICY: Table = Table {
             "Which rate-limit headers answers carry. Default: what the gateway file says.",
             "both",
         ),
+        may(
+            "encoded_slashes",
+            Shape::Words(&["split", "keep"]),
+            "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too. Default: split.",
+            "keep",
+        ),
     ],
 };
 
@@ -135,6 +141,10 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
             .get("headers")
             .and_then(|node| cx.headers(node))
             .map(|style| style.value),
+        keeps_slashes: fields
+            .get("encoded_slashes")
+            .and_then(|node| cx.word(node, &[("split", false), ("keep", true)]))
+            .is_some_and(|keeps| keeps.value),
     })
 }
 

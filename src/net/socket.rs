@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustls::ProtocolVersion;
 use rustls::server::Acceptor;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -58,6 +59,16 @@ impl Socket {
     /// What passes is under TLS.
     pub fn is_secure(&self) -> bool {
         matches!(self, Socket::Tls(_))
+    }
+
+    /// Either end may close its sending side and still receive: not before TLS 1.3 (RFC 8446 section 6.1).
+    pub fn closes_by_halves(&self) -> bool {
+        match self {
+            Socket::Plain(_) => true,
+            Socket::Tls(stream) => {
+                stream.get_ref().1.protocol_version() == Some(ProtocolVersion::TLSv1_3)
+            }
+        }
     }
 
     /// Both ends have agreed to speak HTTP/2.

@@ -193,6 +193,7 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
         tunnel: or(written.tunnel, 3600),
         total: written.total,
         drain: or(written.drain, 30),
+        half_close: written.half_close.unwrap_or_default(),
     }
 }
 

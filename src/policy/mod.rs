@@ -25,5 +25,5 @@ mod watch;
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, Report, Severity};
 pub use load::{Loaded, inspect, inspect_from, load, load_from};
-pub use settings::{AccessLog, Entrance, Listen, Process, Ruleset, Source, Timeouts};
+pub use settings::{AccessLog, Entrance, HalfClose, Listen, Process, Ruleset, Source, Timeouts};
 pub use watch::{Watch, watch};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::settings::Connections;
+use super::settings::{Connections, HalfClose};
 use super::tree::Place;
 use crate::acme::Challenge;
 use crate::clock::Nanos;
@@ -363,6 +363,8 @@ pub struct Timeouts {
     pub total: Option<Duration>,
     /// For running requests at the end.
     pub drain: Option<Duration>,
+    /// What becomes of a request whose client closes its sending side.
+    pub half_close: Option<HalfClose>,
 }
 
 /// A limit as it is written.

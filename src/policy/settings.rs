@@ -191,4 +191,16 @@ pub struct Timeouts {
     pub total: Option<Duration>,
     /// For running requests when the process is told to stop.
     pub drain: Duration,
+    /// What becomes of a request whose client closes its sending side.
+    pub half_close: HalfClose,
+}
+
+/// What becomes of a whole request whose client closes its sending side before it has the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HalfClose {
+    /// It is answered.
+    #[default]
+    Answered,
+    /// The client is taken to have gone.
+    Gone,
 }

@@ -34,6 +34,7 @@ use crate::net::Socket;
 use crate::net::flush::OthersFirst;
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::Offer;
+use crate::policy::HalfClose;
 
 /// How long the rest of a refused request's body is read.
 pub const DRAIN_FOR: Duration = Duration::from_millis(500);
@@ -111,6 +112,7 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
         stream,
         guard,
         send: generation.ruleset.timeouts.send,
+        half_close: generation.ruleset.timeouts.half_close,
         closing: false,
     };
     drop(generation);
@@ -318,6 +320,8 @@ pub struct Client {
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
     send: Duration,
+    /// See [`HalfClose`].
+    half_close: HalfClose,
     closing: bool,
 }
 
@@ -332,6 +336,12 @@ impl AsyncRead for Client {
 }
 
 impl Client {
+    /// Whether it may be waiting for an answer though it has closed its sending side.
+    #[cold]
+    pub fn may_wait(&self) -> bool {
+        self.half_close == HalfClose::Answered && self.stream.closes_by_halves()
+    }
+
     /// See [`Wire::reset_on_close`].
     pub fn reset_on_close(&self, reset: bool) {
         self.stream.reset_on_close(reset);

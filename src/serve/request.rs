@@ -280,7 +280,9 @@ fn other_version(input: &[u8]) -> Bad {
     let is_target = |word: &[u8]| word == b"*" || word.contains(&b'/');
     match (target, version, words.next()) {
         (_, Some(version), None) if version.starts_with(b"HTTP/") => Bad::Version,
-        (Some(target), Some(_), None) if !is_target(target) => Bad::Preface,
+        (Some(target), Some(_), None) if !is_target(target) && input.contains(&b'\n') => {
+            Bad::Preface
+        }
         _ => Bad::Malformed("its head cannot be read"),
     }
 }

@@ -50,6 +50,8 @@ struct Inner {
     waits: bool,
     /// What is left of the last answer could not be sent at once.
     late: bool,
+    /// The client has closed its sending side, and waits for what it has asked for.
+    half_closed: bool,
 }
 
 impl Wire {
@@ -67,6 +69,7 @@ impl Wire {
                 newer: false,
                 waits: false,
                 late: false,
+                half_closed: false,
             }),
         })
     }
@@ -182,12 +185,13 @@ impl Wire {
     }
 
     /// Ready when the client has gone, as far as it can be seen: nothing is read while a body waits
-    /// to be read by the request.
+    /// to be read by the request, and of one that has closed its sending side nothing is seen until it is written to.
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
-        while inner.body.is_over() && inner.inbox.bytes.len() < MAX_HEAD {
+        while inner.body.is_over() && inner.inbox.bytes.len() < MAX_HEAD && !inner.half_closed {
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {}
+                Ok(0) if inner.client.may_wait() => inner.half_closed = true,
                 Ok(0) | Err(_) => return Poll::Ready(()),
             }
         }

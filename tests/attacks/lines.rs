@@ -74,8 +74,6 @@ fn prefaces() {
     let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let late = format!("GET /a HTTP/1.1\r\nhost: t\r\n\r\n{preface}");
     site.check("RFC 9113 3.4", late.as_bytes(), &[200, 505]);
-    let other = "PRI * HTTP/2.0\r\nhost: t\r\n\r\n";
-    site.check("RFC 9113 3.4", other.as_bytes(), &[505]);
     let begun = "PRI /a HTTP/1.1\r\nhost: t\r\n\r\n";
     site.check("RFC 9110 9.1", begun.as_bytes(), &[200, 200]);
 }

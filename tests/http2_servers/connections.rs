@@ -142,7 +142,7 @@ fn a_server_that_speaks_something_else() {
 /// Under TLS both must agree on HTTP/2 in the handshake: RFC 9113 section 3.2.
 #[test]
 fn under_tls() {
-    let own = Certificate::of(&["localhost"]);
+    let own = Certificate::of(&["localhost", "test"]);
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     std::fs::write(file("own.pem"), &own.pem).unwrap();

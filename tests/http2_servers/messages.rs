@@ -224,7 +224,7 @@ fn cancellation_reaches_the_server() {
         let reset = std::future::poll_fn(|cx| out.poll_reset(cx)).await;
         asked.report.send(format!("{:?}", reset.unwrap())).unwrap();
     });
-    let gateway = server.gateway();
+    let gateway = server.gateway_with("timeouts: { half_close: gone }\n");
     let mut client = gateway.connect();
     client.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
     assert_eq!(client.head().unwrap().status(), 200);

@@ -141,7 +141,7 @@ fn refusals_hold_nothing() {
 #[test]
 fn the_gateway_drains() {
     let limits = &["parallel: { key: ip, concurrent: 3 }"];
-    let site = Site::own("timeouts: { drain: 200ms }\n", limits);
+    let site = Site::own("timeouts: { drain: 200ms, half_close: gone }\n", limits);
     let permits = site.gateway.app.running().admission.permits().clone();
     let clients: Vec<Client> = (0..2).map(|_| site.open()).collect();
     site.upstream.drain();

@@ -78,6 +78,12 @@ impl Site {
 
     fn start(gateway: &str, policy: &str) -> Site {
         let upstream = Upstream::scripted(serve);
+        // Clients that leave close both sides, which looks the same.
+        let timeouts = match gateway.contains("\ntimeouts:") {
+            true => "",
+            false => "timeouts: { half_close: gone }\n",
+        };
+        let gateway = &format!("{gateway}{timeouts}");
         let all = format!("match: /**\nupstream: up\n{policy}");
         let slow = "match: /slow/**\nupstream: slow\n";
         let gateway = Gateway::start(upstream.address, gateway, &[("all", &all), ("slow", slow)]);

@@ -8,4 +8,5 @@ mod common;
 
 mod bodies;
 mod faults;
+mod half_close;
 mod refusals;

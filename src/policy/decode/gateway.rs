@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::collect::Cx;
 use super::super::model::{AccessLog, At, Gateway, Store, Timeouts, Upstream};
-use super::super::settings::Logged;
+use super::super::settings::{HalfClose, Logged};
 use super::super::table::{Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::identity::{IDENTITY, identity};
@@ -77,6 +77,12 @@ static TIMEOUTS: Table = Table {
             Shape::Form(&DURATION),
             "For running requests when the process is told to stop. Default: 30s.",
             "30s",
+        ),
+        may(
+            "half_close",
+            Shape::Words(&["answered", "gone"]),
+            "Whether a client of HTTP/1 that closes its sending side after a whole request gets its answer, or is taken to have gone. Default: answered.",
+            "gone",
         ),
     ],
 };
@@ -225,6 +231,9 @@ pub static GATEWAY: Table = Table {
 
 const PATHS: &[(&str, Paths)] = &[("fold", Paths::Fold), ("exact", Paths::Exact)];
 
+const HALF_CLOSES: &[(&str, HalfClose)] =
+    &[("answered", HalfClose::Answered), ("gone", HalfClose::Gone)];
+
 /// Reads the gateway file.
 pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
     let Some(fields) = GATEWAY.open(cx, node) else {
@@ -336,6 +345,10 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
             cx.span(node, Duration::ZERO, Duration::from_secs(86_400))
                 .map(|span| span.value)
         }),
+        half_close: fields
+            .get("half_close")
+            .and_then(|node| cx.word(node, HALF_CLOSES))
+            .map(|half_close| half_close.value),
     }
 }
 

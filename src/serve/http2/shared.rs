@@ -7,7 +7,7 @@ use std::rc::Rc;
 use http::HeaderMap;
 
 use super::allowance::Allowance;
-use super::past::{Closed, Past};
+use super::past::Past;
 use super::stream::{State, Stream};
 use crate::clock::Nanos;
 use crate::http1::{MAX_HEAD, Outbox};
@@ -289,50 +289,6 @@ impl Shared {
             None if self.past.was_opened(id) => Ok(()),
             None => Err(Fatal(Reason::PROTOCOL_ERROR)),
         }
-    }
-
-    /// A frame came on a stream that is not open.
-    pub fn stray(&mut self, id: u32) -> Result<(), Fatal> {
-        match self.past.of(id) {
-            Closed::Idle => return Err(Fatal(Reason::PROTOCOL_ERROR)),
-            Closed::Refused => {}
-            Closed::Skipped | Closed::Ended | Closed::Reset => {
-                self.allowance.spend();
-                self.reset(id, Reason::STREAM_CLOSED);
-            }
-        }
-        Ok(())
-    }
-
-    /// A head came on a stream that is not open and cannot be opened: sections 5.1 and 5.1.1.
-    #[cold]
-    pub fn stray_head(&mut self, id: u32) -> Result<(), Fatal> {
-        match self.past.of(id) {
-            Closed::Skipped => Err(Fatal(Reason::PROTOCOL_ERROR)),
-            Closed::Ended => Err(Fatal(Reason::STREAM_CLOSED)),
-            Closed::Idle | Closed::Reset | Closed::Refused => self.stray(id),
-        }
-    }
-
-    /// A stream is said to depend on itself: RFC 7540 section 5.3.1.
-    #[cold]
-    pub fn circular(&mut self, id: u32) -> Result<(), Fatal> {
-        match self.find(id) {
-            Some(stream) => {
-                self.fail(
-                    &stream,
-                    &mut stream.state.borrow_mut(),
-                    Reason::PROTOCOL_ERROR,
-                );
-            }
-            None if self.past.was_opened(id) => {
-                self.allowance.spend();
-                self.reset(id, Reason::PROTOCOL_ERROR);
-            }
-            // One that is idle cannot be reset: section 6.4.
-            None => return Err(Fatal(Reason::PROTOCOL_ERROR)),
-        }
-        Ok(())
     }
 
     /// The client has room for more.

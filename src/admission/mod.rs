@@ -130,10 +130,10 @@ impl Admission {
             match &rule.limit {
                 Bound::Rate(limit) => {
                     let registered = store.register(&rule.scope, limit)?;
-                    let (slot, terms) = (registered.slot(), (rule.sharing, rule.on_store_error));
+                    let terms = (rule.sharing, rule.on_store_error);
                     let sharing = shared.as_ref().map(|_| Sharing {
                         limit: Arc::new(limit.clone()),
-                        plan: Plan::new(&rule.scope, limit, slot, terms).map(Arc::new),
+                        plan: Plan::new(&rule.scope, limit, &registered, terms).map(Arc::new),
                     });
                     Ok(Counter::Rate(registered, sharing))
                 }

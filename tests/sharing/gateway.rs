@@ -105,7 +105,7 @@ impl Gateway {
             let limit = rule.limit();
             let registered = memory.register(rule.scope, &limit).unwrap();
             let how = (rule.sharing, OnError::Local);
-            let plan = Plan::new(rule.scope, &limit, registered.slot(), how).unwrap();
+            let plan = Plan::new(rule.scope, &limit, &registered, how).unwrap();
             assert_eq!(plan.lease.is_some(), rule.sharing == Sharing::Leased);
             Place {
                 limit: Arc::new(limit),

@@ -103,7 +103,7 @@ impl Core {
         (part.total, part.told) = totals;
         let item = Item {
             limit: &plan.limit,
-            slot: plan.slot,
+            slot: plan.registered.slot(),
             key: name.key,
             cost: 0,
             scale,

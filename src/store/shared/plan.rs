@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 use super::call::{Name, Part};
 use crate::clock::Nanos;
 use crate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing};
-use crate::store::Slot;
+use crate::store::Registered;
 
 /// Units that are granted in advance. What a gateway uses at one moment was granted at most `life` before, as its
 /// own clock counts from when it asked; so all that is used in a window was granted in one that is longer by
@@ -43,8 +43,8 @@ pub struct Plan {
     pub hash: u64,
     /// What this gateway counts by.
     pub limit: Limit,
-    /// Where it does.
-    pub slot: Slot,
+    /// Where it does. The place is not given to another limit while somebody counts by this.
+    pub registered: Registered,
     /// How units are granted in advance, if they are.
     pub lease: Option<Lease>,
     /// What holds without the store.
@@ -56,7 +56,7 @@ impl Plan {
     pub fn new(
         scope: &str,
         limit: &Limit,
-        slot: Slot,
+        registered: &Registered,
         (sharing, on_error): (Sharing, OnError),
     ) -> Option<Plan> {
         let lease = match sharing {
@@ -83,7 +83,7 @@ impl Plan {
         Some(Plan {
             hash: hasher.finish(),
             limit: limit.clone(),
-            slot,
+            registered: registered.clone(),
             lease,
             on_error,
         })
@@ -114,5 +114,31 @@ impl Plan {
         let quotas = self.limit.windows.iter().map(|rate| rate.times(multiply));
         let least = quotas.min().unwrap_or(1);
         (least / gateways.saturating_mul(4).max(1)).clamp(1, 1 << 20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::{Memory, Settings};
+
+    /// The ledger keeps plans for a window, and looks up by them what was used.
+    #[test]
+    fn a_plan_keeps_its_slot() {
+        let memory = Memory::new(Settings {
+            budget: Settings::LEAST,
+        });
+        let memory = memory.unwrap();
+        let limit = Limit::hard("5/m".parse().unwrap());
+        let registered = memory.register("first", &limit).unwrap();
+        let terms = (Sharing::Strict, OnError::Local);
+        let plan = Plan::new("first", &limit, &registered, terms).unwrap();
+        let slot = registered.slot();
+        drop(registered);
+        for number in 0..=u32::from(u16::MAX) {
+            let other = memory.register(&number.to_string(), &limit).unwrap();
+            assert_ne!(other.slot(), slot, "after {number} limits");
+        }
+        assert_eq!(plan.registered.slot(), slot);
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Where the table has another size than the one that was saved, of a key's first bucket only a range is
 //! known. The entry is then put into each bucket of the range: one of them is its own, the others are in
-//! nobody's way for longer than they count.
+//! nobody's way for longer than they count. Where the range is more than [`COPIES`] buckets, it goes into the sketch.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -22,6 +22,9 @@ use crate::limit::{Algorithm, Cell, Limit};
 
 /// The most that the budget of a network is of its keys' own: a /32 of IPv6.
 const WIDEST: u32 = 256;
+
+/// Most buckets that an entry is put into: as from the smallest table to one of 256 MiB.
+const COPIES: u32 = 300;
 
 /// What came of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,16 +164,18 @@ impl Loader<'_> {
         let count = cells.table.count();
         let same = count == self.buckets;
         let near = same.then_some(place.bucket);
-        let mut roomy = true;
-        let mut hash = 0;
-        for first in range(home, self.buckets, count) {
+        let buckets = range(home, self.buckets, count);
+        let few = buckets.end() - buckets.start() < COPIES;
+        let mut roomy = few;
+        // The same in whichever bucket it is.
+        let hash = cells.table.spot_of(place.mark, *buckets.start()).hash;
+        for first in buckets.take_while(|_| few) {
             let owner = Owner {
                 spot: cells.table.spot_of(place.mark, first),
                 slot,
                 info,
                 limit: &target.limit,
             };
-            hash = owner.spot.hash;
             roomy &= cells.restore(&owner, near, saved, self.now);
         }
         self.loaded.keys += 1;

@@ -5,7 +5,9 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
+use super::super::Settings;
 use super::super::sketch::Sketch;
+use super::super::table::BUCKET;
 use super::super::table::Mark;
 use super::blocks::{Damage, Opening, Sealing};
 use super::limits;
@@ -20,6 +22,9 @@ const END: u8 = 5;
 
 /// Later than any time that a process gets to: what its clock says at the end of a snapshot.
 const LATEST: u64 = 1 << 62;
+
+/// Buckets of the smallest table.
+const LEAST: u32 = (Settings::LEAST / 4 / BUCKET) as u32;
 
 /// What a snapshot begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,7 +155,7 @@ impl<R: Read> Reading<R> {
             secret: from.array()?,
             buckets: from.u32()?,
         };
-        if head.buckets < 2 {
+        if head.buckets < LEAST {
             return Err(from.nonsense("the size of the table"));
         }
         Ok(Reading {

@@ -5,6 +5,7 @@ mod busy;
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
+use super::records::{End, Head, Recorder};
 use super::*;
 use crate::limit::{Algorithm, Fingerprint, Limit, Reading as Said, Scale, Throttle};
 use crate::store::{self, Item, Parent, Slot};
@@ -330,6 +331,47 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
     assert_eq!(again, 0);
     let usage = after.memory.usage();
     assert!(usage.bytes <= usage.budget, "{usage:?}");
+}
+
+/// What a file says of the table that was saved makes nobody put an entry into half of a large one.
+#[test]
+fn a_table_that_is_said_to_be_small() {
+    let clock = Clock::manual(START);
+    let limits = [Limit::hard("900/h".parse().unwrap())];
+    let small = |buckets| {
+        let head = Head {
+            number: 7,
+            secret: [9; 16],
+            buckets,
+        };
+        let end = End {
+            now: START,
+            wall: START,
+        };
+        Recorder::new(Vec::new(), head).unwrap().end(end).unwrap()
+    };
+    assert!(look(&small(2)[..]).is_err());
+    assert!(look(&small(2_047)[..]).is_err());
+    assert!(look(&small(2_048)[..]).is_ok());
+    let before = Subject::new(1 << 20, &limits);
+    let mut dice = Dice(1);
+    for _ in 0..100 {
+        before.request(&mut dice, START);
+    }
+    let saved = before.saved(&clock);
+    for (budget, copied) in [(256 << 20, true), (512 << 20, false)] {
+        let after = Subject::new(budget, &limits);
+        let loaded = load(&saved[..], &after.memory, START).unwrap();
+        assert!(loaded.keys > 10, "{loaded:?}");
+        assert_eq!(loaded.sketched == 0, copied, "{loaded:?}");
+        for number in 0..KEYS {
+            let [was, is] = [&before, &after].map(|subject| {
+                let (_, said) = subject.peek(0, number, Scale::plan(4), START);
+                said.remaining
+            });
+            assert!(is <= was, "{number}: {is} of {was}");
+        }
+    }
 }
 
 #[test]

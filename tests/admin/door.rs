@@ -1,6 +1,8 @@
 //! Whom the admin listener lets in: whoever has the token, or this machine; never a page of others.
 
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use crate::common::{Upstream, child, write};
 use crate::{ADMIN, FREE, problem, start, start_with};
@@ -95,6 +97,32 @@ fn a_token_lets_in() {
     assert_eq!(ended.code, Some(1), "{}", ended.out);
 }
 
+/// Audit 8: whoever says nothing makes room, whatever their number.
+#[test]
+fn silent_connections_keep_nobody_waiting() {
+    let setup = start(ADMIN);
+    let address = setup.server.admin.unwrap();
+    let begun = std::time::Instant::now();
+    let silent = (0..600).map(|_| TcpStream::connect(address).unwrap());
+    let mut silent: Vec<TcpStream> = silent.collect();
+    // Some have had an answer.
+    for stream in &mut silent[560..] {
+        let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        stream.write_all(request).unwrap();
+    }
+    for _ in 0..20 {
+        assert_eq!(
+            setup.server.ask_with("GET", "/healthz", "", "").status(),
+            200
+        );
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
 #[test]
 fn pages_of_others_get_nothing() {
     let setup = start(ADMIN);
@@ -133,6 +161,21 @@ fn pages_of_others_get_nothing() {
         }
     }
     assert_eq!(setup.requests(1), [429], "nothing was forgotten");
+    for site in ["cross-site", "same-site"] {
+        let fields = format!("sec-fetch-site: {site}\r\n");
+        for path in [
+            "/v1/limits",
+            "/metrics",
+            "/prometheus/api/v1/query?query=up",
+        ] {
+            problem(&with("GET", path, &fields), 403, "other sites");
+        }
+        assert_eq!(with("GET", "/", &fields).status(), 200, "a link to it");
+    }
+    for site in ["same-origin", "none"] {
+        let fields = format!("sec-fetch-site: {site}\r\n");
+        assert_eq!(with("GET", "/v1/limits", &fields).status(), 200);
+    }
     let own = format!("origin: http://127.0.0.1:{port}\r\nsec-fetch-site: same-origin\r\n");
     assert_eq!(with("DELETE", key, &own).status(), 200);
     assert_eq!(setup.requests(1), [200]);

@@ -37,11 +37,16 @@ pub async fn check(
         }
         _ => {}
     }
+    // A page elsewhere cannot read what it asks for, but questions cost something too. It may link to the dashboard.
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    if changes && from_elsewhere(headers) {
+    let foreign = match changes {
+        true => from_elsewhere(headers),
+        false => path != "/" && of_other_site(headers) == Some(true),
+    };
+    if foreign {
         return problem(
             StatusCode::FORBIDDEN,
-            "requests of other sites change nothing here",
+            "pages of other sites may not ask the admin listener",
         );
     }
     next.run(request).await
@@ -85,10 +90,16 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
             .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
+/// Whether a browser says that it sends this for another site; nothing where it does not say.
+fn of_other_site(headers: &HeaderMap) -> Option<bool> {
+    let site = headers.get("sec-fetch-site")?;
+    Some(!matches!(site.as_bytes(), b"same-origin" | b"none"))
+}
+
 /// Whether a browser sends this for another site.
 fn from_elsewhere(headers: &HeaderMap) -> bool {
-    if let Some(site) = headers.get("sec-fetch-site") {
-        return !matches!(site.as_bytes(), b"same-origin" | b"none");
+    if let Some(other) = of_other_site(headers) {
+        return other;
     }
     let Some(origin) = headers
         .get(header::ORIGIN)

@@ -119,8 +119,8 @@ pub struct App {
     /// One reload at a time.
     reloading: Mutex<()>,
     workers: Mutex<Vec<Handle>>,
-    /// The end of the access log.
-    written: Mutex<Option<Written>>,
+    /// What writes the access log, and its end.
+    log: Mutex<Option<(Writer, Written)>>,
     addresses: Vec<SocketAddr>,
     /// All that listen, to be passed on.
     sockets: Mutex<Vec<TcpListener>>,
@@ -210,7 +210,7 @@ impl App {
             push: Mutex::new(push),
             reloading: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
-            written: Mutex::new(None),
+            log: Mutex::new(None),
             addresses: Vec::new(),
             sockets: Mutex::new(Vec::new()),
         };
@@ -241,7 +241,7 @@ impl App {
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
         let writer = Writer::start(&self.process.access_log, &self.registry);
         let (writer, written) = writer.map_err(Error::AccessLog)?;
-        self.written = Mutex::new(Some(written));
+        self.log = Mutex::new(Some((writer.clone(), written)));
         let loads: Arc<[AtomicUsize]> = (0..count).map(|_| AtomicUsize::new(0)).collect();
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..count).map(|_| unbounded_channel()).unzip();
@@ -269,9 +269,17 @@ impl App {
         Ok(())
     }
 
+    /// Opens the access log anew, where its file was moved away.
+    pub fn reopen_log(&self) {
+        if let Some((writer, _)) = &*self.log.lock() {
+            writer.reopen();
+        }
+    }
+
     /// Reads the configuration again and runs by it; with a mistake in it everything stays as it
-    /// is. Counters, connections and requests under way go on. Returns once all workers run by it.
+    /// is, but for the access log, which is opened anew. Counters, connections and requests under way go on. Returns once all workers run by it.
     pub async fn reload(&self) -> Result<Reloaded, Error> {
+        self.reopen_log();
         let result = self.swap().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
         if let Err(error) = &result {
@@ -399,7 +407,9 @@ impl App {
         if let Some(push) = self.push.lock().take() {
             push.finish();
         }
-        let written = self.written.lock().take();
+        let log = self.log.lock().take();
+        // The writer ends once nobody can hand it lines.
+        let written = log.map(|(_, written)| written);
         if written.is_some_and(|written| !written.wait()) {
             tracing::warn!("the access log is slow; its last lines are lost");
         }

@@ -14,6 +14,7 @@ mod log;
 mod output;
 mod run;
 mod schema;
+mod signals;
 mod top;
 
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
 //! `tollgate run`.
 
-use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -8,11 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::handover::{self, Starter};
+use super::signals::{Signals, Told};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
@@ -29,23 +28,53 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return output::ended(Err(error), ExitCode::FAILURE),
+    };
+    let ended = runtime.block_on(live(arguments.config.clone()));
+    // A start that was given up goes on beside it.
+    runtime.shutdown_background();
+    ended
+}
+
+/// The life of the process. Signals are heard before anything is loaded, which may take long.
+async fn live(config: PathBuf) -> ExitCode {
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => return output::ended(Err(error), ExitCode::FAILURE),
+    };
     telemetry::log_to_stderr();
     let mut inherited = Inherited::from_environment();
-    let (app, admin) = match start(&arguments.config, &mut inherited) {
-        Ok((app, notes, admin)) => {
-            tell_all(&notes);
-            (Arc::new(app), admin)
+    let starting = tokio::task::spawn_blocking(move || {
+        let started = start(&config, &mut inherited);
+        (started, inherited)
+    });
+    let started = tokio::select! {
+        biased;
+        started = starting => started,
+        () = signals.end() => {
+            tracing::info!("told to end before it served");
+            return ExitCode::SUCCESS;
         }
+    };
+    let (started, inherited) = match started {
+        Ok(started) => started,
+        Err(error) => return output::ended(Err(io::Error::other(error)), ExitCode::FAILURE),
+    };
+    let (app, notes, admin) = match started {
+        Ok(started) => started,
         Err(error) => return refuse(&error),
     };
+    tell_all(&notes);
     for address in inherited.left() {
         tracing::warn!(%address, "a socket was passed that no file names; it is closed");
     }
     drop(inherited);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let served = runtime.and_then(|runtime| runtime.block_on(operate(app, admin)));
+    let served = operate(Arc::new(app), admin, signals).await;
     output::ended(served, ExitCode::SUCCESS)
 }
 
@@ -124,14 +153,12 @@ pub fn serve_admin(
 }
 
 /// Reloads and stops as it is told.
-async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut replace = signal(SignalKind::user_defined2())?;
-    let mut child = signal(SignalKind::child())?;
+async fn operate(
+    app: Arc<App>,
+    admin: Option<TcpListener>,
+    mut signals: Signals,
+) -> io::Result<()> {
     let mut starter = Starter::new()?;
-    // Only now, when whoever reads it may send signals.
     for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
         let scheme = if listen.tls { "https" } else { "http" };
         output::tell(format_args!("listening on {scheme}://{address}"));
@@ -150,18 +177,20 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
     })?;
     loop {
         tokio::select! {
-            _ = hangup.recv() => reload(&app, "SIGHUP").await,
             Some(()) = changed.recv() => reload(&app, "a changed file").await,
-            _ = replace.recv() => {
-                app.hand_over();
-                match sockets(&app, passed.as_ref()).and_then(|all| starter.start(all)) {
-                    Ok(()) => tracing::info!("a new process takes over"),
-                    Err(error) => tracing::error!(%error, "no new process; this one goes on"),
+            told = signals.next() => match told {
+                Told::Reload => reload(&app, "SIGHUP").await,
+                Told::Reopen => app.reopen_log(),
+                Told::Replace => {
+                    app.hand_over();
+                    match sockets(&app, passed.as_ref()).and_then(|all| starter.start(all)) {
+                        Ok(()) => tracing::info!("a new process takes over"),
+                        Err(error) => tracing::error!(%error, "no new process; this one goes on"),
+                    }
                 }
-            }
-            _ = child.recv() => starter.look(),
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+                Told::Child => starter.look(),
+                Told::End => break,
+            },
         }
     }
     let successor = starter.successor();
@@ -174,8 +203,10 @@ async fn operate(app: Arc<App>, admin: Option<TcpListener>) -> io::Result<()> {
     }
     tracing::info!("draining; a second signal ends at once");
     let draining = tokio::task::spawn_blocking(move || app.shut_down());
-    either(draining, &mut terminate, &mut interrupt).await;
-    Ok(())
+    tokio::select! {
+        _ = draining => Ok(()),
+        () = signals.end() => std::process::exit(1),
+    }
 }
 
 /// All sockets that listen.
@@ -183,14 +214,6 @@ fn sockets(app: &App, admin: Option<&TcpListener>) -> io::Result<Vec<TcpListener
     let mut sockets = app.sockets()?;
     sockets.extend(admin.map(TcpListener::try_clone).transpose()?);
     Ok(sockets)
-}
-
-async fn either(draining: impl Future, terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! {
-        _ = draining => {}
-        _ = terminate.recv() => std::process::exit(1),
-        _ = interrupt.recv() => std::process::exit(1),
-    }
 }
 
 async fn reload(app: &App, cause: &str) {

@@ -19,6 +19,7 @@ use crate::identity::{Who, token};
 use crate::limit::{Rule, Standing};
 use crate::policy::settings::Logged;
 
+mod file;
 mod writer;
 
 pub use writer::{Writer, Written, usable};

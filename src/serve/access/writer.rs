@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use metrics::Counter;
 
+use super::file::LogFile;
 use crate::clock::{Clock, Nanos};
 use crate::policy::{AccessLog, settings::Logged};
 use crate::telemetry::{Metric, Registry};
@@ -53,17 +54,12 @@ impl Written {
 impl Writer {
     /// Opens the file and starts the thread.
     pub fn start(settings: &AccessLog, registry: &Registry) -> io::Result<(Writer, Written)> {
-        let mut losses = Losses::new("standard output");
-        let mut out: Box<dyn Write + Send> = match &settings.file {
-            Some(path) => {
-                let name = path.display().to_string();
-                let file = OpenOptions::new().create(true).append(true).open(path);
-                let file =
-                    file.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-                losses = Losses::new(&name);
-                Box::new(file)
-            }
-            None => Box::new(io::stdout()),
+        let (mut out, mut losses) = match &settings.file {
+            Some(path) => (
+                Out::File(LogFile::open(path)?),
+                Losses::new(&path.display().to_string()),
+            ),
+            None => (Out::Stdout(io::stdout()), Losses::new("standard output")),
         };
         let (pieces, waiting): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
         let dropped = registry.counter(Metric::LogDropped, &[]);
@@ -75,7 +71,7 @@ impl Writer {
                 let _end: SyncSender<()> = end;
                 while let Ok(first) = waiting.recv() {
                     for piece in std::iter::once(first).chain(waiting.try_iter()) {
-                        if let Err(error) = out.write_all(&piece).and_then(|()| out.flush()) {
+                        if let Err(error) = out.write(&piece) {
                             lost.increment(lines(&piece));
                             losses.add(lines(&piece), &error);
                         }
@@ -93,11 +89,35 @@ impl Writer {
         Ok((writer, Written(written)))
     }
 
+    /// Opens the file anew where its path leads elsewhere by now.
+    pub fn reopen(&self) {
+        // Looked at before each piece, so also where there is no room for this one.
+        self.hand_over(Vec::new());
+    }
+
     /// Hands lines over. Counts those for which there is no room.
     pub fn hand_over(&self, piece: Vec<u8>) {
         if let Err(refused) = self.pieces.try_send(piece) {
             let (TrySendError::Full(piece) | TrySendError::Disconnected(piece)) = refused;
             self.dropped.increment(lines(&piece));
+        }
+    }
+}
+
+/// Where lines go.
+enum Out {
+    File(LogFile),
+    Stdout(io::Stdout),
+}
+
+impl Out {
+    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        match self {
+            Out::File(file) => {
+                file.follow();
+                file.write_all(piece)
+            }
+            Out::Stdout(out) => out.write_all(piece).and_then(|()| out.flush()),
         }
     }
 }

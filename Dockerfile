@@ -28,6 +28,5 @@ RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin toll
 USER 10001
 WORKDIR /var/lib/tollgate
 EXPOSE 8080 9900
-# Asks the admin listener inside the container, which by default is 127.0.0.1:9900.
-HEALTHCHECK --interval=10s --timeout=2s --start-period=5s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9900 && printf 'GET /readyz HTTP/1.1\\r\\nhost: localhost\\r\\nconnection: close\\r\\n\\r\\n' >&3 && read -r -t 1 version status rest <&3 && [ \"$status\" = 200 ]"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["tollgate", "ready", "--config", "/etc/tollgate/tollgate.yaml"]
 ENTRYPOINT ["tollgate", "run", "--config", "/etc/tollgate/tollgate.yaml"]

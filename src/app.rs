@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -124,6 +124,8 @@ pub struct App {
     addresses: Vec<SocketAddr>,
     /// All that listen, to be passed on.
     sockets: Mutex<Vec<TcpListener>>,
+    /// That it is about to end was announced.
+    withdrawn: AtomicBool,
 }
 
 impl App {
@@ -213,6 +215,7 @@ impl App {
             log: Mutex::new(None),
             addresses: Vec::new(),
             sockets: Mutex::new(Vec::new()),
+            withdrawn: AtomicBool::new(false),
         };
         let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
         app.tell("started", version, Vec::new());
@@ -361,6 +364,12 @@ impl App {
         if let Some(recorder) = &*self.recorder.lock() {
             recorder.event(events::event(&self.clock, what, detail, changes));
         }
+    }
+
+    /// Says from now on that no new requests should come, and for how long they are still taken.
+    pub fn withdraw(&self) -> Duration {
+        self.withdrawn.store(true, Ordering::Relaxed);
+        self.running.read().ruleset.timeouts.drain_delay
     }
 
     /// Stops accepting, lets running requests finish within the drain deadline, ends the workers, and

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
@@ -55,7 +56,7 @@ impl Control for App {
     }
 
     fn ready(&self) -> bool {
-        !self.workers.lock().is_empty()
+        !self.withdrawn.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
     }
 
     fn clock(&self) -> &Clock {

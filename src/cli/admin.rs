@@ -53,35 +53,50 @@ impl Admin {
                 let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
                 let text = text::text(bytes).map_err(|wrong| failed(&wrong.message))?;
                 let token = text::secret(&text).map_err(|wrong| failed(&wrong.message))?;
-                format!("authorization: Bearer {token}\r\n")
+                Some(token.to_owned())
             }
-            None => String::new(),
+            None => None,
         };
-        let mut stream = connect(authority).map_err(failed)?;
-        let patience = Some(PATIENCE);
-        stream.set_read_timeout(patience).map_err(failed)?;
-        stream.set_write_timeout(patience).map_err(failed)?;
-        let length = body.len();
-        let request = format!(
-            "{method} {path} HTTP/1.0\r\nhost: {authority}\r\n{token}content-length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).map_err(failed)?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).map_err(failed)?;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let question = (method, path, body);
+        let answer = exchange(authority, token.as_deref(), question, PATIENCE);
+        let (head, body) = answer.map_err(failed)?;
         if head.split(' ').nth(1) != Some("200") {
             let first = head.lines().next().unwrap_or_default();
             return Err((1, format!("{first}\n{body}")));
         }
-        serde_json::from_str(body).map_err(|error| (1, error.to_string()))
+        serde_json::from_str(&body).map_err(|error| (1, error.to_string()))
     }
 }
 
+/// Sends a request, its method, path and body, and gives the head and the body of the response.
+pub fn exchange(
+    authority: &str,
+    token: Option<&str>,
+    (method, path, body): (&str, &str, &str),
+    patience: Duration,
+) -> io::Result<(String, String)> {
+    let mut stream = connect(authority, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let token = token.map_or_else(String::new, |token| {
+        format!("authorization: Bearer {token}\r\n")
+    });
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nhost: {authority}\r\n{token}content-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+    Ok((head.to_owned(), body.to_owned()))
+}
+
 /// Connects to the first of a name's addresses that answers.
-fn connect(authority: &str) -> io::Result<TcpStream> {
+fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
     for address in authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, patience) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

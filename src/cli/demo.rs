@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{output, run};
+use super::{internal, output};
 use crate::app::App;
 use crate::clock::Clock;
-use crate::serve::admin::Control;
+use crate::serve::admin::{self, Control};
 use crate::telemetry::{Label, Metric};
 
 const POLICY: &str = "\
@@ -76,11 +76,9 @@ fn free(address: SocketAddr) -> SocketAddr {
 fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
     // It ends with the process.
     let (_running, stop) = oneshot::channel();
-    let admin = run::bind_admin(app.process())
-        .map_err(io::Error::other)?
-        .map(|listener| run::serve_admin(app, listener, stop))
-        .transpose()?
-        .unwrap_or(arguments.admin);
+    let admin = app.process().admin.unwrap_or(arguments.admin);
+    let admin = TcpListener::bind(admin)?;
+    let admin = internal::open(admin, admin::router(app.clone()), "admin", stop)?;
     let gateway = app.addresses()[0];
     let policy = folder.join("policies/api.yaml");
     output::print(format_args!(

@@ -10,8 +10,10 @@ mod check;
 mod demo;
 mod explain;
 mod handover;
+mod internal;
 mod log;
 mod output;
+mod ready;
 mod run;
 mod schema;
 mod signals;
@@ -38,6 +40,8 @@ enum Verb {
     Run(run::Arguments),
     /// Checks a configuration and prints what its limits guarantee.
     Check(check::Arguments),
+    /// Asks whether a gateway on this machine, run by this configuration, is ready.
+    Ready(ready::Arguments),
     /// Says what would happen to a request, and why, without counting it.
     Explain(explain::Arguments),
     /// Runs a gateway with an upstream, sample policies and traffic, without any configuration.
@@ -55,6 +59,7 @@ pub fn main() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
+        Verb::Ready(arguments) => ready::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Log(arguments) => log::run(&arguments),

@@ -5,18 +5,16 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
 
 use super::handover::{self, Starter};
+use super::internal::Internal;
 use super::signals::{Signals, Told};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
-use crate::policy::{self, Diagnostic, Listen, Process};
-use crate::serve::admin;
+use crate::policy::{self, Diagnostic, Listen};
 use crate::serve::listen::{self, Inherited};
 use crate::telemetry;
 
@@ -65,7 +63,7 @@ async fn live(config: PathBuf) -> ExitCode {
         Ok(started) => started,
         Err(error) => return output::ended(Err(io::Error::other(error)), ExitCode::FAILURE),
     };
-    let (app, notes, admin) = match started {
+    let (app, notes, internal) = match started {
         Ok(started) => started,
         Err(error) => return refuse(&error),
     };
@@ -74,7 +72,7 @@ async fn live(config: PathBuf) -> ExitCode {
         tracing::warn!(%address, "a socket was passed that no file names; it is closed");
     }
     drop(inherited);
-    let served = operate(Arc::new(app), admin, signals).await;
+    let served = operate(Arc::new(app), internal, signals).await;
     output::ended(served, ExitCode::SUCCESS)
 }
 
@@ -82,7 +80,7 @@ async fn live(config: PathBuf) -> ExitCode {
 fn start(
     config: &Path,
     inherited: &mut Inherited,
-) -> Result<(App, Vec<Diagnostic>, Option<TcpListener>), Error> {
+) -> Result<(App, Vec<Diagnostic>, Internal), Error> {
     let loaded = policy::load(config).map_err(Error::Policy)?;
     let process = &loaded.process;
     for Listen { address, .. } in &process.listen {
@@ -90,23 +88,13 @@ fn start(
             listen::probe(*address).map_err(|cause| unusable(*address, "listen", cause))?;
         }
     }
-    let passed = process.admin.and_then(|admin| inherited.take(admin).pop());
-    let admin = match passed {
-        Some(admin) => Some(admin),
-        None => bind_admin(process)?,
-    };
+    let internal = Internal::bind(process, inherited)?;
     let (app, notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
-    Ok((app, notes, admin))
+    Ok((app, notes, internal))
 }
 
-/// Binds the admin address, if there is one.
-pub fn bind_admin(process: &Process) -> Result<Option<TcpListener>, Error> {
-    let bind =
-        |address| TcpListener::bind(address).map_err(|cause| unusable(address, "admin", cause));
-    process.admin.map(bind).transpose()
-}
-
-fn unusable(address: SocketAddr, setting: &str, cause: io::Error) -> Error {
+/// Why an address cannot be listened on.
+pub fn unusable(address: SocketAddr, setting: &str, cause: io::Error) -> Error {
     let cause = match cause.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(
             cause.kind(),
@@ -133,42 +121,15 @@ fn refuse(error: &Error) -> ExitCode {
     }
 }
 
-/// Serves operators, on a thread of their own, until `stop` is dropped; says where.
-pub fn serve_admin(
-    app: &Arc<App>,
-    listener: TcpListener,
-    stop: oneshot::Receiver<()>,
-) -> io::Result<SocketAddr> {
-    let address = listener.local_addr()?;
-    let router = admin::router(app.clone());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    thread::Builder::new().name("admin".into()).spawn(move || {
-        if let Err(error) = runtime.block_on(admin::serve(listener, router, stop)) {
-            tracing::error!(%error, "the admin listener ended");
-        }
-    })?;
-    Ok(address)
-}
-
 /// Reloads and stops as it is told.
-async fn operate(
-    app: Arc<App>,
-    admin: Option<TcpListener>,
-    mut signals: Signals,
-) -> io::Result<()> {
+async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io::Result<()> {
     let mut starter = Starter::new()?;
     for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
         let scheme = if listen.tls { "https" } else { "http" };
         output::tell(format_args!("listening on {scheme}://{address}"));
     }
-    let (stop_admin, stop) = oneshot::channel();
-    let passed = admin.as_ref().map(TcpListener::try_clone).transpose()?;
-    if let Some(listener) = admin {
-        let address = serve_admin(&app, listener, stop)?;
-        output::tell(format_args!("admin on http://{address}"));
-    }
+    let passed = internal.sockets()?;
+    let open = internal.serve(&app)?;
     handover::ready();
     let (changes, mut changed): (UnboundedSender<()>, UnboundedReceiver<()>) = unbounded_channel();
     let _watch = policy::watch(app.config().to_owned(), app.fingerprint(), move || {
@@ -183,7 +144,7 @@ async fn operate(
                 Told::Reopen => app.reopen_log(),
                 Told::Replace => {
                     app.hand_over();
-                    match sockets(&app, passed.as_ref()).and_then(|all| starter.start(all)) {
+                    match sockets(&app, &passed).and_then(|all| starter.start(all)) {
                         Ok(()) => tracing::info!("a new process takes over"),
                         Err(error) => tracing::error!(%error, "no new process; this one goes on"),
                     }
@@ -198,8 +159,20 @@ async fn operate(
     drop(passed);
     if successor.is_some() {
         // From now on operators ask the new one.
-        drop(stop_admin);
+        drop(open);
         app.handed_over();
+    } else {
+        let delay = app.withdraw();
+        if !delay.is_zero() {
+            tracing::info!(
+                ?delay,
+                "not ready any more; connections are still accepted for a time"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = signals.end() => std::process::exit(1),
+            }
+        }
     }
     tracing::info!("draining; a second signal ends at once");
     let draining = tokio::task::spawn_blocking(move || app.shut_down());
@@ -210,9 +183,11 @@ async fn operate(
 }
 
 /// All sockets that listen.
-fn sockets(app: &App, admin: Option<&TcpListener>) -> io::Result<Vec<TcpListener>> {
+fn sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<TcpListener>> {
     let mut sockets = app.sockets()?;
-    sockets.extend(admin.map(TcpListener::try_clone).transpose()?);
+    for listener in internal {
+        sockets.push(listener.try_clone()?);
+    }
     Ok(sockets)
 }
 

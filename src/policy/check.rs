@@ -60,8 +60,16 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
         take(cx, listener.value.address, listener.place);
     }
     if let Admin::On {
-        address,
+        probes: Some(probes),
+        ..
+    } = &gateway.admin
+    {
+        take(cx, probes.value, probes.place);
+    }
+    if let Admin::On {
+        address: Some(address),
         token_file,
+        ..
     } = &gateway.admin
     {
         take(cx, address.value, address.place);

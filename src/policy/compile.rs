@@ -8,7 +8,7 @@ use super::check::pattern;
 use super::collect::Cx;
 use super::keys;
 use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
-use super::settings::{AccessLog, Listen, Logged, Process, Ruleset, Timeouts, Unrouted};
+use super::settings::{AccessLog, Endpoints, Listen, Logged, Process, Ruleset, Timeouts, Unrouted};
 use super::source::Files;
 use super::tree::Place;
 use crate::identity::embedded::translated_network;
@@ -111,14 +111,7 @@ pub fn compile(
 
 fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Process {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let (admin, token_file) = match &gateway.admin {
-        Admin::Default => (Some(ADMIN), None),
-        Admin::Off => (None, None),
-        Admin::On {
-            address,
-            token_file,
-        } => (Some(address.value), token_file.as_ref()),
-    };
+    let endpoints = endpoints(cx, files, base, gateway);
     let access_log = gateway.access_log.as_ref();
     Process {
         workers: gateway.workers.unwrap_or(cores),
@@ -130,8 +123,9 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
                 tls: !listener.value.tls.is_empty(),
             })
             .collect(),
-        admin,
-        admin_token: token_file.and_then(|name| admin_token(cx, files, base, name)),
+        admin: endpoints.admin,
+        admin_token: endpoints.admin_token,
+        probes: endpoints.probes,
         store_budget: store_budget(gateway),
         shared: store::shared(cx, files, base, &gateway.store),
         snapshots: gateway.store.snapshots.clone().map(|settings| {
@@ -155,6 +149,32 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
                 folder: None,
                 most_bytes: record::Settings::USUAL,
             }),
+        },
+    }
+}
+
+/// Where a running gateway can be asked.
+pub fn endpoints(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Endpoints {
+    let listen = gateway.listen.iter();
+    let listen = listen.map(|listener| listener.value.address).collect();
+    match &gateway.admin {
+        Admin::Off => Endpoints {
+            listen,
+            admin: None,
+            admin_token: None,
+            probes: None,
+        },
+        Admin::On {
+            address,
+            token_file,
+            probes,
+        } => Endpoints {
+            listen,
+            admin: Some(address.map_or(ADMIN, |address| address.value)),
+            admin_token: token_file
+                .as_ref()
+                .and_then(|name| admin_token(cx, files, base, name)),
+            probes: probes.map(|probes| probes.value),
         },
     }
 }
@@ -194,6 +214,7 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
         total: written.total,
         drain: or(written.drain, 30),
         half_close: written.half_close.unwrap_or_default(),
+        drain_delay: or(written.drain_delay, 0),
     }
 }
 

@@ -15,7 +15,7 @@ mod snapshots;
 mod store;
 mod upstream;
 
-pub use gateway::{GATEWAY, gateway};
+pub use gateway::{GATEWAY, endpoints, gateway};
 pub(super) use leaf::{shown_size, shown_span};
 pub use route::{POLICY, policy};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::collect::Cx;
 use super::diagnostic::{Diagnostic, Report, Severity};
 use super::model::{Gateway, Policy};
-use super::settings::{Process, Ruleset};
+use super::settings::{Endpoints, Process, Ruleset};
 use super::source::{Disk, Files, MAX_POLICIES, Recorder};
 use super::tree::{self, MAX_FILE, Node, Place};
 use super::{check, compile, decode, text};
@@ -75,6 +75,24 @@ pub fn inspect(path: &Path) -> Result<Loaded, Report> {
 /// As [`inspect`].
 pub fn inspect_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
     read_all(&Recorder::new(files), path)
+}
+
+/// Reads where a gateway that runs by this file can be asked. Mistakes elsewhere in it do not matter: the gateway may
+/// run by what it said before.
+///
+/// # Errors
+///
+/// What is wrong with what it says of that.
+pub fn endpoints(path: &Path) -> Result<Endpoints, Report> {
+    let mut cx = Cx::default();
+    let base = path.parent().unwrap_or_else(|| Path::new(""));
+    let read = read(&mut cx, &Disk, path, &mut 0);
+    let endpoints = read.map(|(_, node)| {
+        let gateway = decode::endpoints(&mut cx, &node);
+        compile::endpoints(&mut cx, &Disk, base, &gateway)
+    });
+    cx.finish()?;
+    endpoints.ok_or_else(Report::default)
 }
 
 /// What was read to load a configuration: a hash of it, and the folders it came from. Mistakes in it

@@ -24,6 +24,8 @@ mod watch;
 
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, Report, Severity};
-pub use load::{Loaded, inspect, inspect_from, load, load_from};
-pub use settings::{AccessLog, Entrance, HalfClose, Listen, Process, Ruleset, Source, Timeouts};
+pub use load::{Loaded, endpoints, inspect, inspect_from, load, load_from};
+pub use settings::{
+    AccessLog, Endpoints, Entrance, HalfClose, Listen, Process, Ruleset, Source, Timeouts,
+};
 pub use watch::{Watch, watch};

@@ -143,20 +143,29 @@ pub struct Tls {
 }
 
 /// Where operators connect.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub enum Admin {
-    /// Nothing is said.
-    #[default]
-    Default,
     /// Nowhere.
     Off,
-    /// Here.
+    /// Here; what is not said is absent.
     On {
         /// Address and port.
-        address: At<SocketAddr>,
+        address: Option<At<SocketAddr>>,
         /// The file of the token that operators must send.
         token_file: Option<At<String>>,
+        /// Address and port of what needs no token.
+        probes: Option<At<SocketAddr>>,
     },
+}
+
+impl Default for Admin {
+    fn default() -> Admin {
+        Admin::On {
+            address: None,
+            token_file: None,
+            probes: None,
+        }
+    }
 }
 
 /// One upstream.
@@ -363,6 +372,8 @@ pub struct Timeouts {
     pub total: Option<Duration>,
     /// For running requests at the end.
     pub drain: Option<Duration>,
+    /// Before connections are no longer accepted.
+    pub drain_delay: Option<Duration>,
     /// What becomes of a request whose client closes its sending side.
     pub half_close: Option<HalfClose>,
 }

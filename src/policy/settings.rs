@@ -64,6 +64,8 @@ pub struct Process {
     pub admin: Option<SocketAddr>,
     /// What an operator must send as a bearer token; required unless `admin` is loopback.
     pub admin_token: Option<String>,
+    /// Where orchestrators and scrapers ask, without a token.
+    pub probes: Option<SocketAddr>,
     /// Most bytes of counts in memory.
     pub store_budget: usize,
     /// The store that several gateways share, if they do.
@@ -86,7 +88,9 @@ impl Process {
             ("listen", self.listen != other.listen),
             (
                 "admin",
-                self.admin != other.admin || self.admin_token != other.admin_token,
+                self.admin != other.admin
+                    || self.admin_token != other.admin_token
+                    || self.probes != other.probes,
             ),
             (
                 "store",
@@ -108,6 +112,19 @@ impl Process {
             .map(|(name, _)| name)
             .collect()
     }
+}
+
+/// Where a running gateway can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// By clients.
+    pub listen: Vec<SocketAddr>,
+    /// By operators.
+    pub admin: Option<SocketAddr>,
+    /// What they must send as a bearer token.
+    pub admin_token: Option<String>,
+    /// By orchestrators, without a token.
+    pub probes: Option<SocketAddr>,
 }
 
 /// Where clients connect.
@@ -191,6 +208,8 @@ pub struct Timeouts {
     pub total: Option<Duration>,
     /// For running requests when the process is told to stop.
     pub drain: Duration,
+    /// How long connections are still accepted once it is told so.
+    pub drain_delay: Duration,
     /// What becomes of a request whose client closes its sending side.
     pub half_close: HalfClose,
 }

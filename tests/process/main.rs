@@ -7,6 +7,7 @@
 mod common;
 
 mod logs;
+mod probes;
 mod signals;
 
 use std::path::Path;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{AccessLog, At, Gateway, Store, Timeouts, Upstream};
+use super::super::model::{AccessLog, Admin, At, Gateway, Store, Timeouts, Upstream};
 use super::super::settings::{HalfClose, Logged};
 use super::super::table::{Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
@@ -77,6 +77,12 @@ static TIMEOUTS: Table = Table {
             Shape::Form(&DURATION),
             "For running requests when the process is told to stop. Default: 30s.",
             "30s",
+        ),
+        may(
+            "drain_delay",
+            Shape::Form(&DURATION),
+            "Before that: connections are still accepted while `/readyz` is 503, so that load balancers send no more. Default: 0s.",
+            "5s",
         ),
         may(
             "half_close",
@@ -300,6 +306,28 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
     }
 }
 
+/// Reads `admin`, and `listen` where there is nothing else to ask, of the gateway file.
+pub fn endpoints(cx: &mut Cx, node: &Node) -> Gateway {
+    let field = |name: &str| match &node.value {
+        Value::Map(entries) => {
+            let mut entries = entries.iter();
+            entries.find_map(|(key, node)| (key.text == name).then_some(node))
+        }
+        _ => None,
+    };
+    let admin = field("admin").map(|node| admin(cx, node));
+    let admin = admin.unwrap_or_default();
+    let listen = match (&admin, field("listen")) {
+        (Admin::Off, Some(node)) => cx.many(node, listener),
+        _ => Vec::new(),
+    };
+    Gateway {
+        listen,
+        admin,
+        ..Gateway::default()
+    }
+}
+
 /// Reads each entry of a map with names of the user's choice.
 fn each<T>(
     cx: &mut Cx,
@@ -331,6 +359,12 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
     let Some(fields) = TIMEOUTS.open(cx, node) else {
         return Timeouts::default();
     };
+    let at_end = |cx: &mut Cx, name| {
+        let most = Duration::from_secs(86_400);
+        let span = cx.span(fields.get(name)?, Duration::ZERO, most)?;
+        Some(span.value)
+    };
+    let (drain, drain_delay) = (at_end(cx, "drain"), at_end(cx, "drain_delay"));
     let mut get = |name: &str| fields.get(name).and_then(|node| wait(cx, node));
     Timeouts {
         header: get("header"),
@@ -341,10 +375,8 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
         first_byte: get("first_byte"),
         tunnel: get("tunnel"),
         total: get("total"),
-        drain: fields.get("drain").and_then(|node| {
-            cx.span(node, Duration::ZERO, Duration::from_secs(86_400))
-                .map(|span| span.value)
-        }),
+        drain,
+        drain_delay,
         half_close: fields
             .get("half_close")
             .and_then(|node| cx.word(node, HALF_CLOSES))

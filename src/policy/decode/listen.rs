@@ -134,10 +134,10 @@ pub static ADMIN: Table = Table {
     name: "`admin`",
     doc: "Where operators connect.",
     fields: &[
-        must(
+        may(
             "address",
             Shape::Form(&ADDRESS),
-            "Address and port.",
+            "Address and port. Default: 127.0.0.1:9900.",
             "127.0.0.1:9900",
         ),
         may(
@@ -145,6 +145,12 @@ pub static ADMIN: Table = Table {
             Shape::Form(&PATH),
             "The file of the token that operators must send; required unless the address is loopback.",
             "admin.token",
+        ),
+        may(
+            "probes",
+            Shape::Form(&ADDRESS),
+            "Where orchestrators and scrapers ask for `/healthz`, `/readyz` and `/metrics`, without a token and for nothing else.",
+            "0.0.0.0:9901",
         ),
     ],
 };
@@ -316,22 +322,20 @@ pub fn admin(cx: &mut Cx, node: &Node) -> Admin {
     if node.text() == Some("off") {
         return Admin::Off;
     }
-    let (address, token_file) = if matches!(node.value, Value::Map(_)) {
-        let Some(fields) = ADMIN.open(cx, node) else {
-            return Admin::Off;
+    if !matches!(node.value, Value::Map(_)) {
+        return Admin::On {
+            address: cx.address(node),
+            token_file: None,
+            probes: None,
         };
-        let token = fields
-            .get("token_file")
-            .and_then(|node| cx.secret_file(node));
-        (
-            fields.get("address").and_then(|node| cx.address(node)),
-            token,
-        )
-    } else {
-        (cx.address(node), None)
+    }
+    let Some(fields) = ADMIN.open(cx, node) else {
+        return Admin::Off;
     };
-    address.map_or(Admin::Off, |address| Admin::On {
-        address,
-        token_file,
-    })
+    let token_file = fields.get("token_file");
+    Admin::On {
+        token_file: token_file.and_then(|node| cx.secret_file(node)),
+        address: fields.get("address").and_then(|node| cx.address(node)),
+        probes: fields.get("probes").and_then(|node| cx.address(node)),
+    }
 }

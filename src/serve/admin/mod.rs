@@ -5,10 +5,12 @@ mod connections;
 mod dashboard;
 mod door;
 mod keys;
+mod probes;
 mod prometheus;
 mod record;
 
 pub use connections::serve;
+pub use probes::probes;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -143,8 +145,12 @@ async fn ready(State(gateway): Gateway) -> Response {
         }
         .into_response()
     } else {
-        problem(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
+        draining()
     }
+}
+
+fn draining() -> Response {
+    problem(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
 }
 
 async fn metrics(State(gateway): Gateway) -> Response {

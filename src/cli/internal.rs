@@ -1,0 +1,92 @@
+//! The listeners that are not for clients: for operators, and for probes.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+
+use axum::Router;
+use tokio::sync::oneshot;
+
+use super::output;
+use super::run::unusable;
+use crate::app::{App, Error};
+use crate::policy::Process;
+use crate::serve::admin;
+use crate::serve::listen::Inherited;
+
+/// Both, bound and not served yet.
+pub struct Internal {
+    admin: Option<TcpListener>,
+    probes: Option<TcpListener>,
+}
+
+impl Internal {
+    /// Takes those that were inherited, and binds the others.
+    pub fn bind(process: &Process, inherited: &mut Inherited) -> Result<Internal, Error> {
+        let mut bind = |address: Option<SocketAddr>, setting| {
+            let Some(address) = address else {
+                return Ok::<_, Error>(None);
+            };
+            let listener = match inherited.take(address).pop() {
+                Some(passed) => Ok(passed),
+                None => TcpListener::bind(address),
+            };
+            let listener = listener.map_err(|cause| unusable(address, setting, cause))?;
+            Ok(Some(listener))
+        };
+        Ok(Internal {
+            admin: bind(process.admin, "admin")?,
+            probes: bind(process.probes, "probes")?,
+        })
+    }
+
+    /// The sockets, for a process that takes over.
+    pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
+        let all = [&self.admin, &self.probes].into_iter().flatten();
+        all.map(TcpListener::try_clone).collect()
+    }
+
+    /// Serves on them, each on a thread of its own, until what this gives is dropped.
+    pub fn serve(self, app: &Arc<App>) -> io::Result<Open> {
+        let mut stops = Vec::new();
+        let mut serve = |listener, router, name| {
+            let (stop, stopped) = oneshot::channel();
+            let address = open(listener, router, name, stopped)?;
+            stops.push(stop);
+            output::tell(format_args!("{name} on http://{address}"));
+            io::Result::Ok(())
+        };
+        if let Some(listener) = self.admin {
+            serve(listener, admin::router(app.clone()), "admin")?;
+        }
+        if let Some(listener) = self.probes {
+            serve(listener, admin::probes(app.clone()), "probes")?;
+        }
+        Ok(Open { _stops: stops })
+    }
+}
+
+/// Those that are served.
+pub struct Open {
+    _stops: Vec<oneshot::Sender<()>>,
+}
+
+/// Serves `router` until `stop` is dropped; says where.
+pub fn open(
+    listener: TcpListener,
+    router: Router,
+    name: &'static str,
+    stop: oneshot::Receiver<()>,
+) -> io::Result<SocketAddr> {
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    thread::Builder::new().name(name.into()).spawn(move || {
+        if let Err(error) = runtime.block_on(admin::serve(listener, router, stop)) {
+            tracing::error!(%error, name, "a listener ended");
+        }
+    })?;
+    Ok(address)
+}

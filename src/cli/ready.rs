@@ -1,0 +1,70 @@
+//! `tollgate ready`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::admin::{self, Failure};
+use super::{MISTAKE, output};
+use crate::policy::{self, Endpoints};
+
+/// Longest wait for the gateway; probes of orchestrators wait as long or a little longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The gateway file of the running gateway.
+    #[arg(long, default_value = "tollgate.yaml")]
+    config: PathBuf,
+}
+
+/// Exit code 0: it is ready. 1: it is not. 2: the file does not say where to ask.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let endpoints = match policy::endpoints(&arguments.config) {
+        Ok(endpoints) => endpoints,
+        Err(report) => {
+            output::tell(report);
+            return ExitCode::from(MISTAKE);
+        }
+    };
+    match ask(&endpoints) {
+        Ok(said) => output::ended(output::line(said.trim_end()), ExitCode::SUCCESS),
+        Err((code, why)) => {
+            output::tell(format_args!("not ready: {}", why.trim_end()));
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn ask(endpoints: &Endpoints) -> Result<String, Failure> {
+    let (address, token) = match (endpoints.probes, endpoints.admin) {
+        (Some(probes), _) => (probes, None),
+        (None, Some(admin)) => (admin, endpoints.admin_token.as_deref()),
+        // All that can be seen from outside.
+        (None, None) => {
+            for address in &endpoints.listen {
+                let connected = TcpStream::connect_timeout(&here(*address), PATIENCE);
+                connected.map_err(|error| (1, format!("nothing listens on {address}: {error}")))?;
+            }
+            return Ok(String::from("connections are accepted"));
+        }
+    };
+    let authority = here(address).to_string();
+    let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), PATIENCE)
+        .map_err(|error| (1, format!("no answer from {authority}: {error}")))?;
+    match head.split(' ').nth(1) {
+        Some("200") => Ok(body),
+        _ => Err((1, head.lines().next().unwrap_or_default().to_owned())),
+    }
+}
+
+/// Where a listener of this machine is reached from this machine.
+fn here(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}

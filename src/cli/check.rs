@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{MISTAKE, output};
 use crate::policy::diagnostic::{self, Diagnostic, Excerpt};
+use crate::policy::settings::LogTo;
 use crate::policy::{self, Loaded, Report, Severity};
 use crate::serve::access;
 
@@ -61,7 +62,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 /// The access log's file is no part of the configuration, but without it there is no run.
 fn can_be_logged(config: &Path, loaded: Loaded) -> Result<Loaded, Report> {
-    let Some(log) = &loaded.process.access_log.file else {
+    let LogTo::File { path: log, .. } = &loaded.process.access_log.to else {
         return Ok(loaded);
     };
     let Err(why) = access::usable(log) else {

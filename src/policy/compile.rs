@@ -8,7 +8,9 @@ use super::check::pattern;
 use super::collect::Cx;
 use super::keys;
 use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
-use super::settings::{AccessLog, Endpoints, Listen, Logged, Process, Ruleset, Timeouts, Unrouted};
+use super::settings::{
+    AccessLog, Endpoints, Listen, LogTo, Logged, Process, Ruleset, Timeouts, Unrouted,
+};
 use super::source::Files;
 use super::tree::Place;
 use crate::identity::embedded::translated_network;
@@ -134,9 +136,13 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
         }),
         access_log: AccessLog {
             requests: access_log.map_or(Logged::All, |log| log.requests),
-            file: access_log
-                .and_then(|log| log.file.as_ref())
-                .map(|file| base.join(file)),
+            to: match access_log.map(|log| log.to.clone()) {
+                Some(LogTo::File { path, rotate }) => LogTo::File {
+                    path: base.join(path),
+                    rotate,
+                },
+                other => other.unwrap_or(LogTo::Stdout),
+            },
         },
         push: push::compile(cx, files, base, gateway),
         record: match gateway.record.clone() {

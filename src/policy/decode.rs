@@ -1,6 +1,7 @@
 //! From trees to the model: what was written, field by field. Every field is looked at, whatever is
 //! wrong with its neighbours.
 
+mod access_log;
 mod balance;
 mod gateway;
 mod identity;
@@ -13,6 +14,7 @@ mod record;
 mod route;
 mod snapshots;
 mod store;
+mod switch;
 mod upstream;
 
 pub use gateway::{GATEWAY, endpoints, gateway};

@@ -172,8 +172,33 @@ pub struct Connections {
 pub struct AccessLog {
     /// Which requests.
     pub requests: Logged,
-    /// The file; standard output when absent.
-    pub file: Option<PathBuf>,
+    /// Where to.
+    pub to: LogTo,
+}
+
+/// Where lines of the access log go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTo {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A file.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// When the gateway itself puts it aside.
+        rotate: Option<Rotate>,
+    },
+}
+
+/// When a file is put aside, and how many are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotate {
+    /// Most bytes of the file, but for a piece that is larger.
+    pub size: u64,
+    /// How many files are kept beside it.
+    pub keep: u32,
 }
 
 /// Which requests are logged.

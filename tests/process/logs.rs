@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::Receiver;
 
 use flate2::read::GzDecoder;
 use rustix::process::Signal;
@@ -83,4 +84,71 @@ fn logrotate_under_load_loses_no_line() {
     server.signal(Signal::TERM);
     assert_eq!(server.ended(), Some(0));
     all_there_once(folder.path(), &sent);
+}
+
+#[test]
+fn the_gateway_puts_its_log_aside_and_loses_no_line() {
+    const SIZE: u64 = 32 * 1024;
+    let upstream = Upstream::plain();
+    let gateway =
+        "admin: off\naccess_log: { file: access.log, rotate: { size: 32KiB, keep: 1000 } }\n";
+    let folder = folder(&upstream, gateway);
+    let mut server = Server::start(folder.path(), false);
+    let load = Load::start(&server);
+    let tenth = folder.path().join("access.log.10");
+    soon("ten files are full", || tenth.exists());
+    let sent = load.end();
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended(), Some(0));
+    all_there_once(folder.path(), &sent);
+    // What a worker collects in a tenth of a second is written at once, and is longer here or there.
+    let pieces = 64 * 1024;
+    for number in 1..=10 {
+        let file = folder.path().join(format!("access.log.{number}"));
+        assert!(file.metadata().unwrap().len() <= SIZE.max(pieces + 4096));
+    }
+}
+
+/// Words that say that there is to be none, or which stream it is, make no file or folder of their name.
+#[test]
+fn words_mean_what_they_say() {
+    let upstream = Upstream::plain();
+    let entries = |folder: &Path| {
+        let names = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    for (setting, out, err) in [
+        ("access_log: false", false, false),
+        ("access_log: no", false, false),
+        ("access_log: none", false, false),
+        ("access_log: off", false, false),
+        ("access_log: \"-\"", true, false),
+        ("access_log: true", true, false),
+        ("access_log: { file: stdout }", true, false),
+        ("access_log: stderr", false, true),
+        ("access_log: { file: stderr }", false, true),
+        ("access_log: off\nrecord: false", false, false),
+        ("access_log: off\nrecord: no", false, false),
+        ("access_log: off\nrecord: true", false, false),
+        ("access_log: off\nstore: { snapshots: false }", false, false),
+    ] {
+        let folder = folder(&upstream, &format!("admin: no\n{setting}\n"));
+        let mut server = Server::start(folder.path(), false);
+        assert_eq!(server.connect().get("/here").status(), 200);
+        server.signal(Signal::TERM);
+        assert_eq!(server.ended(), Some(0));
+        let logged = |lines: &Receiver<String>| lines.iter().any(|line| line.contains("/here"));
+        assert_eq!(
+            (logged(&server.out), logged(&server.err)),
+            (out, err),
+            "{setting}"
+        );
+        assert_eq!(
+            entries(folder.path()),
+            ["policies", "tollgate.yaml"],
+            "{setting}"
+        );
+    }
 }

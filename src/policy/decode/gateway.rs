@@ -1,13 +1,13 @@
 //! The gateway file: what is said once.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{AccessLog, Admin, At, Gateway, Store, Timeouts, Upstream};
-use super::super::settings::{HalfClose, Logged};
+use super::super::model::{Admin, Gateway, Store, Timeouts, Upstream};
+use super::super::settings::HalfClose;
 use super::super::table::{Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
+use super::access_log::{ACCESS_LOG, access_log};
 use super::identity::{IDENTITY, identity};
 use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH};
 use super::limit::{LIMIT, limit};
@@ -18,7 +18,6 @@ use super::store::{STORE, STORE_WORD, store};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
 use super::wrong;
 use crate::route::Paths;
-use crate::suggest::nearest;
 
 static TIMEOUTS: Table = Table {
     name: "`timeouts`",
@@ -89,25 +88,6 @@ static TIMEOUTS: Table = Table {
             Shape::Words(&["answered", "gone"]),
             "Whether a client of HTTP/1 that closes its sending side after a whole request gets its answer, or is taken to have gone. Default: answered.",
             "gone",
-        ),
-    ],
-};
-
-static ACCESS_LOG: Table = Table {
-    name: "`access_log`",
-    doc: "Where requests are logged, as JSON lines.",
-    fields: &[
-        may(
-            "file",
-            Shape::Form(&PATH),
-            "The file. Default: standard output.",
-            "access.log",
-        ),
-        may(
-            "requests",
-            Shape::Words(&["all", "refused", "off"]),
-            "Which requests. Default: all.",
-            "refused",
         ),
     ],
 };
@@ -203,6 +183,7 @@ pub static GATEWAY: Table = Table {
         may(
             "record",
             Shape::Either(&[
+                Shape::Flag,
                 Shape::Words(&["off", "memory"]),
                 Shape::Form(&PATH),
                 Shape::Table(&RECORD),
@@ -213,7 +194,8 @@ pub static GATEWAY: Table = Table {
         may(
             "access_log",
             Shape::Either(&[
-                Shape::Words(&["stdout", "off"]),
+                Shape::Flag,
+                Shape::Words(&["stdout", "stderr", "off"]),
                 Shape::Form(&PATH),
                 Shape::Table(&ACCESS_LOG),
             ]),
@@ -381,63 +363,5 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
             .get("half_close")
             .and_then(|node| cx.word(node, HALF_CLOSES))
             .map(|half_close| half_close.value),
-    }
-}
-
-fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
-    if matches!(node.value, Value::Map(_)) {
-        let fields = ACCESS_LOG.open(cx, node)?;
-        let words = [
-            ("all", Logged::All),
-            ("refused", Logged::Refused),
-            ("off", Logged::Off),
-        ];
-        let requests = fields
-            .get("requests")
-            .and_then(|node| cx.word(node, &words));
-        let file = fields
-            .get("file")
-            .and_then(|node| cx.text(node, "the name of a file"));
-        let requests = requests.map_or(Logged::All, |requests| requests.value);
-        return Some(AccessLog {
-            requests,
-            file: file.map(|file| PathBuf::from(file.value)),
-        });
-    }
-    let path = cx.text(node, "`stdout`, `off` or a file")?;
-    match path.value.as_str() {
-        "stdout" => Some(AccessLog {
-            requests: Logged::All,
-            file: None,
-        }),
-        "off" => Some(AccessLog {
-            requests: Logged::Off,
-            file: None,
-        }),
-        _ => {
-            mistyped(cx, &path, &["stdout", "off"]);
-            Some(AccessLog {
-                requests: Logged::All,
-                file: Some(PathBuf::from(path.value)),
-            })
-        }
-    }
-}
-
-/// Reports a path that looks like a slip of one of the words that may stand in its place.
-pub(super) fn mistyped(cx: &mut Cx, path: &At<String>, words: &[&'static str]) {
-    if path.value.contains(['/', '.']) || words.contains(&path.value.as_str()) {
-        return;
-    }
-    if let Some(word) = nearest(&path.value, words.iter().copied()) {
-        let help = format!(
-            "did you mean `{word}`? a file of that name is `./{}`",
-            path.value
-        );
-        cx.error(
-            path.place,
-            format!("`{}` is neither a path nor a known word", path.value),
-            Some(help),
-        );
     }
 }

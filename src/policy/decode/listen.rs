@@ -6,6 +6,7 @@ use super::super::settings::Connections;
 use super::super::table::{Shape, Table, either, may, must};
 use super::super::tree::{Node, Value};
 use super::leaf::{ADDRESS, NETWORK, PATH};
+use super::switch::is_off;
 use super::wrong;
 use crate::acme::Challenge;
 
@@ -319,7 +320,7 @@ pub fn connections(cx: &mut Cx, node: &Node) -> Option<Connections> {
 
 /// Reads `admin`.
 pub fn admin(cx: &mut Cx, node: &Node) -> Admin {
-    if node.text() == Some("off") {
+    if node.text().is_some_and(is_off) {
         return Admin::Off;
     }
     if !matches!(node.value, Value::Map(_)) {

@@ -6,9 +6,9 @@ use super::super::collect::Cx;
 use super::super::model::Record;
 use super::super::table::{Shape, Table, may};
 use super::super::tree::{Node, Value};
-use super::gateway::mistyped;
 use super::leaf::{PATH, SIZE};
 use super::push::{PUSH, push};
+use super::switch::{is_off, is_on, mistyped, no_switch};
 use crate::record::Settings;
 
 /// `record` with more than a folder.
@@ -45,6 +45,9 @@ pub fn record(cx: &mut Cx, node: &Node) -> Option<Record> {
         let folder = fields
             .get("dir")
             .and_then(|node| cx.text(node, "the name of a folder"));
+        if let Some(folder) = &folder {
+            no_switch(cx, folder, "name the folder, or leave `dir` out");
+        }
         let size = fields
             .get("size")
             .and_then(|node| cx.size(node, Settings::LEAST, Settings::MOST));
@@ -67,8 +70,8 @@ pub fn record(cx: &mut Cx, node: &Node) -> Option<Record> {
     }
     let path = cx.text(node, "`off`, `memory` or a folder")?;
     let folder = match path.value.as_str() {
-        "off" => return Some(Record::Off),
-        "memory" => None,
+        text if is_off(text) => return Some(Record::Off),
+        text if text == "memory" || is_on(text) => None,
         _ => {
             mistyped(cx, &path, &["off", "memory"]);
             Some(PathBuf::from(path.value))

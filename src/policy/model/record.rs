@@ -1,8 +1,6 @@
 //! What `record` and `access_log` say.
 
-use std::path::PathBuf;
-
-use super::super::settings::Logged;
+use super::super::settings::{LogTo, Logged};
 use super::At;
 use crate::push;
 use crate::record::Settings;
@@ -32,6 +30,6 @@ pub struct Push {
 pub struct AccessLog {
     /// Which requests.
     pub requests: Logged,
-    /// The file; standard output when absent.
-    pub file: Option<PathBuf>,
+    /// Where to, as it is written.
+    pub to: LogTo,
 }

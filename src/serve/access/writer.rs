@@ -14,7 +14,10 @@ use metrics::Counter;
 
 use super::file::LogFile;
 use crate::clock::{Clock, Nanos};
-use crate::policy::{AccessLog, settings::Logged};
+use crate::policy::{
+    AccessLog,
+    settings::{LogTo, Logged},
+};
 use crate::telemetry::{Metric, Registry};
 
 /// Pieces that may wait for the writer.
@@ -54,12 +57,13 @@ impl Written {
 impl Writer {
     /// Opens the file and starts the thread.
     pub fn start(settings: &AccessLog, registry: &Registry) -> io::Result<(Writer, Written)> {
-        let (mut out, mut losses) = match &settings.file {
-            Some(path) => (
-                Out::File(LogFile::open(path)?),
+        let (mut out, mut losses) = match &settings.to {
+            LogTo::File { path, rotate } => (
+                Out::File(LogFile::open(path, *rotate)?),
                 Losses::new(&path.display().to_string()),
             ),
-            None => (Out::Stdout(io::stdout()), Losses::new("standard output")),
+            LogTo::Stdout => (Out::Stdout(io::stdout()), Losses::new("standard output")),
+            LogTo::Stderr => (Out::Stderr(io::stderr()), Losses::new("standard error")),
         };
         let (pieces, waiting): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
         let dropped = registry.counter(Metric::LogDropped, &[]);
@@ -108,16 +112,18 @@ impl Writer {
 enum Out {
     File(LogFile),
     Stdout(io::Stdout),
+    Stderr(io::Stderr),
 }
 
 impl Out {
     fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         match self {
             Out::File(file) => {
-                file.follow();
+                file.follow(piece.len() as u64);
                 file.write_all(piece)
             }
             Out::Stdout(out) => out.write_all(piece).and_then(|()| out.flush()),
+            Out::Stderr(out) => out.write_all(piece),
         }
     }
 }
@@ -205,7 +211,10 @@ mod tests {
         let file = folder.path().join("access.log");
         let settings = AccessLog {
             requests: Logged::All,
-            file: Some(file.clone()),
+            to: LogTo::File {
+                path: file.clone(),
+                rotate: None,
+            },
         };
         let (writer, written) = Writer::start(&settings, &Registry::default()).unwrap();
         let pieces = (0..3 * QUEUE).map(|number| format!("{number}\n"));

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "policies/filled.rs"]
+mod filled;
 #[path = "policies/keys.rs"]
 mod keys;
 #[path = "policies/secrets.rs"]

@@ -10,6 +10,9 @@ const MOST_PER_FILE: usize = 50;
 /// Most diagnostics of all files together; the rest are counted.
 const MOST: usize = 1_000;
 
+/// What is shorter than so many bytes is no secret, and would be found in words.
+const SHORTEST_SECRET: usize = 4;
+
 /// The files, in the order in which they were read.
 #[derive(Debug, Default)]
 pub struct Sources {
@@ -62,6 +65,20 @@ impl Sources {
             .map_or("", |source| &source.text)
     }
 
+    /// Puts asterisks over a place.
+    fn mask(&mut self, place: Place) {
+        let Some(source) = self.files.get_mut(place.file as usize) else {
+            return;
+        };
+        let line = (place.line as usize).saturating_sub(1);
+        let lines = source.text.split_inclusive('\n').enumerate();
+        let lines = lines.map(|(number, text)| match number == line {
+            true => masked(text, place),
+            false => text.to_owned(),
+        });
+        source.text = lines.collect();
+    }
+
     /// `file:line` of a place.
     pub fn origin(&self, place: Place) -> String {
         format!("{}:{}", self.name(place.file), place.line)
@@ -84,6 +101,10 @@ pub struct Cx {
     found: Vec<(Place, Diagnostic)>,
     /// What no excerpt may show.
     hidden: Vec<Place>,
+    /// What no message may show, and what stands in the file for it.
+    secrets: Vec<(String, String)>,
+    /// Places whose mistakes are told already.
+    muted: Vec<Place>,
     /// How many of each file.
     per_file: Vec<usize>,
     unlisted: usize,
@@ -111,7 +132,35 @@ impl Cx {
         self.hidden.push(place);
     }
 
+    /// Has messages say `reference` where they would say a value that was filled in.
+    pub fn hide_value(&mut self, value: &str, reference: &str) {
+        if value.len() >= SHORTEST_SECRET {
+            self.secrets.push((value.to_owned(), reference.to_owned()));
+        }
+    }
+
+    /// Keeps further mistakes to itself that begin in this place.
+    pub fn mute(&mut self, place: Place) {
+        self.muted.push(place);
+    }
+
     fn say(&mut self, severity: Severity, place: Place, message: String, help: Option<String>) {
+        let inside = |muted: &Place| {
+            let to = muted.column.saturating_add(muted.width);
+            (muted.file, muted.line) == (place.file, place.line)
+                && (muted.column..to).contains(&place.column)
+        };
+        if self.muted.iter().any(inside) {
+            return;
+        }
+        let shown = |text: &str| {
+            let mut text = text.to_owned();
+            for (value, reference) in &self.secrets {
+                text = text.replace(value, reference);
+            }
+            plain(&text)
+        };
+        let (message, help) = (shown(&message), help.as_deref().map(shown));
         self.failed |= severity == Severity::Error;
         let file = place.file as usize;
         if self.per_file.len() <= file {
@@ -127,8 +176,8 @@ impl Cx {
             file: self.sources.name(place.file),
             line: place.line,
             column: place.column,
-            message: plain(&message),
-            help: help.as_deref().map(plain),
+            message,
+            help,
             excerpt: None,
         };
         self.found.push((place, diagnostic));
@@ -144,14 +193,7 @@ impl Cx {
         if hidden.peek().is_none() {
             return Some(Excerpt::cut(line, place.column, place.width));
         }
-        let mut shown: Vec<char> = line.chars().collect();
-        for hidden in hidden {
-            let from = usize::try_from(hidden.column).map_or(0, |column| column.saturating_sub(1));
-            let width = usize::try_from(hidden.width).unwrap_or(usize::MAX);
-            let stars = shown.iter_mut().skip(from).take(width);
-            stars.for_each(|c| *c = '*');
-        }
-        let shown: String = shown.into_iter().collect();
+        let shown = hidden.fold(line.to_owned(), |line, hidden| masked(&line, *hidden));
         Some(Excerpt::cut(&shown, place.column, place.width))
     }
 
@@ -170,6 +212,9 @@ impl Cx {
             })
             .collect();
         sort(&mut diagnostics);
+        for hidden in std::mem::take(&mut self.hidden) {
+            self.sources.mask(hidden);
+        }
         if self.failed {
             Err(Report {
                 diagnostics,
@@ -179,4 +224,15 @@ impl Cx {
             Ok((self.sources, diagnostics))
         }
     }
+}
+
+/// A line with asterisks over a place of it, and its end as it was.
+fn masked(line: &str, place: Place) -> String {
+    let from = (place.column as usize).saturating_sub(1);
+    let to = from.saturating_add(place.width as usize);
+    let hidden = |(number, c): (usize, char)| match (from..to).contains(&number) {
+        true if !matches!(c, '\r' | '\n') => '*',
+        _ => c,
+    };
+    line.chars().enumerate().map(hidden).collect()
 }

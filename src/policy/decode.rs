@@ -67,6 +67,13 @@ impl Cx {
                 help,
                 offset,
             }) => {
+                if let Some(written) = node.written() {
+                    // Nothing of what was filled in, and of what that was taken for.
+                    let message =
+                        format!("what is filled into `{written}` does not fit: expected {what}");
+                    self.error(node.place, message, None);
+                    return None;
+                }
                 let place = offset.map_or(node.place, |offset| node.place_at(offset));
                 self.error(place, message, help);
                 None

@@ -119,7 +119,7 @@ pub fn describe(loaded: &Loaded) -> String {
         ),
     };
     for push in &loaded.process.push {
-        let (name, engine, url, every) = (&push.name, push.engine, &push.url, push.every);
+        let (name, engine, url, every) = (&push.name, push.engine, &push.shown, push.every);
         let _ = writeln!(
             out,
             "  It is pushed to {name} ({engine}) at {url}, a sample for every {every} s."
@@ -251,7 +251,7 @@ pub fn describe_json(loaded: &Loaded) -> Value {
         "push": loaded.process.push.iter().map(|push| json!({
             "name": push.name,
             "to": push.engine.as_str(),
-            "url": push.url.to_string(),
+            "url": push.shown,
             "every": push.every,
         })).collect::<Vec<_>>(),
         "store": loaded.process.shared.as_ref().map(|shared| shared.place.to_string()),

@@ -10,7 +10,7 @@ use super::model::{Gateway, Policy};
 use super::settings::{Endpoints, Process, Ruleset};
 use super::source::{Disk, Files, MAX_POLICIES, Recorder};
 use super::tree::{self, MAX_FILE, Node, Place};
-use super::{check, compile, decode, text};
+use super::{check, compile, decode, expand, text};
 
 /// Most bytes of all files together.
 const MAX_TOTAL: usize = 32 * 1024 * 1024;
@@ -87,7 +87,11 @@ pub fn endpoints(path: &Path) -> Result<Endpoints, Report> {
     let mut cx = Cx::default();
     let base = path.parent().unwrap_or_else(|| Path::new(""));
     let read = read(&mut cx, &Disk, path, &mut 0);
-    let endpoints = read.map(|(_, node)| {
+    let endpoints = read.map(|(_, mut node)| {
+        if let tree::Value::Map(entries) = &mut node.value {
+            entries.retain(|(key, _)| matches!(key.text.as_str(), "admin" | "listen"));
+        }
+        expand::expand(&mut cx, &Disk, base, &mut node);
         let gateway = decode::endpoints(&mut cx, &node);
         compile::endpoints(&mut cx, &Disk, base, &gateway)
     });
@@ -107,8 +111,10 @@ fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
     let mut cx = Cx::default();
     let mut total = 0;
     let base = path.parent().unwrap_or_else(|| Path::new(""));
-    let gateway =
-        read(&mut cx, files, path, &mut total).map(|(_, node)| decode::gateway(&mut cx, &node));
+    let gateway = read(&mut cx, files, path, &mut total).map(|(_, mut node)| {
+        expand::expand(&mut cx, files, base, &mut node);
+        decode::gateway(&mut cx, &node)
+    });
     let known = gateway.is_some();
     let gateway = gateway.unwrap_or_default();
     let folder = gateway

@@ -1,7 +1,8 @@
 //! YAML in, checked, compiled: the only floor that knows how policies are written.
 //!
 //! [`load`] reads the gateway file and the folder of policies. All mistakes of all files are told at
-//! once: a text becomes a tree of values with places (`tree`), the tree becomes what was written
+//! once: a text becomes a tree of values with places (`tree`), into whose values what they refer to is filled
+//! (`expand`), the tree becomes what was written
 //! (`decode` by the tables of fields, into `model`), that is held against itself over all files
 //! (`check`), and only then made into what runs (`compile`).
 
@@ -11,6 +12,7 @@ mod compile;
 mod decode;
 mod describe;
 pub mod diagnostic;
+mod expand;
 mod keys;
 mod load;
 mod model;

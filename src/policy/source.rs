@@ -20,6 +20,11 @@ pub trait Files {
     /// Why it cannot be had, in words that follow "cannot read FILE:".
     fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String>;
 
+    /// A variable of the environment.
+    fn variable(&self, _name: &str) -> Option<String> {
+        None
+    }
+
     /// The names of the files of a folder, sorted; also those of policies that will turn out to be
     /// unreadable, so that none is left out in silence.
     ///
@@ -55,6 +60,12 @@ impl Files for Disk {
             .read_to_end(&mut bytes)
             .map_err(|error| reason(&error))?;
         fits(bytes, most)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        // Asking for such a name would panic.
+        let sound = !name.is_empty() && !name.contains(['=', '\0']);
+        sound.then(|| std::env::var(name).ok()).flatten()
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
@@ -156,6 +167,10 @@ impl Files for Recorder<'_> {
         let read = self.files.read(path, most);
         self.note(path.parent().unwrap_or(Path::new("")), (path, &read));
         read
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        self.files.variable(name)
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, String> {

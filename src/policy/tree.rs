@@ -39,6 +39,8 @@ pub struct Node {
     /// How many characters stand before the text in the file: the opening quote. Absent where the
     /// text is not written as it reads (escapes, several lines).
     quote: Option<u32>,
+    /// What is written there, where something was filled in.
+    written: Option<Box<str>>,
 }
 
 /// What stands in a file.
@@ -101,6 +103,34 @@ impl Node {
         }
     }
 
+    /// Puts a text in the place of the one that is written there.
+    pub fn fill_in(&mut self, written: String, text: String) {
+        self.value = match text.as_str() {
+            "true" => Value::Flag(true),
+            "false" => Value::Flag(false),
+            _ => Value::Text(text),
+        };
+        self.written = Some(written.into());
+        self.quote = None;
+    }
+
+    /// What is written there, where something was filled in: what stands there now may be a secret.
+    pub fn written(&self) -> Option<&str> {
+        self.written.as_deref()
+    }
+
+    /// The place of a part of the text, or of all where that cannot be told.
+    pub fn place_of(&self, part: std::ops::Range<usize>) -> Place {
+        let text = self.text().and_then(|text| text.get(part.clone()));
+        match (self.quote, text) {
+            (Some(_), Some(part_text)) => Place {
+                width: count(part_text).max(1),
+                ..self.place_at(part.start)
+            },
+            _ => self.place,
+        }
+    }
+
     /// The place of the rest of the text from a byte offset on, as far as it can be told.
     pub fn place_at(&self, offset: usize) -> Place {
         let (Some(quote), Some(text)) = (self.quote, self.text()) else {
@@ -147,7 +177,7 @@ pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
         return Err(refuse("the file is larger than 1 MiB", "split it"));
     }
     let raw: Raw = serde_yaml::from_str_with_options(text, options())
-        .map_err(|error| syntax_error(file, text, &error))?;
+        .map_err(|error| syntax::error(file, text, &error))?;
     Ok(Reader { file, text }.node(raw))
 }
 
@@ -321,6 +351,7 @@ impl Reader<'_> {
             place,
             value,
             quote,
+            written: None,
         }
     }
 
@@ -377,92 +408,6 @@ pub fn repeated(entries: &[(Key, Node)]) -> Vec<(Place, &Key)> {
     again
 }
 
-/// What is wrong with a text that is no YAML, or costs too much.
-fn syntax_error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxError {
-    let start = Place {
-        file,
-        line: 1,
-        column: 1,
-        width: 1,
-    };
-    let place = error.location().map_or(start, |at| place_of(file, &at));
-    let full = error.to_string();
-    // The place is told already.
-    let said = full.split(" at line ").next().unwrap_or(&full);
-    let costs = |what: &str| {
-        Some((
-            "the file costs too much to read",
-            format!("{what}; split it"),
-        ))
-    };
-    let known = if said.contains("Documents") {
-        Some((
-            "a file holds one document",
-            String::from("put what stands behind `---` into a file of its own"),
-        ))
-    } else if said.contains("Depth") || said.contains("recursion limit") || said.contains("nest") {
-        costs("lists and maps are too deep inside each other")
-    } else if said.contains("Nodes")
-        || said.contains("Events") && !said.contains("Anchor")
-        || said.contains("too long")
-    {
-        costs("it has too many values")
-    } else if said.contains("Anchor")
-        || said.contains("Alias")
-        || said.contains("alias replay")
-        || said.contains("alias expansion")
-    {
-        costs("its aliases repeat too much")
-    } else if said.starts_with("budget breached") {
-        costs("it is too large")
-    } else if said.contains("recursive references") {
-        Some((
-            "an alias stands inside its own anchor",
-            String::from("write the value out"),
-        ))
-    } else if said.contains("expected string scalar") || said.contains("null into string") {
-        Some(("a key is a plain word", String::from("write `name: value`")))
-    } else {
-        None
-    };
-    if let Some((message, help)) = known {
-        return SyntaxError {
-            place,
-            message: message.into(),
-            help: Some(help),
-        };
-    }
-    let line = usize::try_from(place.line).unwrap_or(1).saturating_sub(1);
-    let line = text.lines().nth(line).unwrap_or("");
-    SyntaxError {
-        place,
-        message: format!("this is not YAML: {said}"),
-        help: cure(said, line),
-    }
-}
-
-/// What to do about the usual mistakes.
-fn cure(said: &str, line: &str) -> Option<String> {
-    let starts = |c: char| line.contains(&format!(": {c}")) || line.contains(&format!("- {c}"));
-    let help = if said.contains("tab") {
-        "indent with spaces"
-    } else if said.contains("unknown anchor") || starts('*') {
-        "put a value that begins with `*` into quotes"
-    } else if said.contains("unexpected character") && (starts('@') || starts('%') || starts('`')) {
-        "put a value that begins with this character into quotes"
-    } else if said.contains("quoted scalar") {
-        "a quote is not closed, or not on the line where it should be"
-    } else if said.contains("mapping values are not allowed") {
-        "a `: ` inside a value needs quotes; else look at the indentation of this line"
-    } else if said.contains("did not find expected") || said.contains("indent") {
-        "look at the indentation: fields of one map begin in the same column"
-    } else if said.contains("bracket") || said.contains("':' indicator") || said.contains("flow") {
-        "each `[` needs its `]`, and each `{` its `}`"
-    } else {
-        return None;
-    };
-    Some(help.into())
-}
-
+mod syntax;
 #[cfg(test)]
 mod tests;

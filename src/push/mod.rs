@@ -109,6 +109,8 @@ pub struct Settings {
     pub engine: Engine,
     /// Where it is; has a host, and for Graphite a port.
     pub url: Uri,
+    /// The URL as people may see it: without what was filled in.
+    pub shown: String,
     /// Seconds of a step: a sample of each series is sent for each of them.
     pub every: u64,
     /// What is sent as a bearer token.
@@ -142,7 +144,7 @@ impl Settings {
 // The token is nobody's business.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {} at {}", self.name, self.engine, self.url)
+        write!(f, "{} to {} at {}", self.name, self.engine, self.shown)
     }
 }
 
@@ -206,7 +208,7 @@ impl Destination {
         let status = Status {
             name: settings.name.clone(),
             engine: settings.engine,
-            url: settings.url.to_string(),
+            url: settings.shown.clone(),
             behind_seconds: 0,
             sent: 0,
             refused: 0,

@@ -9,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use flate2::read::GzDecoder;
 use rustix::process::Signal;
 
-use super::common::child::Server;
+use super::common::child::{self, Server};
 use super::common::{Upstream, soon};
 use super::{Load, folder, text};
 
@@ -151,4 +151,49 @@ fn words_mean_what_they_say() {
             "{setting}"
         );
     }
+}
+
+/// What is filled into the configuration, and what is written there as a password, is nowhere to be read.
+#[test]
+fn secrets_are_nowhere_shown() {
+    let upstream = Upstream::plain();
+    let gateway = "admin: 127.0.0.1:0\nstore: \"redis://tollgate:${env:TOLLGATE_TEST_SECRET}@127.0.0.1:1\"\n\
+        record: { push: [{ to: prometheus, url: \"http://127.0.0.1:1/${file:secret}\", every: 1s }] }\n";
+    let folder = folder(&upstream, gateway);
+    fs::write(folder.path().join("secret"), "sesame-of-push\n").unwrap();
+    let command = |verb: &str| {
+        let arguments = [verb, "--config", "tollgate.yaml"];
+        let mut command = child::command(folder.path(), &arguments);
+        command.env("TOLLGATE_TEST_SECRET", "sesame-of-store");
+        command
+    };
+    let check = child::finish(&mut command("check"));
+    assert_eq!(check.code, Some(0), "{check:?}");
+    let mut server = Server::of(&mut command("run"), true);
+    assert_eq!(server.connect().get("/").status(), 200);
+    soon("the engine is away", || {
+        server
+            .ask("GET", "/v1/status", "")
+            .text()
+            .contains("127.0.0.1:1/${file:secret}")
+    });
+    let mut said = format!("{check:?}{:?}", server.early);
+    for path in [
+        "/v1/status",
+        "/v1/policies",
+        "/v1/limits",
+        "/v1/upstreams",
+        "/readyz",
+        "/metrics",
+        "/v1/record/events",
+        "/",
+    ] {
+        said += &server.ask("GET", path, "").text();
+    }
+    said += &server.ask("POST", "/v1/reload", "").text();
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended(), Some(0));
+    said.extend(server.err.iter());
+    assert!(said.contains("${env:TOLLGATE_TEST_SECRET}"), "{said}");
+    assert!(!said.contains("sesame"), "{said}");
 }

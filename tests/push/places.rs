@@ -61,6 +61,7 @@ fn push(receiver: &Upstream, folder: &TempDir, living: Living) -> Push {
         name: "alone".into(),
         engine: Engine::Prometheus,
         url: url.parse().unwrap(),
+        shown: url,
         every: 1,
         token: None,
         roots: None,

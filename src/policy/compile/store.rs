@@ -6,6 +6,7 @@ use super::super::collect::Cx;
 use super::super::model::{self, StoreAddress};
 use super::super::source::Files;
 use super::STORE_BUDGET;
+use super::files::named_secret;
 use super::tls::named_pem;
 use crate::limit::{Bound, Sharing};
 use crate::store::{memcached, redis, shared};
@@ -17,7 +18,11 @@ pub(super) fn shared(
     base: &Path,
     store: &model::Store,
 ) -> Option<shared::Settings> {
-    let address = store.address.as_ref()?.value.clone();
+    let mut address = store.address.as_ref()?.value.clone();
+    if let (StoreAddress::Redis(address), Some(name)) = (&mut address, &store.password_file) {
+        let what = "the store's password";
+        address.password = named_secret(cx, files, base, name, what);
+    }
     let roots = store.roots.as_ref();
     let roots = roots.and_then(|name| named_pem(cx, files, base, name));
     let prefix = String::from("tollgate");

@@ -103,6 +103,8 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
     let url = fields
         .get("url")
         .and_then(|node| cx.read(node, "a URL", |text| url(text, engine)));
+    let shown = fields.get("url").and_then(Node::written);
+    let shown = shown.map(str::to_owned);
     let name = fields.get("name").and_then(|node| {
         let read = |text: &str| Ok(parse_name(text, "a destination")?.to_string());
         cx.read(node, "a name", read)
@@ -156,6 +158,7 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
     let settings = Settings {
         name: name.value.clone(),
         engine,
+        shown: shown.unwrap_or_else(|| url.value.to_string()),
         url: url.value,
         every: every.unwrap_or(Settings::USUAL),
         token: None,

@@ -43,6 +43,12 @@ pub static STORE: Table = Table {
             "rediss://tollgate:secret@10.0.0.5:6379/0",
         ),
         may(
+            "password_file",
+            Shape::Form(&PATH),
+            "The file of the password, where `address` has none.",
+            "redis.password",
+        ),
+        may(
             "budget",
             Shape::Form(&DURATION),
             "How long a request waits for it before it is decided without. Default: 5ms.",
@@ -78,6 +84,7 @@ pub fn store(cx: &mut Cx, node: &Node) -> Store {
             "memory" => Ok(None),
             text => address(text).map(Some),
         });
+        hide_password(cx, node);
         return Store {
             address: address.and_then(|at| {
                 let place = at.place;
@@ -100,14 +107,33 @@ pub fn store(cx: &mut Cx, node: &Node) -> Store {
     };
     shared_only("budget");
     shared_only("ca");
+    shared_only("password_file");
     let budget = fields.get("budget").and_then(|node| {
         let (least, most) = (Duration::from_millis(1), Duration::from_secs(1));
         cx.span(node, least, most)
     });
     let snapshots = snapshots(cx, &fields);
-    let address = fields
-        .get("address")
-        .and_then(|node| cx.read(node, expected, address));
+    let address = fields.get("address").and_then(|node| {
+        hide_password(cx, node);
+        cx.read(node, expected, address)
+    });
+    let password_file = fields
+        .get("password_file")
+        .and_then(|node| cx.secret_file(node));
+    if fields.has("password_file") {
+        let place = fields.place_of("password_file");
+        match address.as_ref().map(|at| &at.value) {
+            Some(StoreAddress::Redis(to)) if to.password.is_some() => {
+                let message = "`address` has a password already";
+                cx.error(place, message, Some("keep one of them".into()));
+            }
+            Some(StoreAddress::Memcached(_)) => {
+                let message = "memcached has no password";
+                cx.error(place, message, Some("remove it".into()));
+            }
+            _ => {}
+        }
+    }
     let plain = |at: &At<StoreAddress>| !matches!(&at.value, StoreAddress::Redis(to) if to.tls);
     if fields.has("ca") && address.as_ref().is_some_and(plain) {
         let message = "`ca` is for a store that speaks TLS";
@@ -121,10 +147,30 @@ pub fn store(cx: &mut Cx, node: &Node) -> Store {
             .get("memory")
             .and_then(|node| cx.size(node, least, most))
             .map(|size| size.value),
+        password_file,
         budget: budget.map(|budget| budget.value),
         roots: fields
             .get("ca")
             .and_then(|node| cx.text(node, "the name of a file")),
+    }
+}
+
+/// Keeps a password that is written in an address from all who may read the file through the gateway.
+fn hide_password(cx: &mut Cx, node: &Node) {
+    let Some(text) = node
+        .text()
+        .filter(|text| node.written().is_none() && !text.contains("${"))
+    else {
+        return;
+    };
+    let Some(start) = text.find("://").map(|at| at + 3) else {
+        return;
+    };
+    let Some(end) = text.rfind('@').filter(|end| *end > start) else {
+        return;
+    };
+    if let Some(colon) = text[start..end].find(':') {
+        cx.hide(node.place_of(start + colon + 1..end));
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Store {
     pub snapshots: Option<snapshot::Settings>,
     /// The address of a store that several gateways share.
     pub address: Option<At<StoreAddress>>,
+    /// The file of its password.
+    pub password_file: Option<At<String>>,
     /// How long a request waits for it.
     pub budget: Option<Duration>,
     /// The file of who vouches for its certificate.

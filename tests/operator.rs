@@ -318,7 +318,7 @@ fn a_log_that_cannot_be_opened_is_named() {
         let folder = folder(&upstream, &format!("admin: off\naccess_log: {log}\n"));
         let ended = run(folder.path(), &["check"], 2);
         let message = format!("cannot write the access log `{log}`: {why}");
-        says(&ended.err, &["tollgate.yaml:7:1: ", &message, "1 mistake"]);
+        says(&ended.err, &["tollgate.yaml:7:13: ", &message, "1 mistake"]);
         let json = run(folder.path(), &["check", "--json"], 2).out;
         says(&json, &[&message]);
         assert!(!folder.path().join("none").exists());

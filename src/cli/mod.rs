@@ -12,6 +12,7 @@ mod explain;
 mod handover;
 mod internal;
 mod log;
+mod machine;
 mod output;
 mod ready;
 mod run;

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::handover::{self, Starter};
 use super::internal::Internal;
+use super::machine;
 use super::signals::{Signals, Told};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
@@ -89,7 +90,9 @@ fn start(
         }
     }
     let internal = Internal::bind(process, inherited)?;
-    let (app, notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
+    let tight = machine::bounds(&loaded, &config.display().to_string());
+    let (app, mut notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
+    notes.extend(tight);
     Ok((app, notes, internal))
 }
 

@@ -27,6 +27,7 @@ const MAX_PER_ROUTE: usize = 32;
 pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     sockets(cx, gateway);
     tls::check(cx, gateway);
+    sharing::check_labels(cx, gateway);
     plans(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);

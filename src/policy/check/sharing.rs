@@ -1,8 +1,23 @@
 //! Whether a limit can be shared as it says, through the store that there is.
 
 use super::super::collect::Cx;
-use super::super::model::{Gateway, Limit, StoreAddress, Throttle};
+use super::super::model::{Gateway, Limit, Record, StoreAddress, Throttle};
 use crate::limit::Sharing;
+
+/// Warns of figures of several gateways that nobody can tell apart.
+pub(super) fn check_labels(cx: &mut Cx, gateway: &Gateway) {
+    let (Some(_), Some(Record::Kept(_, push))) = (&gateway.store.address, &gateway.record) else {
+        return;
+    };
+    for push in push.iter().filter(|push| push.settings.labels.is_empty()) {
+        let message = format!(
+            "gateways that share a store push the same series to `{}`, where one takes the place of the other",
+            push.settings.name
+        );
+        let help = "give each gateway labels of its own, for instance `labels: { instance: \"${env:HOSTNAME}\" }`";
+        cx.warn(push.place, message, Some(help.into()));
+    }
+}
 
 /// Reports what cannot be.
 pub(super) fn check_sharing(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {

@@ -166,6 +166,7 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
         labels: labels.unwrap_or_default(),
     };
     let push = Push {
+        place: node.place,
         settings,
         token_file,
         roots,

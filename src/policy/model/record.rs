@@ -1,6 +1,7 @@
 //! What `record` and `access_log` say.
 
 use super::super::settings::{LogTo, Logged};
+use super::super::tree::Place;
 use super::At;
 use crate::push;
 use crate::record::Settings;
@@ -17,6 +18,8 @@ pub enum Record {
 /// Where it is pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
+    /// Where it is written.
+    pub place: Place,
     /// All that needs no file.
     pub settings: push::Settings,
     /// The file with its token.

@@ -1,0 +1,95 @@
+//! Files and folders that a run writes to.
+
+use std::path::{Path, PathBuf};
+
+use super::Found;
+use crate::policy::settings::LogTo;
+use crate::policy::{Loaded, Source};
+use crate::serve::access as access_log;
+
+const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
+
+/// Whether all of them can be written.
+pub fn tries(found: &mut Found<'_>, loaded: &Loaded) {
+    let process = &loaded.process;
+    if let LogTo::File { path, rotate } = &process.access_log.to {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let usable = access_log::usable(path);
+        let usable = match rotate {
+            Some(_) => usable.and_then(|()| writable(folder)),
+            None => usable,
+        };
+        if let Err(why) = usable {
+            let message = format!("cannot write the access log `{}`: {why}", path.display());
+            let help =
+                "name a file that can be written, in a folder that exists and can be written";
+            found.error(("access_log", &name(path)), message, help);
+        }
+    }
+    let record = process.record.as_ref();
+    if let Some(folder) = record.and_then(|record| record.folder.as_deref()) {
+        try_folder(found, "record", "the record", folder);
+    }
+    if let Some(snapshots) = &process.snapshots {
+        try_folder(found, "store", "snapshots", &snapshots.folder);
+    }
+    let mut folders: Vec<&PathBuf> = Vec::new();
+    let entrances = loaded.ruleset.entrances.iter();
+    for source in entrances.flat_map(|entrance| &entrance.certificates) {
+        if let Source::Acme(acme) = source
+            && !folders.contains(&&acme.dir)
+        {
+            folders.push(&acme.dir);
+            try_folder(found, "listen", "certificates", &acme.dir);
+        }
+    }
+}
+
+fn try_folder(found: &mut Found<'_>, field: &str, what: &str, folder: &Path) {
+    if let Err(why) = creatable(folder) {
+        let message = format!(
+            "cannot write to the folder of {what} `{}`: {why}",
+            folder.display()
+        );
+        found.error((field, &name(folder)), message, HELP);
+    }
+}
+
+/// The last part of a path, by which it is found in the file.
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Whether a folder is there and can be written, or can be made.
+fn creatable(folder: &Path) -> Result<(), String> {
+    let mut nearest = folder;
+    loop {
+        match nearest.metadata() {
+            Ok(_) => return writable(nearest),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        nearest = nearest.parent().unwrap_or(Path::new(""));
+        if nearest.as_os_str().is_empty() {
+            return writable(Path::new("."));
+        }
+    }
+}
+
+fn writable(folder: &Path) -> Result<(), String> {
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    let kind = folder.metadata().map_err(|error| error.to_string())?;
+    if !kind.is_dir() {
+        return Err(format!("`{}` is no folder", folder.display()));
+    }
+    // Rights alone do not say it: some file systems take nothing from anybody.
+    let trial = folder.join(format!(".tollgate-check-{}", std::process::id()));
+    std::fs::create_dir(&trial)
+        .and_then(|()| std::fs::remove_dir(&trial))
+        .map_err(|error| format!("`{}`: {error}", folder.display()))
+}

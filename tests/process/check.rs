@@ -1,0 +1,239 @@
+//! `check` tries what `run` will need of this machine.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+use rcgen::date_time_ymd;
+use tempfile::TempDir;
+
+use super::common::certificate::Authority;
+use super::common::child::{self, Ended, Server};
+use super::common::{Upstream, says};
+
+const ROUTE: &str = "match: /**\nupstream: up\n";
+
+/// A folder with these lines behind the first three of the gateway file.
+fn with(lines: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = "version: 1\npolicies: policies\nworkers: 1\n";
+    let mut text = format!("{usual}{lines}\n");
+    for (field, line) in [
+        ("listen:", "listen: 127.0.0.1:0\n"),
+        ("admin:", "admin: off\n"),
+        ("access_log:", "access_log: off\n"),
+        ("upstreams:", "upstreams: { up: http://127.0.0.1:9001 }\n"),
+    ] {
+        if !lines.contains(field) {
+            text.push_str(line);
+        }
+    }
+    fs::write(folder.path().join("tollgate.yaml"), text).unwrap();
+    fs::create_dir(folder.path().join("policies")).unwrap();
+    fs::write(folder.path().join("policies/all.yaml"), ROUTE).unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    folder
+}
+
+fn check(folder: &Path, more: &[&str]) -> Ended {
+    let arguments = [&["check", "--config", "tollgate.yaml"], more].concat();
+    child::run(folder, &arguments)
+}
+
+fn entries(folder: &Path) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+/// Without them there is no run.
+#[test]
+fn what_cannot_be_written_is_a_mistake() {
+    for (line, parts) in [
+        (
+            "record: file",
+            [
+                "4:9: cannot write to the folder of the record",
+                "`file` is no folder",
+            ],
+        ),
+        (
+            "record: { dir: file/below }",
+            [
+                "4:16: cannot write to the folder of the record",
+                "Not a directory",
+            ],
+        ),
+        (
+            "store: { snapshots: /proc/nope }",
+            [
+                "4:21: cannot write to the folder of snapshots `/proc/nope`",
+                "`/proc`: ",
+            ],
+        ),
+        (
+            "listen: { address: 127.0.0.1:0, tls: { acme: { domains: [a.example], dir: /proc/acme } } }",
+            [
+                "4:75: cannot write to the folder of certificates `/proc/acme`",
+                "`/proc`: ",
+            ],
+        ),
+        (
+            "access_log: policies",
+            [
+                "4:13: cannot write the access log `policies`",
+                "it is a folder",
+            ],
+        ),
+        (
+            "access_log: none/a.log",
+            [
+                "4:13: cannot write the access log `none/a.log`",
+                "folder does not exist",
+            ],
+        ),
+    ] {
+        let folder = with(line);
+        let before = entries(folder.path());
+        let ended = check(folder.path(), &["--offline"]);
+        assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
+        says(&ended.err, &parts);
+        says(&ended.err, &["help: ", "1 mistake"]);
+        assert_eq!(entries(folder.path()), before, "{line}");
+    }
+    let folder = with("record: data/record\nstore: { snapshots: data/counts }");
+    let before = entries(folder.path());
+    assert_eq!(check(folder.path(), &["--offline"]).code, Some(0));
+    assert_eq!(entries(folder.path()), before, "nothing is left behind");
+}
+
+/// The gateway runs without them, or they are its own.
+#[test]
+fn what_may_be_otherwise_tomorrow_is_a_warning() {
+    let nobody = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let in_use = TcpListener::bind("127.0.0.1:0").unwrap();
+    let in_use = in_use
+        .local_addr()
+        .map(|address| (in_use, address))
+        .unwrap();
+    let listen = format!("listen: [127.0.0.1:0, {}]", in_use.1);
+    let admin = format!("admin: {{ address: 127.0.0.1:0, probes: {} }}", in_use.1);
+    let store = format!("store: redis://{nobody}");
+    let offline: &[&str] = &["--offline"];
+    for (line, more, parts) in [
+        (
+            &*listen,
+            offline,
+            &[
+                "4:23: warning: cannot listen on",
+                "if it is the gateway itself",
+            ][..],
+        ),
+        (&*admin, offline, &["4:40: warning: cannot listen on"]),
+        (
+            "listen: 192.0.2.1:8080",
+            offline,
+            &[
+                "4:9: warning: cannot listen on 192.0.2.1:8080",
+                "no such address",
+            ],
+        ),
+        (
+            "connections: { total: 10000000 }",
+            offline,
+            &[
+                "4:23: warning: 10000000 connections need more file descriptors",
+                "LimitNOFILE",
+            ],
+        ),
+        (
+            "upstreams: { up: http://nowhere.invalid:9001 }",
+            &[],
+            &["4:18: warning: the name `nowhere.invalid` cannot be looked up"],
+        ),
+        (
+            &*store,
+            &[],
+            &[
+                "4:8: warning: the store at 127.0.0.1:",
+                "cannot be reached",
+                "on_store_error",
+            ],
+        ),
+        (
+            "store: redis://127.0.0.1:1\nrecord: { push: [{ to: prometheus, url: http://127.0.0.1:1/w }] }",
+            offline,
+            &[
+                "5:18: warning: gateways that share a store push the same series",
+                "labels: { instance: ",
+            ],
+        ),
+    ] {
+        let folder = with(line);
+        let ended = check(folder.path(), more);
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
+        says(&ended.out, parts);
+    }
+    for quiet in [
+        "upstreams: { up: http://nowhere.invalid:9001 }",
+        &store,
+        "store: redis://127.0.0.1:1\nrecord: { push: [{ to: prometheus, url: http://127.0.0.1:1/w, labels: { a: b } }] }",
+    ] {
+        let folder = with(quiet);
+        let ended = check(folder.path(), offline);
+        assert_eq!(ended.code, Some(0), "{quiet}");
+        for word in ["nowhere.invalid", "cannot be", "warning"] {
+            assert!(!ended.out.contains(word), "{quiet}: {}", ended.out);
+        }
+    }
+}
+
+#[test]
+fn certificates_have_dates() {
+    let year = |year| date_time_ymd(year, 1, 1);
+    for (from, until, says_of_it) in [
+        (year(2019), year(2020), Some("expired on Wed, 01 Jan 2020")),
+        (
+            year(2190),
+            year(2200),
+            Some("is not valid before Fri, 01 Jan 2190"),
+        ),
+        (year(2019), year(2200), None),
+    ] {
+        let folder = with("listen: { address: 127.0.0.1:0, tls: { cert: own.pem, key: own.key } }");
+        let own = Authority::new().issue("api.example", |certificate| {
+            (certificate.not_before, certificate.not_after) = (from, until);
+        });
+        fs::write(folder.path().join("own.key"), &own.key).unwrap();
+        fs::write(folder.path().join("own.pem"), &own.pem).unwrap();
+        let ended = check(folder.path(), &["--offline"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let told = ended.out.contains("warning: the certificate");
+        assert_eq!(told, says_of_it.is_some(), "{}", ended.out);
+        says(&ended.out, says_of_it.as_slice());
+    }
+}
+
+/// Few descriptors are told of at the start too.
+#[test]
+fn few_descriptors_are_told_of() {
+    let upstream = Upstream::plain();
+    let folder = super::folder(&upstream, "admin: off\n");
+    let mut command = Command::new("sh");
+    command
+        .args([
+            "-c",
+            "ulimit -n 256 && exec \"$0\" run --config tollgate.yaml",
+        ])
+        .arg(env!("CARGO_BIN_EXE_tollgate"))
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let server = Server::of(&mut command, false);
+    says(
+        &server.early.join("\n"),
+        &["enough for 64 connections", "LimitNOFILE"],
+    );
+}

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -33,6 +33,7 @@ use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Servers;
 
 mod anew;
+mod changes;
 mod control;
 mod counts;
 mod entrances;
@@ -42,6 +43,7 @@ mod pushing;
 mod recording;
 mod witness;
 
+pub use changes::Changes;
 use counts::Before;
 use entrances::entrances;
 use figures::Figures;
@@ -91,6 +93,8 @@ pub struct Reloaded {
     pub notes: Vec<Diagnostic>,
     /// Settings that changed and take effect at the next start only.
     pub restart: Vec<&'static str>,
+    /// What is not as it was.
+    pub changes: Changes,
 }
 
 /// A running gateway.
@@ -124,6 +128,8 @@ pub struct App {
     addresses: Vec<SocketAddr>,
     /// All that listen, to be passed on.
     sockets: Mutex<Vec<TcpListener>>,
+    /// What the configuration's files were when they were last taken.
+    taken: AtomicU64,
     /// That it is about to end was announced.
     withdrawn: AtomicBool,
 }
@@ -215,6 +221,7 @@ impl App {
             log: Mutex::new(None),
             addresses: Vec::new(),
             sockets: Mutex::new(Vec::new()),
+            taken: AtomicU64::new(fingerprint),
             withdrawn: AtomicBool::new(false),
         };
         let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
@@ -343,8 +350,14 @@ impl App {
                 (&before.ruleset, &before.admission),
                 (&running.ruleset, &running.admission),
             ));
+            let same = self.taken.swap(loaded.fingerprint, Ordering::Relaxed) == loaded.fingerprint;
+            let reloaded = Reloaded {
+                notes,
+                restart,
+                changes: Changes::between(&before.ruleset, &running.ruleset, changes.clone(), same),
+            };
             self.tell("reloaded", "the policies were read again", changes);
-            (Reloaded { notes, restart }, acknowledged)
+            (reloaded, acknowledged)
         };
         for worker in acknowledged {
             let _ = worker.await;

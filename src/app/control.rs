@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::json;
 
 use super::recording::Recorder;
-use super::{App, Error, Reloaded};
+use super::{App, Error};
 use crate::clock::Clock;
 use crate::policy::Diagnostic;
 use crate::push;
@@ -25,9 +25,15 @@ impl Control for App {
     fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>> {
         Box::pin(async {
             match App::reload(self).await {
-                Ok(Reloaded { notes, restart }) => {
-                    let notes: Vec<_> = notes.iter().map(Diagnostic::to_json).collect();
-                    Reload::Done(json!({ "notes": notes, "needs_restart": restart }))
+                Ok(reloaded) => {
+                    let notes = reloaded.notes.iter();
+                    let notes: Vec<_> = notes.map(Diagnostic::to_json).collect();
+                    Reload::Done(json!({
+                        "changed": reloaded.changes.any(),
+                        "changes": reloaded.changes.to_json(),
+                        "notes": notes,
+                        "needs_restart": reloaded.restart,
+                    }))
                 }
                 Err(Error::Policy(report)) => Reload::Mistakes(report),
                 Err(error) => Reload::Failed(error.to_string()),

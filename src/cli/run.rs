@@ -196,11 +196,15 @@ fn sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<TcpListener>> 
 
 async fn reload(app: &App, cause: &str) {
     match app.reload().await {
-        Ok(Reloaded { notes, restart }) => {
+        Ok(Reloaded {
+            notes,
+            restart,
+            changes,
+        }) => {
             tell_all(&notes);
             let ruleset = app.ruleset();
             let (routes, limits) = (ruleset.routes.len(), ruleset.rules.len());
-            tracing::info!(cause, routes, limits, "policies reloaded");
+            tracing::info!(cause, routes, limits, changed = %changes, "policies reloaded");
             if !restart.is_empty() {
                 tracing::warn!(
                     settings = restart.join(", "),

@@ -166,3 +166,35 @@ fn signals_wait_for_the_start() {
     child.signal(Signal::TERM);
     assert_eq!(child.ended().code(), Some(0));
 }
+
+/// A reload says whether anything has changed, and what.
+#[test]
+fn a_reload_says_what_has_changed() {
+    let upstream = Upstream::plain();
+    let gateway = "admin: { address: 127.0.0.1:0, token_file: token }\n\
+        identity: { user: { jwt: sub, secret: key } }\n";
+    let folder = folder(&upstream, gateway);
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("token"), "0123456789abcdef").unwrap();
+    fs::write(at("key"), "0123456789abcdef0123456789abcdef").unwrap();
+    let server = Server::start(folder.path(), true);
+    let token = "authorization: Bearer 0123456789abcdef\r\n";
+    let reload = || {
+        let answer = server.ask_with("POST", "/v1/reload", token, "");
+        serde_json::from_str::<serde_json::Value>(&answer.text()).unwrap()
+    };
+    let before = reload();
+    assert_eq!(before["changed"], false, "{before}");
+    server.signal(Signal::HUP);
+    line_with(&server.err, "changed=nothing");
+    // Whoever watches the files may be first; then the reload that is asked for finds nothing new.
+    let limited = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 5/m } }\n";
+    fs::write(at("policies/all.yaml"), limited).unwrap();
+    server.signal(Signal::HUP);
+    let told = line_with(&server.err, "limits: 1");
+    assert!(told.contains("all.yaml changed"), "{told}");
+    assert_eq!(reload()["changed"], false);
+    fs::write(at("key"), "abcdef0123456789abcdef0123456789").unwrap();
+    server.signal(Signal::HUP);
+    line_with(&server.err, "a file that the configuration names");
+}

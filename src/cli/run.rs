@@ -70,7 +70,10 @@ async fn live(config: PathBuf) -> ExitCode {
     };
     tell_all(&notes);
     for address in inherited.left() {
-        tracing::warn!(%address, "a socket was passed that no file names; it is closed");
+        tracing::warn!(
+            address,
+            "a socket was passed that no `listen` or `admin` names; it is closed"
+        );
     }
     drop(inherited);
     let served = operate(Arc::new(app), internal, signals).await;
@@ -86,7 +89,10 @@ fn start(
     let process = &loaded.process;
     for Listen { address, .. } in &process.listen {
         if !inherited.has(*address) {
-            listen::probe(*address).map_err(|cause| unusable(*address, "listen", cause))?;
+            listen::probe(*address).map_err(|cause| match inherited.beside(*address) {
+                Some(passed) => unfit(*address, passed),
+                None => unusable(*address, "listen", cause),
+            })?;
         }
     }
     let internal = Internal::bind(process, inherited)?;
@@ -94,6 +100,15 @@ fn start(
     let (app, mut notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
     notes.extend(tight);
     Ok((app, notes, internal))
+}
+
+/// The socket that holds an address was passed, and is another.
+fn unfit(address: SocketAddr, passed: SocketAddr) -> Error {
+    let cause = io::Error::other(format!(
+        "a socket on {passed} was passed, which holds the port and does not fit; \
+         write `listen: \"{passed}\"`, or `ListenStream={address}` in the unit of the socket"
+    ));
+    Error::Listen { address, cause }
 }
 
 /// Why an address cannot be listened on.

@@ -2,13 +2,13 @@
 //! with the fewest when its own share has become too large.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ipnet::IpNet;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
 
@@ -57,42 +57,81 @@ impl<S> Incoming<S> {
 
 /// Listening sockets that the process was given when it started: by systemd, or by the process before it.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<(SocketAddr, std::net::TcpListener)>);
+pub struct Inherited {
+    sockets: Vec<(SocketAddr, std::net::TcpListener)>,
+    /// What else was passed, by its name.
+    others: Vec<String>,
+}
 
 impl Inherited {
     /// Those that `LISTEN_FDS` tells of: `sd_listen_fds(3)`.
     pub fn from_environment() -> Inherited {
         let mut passed = listenfd::ListenFd::from_env();
-        let sockets = (0..passed.len()).filter_map(|place| {
-            let socket = passed.take_tcp_listener(place).ok()??;
-            socket.set_nonblocking(true).ok()?;
-            Some((socket.local_addr().ok()?, socket))
-        });
-        Inherited(sockets.collect())
+        let mut inherited = Inherited::default();
+        for place in 0..passed.len() {
+            let socket = passed.take_tcp_listener(place).ok().flatten();
+            let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
+            let known = socket.and_then(|socket| Some((socket.local_addr().ok()?, socket)));
+            match known {
+                Some(known) => inherited.sockets.push(known),
+                None => {
+                    let unix = passed.take_unix_listener(place).ok().flatten();
+                    let path = unix.and_then(|unix| unix.local_addr().ok());
+                    let path = path.and_then(|at| Some(at.as_pathname()?.display().to_string()));
+                    inherited
+                        .others
+                        .push(path.unwrap_or_else(|| String::from("no listening socket of TCP")));
+                }
+            }
+        }
+        inherited
     }
 
     /// Whether some listen on `address`; port 0 is any.
     pub fn has(&self, address: SocketAddr) -> bool {
-        self.0.iter().any(|(other, _)| is_on(*other, address))
+        self.chosen(address).is_some()
+    }
+
+    /// One on the same port that does not fit `address`.
+    pub fn beside(&self, address: SocketAddr) -> Option<SocketAddr> {
+        let mut addresses = self.sockets.iter().map(|(other, _)| *other);
+        addresses.find(|other| other.port() == address.port() && address.port() != 0)
     }
 
     /// Takes those that listen on `address`. Port 0 is any one port.
     pub fn take(&mut self, address: SocketAddr) -> Vec<std::net::TcpListener> {
-        let first = self.0.iter().map(|(other, _)| *other);
-        let Some(chosen) = first.into_iter().find(|other| is_on(*other, address)) else {
+        let Some(chosen) = self.chosen(address) else {
             return Vec::new();
         };
-        let (taken, left) = std::mem::take(&mut self.0)
+        let (taken, left) = std::mem::take(&mut self.sockets)
             .into_iter()
             .partition(|(other, _)| *other == chosen);
-        self.0 = left;
+        self.sockets = left;
         let taken: Vec<_> = taken;
         taken.into_iter().map(|(_, socket)| socket).collect()
     }
 
-    /// Where those listen that nobody has taken.
-    pub fn left(&self) -> impl Iterator<Item = SocketAddr> {
-        self.0.iter().map(|(address, _)| *address)
+    /// Where those are that fit: on the address itself, else on the same port for all addresses of both families.
+    fn chosen(&self, address: SocketAddr) -> Option<SocketAddr> {
+        let exact = self
+            .sockets
+            .iter()
+            .find(|(other, _)| is_on(*other, address));
+        let wider = || {
+            self.sockets.iter().find(|(other, socket)| {
+                address.ip() == Ipv4Addr::UNSPECIFIED
+                    && other.ip() == Ipv6Addr::UNSPECIFIED
+                    && other.port() == address.port()
+                    && SockRef::from(socket).only_v6().is_ok_and(|only| !only)
+            })
+        };
+        exact.or_else(wider).map(|(other, _)| *other)
+    }
+
+    /// What nobody has taken.
+    pub fn left(&self) -> impl Iterator<Item = String> {
+        let sockets = self.sockets.iter().map(|(address, _)| address.to_string());
+        sockets.chain(self.others.iter().cloned())
     }
 }
 
@@ -239,8 +278,6 @@ pub struct Entrance {
 mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
-
-    use socket2::SockRef;
 
     use super::*;
     use crate::net::socket::set_unacked_timeout;

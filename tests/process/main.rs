@@ -10,6 +10,7 @@ mod check;
 mod logs;
 mod probes;
 mod signals;
+mod systemd;
 
 use std::path::Path;
 use std::sync::Arc;

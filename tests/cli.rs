@@ -72,33 +72,9 @@ fn check_tells_what_limits_guarantee() {
         ],
     );
     let shown = json(&run(&folder, &["check", "--json"], 0).out);
-    assert_eq!(shown["runs"], true);
     let limits = &shown["limits"];
     assert_eq!(limits[0]["guarantee"], "never more than 10 in any 60 s");
     assert_eq!(shown["store_budget"], 64 << 20);
-}
-
-#[test]
-fn check_tells_what_is_not_built_yet() {
-    let policy = "match: /api/**\nupstream: up\nlimits:\n  \
-                  a: { key: ip, rate: 5/m, ban: { after: 3 refusals in 10m, for: 1h } }\n";
-    let folder = folder("admin: off\n", &[("api", policy)]);
-    let ended = run(&folder, &["check"], 1);
-    says(
-        &ended.out,
-        &[
-            "policies/api.yaml:4:28: note: bans are not built yet",
-            "a run refuses this configuration: 1 of its settings",
-        ],
-    );
-    let all = ended.out + &ended.err;
-    assert_eq!(all.matches("policies/api.yaml:4:28").count(), 1, "{all}");
-    let shown = json(&run(&folder, &["check", "--json"], 1).out);
-    assert_eq!(shown["runs"], false);
-    assert_eq!(shown["diagnostics"][0]["severity"], "unbuilt");
-    let refused = run(&folder, &["run"], 2);
-    says(&refused.err, &["bans are not built yet"]);
-    assert!(!refused.err.contains("listening on"), "{}", refused.err);
 }
 
 #[test]

@@ -361,7 +361,7 @@ proptest! {
         let files = SAMPLES.iter().enumerate().map(|(index, (name, text))| {
             (*name, if index == file { mangled.as_str() } else { *text })
         });
-        match policy::inspect_from(&Memory::new(files), Path::new("tollgate.yaml")) {
+        match policy::load_from(&Memory::new(files), Path::new("tollgate.yaml")) {
             Ok(loaded) => prop_assert!(!policy::describe(&loaded).is_empty()),
             Err(report) => {
                 let said = report.to_string();

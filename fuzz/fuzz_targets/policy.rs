@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::policy::source::Memory;
-use tollgate::policy::{describe, describe_json, inspect_from};
+use tollgate::policy::{describe, describe_json, load_from};
 
 const GATEWAY: &str = "listen: 127.0.0.1:8080
 upstreams: { shop: http://127.0.0.1:9001 }
@@ -33,7 +33,7 @@ fuzz_target!(|text: &str| {
 
 fn load(gateway: &str, policy: &str) {
     let files = Memory::new([("tollgate.yaml", gateway), ("policies/api.yaml", policy)]);
-    match inspect_from(&files, Path::new("tollgate.yaml")) {
+    match load_from(&files, Path::new("tollgate.yaml")) {
         Ok(loaded) => {
             assert_eq!(loaded.ruleset.routes.len(), 1);
             assert!(!describe(&loaded).is_empty());

@@ -121,7 +121,7 @@ fn certificate(file: &Path) -> Result<String, String> {
 
 /// Explains by a configuration, with empty counters.
 fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
-    let loaded = policy::inspect(config).map_err(|report| (MISTAKE, report.to_string()))?;
+    let loaded = policy::load(config).map_err(|report| (MISTAKE, report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {
         budget: loaded.process.store_budget,

@@ -117,11 +117,6 @@ impl Cx {
         self.say(Severity::Error, place, message.into(), help);
     }
 
-    /// Right, but this gateway does not do it yet, and pretending would be dangerous.
-    pub fn unbuilt(&mut self, place: Place, message: impl Into<String>) {
-        self.say(Severity::Unbuilt, place, message.into(), None);
-    }
-
     /// Right, but probably not what was meant.
     pub fn warn(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
         self.say(Severity::Warning, place, message.into(), help);

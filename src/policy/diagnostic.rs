@@ -12,9 +12,6 @@ use serde_json::json;
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// The configuration is right, but this gateway does not do it yet: `check` says so and `run`
-    /// refuses it.
-    Unbuilt,
     /// The configuration is used; this part of it is probably not what was meant.
     Warning,
 }
@@ -24,7 +21,6 @@ impl Severity {
     pub fn as_str(self) -> &'static str {
         match self {
             Severity::Error => "error",
-            Severity::Unbuilt => "note",
             Severity::Warning => "warning",
         }
     }
@@ -33,7 +29,6 @@ impl Severity {
     pub fn code(self) -> &'static str {
         match self {
             Severity::Error => "error",
-            Severity::Unbuilt => "unbuilt",
             Severity::Warning => "warning",
         }
     }
@@ -242,18 +237,10 @@ impl fmt::Display for Report {
             writeln!(f, "{diagnostic}")?;
         }
         let errors = self.count(Severity::Error) + self.unlisted;
-        let unbuilt = self.count(Severity::Unbuilt);
-        let mut parts = Vec::new();
         if errors > 0 {
-            parts.push(format!(
-                "{errors} mistake{}",
-                if errors == 1 { "" } else { "s" }
-            ));
+            let end = if errors == 1 { "" } else { "s" };
+            write!(f, "{errors} mistake{end}")?;
         }
-        if unbuilt > 0 {
-            parts.push(format!("{unbuilt} not built yet"));
-        }
-        write!(f, "{}", parts.join(", "))?;
         if self.unlisted > 0 {
             write!(f, " ({} not listed)", self.unlisted)?;
         }

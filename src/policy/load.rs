@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::collect::Cx;
-use super::diagnostic::{Diagnostic, Report, Severity};
+use super::diagnostic::{Diagnostic, Report};
 use super::model::{Gateway, Policy};
 use super::settings::{Endpoints, Process, Ruleset};
 use super::source::{Disk, Files, MAX_POLICIES, Recorder};
@@ -22,18 +22,17 @@ pub struct Loaded {
     pub process: Process,
     /// What a reload may change.
     pub ruleset: Ruleset,
-    /// What is worth knowing about it, sorted by place: warnings, and from [`inspect`] also what is
-    /// not built yet.
+    /// What is worth knowing about it, sorted by place: warnings.
     pub notes: Vec<Diagnostic>,
     /// A hash of everything that was read, also of the files of keys.
     pub fingerprint: u64,
 }
 
-/// Reads the configuration that is to be run.
+/// Reads a configuration.
 ///
 /// # Errors
 ///
-/// Every mistake in all files, and everything that the gateway does not do yet.
+/// Every mistake in all files.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     load_from(&Disk, path)
 }
@@ -44,36 +43,6 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 ///
 /// As [`load`].
 pub fn load_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
-    let loaded = inspect_from(files, path)?;
-    if loaded
-        .notes
-        .iter()
-        .any(|note| note.severity == Severity::Unbuilt)
-    {
-        return Err(Report {
-            diagnostics: loaded.notes,
-            unlisted: 0,
-        });
-    }
-    Ok(loaded)
-}
-
-/// Reads a configuration to look at it. What is not built yet is among the notes, and is left out of
-/// the settings or weakened to what is built: such settings must not be run.
-///
-/// # Errors
-///
-/// Every mistake in all files.
-pub fn inspect(path: &Path) -> Result<Loaded, Report> {
-    inspect_from(&Disk, path)
-}
-
-/// [`inspect`] from somewhere else than the disk.
-///
-/// # Errors
-///
-/// As [`inspect`].
-pub fn inspect_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
     read_all(&Recorder::new(files), path)
 }
 

@@ -26,7 +26,7 @@ mod watch;
 
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, Report, Severity};
-pub use load::{Loaded, endpoints, inspect, inspect_from, load, load_from};
+pub use load::{Loaded, endpoints, load, load_from};
 pub use settings::{
     AccessLog, Endpoints, Entrance, HalfClose, Listen, Process, Ruleset, Source, Timeouts,
 };

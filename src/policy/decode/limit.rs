@@ -13,7 +13,7 @@ use crate::limit::{Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
 
 mod phrase;
 
-use phrase::{condition, count, refusals, reserve, throttle};
+use phrase::{condition, count, reserve, throttle};
 
 /// Most permits of a key as written: with the largest plan and all that `soft` lends it still fits 32
 /// bits.
@@ -41,26 +41,6 @@ static RESERVE: Form = Form {
     name: "reserve",
     pattern: r"^\s*(json|header)\s+\S+\s+else\s+[0-9]+\s*$",
     doc: "Where a request says how many: json PATH else 4000 (of its body), header NAME else 4000.",
-};
-
-static BAN: Table = Table {
-    name: "a ban",
-    doc: "Refuses a key for a time once it was refused often.",
-    fields: &[
-        must(
-            "after",
-            Shape::Form(&REFUSALS),
-            "How many refusals in how long.",
-            "3 refusals in 10m",
-        ),
-        must("for", Shape::Form(&DURATION), "How long.", "1h"),
-    ],
-};
-
-static REFUSALS: Form = Form {
-    name: "refusals",
-    pattern: r"^\s*[0-9]+\s+refusals?\s+in\s+[0-9]+(s|m|h|d)\s*$",
-    doc: "How many refusals in how long: 3 refusals in 10m.",
 };
 
 /// The algorithms by the names that files use.
@@ -156,22 +136,10 @@ pub static LIMIT: Table = Table {
             "shadow",
         ),
         may(
-            "try",
-            Shape::Many(&Shape::Form(&RATE)),
-            "A candidate rate that is watched beside the live one.",
-            "80/m",
-        ),
-        may(
             "exempt",
             Shape::Many(&Shape::Form(&super::leaf::NETWORK)),
             "Addresses that it does not apply to.",
             "[10.0.0.0/8]",
-        ),
-        may(
-            "ban",
-            Shape::Table(&BAN),
-            "Refuses a key for a time once it was refused often.",
-            "{ after: 3 refusals in 10m, for: 1h }",
         ),
         may(
             "disclose",
@@ -219,7 +187,6 @@ pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Lim
         }
     };
     let fields = LIMIT.open_as(cx, node, named)?;
-    unbuilt(cx, &fields);
     let (per_route, listed) = reach(cx, &fields, gateway);
     let on_error = [OnError::Local, OnError::Open, OnError::Closed];
     let on_error = on_error.map(|each| (each.as_str(), each));
@@ -346,40 +313,4 @@ fn rates(cx: &mut Cx, node: &Node) -> Vec<At<Rate>> {
         );
     }
     rates
-}
-
-/// What is read for its mistakes only, because this gateway does not do it yet.
-fn unbuilt(cx: &mut Cx, fields: &Fields<'_>) {
-    if let Some(node) = fields.get("try") {
-        rates(cx, node);
-        if fields.has("concurrent") && !fields.has("rate") {
-            let place = fields.place_of("try");
-            let help = "remove it, or watch another number with `mode: shadow` in a second limit";
-            cx.error(place, "`try` is for limits with `rate`", Some(help.into()));
-        }
-        cx.unbuilt(
-            fields.place_of("try"),
-            "candidate rates (`try`) are not built yet: a run refuses them",
-        );
-    }
-    let Some(node) = fields.get("ban") else {
-        return;
-    };
-    cx.unbuilt(
-        fields.place_of("ban"),
-        "bans are not built yet: a run refuses them",
-    );
-    let Some(ban) = BAN.open(cx, node) else {
-        return;
-    };
-    if let Some(node) = ban.get("after") {
-        cx.read(node, "refusals such as 3 refusals in 10m", refusals);
-    }
-    if let Some(node) = ban.get("for") {
-        cx.span(
-            node,
-            Duration::from_secs(1),
-            Duration::from_secs(366 * 86_400),
-        );
-    }
 }

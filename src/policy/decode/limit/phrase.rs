@@ -1,7 +1,7 @@
 //! The fields of a limit with a small language of their own: `soft 10%`, `status 401`.
 
 use super::super::super::model::Throttle;
-use super::super::leaf::{parse_header, parse_span};
+use super::super::leaf::parse_header;
 use super::super::{Wrong, wrong};
 use crate::cost;
 use crate::limit::{Count, Rate, Reserve, Source};
@@ -57,23 +57,6 @@ pub(super) fn condition(text: &str) -> Result<Condition, Wrong> {
         help: Some("write for instance `upstream.load < 0.7`".into()),
         offset: Some(error.offset),
     })
-}
-
-pub(super) fn refusals(text: &str) -> Result<(), Wrong> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let fits = match words.as_slice() {
-        [many, "refusal" | "refusals", "in", span] => {
-            many.parse::<u32>().is_ok_and(|many| many > 0) && parse_span(span).is_ok()
-        }
-        _ => false,
-    };
-    if fits {
-        return Ok(());
-    }
-    Err(wrong(
-        format!("`{text}` does not say when to ban"),
-        "write for instance `3 refusals in 10m`",
-    ))
 }
 
 pub(super) fn count(text: &str) -> Result<Count, Wrong> {

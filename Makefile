@@ -2,7 +2,7 @@
 
 # What tests call beside cargo, as COMMAND=DEBIAN-PACKAGE or FILE=DEBIAN-PACKAGE. Missing ones are installed.
 TEST_TOOLS := cc=build-essential curl=curl pebble=pebble h2load=nghttp2-client /usr/sbin/nginx=nginx-light
-TEST_TOOLS += /usr/sbin/logrotate=logrotate redis-server=redis-server redis-sentinel=redis-sentinel memcached=memcached
+TEST_TOOLS += /usr/sbin/logrotate=logrotate /usr/bin/systemd-analyze=systemd /usr/bin/unshare=util-linux redis-server=redis-server redis-sentinel=redis-sentinel memcached=memcached
 TEST_TOOLS += /usr/bin/pip3=python3-pip valgrind=valgrind strace=strace pkill=procps
 TEST_TOOLS += prometheus=prometheus victoria-metrics=victoria-metrics carbon-cache=graphite-carbon
 TEST_TOOLS += /usr/bin/chromium=chromium chromedriver=chromium-driver

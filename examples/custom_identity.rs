@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tollgate::admission::{Admission, Ask};
+use tollgate::admission::{Admission, Ask, Decided};
 use tollgate::clock::Clock;
 use tollgate::identity::key::Domain;
 use tollgate::identity::{self, Identifier, Keyer, Who};
@@ -102,12 +102,10 @@ impl Tenants {
             pressure: None,
             reserved: &[],
         };
-        // At once, for no store is shared with other gateways.
-        let Some((verdict, ticket)) = self.admission.decide(&ask, None).now() else {
-            let mut busy = Response::new(Full::default());
-            *busy.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
-            return busy;
-        };
+        let mut decided = Decided::default();
+        let later = self.admission.decide(&ask, None, &mut decided);
+        debug_assert!(later.is_none(), "no store is shared with other gateways");
+        let Decided { verdict, ticket } = decided;
         // Empty: only limits that count answers leave something to settle.
         drop(ticket);
         if !verdict.admitted {

@@ -57,6 +57,11 @@ pub type Lines = Vec<(String, String)>;
 pub fn lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Lines {
     let line = |(name, value): (&[u8], &[u8])| {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        // The gateway writes a length anew: `010` is ten.
+        let value = match &*name {
+            "content-length" => tollgate::http1::without_zeros(value),
+            _ => value,
+        };
         (name, value.escape_ascii().to_string())
     };
     let mut lines: Lines = fields.map(line).collect();

@@ -9,7 +9,9 @@ pub(super) enum Media {
     Json,
     /// With its boundary.
     Multipart(Vec<u8>),
-    /// Readers look at the body itself.
+    /// Readers look at the body itself: it has no type, or one that says nothing.
+    Plain,
+    /// A format that has no fields here.
     Other,
     /// Readers disagree on the type.
     Unclear,
@@ -31,7 +33,7 @@ impl Media {
     /// Of the values of `Content-Type` and the body.
     pub(super) fn of<'v>(mut types: impl Iterator<Item = &'v [u8]>, body: &[u8]) -> Media {
         let Some(first) = types.next() else {
-            return Media::Other;
+            return Media::Plain;
         };
         if types.next().is_some() {
             return Media::Unclear;
@@ -43,7 +45,7 @@ impl Media {
         let quoted = first.contains('"');
         let separator = |c| c == ',' && !quoted;
         let mut all = first.split(separator).map(|value| Media::one(value, body));
-        let media = all.next().unwrap_or(Media::Other);
+        let media = all.next().unwrap_or(Media::Plain);
         let listed = first.contains(',');
         let unclear =
             listed && matches!(media, Media::Multipart(_)) || all.any(|other| other != media);
@@ -62,26 +64,43 @@ impl Media {
         if has_fields && essence.contains([' ', '\t', ',']) {
             return Media::Unclear;
         }
+        if !parameters.reads_as_utf8(body) {
+            return Media::Unclear;
+        }
         if essence.starts_with("multipart/") {
-            let plain = |boundary: &&str| !boundary.is_empty() && boundary.len() <= 70;
+            let plain = |boundary: &&str| {
+                let length = boundary.len();
+                (1..=70).contains(&length) && boundary.bytes().all(is_boundary)
+            };
             return match parameters.only("boundary").filter(plain) {
-                Some(boundary) if boundary.bytes().all(is_boundary) => {
+                Some(boundary) if !parameters.hides_boundary() => {
                     Media::Multipart(boundary.as_bytes().to_vec())
                 }
                 _ => Media::Unclear,
             };
         }
-        if !parameters.reads_as_utf8(body) {
-            return Media::Unclear;
-        }
-        if essence == "application/x-www-form-urlencoded" {
-            Media::Form
-        } else if essence.contains("json") {
-            Media::Json
-        } else {
-            Media::Other
+        match &*essence {
+            "application/x-www-form-urlencoded" => Media::Form,
+            "" | "text/plain" | "application/octet-stream" => Media::Plain,
+            // Symfony takes any type that begins so for a form.
+            _ if essence.contains("urlencoded") => Media::Unclear,
+            _ if essence.contains("json") => Media::Json,
+            _ => Media::Other,
         }
     }
+}
+
+/// Whether a text is read as UTF-8 beside these values of `Content-Type`: Django reads queries too in the charset that
+/// stands there.
+pub(in crate::identity) fn is_read_as_utf8<'v>(
+    mut types: impl Iterator<Item = &'v [u8]>,
+    text: &[u8],
+) -> bool {
+    types.all(|value| {
+        let value = String::from_utf8_lossy(value);
+        let mentioned = value.to_ascii_lowercase().contains("charset");
+        !mentioned || Parameters::of(&value).is_some_and(|all| all.reads_as_utf8(text))
+    })
 }
 
 /// A byte of a boundary that no reader ends it at.
@@ -97,7 +116,8 @@ pub(super) struct Parameters<'v> {
 }
 
 impl<'v> Parameters<'v> {
-    /// None for what readers take apart differently: quotes in the middle, backslashes before quotes, no `=`.
+    /// None for what readers take apart differently: quotes in the middle, backslashes before quotes, no `=`, values
+    /// without quotes that are no tokens (RFC 9110, section 5.6.2), which some end at the first other character.
     pub(super) fn of(value: &'v str) -> Option<Parameters<'v>> {
         let (first, mut rest) = value.split_once(';').unwrap_or((value, ""));
         let mut all = Vec::new();
@@ -115,7 +135,7 @@ impl<'v> Parameters<'v> {
             } else {
                 let (token, after) = behind.split_once(';').unwrap_or((behind, ""));
                 (value, rest) = (token.trim_end_matches([' ', '\t']), after);
-                if value.contains(['"', ' ', '\t']) {
+                if !value.bytes().all(is_token) {
                     return None;
                 }
             }
@@ -145,23 +165,58 @@ impl<'v> Parameters<'v> {
         (self.count(name) == 1).then_some(found.1)
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &'v str> {
-        self.all.iter().map(|(_, value)| *value)
+    /// Whether readers that search for `name=` find it in another parameter.
+    pub(super) fn hides_name(&self) -> bool {
+        self.all.iter().any(|(name, value)| {
+            let name = name.to_ascii_lowercase();
+            let plain = name.split('*').next().unwrap_or_default();
+            let odd = plain.contains("name") && !matches!(plain, "name" | "filename");
+            odd || mentions(value, "name")
+        })
     }
 
     /// Whether the `charset`, if there is one, makes no difference for this text.
     pub(super) fn reads_as_utf8(&self, text: &[u8]) -> bool {
-        if self.count("charset") == 0 {
+        let is_one = |(name, value): &&(&str, &str)| {
+            name.to_ascii_lowercase().contains("charset") || mentions(value, "charset")
+        };
+        let charsets = self.all.iter().filter(is_one).count();
+        if charsets == 0 && !mentions(self.first, "charset") {
             return true;
         }
-        let charset = self.only("charset").unwrap_or_default();
-        let charset = charset.to_ascii_lowercase();
+        let charset = self.only("charset").filter(|_| charsets == 1);
+        let charset = charset.unwrap_or_default().to_ascii_lowercase();
         match ASCII_ALIKE.iter().position(|known| *known == charset) {
             Some(0 | 1) => true,
             Some(_) => form::decode(text).is_ascii(),
             None => false,
         }
     }
+
+    /// Whether PHP, which takes the first `boundary`, or Rack, which takes the last, finds it elsewhere. Browsers have the
+    /// word in the boundary itself.
+    fn hides_boundary(&self) -> bool {
+        let has_word = |text: &str| text.to_ascii_lowercase().contains("boundary");
+        let elsewhere = |(name, value): &(&str, &str)| match name.eq_ignore_ascii_case("boundary") {
+            true => mentions(value, "boundary"),
+            false => has_word(name) || has_word(value),
+        };
+        has_word(self.first) || self.all.iter().any(elsewhere)
+    }
+}
+
+/// Whether a text looks like a parameter of this name to readers that search for one.
+pub(super) fn mentions(text: &str, name: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let mut rests = lower
+        .match_indices(name)
+        .map(|(at, name)| &lower[at + name.len()..]);
+    rests.any(|rest| rest.trim_start_matches([' ', '\t', '*']).starts_with('='))
+}
+
+/// A byte of a token.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]
@@ -191,12 +246,29 @@ mod tests {
         ] {
             check(json, Media::Json);
         }
-        for other in ["", "text/plain", "text/plain charset=utf-8", "image/png"] {
+        for plain in [
+            "",
+            "text/plain",
+            "text/plain; charset=utf-8",
+            "application/octet-stream",
+        ] {
+            check(plain, Media::Plain);
+        }
+        for other in ["image/png", "text/plain x", "application/xml", "*/*"] {
             check(other, Media::Other);
         }
         check("multipart/form-data; boundary=x", multipart("x"));
         check("Multipart/Form-Data; Boundary=\"a=b\"", multipart("a=b"));
         check("multipart/mixed; boundary=x", multipart("x"));
+        check(
+            "multipart/form-data; boundary=x; charset=utf-8",
+            multipart("x"),
+        );
+        let of_browsers = "----WebKitFormBoundaryx";
+        check(
+            &format!("multipart/form-data; boundary={of_browsers}"),
+            multipart(of_browsers),
+        );
         for unclear in [
             "application/x-www-form-urlencoded x",
             "application/x-www-form-urlencoded\tjson",
@@ -221,6 +293,25 @@ mod tests {
             "application/x-www-form-urlencoded; charset*=utf-8''utf-7",
             "application/x-www-form-urlencoded; charset",
             "text/plain; charset=utf-7",
+            "text/plain charset=utf-7",
+            "text/plain; xcharset=utf-7",
+            "text/plain; x=\"charset=utf-7\"",
+            "image/png; charset=utf-7",
+            "multipart/form-data; boundary=x; charset=utf-7",
+            "multipart/form-data; charset=utf-16; boundary=x",
+            "multipart/form-data; xboundary=y; boundary=x",
+            "multipart/form-data; boundary=x; x-Boundary=y",
+            "multipart/form-data; a=\"boundary=y;\"; boundary=x",
+            "multipart/form-data; a=boundary; boundary=x",
+            "multipart/form-data; boundary=\"x-boundary=y\"",
+            "multipart/x-boundary; boundary=x",
+            "multipart/form-data; boundary=x:y",
+            "multipart/form-data; boundary=x/y",
+            "multipart/form-data; boundary=x?y",
+            "multipart/form-data; boundary=x=y",
+            "multipart/form-data; boundary=x; a=b,c",
+            "application/x-www-form-urlencodedx",
+            "application/x-www-form-urlencoded+xml",
         ] {
             check(unclear, Media::Unclear);
         }
@@ -228,6 +319,28 @@ mod tests {
         assert_eq!(Media::of(latin.into_iter(), b"a=%e9"), Media::Unclear);
         let twice = [b"text/plain".as_slice(), b"text/plain"];
         assert_eq!(Media::of(twice.into_iter(), b"x"), Media::Unclear);
-        assert_eq!(Media::of(std::iter::empty(), b"x"), Media::Other);
+        assert_eq!(Media::of(std::iter::empty(), b"x"), Media::Plain);
+    }
+
+    #[test]
+    fn charsets_of_queries() {
+        let check = |types: &[&str], query: &str, expected: bool| {
+            let each = types.iter().map(|value| value.as_bytes());
+            let got = is_read_as_utf8(each, query.as_bytes());
+            assert_eq!(got, expected, "{types:?} {query}");
+        };
+        let (ascii, latin, utf8) = ("key=%2BAGs-ey", "key=%e9", "key=%c3%a9");
+        for query in [ascii, latin, utf8] {
+            check(&[], query, true);
+            check(&["x y; ;z"], query, true);
+            check(&["application/json; charset=UTF-8"], query, true);
+            check(&["text/plain; charset=utf-7"], query, false);
+            check(&["image/png; charset*=utf-8''utf-7"], query, false);
+            check(&["text/plain; x; charset=utf-8"], query, false);
+            check(&["text/plain", "text/plain; charset=utf-7"], query, false);
+            check(&["text/plain, text/plain; charset=utf-7"], query, false);
+        }
+        check(&["text/plain; charset=iso-8859-1"], ascii, true);
+        check(&["text/plain; charset=iso-8859-1"], utf8, false);
     }
 }

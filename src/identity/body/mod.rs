@@ -9,6 +9,8 @@ mod media;
 mod multipart;
 mod name;
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
 
 pub use name::Name;
@@ -71,16 +73,20 @@ pub fn find<'t, 'b>(
     if start.is_empty() || is_wide(bare) {
         return Found::Ambiguous;
     }
-    let form = || form::field(body, &field.name);
+    let form = || match form::field(body, &CHARSET) {
+        Found::One(charset) if !charset.eq_ignore_ascii_case(b"utf-8") => Found::Ambiguous,
+        Found::Ambiguous => Found::Ambiguous,
+        _ => form::field(body, &field.name),
+    };
     let json = || json::find(field, bare);
     match Media::of(types, body) {
         Media::Unclear => Found::Ambiguous,
         // There are readers to whom every body is a form.
         Media::Multipart(boundary) => multipart::find(&boundary, &field.name, body).or(form()),
         Media::Json => json().or(form()),
-        Media::Form | Media::Other if is_multipart(start) => Found::Ambiguous,
-        Media::Form | Media::Other if is_json(start) => form().or(json()),
-        Media::Form | Media::Other => form(),
+        _ if is_multipart(start) => Found::Ambiguous,
+        _ if is_json(start) => form().or(json()),
+        _ => form(),
     }
 }
 
@@ -99,7 +105,7 @@ pub fn each_in_json(
     let strict = json::each(field, bare, see);
     let may_be_form = match Media::of(fields.all("content-type"), body) {
         Media::Json => false,
-        Media::Other => form::field(body, &field.name) != Found::Absent,
+        Media::Plain | Media::Other => form::field(body, &field.name) != Found::Absent,
         Media::Form | Media::Multipart(_) | Media::Unclear => true,
     };
     let plain = bare.len() == body.len() && std::str::from_utf8(body).is_ok();
@@ -115,7 +121,7 @@ pub fn has_fields(fields: &Fields) -> bool {
             let text = text.to_ascii_lowercase();
             text.contains("/json") || text.contains("+json")
         }
-        (Media::Other, Some(_)) => false,
+        (Media::Plain | Media::Other, Some(_)) => false,
         _ => true,
     }
 }
@@ -137,6 +143,9 @@ pub(super) fn is_longer(fields: &Fields, most: usize) -> bool {
     let length = length.and_then(|text| text.parse::<usize>().ok());
     length.is_some_and(|length| length > most)
 }
+
+/// The field by which a form says what it is written in.
+static CHARSET: LazyLock<Name> = LazyLock::new(|| Name::new("_charset_"));
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 

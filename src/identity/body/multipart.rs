@@ -47,11 +47,15 @@ struct Part<'b> {
 impl<'b> Part<'b> {
     fn of(headers: &'b [u8]) -> Option<Part<'b>> {
         let headers = std::str::from_utf8(headers).ok()?;
+        let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
         let (mut disposition, mut media, mut encoded) = (None, None, false);
         for line in headers.split("\r\n") {
             let (name, value) = line.split_once(':')?;
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            if name.is_empty() || !name.chars().all(plain) || value.contains(char::is_control) {
+            if name.is_empty() || !name.chars().all(plain) || value.contains(ends_line) {
+                return None;
+            }
+            if hides_field(line) {
                 return None;
             }
             let value = value.trim_matches(' ');
@@ -80,28 +84,48 @@ impl<'b> Part<'b> {
     fn is(&self, wanted: &Name, value: &[u8]) -> Option<bool> {
         let disposition = &self.disposition;
         let name = disposition.only("name")?;
-        let odd = |value: &str| mentions_name(value);
-        if !disposition.first.eq_ignore_ascii_case("form-data") || disposition.values().any(odd) {
+        if !disposition.first.eq_ignore_ascii_case("form-data") || disposition.hides_name() {
             return None;
         }
-        if name.contains(['\'', '\\']) || name.contains("=?") {
+        if name.contains(['\'', '\\', ';']) || name.contains("=?") {
             return None;
+        }
+        let is_file = disposition.count("filename") > 0;
+        let media = self.media.as_ref();
+        if !is_file && media.is_some_and(|media| !media.reads_as_utf8(name.as_bytes())) {
+            return None;
+        }
+        // By it a form says what its other parts are written in (RFC 7578, section 4.6).
+        if name.eq_ignore_ascii_case("_charset_") {
+            let plain = value.trim_ascii().eq_ignore_ascii_case(b"utf-8");
+            return plain.then_some(false);
         }
         if !wanted.resembles(name.as_bytes()) {
             let decoded = form::decode(name.as_bytes());
             return (!wanted.resembles(&decoded)).then_some(false);
         }
-        let text = disposition.count("filename") == 0 && !self.encoded;
-        let media = self.media.as_ref();
+        let text = !is_file && !self.encoded;
         (text && media.is_none_or(|media| media.reads_as_utf8(value))).then_some(true)
     }
 }
 
-/// Whether a value may look like another parameter `name` to readers that search for one.
-fn mentions_name(value: &str) -> bool {
-    let lower = value.to_ascii_lowercase();
-    let mut rests = lower
-        .match_indices("name")
-        .map(|(at, name)| &lower[at + name.len()..]);
-    rests.any(|rest| rest.trim_start_matches([' ', '\t', '*']).starts_with('='))
+/// Whether readers that search for a field that matters, as Rack does, find one in this line that does not begin so.
+fn hides_field(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let is_own = lower.starts_with("content-disposition");
+    let hidden = |name: &str| {
+        let mut behind = lower
+            .match_indices(name)
+            .filter(|(at, _)| *at > 0)
+            .map(|(at, name)| lower[at + name.len()..].trim_start());
+        // A file may be called so.
+        behind.any(|behind| !is_own || behind.starts_with(':'))
+    };
+    [
+        "content-disposition",
+        "content-type",
+        "content-transfer-encoding",
+    ]
+    .into_iter()
+    .any(hidden)
 }

@@ -167,6 +167,9 @@ fn form_bodies() {
     form("email=a@b&e%6dail=c@d", Some("?"));
     form("email=r1@x&+email=anna@x", Some("?"));
     form("email=%ff@b", Some("?"));
+    form("_charset_=UTF-8&email=a@b", Some("a@b"));
+    form("_charset_=utf-7&email=a@b", Some("?"));
+    form("email=a@b&_charset_=utf-8&_charset_=utf-8", Some("?"));
     for (field, body) in [
         ("user.email", "user[email]=a@b"),
         ("user.email", "user%5Bemail%5D=a@b"),
@@ -244,6 +247,15 @@ fn multipart_bodies() {
     multipart(format!("{named}{other}--x--"), Some("a@b"));
     multipart(format!("{other}--x--\r\n"), None);
     multipart("--x--\r\n", None);
+    let latin = part(
+        "Content-Disposition: form-data; name=\"a\"; filename=\"content-type.csv\"\r\nContent-Type: text/csv; charset=windows-1250",
+        "x",
+    );
+    let charset = part(
+        "Content-Disposition: form-data; name=\"_charset_\"",
+        "UTF-8",
+    );
+    multipart(format!("{latin}{charset}{named}--x--"), Some("a@b"));
     for headers in [
         "content-disposition:FORM-DATA;NAME=\"email\"",
         "Content-Disposition: form-data; name=email",
@@ -251,6 +263,7 @@ fn multipart_bodies() {
         "Content-Disposition: form-data; name=\" Email\"",
         "Content-Type: text/plain; charset=UTF-8\r\nContent-Disposition: form-data; name=\"email\"",
         "Content-Disposition: form-data; name=\"email\"\r\nContent-Transfer-Encoding: 8bit",
+        "X-Part: 1\r\nContent-Disposition: form-data; name=\"email\"",
     ] {
         let part = part(headers, "a@b");
         multipart(format!("{part}--x--\r\n"), Some("a@b"));
@@ -287,11 +300,45 @@ fn multipart_bodies_with_several_readings() {
         "form-data; name=\"email\"\r\nContent-Transfer-Encoding: base64",
         "form-data; name=\"email\"\r\nContent-Type: text/plain; charset=utf-16le",
         "form-data; name=em\"ail\"",
+        "form-data; name=email,z",
+        "form-data; name=email:",
+        "form-data; name=email/z",
+        "form-data; name=email=z",
+        "form-data; name=email(z",
+        "form-data; name=email?z",
+        "form-data; name=email<",
+        "form-data; name=email@z",
+        "form-data; name=email{z",
+        "form-data; name=\"email;z\"",
+        "form-data; xname=\"email\"; name=\"z\"",
+        "form-data; name=\"z\"; x-name=email",
+        "form-data; name=\"z\"\r\nX-Content-Disposition: form-data; name=\"email\"",
+        "form-data; name=\"z\"\r\nx: content-disposition: form-data; name=\"email\"",
+        "form-data; name=\"Content-Disposition: form-data\"",
+        "form-data; name=\"email\"\r\nX-Content-Type: text/plain; charset=utf-7",
+        "form-data; name=\"email\"\r\nx: Content-Transfer-Encoding: base64",
+        "form-data; name=\"z\"\r\nx: y\u{2028}Content: z",
+        "form-data; name=\"z\"\r\n content-disposition: form-data; name=\"email\"",
+        "form-data; name=\"z\"\rContent-Disposition: form-data; name=\"email\"",
+        "form-data; name=\"z\"\0Content-Disposition: form-data; name=\"email\"",
+        "form-data; name=\"+AGU-mail\"\r\nContent-Type: text/plain; charset=utf-7",
+        "form-data; name=\"_charset_\"",
     ] {
         let part = part(&format!("Content-Disposition: {disposition}"), "a@b");
         multipart(format!("{part}--x--\r\n"), Some("?"));
     }
     let named = part(NAMED, "a@b");
+    let typed = "multipart/form-data; boundary=x; charset=utf-7";
+    let encoded = part(
+        "Content-Disposition: form-data; name=\"+AGU-mail\"",
+        "anna@x",
+    );
+    check(
+        "email",
+        typed,
+        format!("{named}{encoded}--x--\r\n"),
+        Some("?"),
+    );
     for body in [
         format!("hi\r\n{named}--x--\r\n"),
         format!("\r\n{named}--x--\r\n"),

@@ -85,6 +85,8 @@ pub fn find<'t, 'b>(
         Media::Multipart(boundary) => multipart::find(&boundary, &field.name, body).or(form()),
         Media::Json => json().or(form()),
         _ if is_multipart(start) => Found::Ambiguous,
+        // What a form says in the comment of another format is not what that format says.
+        Media::Other if form() != Found::Absent => Found::Ambiguous,
         _ if is_json(start) => form().or(json()),
         _ => form(),
     }

@@ -214,6 +214,16 @@ fn readers_that_do_not_look_at_the_type() {
         Some("anna@x"),
     );
     check("email", "text/xml", "<email>a@b</email>", None);
+    let hidden = "<!--&email=r1@x&--><login><email>anna@x</email></login>";
+    for content_type in [
+        "application/xml",
+        "text/xml",
+        "application/soap+xml; charset=utf-8",
+        "image/png",
+    ] {
+        check("email", content_type, hidden, Some("?"));
+        check("email", content_type, r#"{"email":"a@b"}"#, Some("a@b"));
+    }
     check("email", "image/png", [0x89, b'P', b'N', b'G', 0xff], None);
     check(
         "email",

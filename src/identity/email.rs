@@ -1,8 +1,9 @@
 //! An email address in a field of a JSON, form or multipart body.
 
 use super::body::{self, Field};
-use super::form::{self, Found};
+use super::form::Found;
 use super::mailbox::{self, Fold, Mailbox};
+use super::query;
 use crate::head::{Fields, Head};
 
 /// Where the address is found.
@@ -16,13 +17,12 @@ pub struct Settings {
     pub fold: Fold,
 }
 
-/// The address in a complete `body`, folded. It may stand in the query too: `$_REQUEST`, `FormValue`, `params`
-/// and `getParameter` read both as one.
+/// The address in a complete `body`, folded. It may stand in the query or a cookie too: `$_REQUEST`, `FormValue`,
+/// `params` and `getParameter` read them as one.
 pub fn find(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
-    let query = head.uri.query().unwrap_or_default();
-    let in_query = form::field(query.as_bytes(), settings.field.name());
+    let in_head = query::find(head, settings.field.name());
     let types = head.fields.all("content-type");
-    match body::find(&settings.field, types, body).or(in_query) {
+    match body::find(&settings.field, types, body).or(in_head) {
         Found::Absent => Mailbox::Absent,
         Found::Ambiguous => Mailbox::Ambiguous,
         Found::One(value) => match std::str::from_utf8(&value) {

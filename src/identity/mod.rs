@@ -14,6 +14,7 @@ pub mod key;
 pub mod mailbox;
 pub mod naming;
 pub mod plan;
+mod query;
 pub mod strip;
 pub mod token;
 mod unverified;

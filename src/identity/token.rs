@@ -18,6 +18,7 @@ pub use counted::counted;
 
 use super::body::{self, Name, is_blank};
 use super::form::{self, Found};
+use super::query;
 use crate::head::{Fields, Head};
 
 /// Longest credential that is looked at, in bytes.
@@ -37,7 +38,7 @@ pub enum Source {
         /// The scheme, in any case.
         scheme: Box<str>,
     },
-    /// A query parameter, decoded as in a form.
+    /// A query parameter, decoded as in a form. It may stand in a cookie or a body too.
     Query(Name),
     /// A cookie, decoded, and without the quotes around its value.
     Cookie(Name),
@@ -78,10 +79,7 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
         Source::Header(name) => alone(fields, name.as_str()),
         Source::Bearer => by_bearer(fields),
         Source::Scheme { header, scheme } => behind(fields, header.as_str(), Some(scheme)),
-        Source::Query(name) => {
-            let query = head.uri.query().unwrap_or_default();
-            form::field(query.as_bytes(), name).trimmed()
-        }
+        Source::Query(name) => query::find(head, name).trimmed(),
         Source::Cookie(name) => cookie(fields, name),
     }
     .within(MAX_TOKEN)
@@ -229,7 +227,7 @@ fn trim(value: &[u8]) -> Option<&[u8]> {
     (!trimmed.iter().any(ends_it)).then_some(trimmed)
 }
 
-fn cookie<'r>(fields: &'r Fields, name: &Name) -> Found<'r> {
+pub(super) fn cookie<'r>(fields: &'r Fields, name: &Name) -> Found<'r> {
     let mut found = Found::Absent;
     let lines = fields.all("cookie");
     for pair in lines.flat_map(|line| line.split(|byte| *byte == b';')) {

@@ -336,12 +336,13 @@ fn note(note: &Note, who: &Rc<Who>) {
     let _ = note.who.set(who.clone());
 }
 
-/// Whether a limit counts by an address that may stand in the body or the query.
+/// Whether a limit counts by an address that may stand in the body, the query or a cookie.
 #[inline]
 fn wants_email(routed: &Routed) -> bool {
     routed.route().reads.email && {
         let arrival = &routed.arrival;
-        arrival.head.uri.query().is_some() || has_body(arrival)
+        let head = &arrival.head;
+        head.uri.query().is_some() || has_body(arrival) || head.fields.contains("cookie")
     }
 }
 

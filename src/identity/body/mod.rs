@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 
 use memchr::memmem;
 
+pub(super) use media::is_read_as_utf8;
 pub use name::Name;
 pub(super) use name::is_blank;
 

@@ -23,7 +23,7 @@ impl Identifier {
         why.is_some()
     }
 
-    /// Looks for an address in the body and the query, or, where `whole` is false, in more than
+    /// Looks for an address in the body, the query and cookies, or, where `whole` is false, in more than
     /// [`Identifier::most_of_body`] bytes of its beginning.
     pub fn set_email(&self, who: &mut Who, head: &Head, body: &[u8], whole: bool) {
         let Some(settings) = &self.settings.email else {

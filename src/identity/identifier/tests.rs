@@ -419,6 +419,28 @@ impl MapKeys for SmallVec<[Parent; 3]> {
     }
 }
 
+/// Some frameworks let a cookie win over the query and the body, or read the query in the body's charset.
+#[test]
+fn addresses_beside_the_body() {
+    let all = identifier(settings(None, None));
+    let of = |target: &str, lines: &[&str], body: &str| {
+        let mut parts = head(lines);
+        parts.uri = target.parse().unwrap();
+        let mut one = who(&all, CLIENT, &[]);
+        all.set_email(&mut one, &parts, body.as_bytes(), true);
+        (one.email, one.unclear_email.is_some())
+    };
+    let ann = of("/", &[], "email=ann@example.com");
+    let (cookie, unclear) = ("Cookie: a=b; email=ann@example.com", (None, true));
+    assert!(ann.0.is_some());
+    assert_eq!(of("/", &[cookie], ""), ann);
+    assert_eq!(of("/", &[cookie], "email=ann@example.com"), ann);
+    assert_eq!(of("/", &[cookie], "email=r1@example.com"), unclear);
+    assert_eq!(of("/?email=r1@example.com", &[cookie], ""), unclear);
+    let typed = "Content-Type: text/plain; charset=utf-7";
+    assert_eq!(of("/?email=ann@example.com", &[typed], ""), unclear);
+}
+
 /// A body in which an address may stand is looked at, or the request is refused: upstreams unpack what is
 /// compressed, and read bodies of any method.
 #[test]

@@ -164,6 +164,39 @@ fn queries() {
     }
 }
 
+/// Some frameworks look for it in cookies too, or read the query in the charset of the body.
+#[test]
+fn queries_beside_other_fields() {
+    let source = Source::Query("key".into());
+    for (uri, header, value, expected) in [
+        ("/", "cookie", "key=k", Some("k")),
+        ("/?key=", "cookie", "key=", None),
+        ("/?key=k", "cookie", "a=b; key=k", Some("k")),
+        ("/?key=k", "cookie", "a=b; key=", Some("k")),
+        ("/?key=k", "cookie", "keys=l; xkey=l", Some("k")),
+        ("/?key=k", "cookie", "key=l", Some("?")),
+        ("/?key=k", "cookie", "a=b;KEY[]=l", Some("?")),
+        ("/?key=k", "cookie", "k%65y=l", Some("?")),
+        (
+            "/?key=k",
+            "content-type",
+            "text/plain; charset=utf-8",
+            Some("k"),
+        ),
+        (
+            "/?key=k",
+            "content-type",
+            "text/plain; charset=utf-7",
+            Some("?"),
+        ),
+        ("/?a=b", "content-type", "a/b;charset=utf-16;", Some("?")),
+        ("/", "content-type", "text/plain; charset=utf-7", None),
+    ] {
+        check(&source, uri, &[(header, value)], expected);
+    }
+    check(&Source::Bearer, "/?a=b", &[("cookie", "key=l")], None);
+}
+
 #[test]
 fn masks() {
     let query = Source::Query("key".into());

@@ -1,0 +1,21 @@
+//! A field of the query, or of a cookie in its place: PHP without a `php.ini` puts cookies into `$_REQUEST`, over query
+//! and body; ASP.NET looks for them where neither has the field.
+
+use super::body::{Name, is_read_as_utf8};
+use super::form::{self, Found};
+use super::token::{self, MAX_TOKEN};
+use crate::head::Head;
+
+/// The value of the field. Ambiguous where the query could hide it, for Django reads queries in the charset of
+/// `Content-Type`.
+pub(super) fn find<'r>(head: &'r Head, name: &Name) -> Found<'r> {
+    let in_cookie = token::cookie(&head.fields, name).within(MAX_TOKEN);
+    let query = head.uri.query().unwrap_or_default().as_bytes();
+    if query.is_empty() {
+        return in_cookie;
+    }
+    match is_read_as_utf8(head.fields.all("content-type"), query) {
+        true => form::field(query, name).or(in_cookie),
+        false => Found::Ambiguous,
+    }
+}

@@ -55,7 +55,7 @@ impl<'b> Part<'b> {
             if name.is_empty() || !name.chars().all(plain) || value.contains(ends_line) {
                 return None;
             }
-            if hides_field(line) {
+            if hides_field(name, value) {
                 return None;
             }
             let value = value.trim_matches(' ');
@@ -92,6 +92,12 @@ impl<'b> Part<'b> {
         }
         let is_file = disposition.count("filename") > 0;
         let media = self.media.as_ref();
+        // Parts inside it have its name to Commons FileUpload.
+        let of_parts =
+            |media: &Parameters<'_>| media.first.to_ascii_lowercase().starts_with("multipart");
+        if media.is_some_and(of_parts) {
+            return None;
+        }
         if !is_file && media.is_some_and(|media| !media.reads_as_utf8(name.as_bytes())) {
             return None;
         }
@@ -109,23 +115,22 @@ impl<'b> Part<'b> {
     }
 }
 
-/// Whether readers that search for a field that matters, as Rack does, find one in this line that does not begin so.
-fn hides_field(line: &str) -> bool {
-    let lower = line.to_ascii_lowercase();
-    let is_own = lower.starts_with("content-disposition");
-    let hidden = |name: &str| {
-        let mut behind = lower
-            .match_indices(name)
-            .filter(|(at, _)| *at > 0)
-            .map(|(at, name)| lower[at + name.len()..].trim_start());
-        // A file may be called so.
-        behind.any(|behind| !is_own || behind.starts_with(':'))
+/// Whether readers that search for a field that matters, as Rack does, find one elsewhere in a line.
+fn hides_field(name: &str, value: &str) -> bool {
+    let (name, value) = (name.to_ascii_lowercase(), value.to_ascii_lowercase());
+    // A file may be called so.
+    let is_in = |field: &str| match &*name {
+        "content-disposition" => value.contains(&format!("{field}:")),
+        _ => value.contains(field),
     };
-    [
-        "content-disposition",
-        "content-type",
-        "content-transfer-encoding",
-    ]
-    .into_iter()
-    .any(hidden)
+    FIELDS
+        .into_iter()
+        .any(|field| (name.contains(field) && name != field) || is_in(field))
 }
+
+/// The fields of a part that matter.
+const FIELDS: [&str; 3] = [
+    "content-disposition",
+    "content-type",
+    "content-transfer-encoding",
+];

@@ -138,6 +138,15 @@ impl RequestBody {
         })
     }
 
+    /// Its first bytes, as many as come at once. They stay in it.
+    pub async fn begin(&mut self) -> Result<Bytes, Error> {
+        let Peeked {
+            ahead, trailers, ..
+        } = self.peek(0).await?;
+        self.put_back(ahead.clone(), trailers);
+        Ok(ahead)
+    }
+
     /// Puts back what was read from it.
     pub fn put_back(&mut self, ahead: Bytes, trailers: Option<HeaderMap>) {
         if let Some(sent) = &mut self.0 {

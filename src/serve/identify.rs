@@ -271,7 +271,7 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
         reserved,
         ..
     } = identified;
-    let (wants_token, wants_email) = (wants_token(routed), wants_email(routed));
+    let (mut wants_token, wants_email) = (wants_token(routed), wants_email(routed));
     let generation = routed.arrival.note.generation.clone();
     let identifier = &generation.identifier;
     let route = &generation.ruleset.routes[routed.index];
@@ -281,7 +281,8 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
         head, body, note, ..
     } = &mut routed.arrival;
     if wants_token {
-        in_body::can_be_read(head)?;
+        wants_token = in_body::may_be_there(identifier, head, body).await?;
+        routed.now = generation.clock.now();
     }
     let who = Rc::make_mut(who);
     let hidden = email_in_body && identifier.hides_body(who, head);
@@ -292,16 +293,8 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
         }
         return Ok(());
     }
-    let for_email = if email_in_body {
-        identifier.most_of_body()
-    } else {
-        0
-    };
-    let for_others = if reserves || wants_token {
-        MAX_AHEAD
-    } else {
-        0
-    };
+    let for_email = identifier.most_of_body() * usize::from(email_in_body);
+    let for_others = MAX_AHEAD * usize::from(reserves || wants_token);
     let peeked = body.peek(for_email.max(for_others)).await?;
     routed.now = generation.clock.now();
     if wants_token {

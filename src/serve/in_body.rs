@@ -4,10 +4,11 @@
 use http::Method;
 
 use super::answer::Why;
-use super::body::MAX_AHEAD;
-use crate::head::Head;
+use super::body::{MAX_AHEAD, RequestBody};
+use crate::head::{Fields, Head};
+use crate::identity::Identifier;
+use crate::identity::body::{has_fields, hides_fields};
 use crate::identity::form::Found;
-use crate::identity::{Identifier, body};
 use crate::route::Route;
 
 /// Why a request is refused in whose body no credential can be looked for.
@@ -17,16 +18,29 @@ const HIDDEN: &str = "this route counts by a credential of the query, which fram
 pub fn is_wanted(route: &Route, head: &Head) -> bool {
     // Only of a POST a body without a type is taken for a form.
     let typed = || head.method == Method::POST || head.fields.contains("content-type");
-    route.reads.token_in_body && head.upgrade.is_none() && body::has_fields(&head.fields) && typed()
+    route.reads.token_in_body && head.upgrade.is_none() && typed()
 }
 
-/// Whether the head says that it cannot be looked for.
+/// Whether it may stand in the body, as far as that tells by its first bytes.
 ///
 /// # Errors
 ///
-/// Why the request is refused then.
-pub fn can_be_read(head: &Head) -> Result<(), Why> {
-    match body::hides_fields(&head.fields, MAX_AHEAD) {
+/// Why the request is refused, where nobody can say.
+pub async fn may_be_there(
+    identifier: &Identifier,
+    head: &Head,
+    body: &mut RequestBody,
+) -> Result<bool, Why> {
+    let fields = &head.fields;
+    if !has_fields(fields) && !identifier.may_have_credential(fields, &body.begin().await?) {
+        return Ok(false);
+    }
+    can_be_read(fields)?;
+    Ok(true)
+}
+
+fn can_be_read(fields: &Fields) -> Result<(), Why> {
+    match hides_fields(fields, MAX_AHEAD) {
         true => Err(Why::Bad(HIDDEN)),
         false => Ok(()),
     }
@@ -53,16 +67,17 @@ pub fn find<'b>(
 ///
 /// # Errors
 ///
-/// As of [`can_be_read`] and [`find`].
+/// As of [`may_be_there`] and [`find`].
 pub fn of<'b>(
     route: &Route,
     identifier: &Identifier,
     head: &Head,
     body: &'b [u8],
 ) -> Result<Found<'b>, Why> {
-    if body.is_empty() || !is_wanted(route, head) {
+    let wanted = !body.is_empty() && is_wanted(route, head);
+    if !wanted || !identifier.may_have_credential(&head.fields, body) {
         return Ok(Found::Absent);
     }
-    can_be_read(head)?;
+    can_be_read(&head.fields)?;
     find(identifier, head, body, body.len() <= MAX_AHEAD)
 }

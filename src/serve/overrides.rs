@@ -83,7 +83,12 @@ pub enum InBody {
 
 /// Whether a framework looks for a method in the body of this request.
 pub fn may_be_in_body(head: &Head) -> bool {
-    head.method == Method::POST && head.upgrade.is_none() && body::has_fields(&head.fields)
+    head.method == Method::POST && head.upgrade.is_none()
+}
+
+/// Whether a body that begins so may name a method.
+pub fn may_name_method(head: &Head, begin: &[u8]) -> bool {
+    body::may_have_field(&FIELD, &head.fields, begin)
 }
 
 /// Whether the body cannot be searched.
@@ -93,6 +98,9 @@ pub fn hides_body(fields: &Fields) -> bool {
 
 /// What a body says, or, where `whole` is false, the beginning of one.
 pub fn in_body(head: &Head, text: &[u8], whole: bool) -> InBody {
+    if !may_name_method(head, text) {
+        return InBody::Silent;
+    }
     if !whole || hides_body(&head.fields) {
         return InBody::Unclear;
     }

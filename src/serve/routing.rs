@@ -18,6 +18,7 @@ use super::overrides::{self, InBody};
 use super::record::Arrival;
 use crate::clock::Nanos;
 use crate::head::Head;
+use crate::identity::body::has_fields;
 use crate::policy::Ruleset;
 use crate::route::{Found, Paths, Route, host, literal_readings, normalise, with_encoded_slashes};
 
@@ -159,6 +160,9 @@ async fn read_method(arrival: &mut Arrival, route: usize, others: &[usize]) -> R
     let Arrival {
         head, body, note, ..
     } = arrival;
+    if !has_fields(&head.fields) && !overrides::may_name_method(head, &body.begin().await?) {
+        return Ok(route);
+    }
     let said = match overrides::hides_body(&head.fields) {
         true => InBody::Unclear,
         false => {

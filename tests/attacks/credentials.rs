@@ -217,6 +217,9 @@ fn by_credentials_of_the_query_in_bodies() {
             ),
             ("application/json", "{\"key\":\"ann-key\"}"),
             ("application/json", "{\"a\":\"&key=ann-key&\"}"),
+            ("text/x-json", "{\"key\":\"ann-key\"}"),
+            ("application/octet-stream", "{\"key\":\"ann-key\"}"),
+            ("text/plain", "key=ann-key"),
             ("multipart/form-data; boundary=x", parts),
             ("multipart/form-data; boundary=x", &parts[..parts.len() - 6]),
             ("multipart/form-data", parts),
@@ -261,7 +264,7 @@ fn what_has_no_fields_has_no_credential() {
     let long = "x".repeat(1_100_000);
     for (kind, body) in [
         ("application/json", "{\"keys\":\"other\"}"),
-        ("text/plain", "key=other"),
+        ("text/plain", "say key=other"),
         ("application/octet-stream", &long),
         (FORM, "a=b&keys=other"),
         (FORM, "key="),

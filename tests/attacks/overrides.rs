@@ -78,7 +78,7 @@ fn methods_that_are_named_are_counted() {
 }
 
 /// Bodies that name DELETE, each behind the field that says its type.
-const BODIES: [(&str, &str); 12] = [
+const BODIES: [(&str, &str); 19] = [
     (FORM, "_method=DELETE"),
     (FORM, "a=b&%5fmethod=delete"),
     (FORM, ".method=+DELETE+&_methods=x"),
@@ -98,6 +98,26 @@ const BODIES: [(&str, &str); 12] = [
     (FORM, "_method=DELETE&_method=POST"),
     (FORM, "a=b;_method=DELETE"),
     ("content-type: application/json\r\n", "{'_method':'DELETE'}"),
+    // Some read JSON of any type, and text as a form.
+    ("content-type: text/x-json\r\n", "{\"_method\":\"DELETE\"}"),
+    ("content-type: text/plain\r\n", "{\"_method\":\"DELETE\"}"),
+    (
+        "content-type: application/octet-stream\r\n",
+        " \r\n{ \"a\":1,\"_method\":\"DELETE\"}",
+    ),
+    (
+        "content-type: image/png\r\n",
+        "\u{feff}{\"_method\":\"DELETE\"}",
+    ),
+    (
+        "content-type: application/x-ndjson\r\n",
+        "{\"_method\":\"DELETE\"}",
+    ),
+    ("content-type: text/plain\r\n", "_method=DELETE"),
+    (
+        "content-type: application/x-www-form-urlencodedx\r\n",
+        "_method=DELETE",
+    ),
 ];
 
 const FORM: &str = "content-type: application/x-www-form-urlencoded\r\n";
@@ -145,8 +165,12 @@ fn methods_that_bodies_name_are_counted() {
                 "content-type: application/json\r\n",
                 "{\"method\":\"DELETE\"}",
             ),
-            ("content-type: text/plain\r\n", "_method=DELETE"),
+            ("content-type: text/plain\r\n", "say _method=DELETE"),
             ("content-type: image/png\r\n", "_method=DELETE"),
+            (
+                "content-type: application/x-ndjson\r\n",
+                "{\"a\":1}\n{\"_method\":\"DELETE\"}\n",
+            ),
         ] {
             let got = post(&site, "/items/1", fields, body, chunked);
             assert_eq!(got, (200, String::new(), body.into()), "{fields}{body}");
@@ -235,10 +259,21 @@ fn bodies_that_hide_a_method() {
         // Another upstream would take it.
         assert_eq!(post(&site, "/login", FORM, &long, chunked).0, 400);
         assert_eq!(post(&site, "/login", &coded, "x", chunked).0, 400);
+        let object = format!("{{\"f\":\"{}\"}}", "x".repeat(1_100_000));
+        let plain = "content-type: text/plain\r\n";
+        assert_eq!(post(&site, "/items/1", plain, &object, chunked).1, "drop");
+        let packed = "content-type: image/png\r\ncontent-encoding: gzip\r\n";
+        assert_eq!(post(&site, "/items/1", packed, "x", chunked).1, "drop");
         // No fields, or no other route.
-        for plain in ["application/octet-stream", "application/x-ndjson"] {
+        let lines = "{\"f\":\"x\"}\n".repeat(100_000);
+        for (plain, body) in [
+            ("application/octet-stream", &long),
+            ("application/x-ndjson", &long),
+            ("application/x-ndjson", &lines),
+            ("text/plain", &lines),
+        ] {
             let plain = format!("content-type: {plain}\r\n");
-            assert_eq!(post(&site, "/items/1", &plain, &long, chunked).1, "");
+            assert_eq!(post(&site, "/items/1", &plain, body, chunked).1, "");
         }
         let got = post(&site, "/items/1/x", FORM, &long, chunked);
         assert_eq!((got.0, got.1), (200, String::new()));

@@ -30,6 +30,15 @@ pub(super) fn find(field: &Field, body: &[u8]) -> Found<'static> {
     }
 }
 
+/// Whether a body begins with a whole document without `field`: strict readers find it in no body that begins so.
+pub(super) fn begins_without(field: &Field, body: &[u8]) -> bool {
+    let mut found = false;
+    let mut see = |text: Option<String>| found |= text.is_some();
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let read = At::root(field, false, &mut see).deserialize(&mut reader);
+    read.is_ok() && !found
+}
+
 /// Shows every value of `field` in the documents of a body, also of those members that are there twice. False where it
 /// is anything but one document.
 pub(super) fn each(field: &Field, body: &[u8], see: See<'_>) -> bool {

@@ -116,16 +116,34 @@ pub fn each_in_json(
 }
 
 /// Whether frameworks look for fields in a body of this type: in forms, parts and JSON, and in one without a type. Lines
-/// of JSON (`application/x-ndjson`) have none.
+/// of JSON (`application/x-ndjson`) are another type.
 pub fn has_fields(fields: &Fields) -> bool {
     let typed = fields.text("content-type").filter(|text| !text.is_empty());
     match (Media::of(fields.all("content-type"), b""), typed) {
         (Media::Json, Some(text)) => {
             let text = text.to_ascii_lowercase();
-            text.contains("/json") || text.contains("+json")
+            !LINES.iter().any(|lines| text.contains(lines))
         }
         (Media::Plain | Media::Other, Some(_)) => false,
         _ => true,
+    }
+}
+
+/// Whether `field` may stand in a body that begins so. There are readers to whom a body of any type is JSON, and text may
+/// be a form.
+pub fn may_have_field(field: &Field, fields: &Fields, begin: &[u8]) -> bool {
+    // What is coded cannot be seen.
+    if has_fields(fields) || is_coded(fields) {
+        return true;
+    }
+    let bare = begin.strip_prefix(BYTE_ORDER_MARK).unwrap_or(begin);
+    let is_skipped = |byte: &&u8| **byte <= b' ' || b"[\xef\xbb\xbf\xfe\xff".contains(*byte);
+    let mut rest = bare.iter().filter(|byte| !is_skipped(byte));
+    match (rest.next(), rest.next()) {
+        // More must be seen.
+        (None, _) => true,
+        (Some(b'{'), None | Some(b'"')) => !json::begins_without(field, bare),
+        _ => fields.text("content-type").is_some_and(is_text) && begins_as_form(start(bare)),
     }
 }
 
@@ -145,6 +163,21 @@ pub(super) fn is_longer(fields: &Fields, most: usize) -> bool {
     let length = fields.text("content-length");
     let length = length.and_then(|text| text.parse::<usize>().ok());
     length.is_some_and(|length| length > most)
+}
+
+/// What the types of lines of JSON have in their names.
+const LINES: [&str; 5] = ["ndjson", "jsonl", "json-l", "json-seq", "ldjson"];
+
+fn is_text(content_type: &str) -> bool {
+    let kind = content_type.trim_ascii_start().as_bytes().get(..5);
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/"))
+}
+
+/// Whether it is the name of a form's field up to a `=`, or as far as it goes.
+fn begins_as_form(text: &[u8]) -> bool {
+    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.+%[]*~".contains(byte);
+    let end = text.iter().find(|byte| !in_name(byte));
+    end.is_none_or(|end| matches!(end, b'=' | b'&'))
 }
 
 /// The field by which a form says what it is written in.

@@ -323,6 +323,7 @@ fn multipart_bodies_with_several_readings() {
         "form-data; xname=\"email\"; name=\"z\"",
         "form-data; name=\"z\"; x-name=email",
         "form-data; name=\"z\"\r\nX-Content-Disposition: form-data; name=\"email\"",
+        "form-data; name=\"z\"\r\nContent-Disposition-X: form-data; name=\"email\"",
         "form-data; name=\"z\"\r\nx: content-disposition: form-data; name=\"email\"",
         "form-data; name=\"Content-Disposition: form-data\"",
         "form-data; name=\"email\"\r\nX-Content-Type: text/plain; charset=utf-7",
@@ -333,6 +334,7 @@ fn multipart_bodies_with_several_readings() {
         "form-data; name=\"z\"\0Content-Disposition: form-data; name=\"email\"",
         "form-data; name=\"+AGU-mail\"\r\nContent-Type: text/plain; charset=utf-7",
         "form-data; name=\"_charset_\"",
+        "form-data; name=\"email\"\r\nContent-Type: multipart/mixed; boundary=y",
     ] {
         let part = part(&format!("Content-Disposition: {disposition}"), "a@b");
         multipart(format!("{part}--x--\r\n"), Some("?"));
@@ -371,4 +373,78 @@ fn multipart_bodies_with_several_readings() {
     ] {
         multipart(body, Some("?"));
     }
+}
+
+/// Which bodies of other types are read ahead, by how they begin.
+#[test]
+fn fields_in_bodies_of_other_types() {
+    let check = |lines: &[(&str, &str)], begin: &[u8], expected: bool| {
+        let mut fields = Fields::default();
+        for (name, value) in lines {
+            fields.add(name, value.as_bytes());
+        }
+        let got = may_have_field(&"email".into(), &fields, begin);
+        assert_eq!(got, expected, "{lines:?} {}", begin.escape_ascii());
+    };
+    for typed in [
+        FORM,
+        JSON,
+        "text/x-json",
+        "application/jsonrequest",
+        "application/x-www-form-urlencodedx",
+        "multipart/mixed; boundary=x",
+        "text/plain; charset=utf-7",
+        "",
+    ] {
+        check(&[("content-type", typed)], b"\x89PNG", true);
+    }
+    check(&[], b"\x89PNG", true);
+    for other in [
+        "text/plain",
+        "TEXT/HTML; charset=utf-8",
+        "application/octet-stream",
+        "image/png",
+        "application/x-ndjson",
+        "application/jsonl",
+    ] {
+        let text = other.to_ascii_lowercase().starts_with("text");
+        let check = |begin: &[u8], expected| check(&[("content-type", other)], begin, expected);
+        for object in [
+            &b""[..],
+            b" \r\n",
+            b"\xef\xbb",
+            b"{",
+            b" {\n\"",
+            b"\xef\xbb\xbf{\"email\":\"a@b\"}",
+            b"{\"a\":[{}],\"Email\":\"a@b\"}\n{}",
+            b"[ {\"email\":\"a@b\"}]",
+            b"{\"\xff\":1",
+            b"\xff\xfe{\0\"\0",
+            b"\0{\0\"",
+        ] {
+            check(object, true);
+        }
+        for other in [
+            &b"\x89PNG\r\n"[..],
+            b"\xff\xd8\xff\xe0",
+            b"\0\0\0\x18ftypmp42\0",
+            b"GIF89a\x01\0",
+            b"{}",
+            b"{\"a\":1}",
+            b"{\"a\":1}\n{\"email\":\"a@b\"}",
+            b"{{ a }}",
+            b"{\\rtf1",
+            b"[error] x",
+            b"2026-11-25 a",
+            b"<a b=c>",
+            b"a,b\nc=d",
+        ] {
+            check(other, false);
+        }
+        for form in [&b"email=a@b"[..], b"a", b"\r\ne%6dail[]=", b"a&email=a@b"] {
+            check(form, text);
+        }
+    }
+    let coded = [("content-type", "image/png"), ("content-encoding", "gzip")];
+    check(&coded, b"\x1f\x8b", true);
 }

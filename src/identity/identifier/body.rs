@@ -4,7 +4,7 @@ use super::{Domain, Fingerprint, Head, Identifier, Who};
 use crate::head::Fields;
 use crate::identity::form::Found;
 use crate::identity::mailbox::{self, Mailbox};
-use crate::identity::{email, token};
+use crate::identity::{body, email, token};
 
 impl Identifier {
     /// Most bytes of a body that are held back.
@@ -39,6 +39,16 @@ impl Identifier {
             Mailbox::Address(text) | Mailbox::Name(text) => {
                 who.email = Some(self.keyer.fingerprint(Domain::Email, text.as_bytes()));
             }
+        }
+    }
+
+    /// Whether a credential may stand in a body that begins so.
+    pub fn may_have_credential(&self, fields: &Fields, begin: &[u8]) -> bool {
+        match &self.settings.token {
+            Some(token::Source::Query(name)) => {
+                body::may_have_field(&name.clone().into(), fields, begin)
+            }
+            _ => false,
         }
     }
 

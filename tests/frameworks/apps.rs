@@ -44,7 +44,10 @@ impl App {
                 put(name, &format!("<?php require {:?};\n", site.display()));
             }
             let folder = folder.to_str().unwrap();
-            command("php", &["-S", "127.0.0.1:0", "-t", folder])
+            // Without a `php.ini`, as in its usual image: cookies are among what `$_REQUEST` has.
+            let settings = ["-n", "-d", "display_errors=0"];
+            let serve = ["-S", "127.0.0.1:0", "-t", folder];
+            command("php", &[&settings[..], &serve].concat())
         });
         App {
             login: "/login.php",

@@ -7,9 +7,11 @@ use std::mem;
 pub struct Pair {
     pub name: Vec<u8>,
     pub value: Vec<u8>,
-    /// Not quoted in JSON.
+    /// Not quoted: the value in JSON, the name in `multipart/form-data`.
     pub bare: bool,
-    /// Fields of a part of `multipart/form-data` beside its name, each ended by CRLF.
+    /// Fields of a part of `multipart/form-data` before the one with its name, each ended by CRLF.
+    pub before: Vec<u8>,
+    /// The same behind it.
     pub fields: Vec<u8>,
 }
 
@@ -122,9 +124,11 @@ impl Draft {
             Media::Multipart => {
                 let mut body = Vec::new();
                 for pair in &pairs {
-                    body.extend_from_slice(b"--XX\r\ncontent-disposition: form-data; name=\"");
-                    body.extend_from_slice(&pair.name);
-                    body.extend_from_slice(b"\"\r\n");
+                    let quote: &[u8] = if pair.bare { b"" } else { b"\"" };
+                    body.extend_from_slice(b"--XX\r\n");
+                    body.extend_from_slice(&pair.before);
+                    body.extend_from_slice(b"content-disposition: form-data; name=");
+                    body.extend_from_slice(&[quote, &pair.name[..], quote, b"\r\n"].concat());
                     body.extend_from_slice(&pair.fields);
                     body.extend_from_slice(b"\r\n");
                     body.extend_from_slice(&pair.value);

@@ -98,6 +98,7 @@ app.use(async (req, res, next) => {
     const value = body && typeof body === 'object' ? coerced(body.email) : undefined;
     req.read.email[how] = account(value);
     if (how === 'body-parser') req.body = body;
+    if (how === 'json of any type') req.json = body;
   }
   const either = (req.body && req.body.email) || req.query.email;
   req.read.email['body or query'] = account(coerced(either));
@@ -110,6 +111,9 @@ app.use(methodOverride('X-Method-Override'));
 app.use(methodOverride('_method'));
 app.use(methodOverride((req) => (req.body && typeof req.body === 'object' ? req.body._method : undefined)));
 app.use(routed('method-override'));
+// As Parse Server, which reads JSON of any type.
+app.use(methodOverride((req) => (req.json && typeof req.json === 'object' ? req.json._method : undefined)));
+app.use(routed('json of any type'));
 app.use((req, res) => {
   res.set('x-read', Buffer.from(JSON.stringify(req.read)).toString('base64'));
   res.status(200).end();

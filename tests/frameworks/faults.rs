@@ -29,7 +29,7 @@ fn check(app: &App, dimension: Dimension, kind: &str) {
 #[test]
 fn naive_readings_are_found() {
     let express = App::express();
-    check(&express, Dimension::Email, "in the query");
+    check(&express, Dimension::Email, "blanks");
     check(&express, Dimension::Bearer, "something behind");
     check(&express, Dimension::Cookie, "escaped");
     check(&express, Dimension::User, "without an end");
@@ -43,5 +43,6 @@ fn naive_readings_are_found() {
     check(&php, Dimension::Email, "name escaped");
     check(&php, Dimension::Query, "escaped");
     check(&php, Dimension::Query, "in the body");
+    check(&php, Dimension::Query, "in a cookie");
     check(&php, Dimension::Header, "odd name");
 }

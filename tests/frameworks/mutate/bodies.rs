@@ -1,6 +1,6 @@
 //! Body fields whose names, values or company are spelled otherwise. They are written before the body is.
 
-use super::{Change, blank, other_case};
+use super::{Change, blank, other_case, parts};
 use crate::dimension::Victim;
 use crate::draft::{Draft, Media, Pair};
 use crate::random::Random;
@@ -189,25 +189,43 @@ pub const CHANGES: &[Change] = &[
             insert(draft, decoy, random);
         }
     }),
-    ("odd part", odd_part),
-    ("part of a file", |draft, _, random| {
-        draft.media = Media::Multipart;
-        let file = random.of(&[
-            "; filename=\"x\"",
-            "; filename=\"\"",
-            "; filename=",
-            "; filename*=utf-8''x",
-            "; FileName=x",
-        ]);
-        let decoy = Pair::of(format!("email\"{file}; x=\""), address(random));
-        match random.once_in(2) {
-            true => insert(draft, decoy, random),
-            false => own(draft, |pair| {
-                pair.name = format!("email\"{file}; x=\"").into()
-            }),
+    ("odd part", parts::odd_part),
+    ("part of a file", parts::part_of_a_file),
+    ("another type", another_type),
+    ("another charset", |draft, _, random| {
+        draft.media = random.of(&[Media::Form, Media::Multipart, Media::Json]);
+        let charset = random.of(&["utf-7", "utf-16", "\"utf-7\"", "latin1", "cp037"]);
+        let content_type = format!("{}; charset={charset}", draft.media.content_type());
+        draft.content_type = Some(content_type.into());
+        if random.once_in(4) {
+            insert(draft, Pair::of("_charset_", charset), random);
+        }
+        let plus = if draft.media == Media::Form {
+            "%2B"
+        } else {
+            "+"
+        };
+        own(draft, |pair| {
+            match random.once_in(2) || pair.value.is_empty() {
+                true => pair.name = format!("{plus}AGU-mail").into(),
+                false => {
+                    let first = format!("{plus}AHM-").into_bytes();
+                    pair.value.splice(..1, first);
+                }
+            }
+        });
+        insert(draft, Pair::of("email", address(random)), random);
+    }),
+    ("parts in a part", parts::parts_in_a_part),
+    ("in a cookie", |draft, victim, random| {
+        let name = random.of(&["email", "Email", "email[]", "e%6dail"]);
+        draft.add("cookie", format!("a=b; {name}={}", victim.name));
+        match random.below(3) {
+            0 => draft.pairs.clear(),
+            1 => own(draft, |pair| pair.name = b"mail".to_vec()),
+            _ => own(draft, |pair| pair.value = address(random).into()),
         }
     }),
-    ("another type", another_type),
 ];
 
 const JSON_BLANKS: &[&str] = &[
@@ -233,48 +251,6 @@ const FORM_BLANKS: &[&str] = &[
     "%85",
     "%a0",
 ];
-
-fn odd_part(draft: &mut Draft, _: &Victim, random: &mut Random) {
-    draft.media = Media::Multipart;
-    let decoy = address(random);
-    let kind = random.below(8);
-    own(draft, |pair| match kind {
-        0 => {
-            pair.fields = b"content-transfer-encoding: base64\r\n".to_vec();
-            pair.value = super::encodings::base64(&pair.value).into();
-        }
-        1 => {
-            pair.fields = b"Content-Transfer-Encoding: quoted-printable\r\n".to_vec();
-            let each = pair.value.iter().map(|byte| format!("={byte:02X}"));
-            pair.value = each.collect::<String>().into();
-        }
-        2 => {
-            pair.fields = format!(
-                "content-type: text/plain; charset={}\r\n",
-                random.of(&["utf-8", "utf-16", "latin1", "utf-7"])
-            )
-            .into()
-        }
-        3 => {
-            pair.name = random
-                .of(&[
-                    "email\"; name=\"a",
-                    "a\"; name=\"email",
-                    "a\"; name*=\"utf-8''email",
-                    "x\\\"; name=\"email",
-                    "email\"; Name=\"a",
-                ])
-                .into()
-        }
-        4 => pair.fields = b"content-disposition: form-data; name=\"a\"\r\n".to_vec(),
-        5 => pair.fields = b"Content-Type: application/json\r\n".to_vec(),
-        6 => pair.name = b"email\"\r\nx: \"".to_vec(),
-        _ => pair.fields = b"x: y\r\n folded: z\r\n".to_vec(),
-    });
-    if random.once_in(2) {
-        insert(draft, Pair::of("email", decoy), random);
-    }
-}
 
 pub fn another_type(draft: &mut Draft, _: &Victim, random: &mut Random) {
     draft.content_type = Some(
@@ -309,6 +285,10 @@ pub fn another_type(draft: &mut Draft, _: &Victim, random: &mut Random) {
                 "text/plain; application/json",
                 "application/octet-stream",
                 "application/xml",
+                "image/png",
+                "text/x-json",
+                "application/x-ndjson",
+                "application/jsonrequest",
                 "multipart/related; boundary=XX",
             ])
             .into(),
@@ -327,7 +307,7 @@ pub fn another_type(draft: &mut Draft, _: &Victim, random: &mut Random) {
 }
 
 /// The pair with the client's address: the first that is not called otherwise.
-fn own(draft: &mut Draft, change: impl FnOnce(&mut Pair)) {
+pub fn own(draft: &mut Draft, change: impl FnOnce(&mut Pair)) {
     let is_own = |pair: &&mut Pair| pair.value.starts_with(b"skif") || pair.name == b"email";
     if let Some(pair) = draft.pairs.iter_mut().find(is_own) {
         change(pair);
@@ -340,7 +320,7 @@ fn rename(draft: &mut Draft, random: &mut Random) {
 }
 
 /// Before the others or behind them.
-fn insert(draft: &mut Draft, pair: Pair, random: &mut Random) {
+pub fn insert(draft: &mut Draft, pair: Pair, random: &mut Random) {
     match random.once_in(2) {
         true => draft.pairs.insert(0, pair),
         false => draft.pairs.push(pair),
@@ -348,7 +328,7 @@ fn insert(draft: &mut Draft, pair: Pair, random: &mut Random) {
 }
 
 /// Somebody else's.
-fn address(random: &mut Random) -> String {
+pub fn address(random: &mut Random) -> String {
     format!("r{}@y.de", random.word())
 }
 

@@ -205,6 +205,27 @@ pub const QUERY: &[Change] = &[
         let filler = "x".repeat(random.of(&[60_000, 1_000_000, 1_100_000]));
         draft.pairs = vec![Pair::of("f", filler), Pair::of("key", &*victim.name)];
     }),
+    ("another charset", |draft, victim, random| {
+        draft.content_type = Some(
+            random
+                .of(&[
+                    "text/plain; charset=utf-7",
+                    "application/x-www-form-urlencoded; charset=\"utf-7\"",
+                    "image/png; x=y; charset=UTF-7",
+                    "text/plain; charset=cp037",
+                ])
+                .into(),
+        );
+        let own = pair(b"%2BAGs-ey", victim.name.as_bytes());
+        both(draft, own, pair(b"key", random.word().as_bytes()), random);
+    }),
+    ("in a cookie", |draft, victim, random| {
+        let name = random.of(&["key", "KEY", "k%65y", "key[]", " key"]);
+        draft.add("cookie", format!("a=b; {name}={}", victim.name));
+        draft.query = random
+            .once_in(2)
+            .then(|| format!("key={}", random.word()).into());
+    }),
     ("absolute target", |draft, _, random| {
         draft.origin = random
             .of(&[

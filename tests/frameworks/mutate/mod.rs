@@ -4,6 +4,7 @@ mod authorization;
 mod bodies;
 mod credentials;
 mod encodings;
+mod parts;
 mod routes;
 
 use crate::dimension::{Dimension, Victim};

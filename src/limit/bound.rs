@@ -56,6 +56,23 @@ impl Bound {
         }
     }
 
+    /// Whether no more passes it, of what is lent too, than `other` promises over each of its windows.
+    pub(super) fn is_as_strict_as(&self, other: &Bound) -> bool {
+        let (own, others) = (self.throttle(), other.throttle());
+        let most = |quota: u32| u64::from(own.ceiling(quota)) + u64::from(own.lends_at_most(quota));
+        let promised = |quota: u32| u64::from(others.ceiling(quota));
+        match (self, other) {
+            (Bound::Rate(own), Bound::Rate(other)) => other.windows.iter().all(|theirs| {
+                own.windows.iter().any(|rate| {
+                    let times = theirs.window().0.div_ceil(rate.window().0.max(1));
+                    most(rate.quota()).saturating_mul(times) <= promised(theirs.quota())
+                })
+            }),
+            (Bound::Open(own), Bound::Open(other)) => most(own.most) <= promised(other.most),
+            _ => false,
+        }
+    }
+
     /// The largest plan multiplier that a request may bring.
     pub fn max_multiply(&self) -> u32 {
         match self {

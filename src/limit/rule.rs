@@ -118,6 +118,28 @@ impl Rule {
     pub fn counts_own_responses(&self) -> bool {
         !self.count.is_cost() && self.limit.rate().is_some()
     }
+
+    /// Whether it leaves nobody more than `other` does: by the same key, it counts whatever the other counts, and no more
+    /// of it passes over any of the other's windows.
+    pub fn is_as_strict_as(&self, other: &Rule) -> bool {
+        let key = || {
+            let has = |part: &Identity| other.key.contains(part);
+            self.key.len() == other.key.len() && self.key.iter().all(has)
+        };
+        let counts = || match (&self.count, &other.count) {
+            (Count::All, Count::Status { .. }) => true,
+            (own, others) => own == others && self.reserve == other.reserve,
+        };
+        let spares = |net: &IpNet| other.exempt.iter().any(|wider| wider.contains(net));
+        self.index == other.index
+            || other.shadow
+            || (!self.shadow
+                && (!self.plans || other.plans)
+                && key()
+                && counts()
+                && self.exempt.iter().all(spares)
+                && self.limit.is_as_strict_as(&other.limit))
+    }
 }
 
 /// What clients are told of a limit.
@@ -193,5 +215,93 @@ impl Rule {
             exempt: Vec::new(),
             disclose: Disclose::All,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Concurrency, Limit, Throttle};
+
+    fn rule(index: usize, rates: &[&str]) -> Rule {
+        let mut limit = Limit::hard(rates[0].parse().unwrap());
+        limit.windows = rates.iter().map(|rate| rate.parse().unwrap()).collect();
+        Rule::new(Name::new("a").unwrap(), index, &[Identity::Ip], limit)
+    }
+
+    #[test]
+    fn as_strict() {
+        let check = |own: &[&str], other: &[&str], expected: bool| {
+            let (own, other) = (rule(0, own), rule(1, other));
+            assert_eq!(own.is_as_strict_as(&other), expected, "{own:?} {other:?}");
+        };
+        check(&["5/h"], &["5/h"], true);
+        check(&["5/15m"], &["1000/m"], true);
+        check(&["5/15m"], &["20/h"], true);
+        check(&["5/15m"], &["19/h"], false);
+        check(&["1000/m"], &["5/h"], false);
+        check(&["5/h"], &["5/m"], true);
+        check(&["6/h"], &["5/m"], false);
+        check(&["2/s", "10/h"], &["10/h"], true);
+        check(&["10/h"], &["2/s", "10/h"], false);
+        check(&["2/s", "10/h"], &["3/s", "10/h"], true);
+    }
+
+    #[test]
+    fn as_strict_in_all() {
+        let (own, other) = (rule(0, &["5/h"]), rule(1, &["9/h"]));
+        let check = |change: &dyn Fn(&mut Rule, &mut Rule), expected: bool| {
+            let (mut own, mut other) = (own.clone(), other.clone());
+            change(&mut own, &mut other);
+            assert_eq!(own.is_as_strict_as(&other), expected, "{own:?} {other:?}");
+        };
+        check(&|own, _| own.key = vec![Identity::Token], false);
+        check(&|own, _| own.key.push(Identity::Token), false);
+        check(&|_, other| other.key.push(Identity::Token), false);
+        check(&|own, _| own.shadow = true, false);
+        check(
+            &|own, other| (own.shadow, other.shadow) = (true, true),
+            true,
+        );
+        check(&|own, _| own.plans = true, false);
+        check(&|own, other| (own.plans, other.plans) = (true, true), true);
+        check(
+            &|_, other| other.count = Count::Status { from: 400, to: 499 },
+            true,
+        );
+        check(
+            &|own, _| own.count = Count::Status { from: 400, to: 499 },
+            false,
+        );
+        let net = |text: &str| vec![text.parse().unwrap()];
+        check(&|own, _| own.exempt = net("10.0.0.0/24"), false);
+        check(
+            &|own, other| (own.exempt, other.exempt) = (net("10.0.0.0/24"), net("10.0.0.0/8")),
+            true,
+        );
+        check(&|own, _| own.limit = Concurrency::hard(1).into(), false);
+        let open = |most| Bound::Open(Concurrency::hard(most));
+        check(
+            &|own, other| (own.limit, other.limit) = (open(2), open(2)),
+            true,
+        );
+        check(
+            &|own, other| (own.limit, other.limit) = (open(3), open(2)),
+            false,
+        );
+        let lends = |rule: &mut Rule, throttle| match &mut rule.limit {
+            Bound::Rate(limit) => limit.throttle = throttle,
+            Bound::Open(limit) => limit.throttle = throttle,
+        };
+        check(&|own, _| lends(own, Throttle::Soft { percent: 80 }), true);
+        check(&|own, _| lends(own, Throttle::Soft { percent: 100 }), false);
+        let elastic = Throttle::Elastic { most: 10, of: 5 };
+        check(&|own, _| lends(own, elastic), false);
+        check(&|_, other| lends(other, elastic), true);
+        // Counted already.
+        check(
+            &|own, other| (own.index, own.shadow) = (other.index, true),
+            true,
+        );
     }
 }

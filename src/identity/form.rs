@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::Uri;
+
 use super::body::Name;
 
 /// What a look for one value found.
@@ -64,6 +66,16 @@ pub fn field<'t>(text: &'t [u8], name: &Name) -> Found<'t> {
         }
     }
     found
+}
+
+/// The same in the query of a target. To some (Fastify) a query begins at the first `;` of the path already, so that a
+/// field there makes it ambiguous.
+pub(super) fn in_target<'t>(uri: &'t Uri, name: &Name) -> Found<'t> {
+    let text = uri.query().unwrap_or_default();
+    match uri.path().split_once(';') {
+        Some((_, before)) if field(before.as_bytes(), name) != Found::Absent => Found::Ambiguous,
+        _ => field(text.as_bytes(), name),
+    }
 }
 
 /// A query in which the values that [`field`] would look at are stars.

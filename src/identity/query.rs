@@ -11,11 +11,12 @@ use crate::head::Head;
 pub(super) fn find<'r>(head: &'r Head, name: &Name) -> Found<'r> {
     let in_cookie = token::cookie(&head.fields, name).within(MAX_TOKEN);
     let query = head.uri.query().unwrap_or_default().as_bytes();
+    let in_target = form::in_target(&head.uri, name);
     if query.is_empty() {
-        return in_cookie;
+        return in_target.or(in_cookie);
     }
     match is_read_as_utf8(head.fields.all("content-type"), query) {
-        true => form::field(query, name).or(in_cookie),
+        true => in_target.or(in_cookie),
         false => Found::Ambiguous,
     }
 }

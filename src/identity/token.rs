@@ -100,10 +100,22 @@ pub fn mask<'t>(source: Option<&Source>, target: Cow<'t, str>) -> Cow<'t, str> {
     let Some(Source::Query(name)) = source else {
         return target;
     };
-    match target.split_once('?') {
-        Some((path, query)) => format!("{path}?{}", form::mask(query, name)).into(),
-        None => target,
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (&*target, None),
+    };
+    let before = path.split_once(';');
+    if before.is_none() && query.is_none() {
+        return target;
     }
+    let mut out = before.map_or(path, |(path, _)| path).to_owned();
+    for (begin, text) in [(';', before.map(|(_, text)| text)), ('?', query)] {
+        if let Some(text) = text {
+            out.push(begin);
+            out += &form::mask(text, name);
+        }
+    }
+    out.into()
 }
 
 /// The one value of a header.

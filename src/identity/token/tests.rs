@@ -148,6 +148,7 @@ fn queries() {
     check("/?key=+k%20", Some("k"));
     check("/?KEY=k", Some("k"));
     check("/?key[]=k", Some("k"));
+    check("/a;keys=1?key=k", Some("k"));
     for ambiguous in [
         "/?key=a&key=b",
         "/?key=a&+key=b",
@@ -159,6 +160,10 @@ fn queries() {
         "/?key=a%00b",
         "/?key=a%0ab",
         "/?key=%zz",
+        "/a;key=a&x=?key=b",
+        "/a;key=a",
+        "/a;key=?key=a",
+        "/a;x/b;%6bey=a?key=b",
     ] {
         check(ambiguous, Some("?"));
     }
@@ -205,6 +210,8 @@ fn masks() {
     assert_eq!(masked("/a?+key=k&x;key[]=l;m"), "/a?+key=***&x;key[]=***");
     assert_eq!(masked("/key?keys=1&key"), "/key?keys=1&key=***");
     assert_eq!(masked("/key"), "/key");
+    assert_eq!(masked("/a;key=k&x=?key=l"), "/a;key=***&x=?key=***");
+    assert_eq!(masked("/a;x;key=k/b"), "/a;x;key=***");
     assert_eq!(mask(Some(&Source::Bearer), "/a?key=k".into()), "/a?key=k");
 }
 

@@ -12,7 +12,7 @@ use http::header::CONTENT_LENGTH;
 
 pub use path::{PathError, literal_readings, normalise, with_encoded_slashes};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
-pub use table::{Conflict, Found, RouteTable};
+pub use table::{Conflict, Found, RouteTable, is_usual};
 
 use crate::limit::{Count, Identity, Rule, Rules, Source};
 
@@ -160,6 +160,15 @@ impl Route {
                 .any(|part| !other.require.contains(part))
         };
         self.upstream == other.upstream && (limited() || required())
+    }
+
+    /// Whether it holds requests to whatever `other` holds them to on the same upstream, by the same limits or by ones that
+    /// leave nobody more.
+    pub fn is_as_strict_as(&self, other: &Route) -> bool {
+        let holds = |theirs: &Arc<Rule>| self.rules.iter().any(|rule| rule.is_as_strict_as(theirs));
+        self.upstream == other.upstream
+            && other.require.iter().all(|part| self.require.contains(part))
+            && other.rules.iter().all(holds)
     }
 
     /// Whether a request's answer depends on this identity.

@@ -107,22 +107,57 @@ fn is_plainly_normal(path: &[u8]) -> bool {
 }
 
 /// The path as frameworks see it that take more of it as it is spelled than the normal form does. All leave `;` and `\`
-/// in segments, so that one of nothing else is there; some see no slash in `%2F` (Express), and some no step in a
-/// dot segment (Express, Django, Rack). None where `path` has no normal form, or nothing of this is in it.
-pub fn literal_readings(path: &str) -> impl Iterator<Item = String> {
-    let escaped = |wanted: &str| {
-        let mut each = path.as_bytes().windows(3);
-        each.any(|bytes| bytes.eq_ignore_ascii_case(wanted.as_bytes()))
-    };
+/// in segments; some see no slash in `%2F` (Express), some no step in a dot segment (Express, Django, Rack), some no
+/// separator in a second slash (the same), some no letter in `%61` when they look for literals (Express). To some the
+/// path ends at the first `;` (Fastify). None where `path` has no normal form, or nothing of this is in it.
+pub fn literal_readings(path: &str) -> Vec<String> {
+    let has = |wanted: &dyn Fn(&[u8]) -> bool| path.as_bytes().windows(3).any(wanted);
+    let escaped = |wanted: &str| has(&|bytes| bytes.eq_ignore_ascii_case(wanted.as_bytes()));
     let has_slashes = escaped("%2f");
     let has_dots = path.contains('.') || escaped("%2e");
-    let has_names = path.contains([';', '\\']) || escaped("%3b") || escaped("%5c");
-    let each = [(true, true), (true, false), (false, true), (false, false)];
-    let may_differ = move |&(slashes, dots): &(bool, bool)| {
-        (!slashes || has_slashes) && (!dots || has_dots) && (slashes || dots || has_names)
+    let has_doubles = path.contains("//") || has_slashes;
+    let has_escapes = has(&|bytes| match *bytes {
+        [b'%', high, low] => decoded(high, low).is_ok_and(is_plain),
+        _ => false,
+    });
+    let both = |has: bool| {
+        [true, false]
+            .into_iter()
+            .filter(move |literal| has || !literal)
     };
-    let readings = each.into_iter().filter(may_differ);
-    readings.filter_map(|(slashes, dots)| literal_reading(path, slashes, dots))
+    let mut readings = Vec::new();
+    let mut add = |path: &str, literal: Literal| {
+        if let Ok(reading) = rewrite(path.as_bytes(), literal)
+            && !readings.contains(&reading)
+        {
+            readings.push(reading);
+        }
+    };
+    for slashes in both(has_slashes) {
+        for dots in both(has_dots) {
+            for doubles in both(has_doubles) {
+                for escapes in both(has_escapes) {
+                    let literal = Literal {
+                        names: true,
+                        slashes,
+                        dots,
+                        doubles,
+                        escapes,
+                    };
+                    add(path, literal);
+                }
+            }
+        }
+    }
+    if let Some((start, _)) = path.split_once(';') {
+        add(start, Literal::default());
+        let literal = Literal {
+            escapes: false,
+            ..Literal::ALL
+        };
+        add(start, literal);
+    }
+    readings
 }
 
 /// The normal path in which `%2F` is part of its segment; none where there is no `%2F`, or beside it what readers that see
@@ -138,24 +173,29 @@ pub fn with_encoded_slashes(path: &str) -> Option<String> {
     (one_reading && kept.contains("%2F") && !kept.split('/').any(steps)).then_some(kept)
 }
 
-fn literal_reading(path: &str, slashes: bool, dots: bool) -> Option<String> {
-    let literal = Literal {
-        names: true,
-        slashes,
-        dots,
-    };
-    rewrite(path.as_bytes(), literal).ok()
-}
-
 /// What of a path is left as it is spelled.
 #[derive(Clone, Copy, Default)]
 struct Literal {
-    /// Segments that begin with `;`, and `\`.
+    /// What begins with `;`, and `\`.
     names: bool,
     /// Escaped slashes.
     slashes: bool,
     /// Dot segments.
     dots: bool,
+    /// Segments without a name.
+    doubles: bool,
+    /// Escapes of characters that may stand as they are.
+    escapes: bool,
+}
+
+impl Literal {
+    const ALL: Literal = Literal {
+        names: true,
+        slashes: true,
+        dots: true,
+        doubles: true,
+        escapes: true,
+    };
 }
 
 /// The normal path as far as it is read.
@@ -182,7 +222,7 @@ fn rewrite(path: &[u8], literal: Literal) -> Result<String, PathError> {
     while let Some((&first, after)) = rest.split_first() {
         let (byte, after) = if CLASSES[usize::from(first)] == Class::Percent {
             let (&[high, low], after) = after.split_first_chunk().ok_or(PathError::Escape)?;
-            (hex(high)? << 4 | hex(low)?, after)
+            (decoded(high, low)?, after)
         } else {
             (first, after)
         };
@@ -191,13 +231,14 @@ fn rewrite(path: &[u8], literal: Literal) -> Result<String, PathError> {
             Class::Control => return Err(PathError::Control),
             Class::Slash if to.keeps(first, byte) => to.escape(byte),
             Class::Slash => to.end_segment(true)?,
-            Class::Semicolon => {
-                if literal.names && to.out.len() == to.start {
-                    to.escape(byte);
-                }
-                to.parameters = true;
-            }
+            Class::Semicolon if literal.names => to.escape(byte),
+            Class::Semicolon => to.parameters = true,
             _ if to.parameters => {}
+            // With an escaped `%`, or else it would be the letter again when case is folded.
+            Class::Plain if literal.escapes && first == b'%' => {
+                to.escape(first);
+                to.escape(byte);
+            }
             Class::Plain => to.out.push(byte),
             Class::Percent | Class::Escaped => to.escape(byte),
         }
@@ -236,6 +277,10 @@ impl Rewriter {
                     .rposition(|&byte| byte == b'/');
                 self.out.truncate(above.map_or(1, |slash| slash + 1));
             }
+            // The last slash of a path says nothing, so that a second one takes two.
+            b"" if self.literal.doubles && (slash_follows || self.out.ends_with(b"//")) => {
+                self.out.push(b'/');
+            }
             b"" => {}
             _ if slash_follows => self.out.push(b'/'),
             _ => {}
@@ -244,6 +289,14 @@ impl Rewriter {
         self.parameters = false;
         Ok(())
     }
+}
+
+fn decoded(high: u8, low: u8) -> Result<u8, PathError> {
+    Ok(hex(high)? << 4 | hex(low)?)
+}
+
+fn is_plain(byte: u8) -> bool {
+    CLASSES[usize::from(byte)] == Class::Plain
 }
 
 fn hex(digit: u8) -> Result<u8, PathError> {
@@ -366,18 +419,28 @@ mod tests {
     #[test]
     fn literal() {
         let check = |path: &str, expected: &[&str]| {
-            let got: Vec<_> = literal_readings(path).collect();
-            assert_eq!(got, expected, "{path}");
+            let got = literal_readings(path);
+            let normal = normalise(path).unwrap();
+            let others: Vec<_> = got.iter().filter(|reading| **reading != normal).collect();
+            assert_eq!(others, expected, "{path}");
         };
-        check("/a/;x", &["/a/%3B"]);
-        check("/a/%3bx=1;y/b", &["/a/%3B/b"]);
-        check("/a/b;x//c\\", &["/a/b/c%5C"]);
-        check("/a/%2f", &["/a/%2F"]);
+        check("/a/;x", &["/a/%3Bx"]);
+        check("/a/%3bx=1;y/b", &["/a/%3Bx=1%3By/b", "/a/", "/a/%3Bx=1"]);
+        check("/a/b;x/c\\", &["/a/b%3Bx/c%5C", "/a/b"]);
+        check("/a;/b", &["/a%3B/b", "/a"]);
+        check("/a/%2f", &["/a/%2F", "/a///"]);
         check("/a/x%2Fy", &["/a/x%2Fy"]);
         check("/a/../b/.", &["/a/../b/."]);
-        check("/a/;x/..", &["/a/%3B/..", "/a/"]);
-        check("/a/x%2F..", &["/a/x%2F..", "/a/x%2F..", "/a/x/.."]);
-        check("//caf%c3%a9//x", &[]);
+        check("/a/;x/..", &["/a/%3Bx/..", "/a/"]);
+        check("/a/x%2F..", &["/a/x%2F..", "/a/x/.."]);
+        check("/a//b", &["/a//b"]);
+        check("//a", &["//a"]);
+        check("/a/", &[]);
+        check("/a//", &["/a///"]);
+        check("/a/%62%C3%A9", &["/a/%25%62%C3%A9"]);
+        let each = ["/a//%25%2E%25%7E", "/a//.~", "/a/%25%2E%25%7E"];
+        check("/a//%2e%7E", &each);
+        check("/caf%c3%a9/x", &[]);
     }
 
     #[test]
@@ -404,11 +467,18 @@ mod tests {
     proptest! {
         /// No reading is left out that differs from the normal form.
         #[test]
-        fn literal_readings_are_all_there(path in "/[a/.;%2eEfF5cC3bB\\\\]{0,16}") {
+        fn literal_readings_are_all_there(path in "/[a/.;%2eEfF5cC3bB6\\\\]{0,16}") {
             let Ok(normal) = normalise(&path) else { return Ok(()) };
-            let given: Vec<_> = literal_readings(&path).collect();
-            for (slashes, dots) in [(true, true), (true, false), (false, true), (false, false)] {
-                let reading = literal_reading(&path, slashes, dots);
+            let given = literal_readings(&path);
+            for bits in 0..16_u8 {
+                let literal = Literal {
+                    names: true,
+                    slashes: bits & 1 > 0,
+                    dots: bits & 2 > 0,
+                    doubles: bits & 4 > 0,
+                    escapes: bits & 8 > 0,
+                };
+                let reading = rewrite(path.as_bytes(), literal).ok();
                 let known = |reading: &String| *reading == *normal || given.contains(reading);
                 prop_assert!(reading.as_ref().is_none_or(known), "{} {:?}", path, reading);
             }

@@ -19,6 +19,8 @@ use super::pattern::{Fit, HostPattern, MethodSet, Pattern, Segment};
 
 mod fold;
 
+pub use fold::is_usual;
+
 /// All routes, by the place of their pattern in what the table was built from.
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {

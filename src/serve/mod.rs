@@ -32,6 +32,7 @@ pub mod request;
 mod reserve;
 pub mod routing;
 pub mod source;
+mod target;
 pub mod unreadable;
 pub mod wire;
 mod witness;

@@ -23,12 +23,13 @@ static FIELD: LazyLock<Field> = LazyLock::new(|| Field::new("_method"));
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// The methods beside its own that a request may be taken to have.
+/// The methods beside its own that a request may be taken to have. `in_path` is what follows the first `;` of its path, which
+/// is a query to Fastify.
 ///
 /// # Errors
 ///
 /// When there are more than four.
-pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
+pub fn methods(head: &Head, in_path: Option<&str>) -> Result<SmallVec<[Method; MAX]>, TooMany> {
     let mut methods = SmallVec::new();
     let mut add = |text: &[u8]| match method(text) {
         Some(method) if method == head.method || methods.contains(&method) => Ok(()),
@@ -48,26 +49,34 @@ pub fn methods(head: &Head) -> Result<SmallVec<[Method; MAX]>, TooMany> {
         let mut values = lines.flat_map(|line| line.split(|byte| *byte == b','));
         values.try_for_each(&mut add)?;
     }
-    let query = head.uri.query().unwrap_or_default().as_bytes();
-    // Escapes may hide the word, and most queries have neither.
-    let hidden = memchr::memchr(b'%', query).is_some();
-    if hidden
-        || query
-            .windows(6)
-            .any(|word| word.eq_ignore_ascii_case(b"method"))
-    {
-        for pair in query.split(|byte| matches!(byte, b'&' | b';')) {
-            let mut parts = pair.splitn(2, |byte| *byte == b'=');
-            let (name, value) = (parts.next(), parts.next());
-            if FIELD
-                .name()
-                .resembles(&form::decode(name.unwrap_or_default()))
-            {
-                add(&form::decode(value.unwrap_or_default()))?;
-            }
-        }
+    in_query(head.uri.query().unwrap_or_default().as_bytes(), &mut add)?;
+    if let Some(text) = in_path {
+        in_query(text.as_bytes(), &mut add)?;
     }
     Ok(methods)
+}
+
+fn in_query(
+    query: &[u8],
+    mut add: impl FnMut(&[u8]) -> Result<(), TooMany>,
+) -> Result<(), TooMany> {
+    // Escapes may hide the word, and most queries have neither.
+    let hidden = memchr::memchr(b'%', query).is_some();
+    let mut words = query.windows(6);
+    if !hidden && !words.any(|word| word.eq_ignore_ascii_case(b"method")) {
+        return Ok(());
+    }
+    for pair in query.split(|byte| matches!(byte, b'&' | b';')) {
+        let mut parts = pair.splitn(2, |byte| *byte == b'=');
+        let (name, value) = (parts.next(), parts.next());
+        if FIELD
+            .name()
+            .resembles(&form::decode(name.unwrap_or_default()))
+        {
+            add(&form::decode(value.unwrap_or_default()))?;
+        }
+    }
+    Ok(())
 }
 
 /// What the body of a POST says of its method.
@@ -150,7 +159,8 @@ mod tests {
             upgrade: None,
             fields,
         };
-        let methods = methods(&head).map(|methods| {
+        let in_path = head.uri.path().split_once(';').map(|(_, text)| text);
+        let methods = methods(&head, in_path).map(|methods| {
             let names: Vec<_> = methods.iter().map(Method::as_str).collect();
             names.join(" ")
         });
@@ -204,5 +214,7 @@ mod tests {
             check(&format!("/a?{query}"), &[], "");
         }
         check("/a?_method=PUT", &["X-HTTP-Method: PATCH"], "PATCH PUT");
+        check("/a;x&_method=PUT", &[], "PUT");
+        check("/a;_method=PUT&x=?_method=DELETE", &[], "DELETE PUT");
     }
 }

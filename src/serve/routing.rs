@@ -16,20 +16,12 @@ use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::overrides::{self, InBody};
 use super::record::Arrival;
+use super::target::{Target, match_route, stricter};
 use crate::clock::Nanos;
 use crate::head::Head;
 use crate::identity::body::has_fields;
 use crate::policy::Ruleset;
-use crate::route::{Found, Paths, Route, host, literal_readings, normalise, with_encoded_slashes};
-
-/// Why a request is refused whose path frameworks read in two ways.
-const TWO_PATHS: &str = "the path has a second reading whose limits are others: send it without `;`, `\\`, `%2F` and dot segments";
-
-/// Why a request is refused that names another method than its own.
-const OVERRIDDEN: &str = "the request names another method (`X-HTTP-Method-Override` or `_method`) whose limits are others: send that method itself";
-
-/// Why a request is refused whose body may name any method.
-const HIDDEN: &str = "the body may name another method (`_method`) whose limits are others: send it unpacked, at most 1 MiB long and in its plain form";
+use crate::route::{Route, host};
 
 /// A request and the route it takes.
 pub struct Routed {
@@ -120,7 +112,7 @@ where
         &mut self,
         mut arrival: Arrival,
         index: usize,
-        others: Vec<usize>,
+        others: Others,
     ) -> Boxed<Reply<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
@@ -146,8 +138,11 @@ fn routed(arrival: Arrival, index: usize, now: Nanos) -> Routed {
     }
 }
 
+/// Routes to which a method in a body may lead; none in the place of one by which the request is refused.
+type Others = Vec<Option<usize>>;
+
 /// See [`other_routes`]; none where the body is not looked at.
-fn routes_by_body(arrival: &Arrival, route: usize) -> Option<Vec<usize>> {
+fn routes_by_body(arrival: &Arrival, route: usize) -> Option<Others> {
     let ruleset = &arrival.note.generation.ruleset;
     if arrival.body.is_empty() || !ruleset.routes[route].reads.method_in_body {
         return None;
@@ -156,7 +151,11 @@ fn routes_by_body(arrival: &Arrival, route: usize) -> Option<Vec<usize>> {
     other_routes(&arrival.head, host, route, ruleset)
 }
 
-async fn read_method(arrival: &mut Arrival, route: usize, others: &[usize]) -> Result<usize, Why> {
+async fn read_method(
+    arrival: &mut Arrival,
+    route: usize,
+    others: &[Option<usize>],
+) -> Result<usize, Why> {
     let Arrival {
         head, body, note, ..
     } = arrival;
@@ -184,7 +183,7 @@ fn other_routes(
     host: Option<&str>,
     route: usize,
     ruleset: &Ruleset,
-) -> Option<Vec<usize>> {
+) -> Option<Others> {
     if !overrides::may_be_in_body(head) {
         return None;
     }
@@ -194,10 +193,13 @@ fn other_routes(
     let methods = ruleset.table.methods().iter().chain(&unnamed);
     let mut others = Vec::new();
     for method in methods {
-        if let Ok(other) = target.look_up(method, ruleset)
-            && stricter(route, other, ruleset) != Some(route)
-            && !others.contains(&other)
-        {
+        let other = match target.look_up(method, ruleset) {
+            Ok(other) if stricter(route, other, ruleset) == Some(route) => continue,
+            Ok(other) => Some(other),
+            Err(Why::Bad(_)) => None,
+            Err(_) => continue,
+        };
+        if !others.contains(&other) {
             others.push(other);
         }
     }
@@ -259,147 +261,6 @@ pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<usize, 
     };
     let said = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
     Target::of(head, host)?.by_body(&said, route, &others, ruleset)
-}
-
-fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
-    let target = Target::of(head, host)?;
-    let route = target.look_up(&head.method, ruleset)?;
-    if ruleset.table.methods().is_empty() {
-        return Ok(route);
-    }
-    // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
-    // them must be allowed, and one route must count whatever the others count.
-    let methods = overrides::methods(head).map_err(|_| Why::Bad(OVERRIDDEN))?;
-    methods.iter().try_fold(route, |route, method| {
-        let other = target.look_up(method, ruleset)?;
-        stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
-    })
-}
-
-/// That of two routes on one upstream which counts whatever the other counts.
-fn stricter(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
-    let (first, second) = (&ruleset.routes[one], &ruleset.routes[two]);
-    match (
-        first.upstream == second.upstream,
-        second.holds_more_than(first),
-    ) {
-        (true, false) => Some(one),
-        (true, true) if !first.holds_more_than(second) => Some(two),
-        _ => None,
-    }
-}
-
-/// What a request is for but for its method.
-struct Target<'h> {
-    host: Option<&'h str>,
-    /// The path as the client wrote it.
-    spelled: &'h str,
-    /// The same, normal.
-    path: Cow<'h, str>,
-}
-
-impl<'h> Target<'h> {
-    fn of(head: &'h Head, host: Option<&'h str>) -> Result<Target<'h>, Why> {
-        let spelled = head.uri.path();
-        let path =
-            normalise(spelled).map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
-        Ok(Target {
-            host,
-            spelled,
-            path,
-        })
-    }
-
-    /// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
-    /// frameworks would take.
-    fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
-        let table = &ruleset.table;
-        if let Cow::Owned(_) = self.path
-            && let Some(route) = self.look_up_kept(method, ruleset)
-        {
-            return Ok(route);
-        }
-        match table.find(self.host, method, &self.path) {
-            Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
-            Found::Route(exact) => {
-                let route = self.fold(method, &self.path, exact, ruleset);
-                match self.path {
-                    Cow::Borrowed(_) => Ok(route),
-                    Cow::Owned(_) => self.look_up_literally(method, route, ruleset),
-                }
-            }
-            Found::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
-            Found::None => Err(Why::NoRoute),
-        }
-    }
-
-    /// The route of a request that `route` takes by its head, by what its body says too. `others` are those of
-    /// [`other_routes`].
-    fn by_body(
-        &self,
-        said: &InBody,
-        route: usize,
-        others: &[usize],
-        ruleset: &Ruleset,
-    ) -> Result<usize, Why> {
-        match said {
-            InBody::Silent => Ok(route),
-            InBody::Named(method) => {
-                let other = self.look_up(method, ruleset)?;
-                stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
-            }
-            InBody::Unclear => {
-                let mut others = others.iter();
-                let route = others.try_fold(route, |one, two| stricter(one, *two, ruleset));
-                route.ok_or(Why::Bad(HIDDEN))
-            }
-        }
-    }
-
-    fn fold(&self, method: &Method, path: &str, exact: usize, ruleset: &Ruleset) -> usize {
-        let Ruleset { table, routes, .. } = ruleset;
-        let counts = |other: usize| routes[other].holds_more_than(&routes[exact]);
-        table.find_folded(self.host, method, path, exact, counts)
-    }
-
-    /// The route that takes the path with `%2F` as part of a segment, where its policy says so.
-    #[cold]
-    fn look_up_kept(&self, method: &Method, ruleset: &Ruleset) -> Option<usize> {
-        if !ruleset.keeps_slashes {
-            return None;
-        }
-        let path = with_encoded_slashes(self.spelled)?;
-        let exact = ruleset.table.find(self.host, method, &path).route()?;
-        let route = match ruleset.paths {
-            Paths::Exact => exact,
-            Paths::Fold => self.fold(method, &path, exact, ruleset),
-        };
-        ruleset.routes[route].keeps_slashes.then_some(route)
-    }
-
-    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled. One
-    /// around `route` that has limits of its own takes nothing from it, or else `/login;jsessionid=x` would be refused.
-    #[cold]
-    fn look_up_literally(
-        &self,
-        method: &Method,
-        route: usize,
-        ruleset: &Ruleset,
-    ) -> Result<usize, Why> {
-        let literal = literal_readings(self.spelled).filter(|path| *path != self.path);
-        let routes = literal.filter_map(|path| {
-            let exact = ruleset.table.find(self.host, method, &path).route()?;
-            Some(self.fold(method, &path, exact, ruleset))
-        });
-        let upstream = ruleset.routes[route].upstream;
-        let mut routes = routes.filter(|other| ruleset.routes[*other].upstream == upstream);
-        routes.try_fold(route, |route, other| {
-            let patterns = [route, other].map(|at| &ruleset.routes[at].pattern);
-            let around = || patterns[1].is_broader_than(patterns[0]).then_some(route);
-            let route = stricter(route, other, ruleset).or_else(around);
-            route.ok_or(Why::Bad(TWO_PATHS))
-        })
-    }
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

@@ -76,6 +76,30 @@ impl RouteTable {
     }
 }
 
+/// Whether clients that mean no harm write this path, though only frameworks find the pattern by it: letters in another
+/// case, or the folder of an index.
+pub fn is_usual(pattern: &Pattern, normal_path: &str) -> bool {
+    is_plain(normal_path) || differs_in_case(pattern, normal_path)
+}
+
+fn differs_in_case(pattern: &Pattern, normal_path: &str) -> bool {
+    let mut given = segments_of(normal_path).split('/');
+    for segment in pattern.segments() {
+        let same = match (segment, given.next()) {
+            (Segment::Rest, _) => return true,
+            (Segment::Literal(text), Some(given)) => {
+                trim(given) == given && fold(given) == fold(text)
+            }
+            (Segment::One(_), Some(_)) => true,
+            (_, None) => false,
+        };
+        if !same {
+            return false;
+        }
+    }
+    given.next().is_none()
+}
+
 /// A literal that a segment may stand for.
 struct Reading {
     child: u32,

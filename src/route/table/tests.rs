@@ -272,6 +272,29 @@ fn the_more_specific_reading_is_taken() {
     );
 }
 
+#[test]
+fn usual_spellings() {
+    let check = |pattern: &str, path: &str, expected: bool| {
+        let pattern = Pattern::parse(pattern).unwrap();
+        assert_eq!(is_usual(&pattern, path), expected, "{pattern} {path}");
+    };
+    for path in ["/LOGIN", "/Login/", "/login", "/login/index"] {
+        check("/login", path, true);
+    }
+    for path in [
+        "/login.json",
+        "/LOGIN.",
+        "/login%20",
+        "/Login/x",
+        "/X/login",
+    ] {
+        check("/login", path, false);
+    }
+    check("/a/{id}/B%C3%9C", "/A/X.y/b%C3%BC", true);
+    check("/a/{id}/b", "/A/X.y", false);
+    check("/a/**", "/A/x.y/z", true);
+}
+
 /// What is left out of a path is bounded, or a short path could be read in more ways than can be tried.
 #[test]
 fn a_path_of_indexes_has_few_readings() {

@@ -16,8 +16,8 @@ use crate::http1::Cause;
 use crate::http1::chunked::Piece;
 use crate::http2::hpack::Encoder;
 use crate::http2::{Reason, frame};
-use crate::serve::guard::Guard;
 use crate::serve::body::CLIENT_LEFT;
+use crate::serve::guard::Guard;
 use crate::serve::wire::MAX_DRAIN;
 
 /// Most bytes of a body that are handed on at once.

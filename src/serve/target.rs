@@ -1,0 +1,271 @@
+//! What a request is for, by every reading of it that servers and frameworks make: which of the routes counts it that it
+//! may lead to.
+
+use std::borrow::Cow;
+
+use http::{Method, Uri};
+
+use super::answer::Why;
+use super::overrides::{self, InBody};
+use crate::head::Head;
+use crate::policy::Ruleset;
+use crate::route::pattern::Segment;
+use crate::route::{Found, Paths, is_usual, literal_readings, normalise, with_encoded_slashes};
+
+/// Why a request is refused whose path frameworks read in two ways.
+const TWO_PATHS: &str = "the path has a second reading whose limits are others: send it in its plain form, without `;`, `\\`, `%2F`, dot segments and needless escapes";
+
+/// Why a request is refused that names another method than its own.
+const OVERRIDDEN: &str = "the request names another method (`X-HTTP-Method-Override` or `_method`) whose limits are others: send that method itself";
+
+/// Why a request is refused whose body may name any method.
+const HIDDEN: &str = "the body may name another method (`_method`) whose limits are others: send it unpacked, at most 1 MiB long and in its plain form";
+
+/// The route of a request by its head.
+///
+/// # Errors
+///
+/// Why it is refused before it has a route: 400, 404 or 405.
+pub fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
+    let target = Target::of(head, host)?;
+    let route = target.look_up(&head.method, ruleset)?;
+    if ruleset.table.methods().is_empty() {
+        return Ok(route);
+    }
+    // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
+    // them must be allowed, and one route must count whatever the others count.
+    let methods =
+        overrides::methods(head, target.query_in_path()).map_err(|_| Why::Bad(OVERRIDDEN))?;
+    methods.iter().try_fold(route, |route, method| {
+        let other = target.look_up(method, ruleset)?;
+        stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
+    })
+}
+
+/// That of two routes on one upstream which counts whatever the other counts.
+pub fn stricter(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
+    let (first, second) = (&ruleset.routes[one], &ruleset.routes[two]);
+    match (
+        first.upstream == second.upstream,
+        second.holds_more_than(first),
+    ) {
+        (true, false) => Some(one),
+        (true, true) if !first.holds_more_than(second) => Some(two),
+        _ => None,
+    }
+}
+
+/// That of two routes which leaves nobody more than the other; the first, if both do.
+fn as_strict(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
+    let (first, second) = (&ruleset.routes[one], &ruleset.routes[two]);
+    match (first.is_as_strict_as(second), second.is_as_strict_as(first)) {
+        (true, _) => Some(one),
+        (false, true) => Some(two),
+        (false, false) => None,
+    }
+}
+
+/// What a request is for but for its method.
+pub struct Target<'h> {
+    host: Option<&'h str>,
+    /// The path and the query as the client wrote them.
+    uri: &'h Uri,
+    /// The path, normal.
+    path: Cow<'h, str>,
+}
+
+impl<'h> Target<'h> {
+    /// Of a request whose host is this one.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused: 400.
+    pub fn of(head: &'h Head, host: Option<&'h str>) -> Result<Target<'h>, Why> {
+        let path = normalise(head.uri.path())
+            .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
+        Ok(Target {
+            host,
+            uri: &head.uri,
+            path,
+        })
+    }
+
+    /// What follows the first `;` of the path.
+    #[inline]
+    fn query_in_path(&self) -> Option<&'h str> {
+        match self.path {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(_) => self.uri.path().split_once(';').map(|(_, text)| text),
+        }
+    }
+
+    /// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
+    /// frameworks would take.
+    ///
+    /// # Errors
+    ///
+    /// Why the request is refused: 400, 404 or 405.
+    pub fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
+        let table = &ruleset.table;
+        if let Cow::Owned(_) = self.path
+            && let Some(route) = self.look_up_kept(method, ruleset)?
+        {
+            return Ok(route);
+        }
+        match table.find(self.host, method, &self.path) {
+            Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
+            Found::Route(exact) => {
+                let mut route = self.fold(method, &self.path, exact, ruleset)?;
+                if matches!(self.path, Cow::Owned(_)) {
+                    route = self.look_up_literally(method, route, ruleset)?;
+                }
+                Ok(route)
+            }
+            Found::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
+            Found::None => Err(Why::NoRoute),
+        }
+    }
+
+    /// The route of a request that `route` takes by its head, by what its body says too. `others` are all those to which
+    /// a method in the body may lead; none in the place of one by which the request is refused.
+    ///
+    /// # Errors
+    ///
+    /// Why the request is refused: 400, 404 or 405.
+    pub fn by_body(
+        &self,
+        said: &InBody,
+        route: usize,
+        others: &[Option<usize>],
+        ruleset: &Ruleset,
+    ) -> Result<usize, Why> {
+        match said {
+            InBody::Silent => Ok(route),
+            InBody::Named(method) => {
+                let other = self.look_up(method, ruleset)?;
+                stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
+            }
+            InBody::Unclear => {
+                let mut others = others.iter();
+                let route = others.try_fold(route, |one, two| stricter(one, (*two)?, ruleset));
+                route.ok_or(Why::Bad(HIDDEN))
+            }
+        }
+    }
+
+    /// `exact`, which takes this path as it is spelled, or a route on its upstream that frameworks take it for, that
+    /// holds requests to more and leaves nobody more.
+    #[inline]
+    fn fold(
+        &self,
+        method: &Method,
+        path: &str,
+        exact: usize,
+        ruleset: &Ruleset,
+    ) -> Result<usize, Why> {
+        let Ruleset { table, routes, .. } = ruleset;
+        let counts = |other: usize| {
+            routes[other].holds_more_than(&routes[exact])
+                && as_strict(other, exact, ruleset) != Some(exact)
+        };
+        let found = table.find_folded(self.host, method, path, exact, counts);
+        if found == exact {
+            return Ok(exact);
+        }
+        folded(path, found, exact, ruleset)
+    }
+
+    /// The route that takes the path with `%2F` as part of a segment, where its policy says so.
+    #[cold]
+    fn look_up_kept(&self, method: &Method, ruleset: &Ruleset) -> Result<Option<usize>, Why> {
+        if !ruleset.keeps_slashes {
+            return Ok(None);
+        }
+        let Some(path) = with_encoded_slashes(self.uri.path()) else {
+            return Ok(None);
+        };
+        let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
+            return Ok(None);
+        };
+        let route = match ruleset.paths {
+            Paths::Exact => exact,
+            Paths::Fold => self.fold(method, &path, exact, ruleset)?,
+        };
+        Ok(ruleset.routes[route].keeps_slashes.then_some(route))
+    }
+
+    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled. Where
+    /// one of the two patterns is around the other, the one that leaves nobody more.
+    #[cold]
+    fn look_up_literally(
+        &self,
+        method: &Method,
+        route: usize,
+        ruleset: &Ruleset,
+    ) -> Result<usize, Why> {
+        // What differs in this only is never refused: clients join paths carelessly.
+        let has_doubles_only = || without_doubles(self.uri.path()) == *self.path;
+        let upstream = ruleset.routes[route].upstream;
+        let mut counted = route;
+        for path in literal_readings(self.uri.path()) {
+            if path == *self.path {
+                continue;
+            }
+            let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
+                continue;
+            };
+            let other = match self.fold(method, &path, exact, ruleset) {
+                Err(_) if has_doubles_only() => continue,
+                other => other?,
+            };
+            if ruleset.routes[other].upstream != upstream {
+                continue;
+            }
+            counted = match coarser(counted, other, ruleset) {
+                Some(coarser) => coarser,
+                None if has_doubles_only() => counted,
+                None => return Err(Why::Bad(TWO_PATHS)),
+            };
+        }
+        Ok(counted)
+    }
+}
+
+/// Of two routes to which two readings of a path lead, the one that counts it.
+fn coarser(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
+    stricter(one, two, ruleset).or_else(|| {
+        let [first, second] = [one, two].map(|at| &ruleset.routes[at].pattern);
+        if second.is_broader_than(first) {
+            as_strict(one, two, ruleset)
+        } else if first.is_broader_than(second) {
+            as_strict(two, one, ruleset)
+        } else {
+            None
+        }
+    })
+}
+
+/// See [`Target::fold`]: whether `found` counts a path that `exact` takes as it is spelled. Where neither is as strict as
+/// the other, clients that write what they always did go on, and no more than a name is expected behind `/**`.
+#[cold]
+fn folded(path: &str, found: usize, exact: usize, ruleset: &Ruleset) -> Result<usize, Why> {
+    let [route, broader] = [found, exact].map(|at| &ruleset.routes[at].pattern);
+    let counts = as_strict(found, exact, ruleset).is_some()
+        || matches!(broader.segments(), [Segment::Rest])
+        || is_usual(route, path);
+    counts.then_some(found).ok_or(Why::Bad(TWO_PATHS))
+}
+
+/// A path with one slash for several.
+fn without_doubles(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for letter in path.chars() {
+        if letter != '/' || !text.ends_with('/') {
+            text.push(letter);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Which route counts what may be read in several ways.
+
+use std::path::Path;
+
+use super::*;
+use crate::head::Fields;
+use crate::policy::load_from;
+use crate::policy::source::Memory;
+
+/// Policies as `name: match, limits`, the limits each as `name key rate`.
+fn ruleset(gateway: &str, policies: &[(&str, &str)]) -> Ruleset {
+    let head = "version: 1\nlisten: 127.0.0.1:0\nadmin: off\nrecord: off\npolicies: policies\n";
+    let gateway =
+        format!("{head}upstreams: {{ up: http://127.0.0.1:9, b: http://127.0.0.1:8 }}\n{gateway}");
+    let mut texts = vec![(String::from("tollgate.yaml"), gateway)];
+    texts.extend(policies.iter().map(|(name, policy)| {
+        let text = match policy.contains("upstream:") {
+            true => (*policy).to_owned(),
+            false => format!("upstream: up\n{policy}"),
+        };
+        (format!("policies/{name}.yaml"), text)
+    }));
+    let files = texts.iter().map(|(path, text)| (&**path, &**text));
+    let files = Memory::new(files);
+    load_from(&files, Path::new("tollgate.yaml"))
+        .unwrap()
+        .ruleset
+}
+
+/// The route of a request, or the status that it gets.
+fn route(ruleset: &Ruleset, request: &str) -> String {
+    let (method, target) = request.split_once(' ').unwrap_or(("GET", request));
+    let head = Head {
+        method: method.parse().unwrap(),
+        uri: target.parse().unwrap(),
+        newer: true,
+        upgrade: None,
+        fields: Fields::default(),
+    };
+    match match_route(&head, None, ruleset) {
+        Ok(index) => ruleset.routes[index].name.to_string(),
+        Err(Why::Bad(_)) => "400".into(),
+        Err(_) => "none".into(),
+    }
+}
+
+#[track_caller]
+fn check(ruleset: &Ruleset, requests: &[&str], expected: &str) {
+    for request in requests {
+        assert_eq!(route(ruleset, request), expected, "{request}");
+    }
+}
+
+const LOGIN: &str = "match: POST /login\nlimits: { l: { key: ip, rate: 5/15m } }";
+const REST: &str = "match: /**";
+const LIMITED: &str = "match: /**\nlimits: { r: { key: ip, rate: 1000/m } }";
+
+#[test]
+fn a_semicolon_ends_the_path_to_some() {
+    let item = "match: DELETE /items/{id}\nlimits: { i: { key: ip, rate: 5/h } }";
+    for rest in [REST, LIMITED] {
+        let rules = ruleset("", &[("login", LOGIN), ("item", item), ("rest", rest)]);
+        check(
+            &rules,
+            &[
+                "POST /login;/x1",
+                "POST /login;/x1?y",
+                "POST /login;a/b;c/d",
+                "POST /LOGIN;/x",
+                "POST /login;jsessionid=x",
+                "POST /login%3Bx",
+            ],
+            "login",
+        );
+        check(
+            &rules,
+            &["DELETE /items/7;/x1", "DELETE /items/7;/x/../y"],
+            "item",
+        );
+        check(
+            &rules,
+            &["POST /x;/login", "POST /log;in", "GET /login;/x1"],
+            "rest",
+        );
+    }
+    let exact = ruleset("paths: exact", &[("login", LOGIN), ("rest", REST)]);
+    check(&exact, &["POST /login;/x1"], "rest");
+    // Neither leaves nobody more than the other.
+    let other = "match: /**\nlimits: { r: { key: ip, rate: 10/d } }";
+    let rules = ruleset("", &[("login", LOGIN), ("rest", other)]);
+    check(&rules, &["POST /login;/x1"], "400");
+    check(
+        &rules,
+        &["POST /login", "POST /LOGIN", "POST //login", "POST /login/"],
+        "login",
+    );
+}
+
+#[test]
+fn a_method_in_a_query_that_begins_in_the_path() {
+    let item = "match: DELETE /items/{id}\nlimits: { i: { key: ip, rate: 5/h } }";
+    let rules = ruleset("", &[("item", item), ("rest", REST)]);
+    check(
+        &rules,
+        &[
+            "POST /items/7;_method=DELETE",
+            "POST /items/7;x&_method=delete?y",
+        ],
+        "item",
+    );
+    check(&rules, &["POST /items/7;x=_method"], "rest");
+}
+
+/// What a stricter route may be handed is not counted by a looser one.
+#[test]
+fn a_looser_literal_takes_nothing_from_a_pattern() {
+    let search = "match: GET /search/{q}\nlimits: { s: { key: ip, rate: 5/h } }";
+    let files = "match: GET /files/**\nlimits: { f: { key: ip, rate: 5/h } }";
+    for loose in ["", "\nlimits: { m: { key: ip, rate: 1000/m } }"] {
+        let popular = format!("match: GET /search/popular{loose}");
+        let index = format!("match: GET /files/index{loose}");
+        let rules = ruleset(
+            "",
+            &[
+                ("popular", &*popular),
+                ("search", search),
+                ("index", &*index),
+                ("files", files),
+            ],
+        );
+        check(&rules, &["/search/popular", "/search/popular/"], "popular");
+        check(&rules, &["/files/index"], "index");
+        check(
+            &rules,
+            &[
+                "/search/popular;x1",
+                "/search/popular%3Bx1",
+                "/search/%70opular;1",
+                "/search/popula%72",
+                "/search/popular%2F;1",
+                "/search/POPULAR",
+                "/search/popular.x1",
+                "/search/x1%2F..%2Fpopular",
+            ],
+            "search",
+        );
+        check(
+            &rules,
+            &[
+                "/files/index;x1",
+                "/files/x1/../index",
+                "/files/./index",
+                "/files//index",
+                "/files/index//",
+                "/files/x1%2F..%2Findex",
+                "/files/index.x1",
+            ],
+            "files",
+        );
+    }
+}
+
+#[test]
+fn routes_that_cannot_be_compared() {
+    let popular = "match: GET /search/popular\nlimits: { m: { key: token, rate: 5/h } }";
+    let search = "match: GET /search/{q}\nlimits: { s: { key: ip, rate: 5/h } }";
+    let token = "identity: { token: { header: x-key } }";
+    let rules = ruleset(
+        token,
+        &[("popular", popular), ("search", search), ("rest", REST)],
+    );
+    check(
+        &rules,
+        &[
+            "/search/popular;x",
+            "/search/popula%72",
+            "/search/popular.x",
+        ],
+        "400",
+    );
+    // Nobody is refused for these.
+    check(
+        &rules,
+        &[
+            "/search/POPULAR",
+            "/search//popular",
+            "//search/popular/",
+            "/search/popular/",
+            "/Search/Popular//",
+        ],
+        "popular",
+    );
+    // No more than a name is expected behind all other paths.
+    let login = "match: POST /login\nlimits: { l: { key: token, rate: 5/h } }";
+    let rules = ruleset(token, &[("login", login), ("rest", LIMITED)]);
+    check(&rules, &["POST /login.json", "POST /login.php/x"], "login");
+}

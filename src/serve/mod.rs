@@ -25,6 +25,7 @@ pub mod occupancy;
 pub mod overrides;
 pub mod peer;
 mod pooled;
+mod query_path;
 pub mod record;
 pub mod refusals;
 pub mod reply;

@@ -7,13 +7,23 @@ use http::{Method, Uri};
 
 use super::answer::Why;
 use super::overrides::{self, InBody};
+use super::query_path;
 use crate::head::Head;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
-use crate::route::{Found, Paths, is_usual, literal_readings, normalise, with_encoded_slashes};
+use crate::route::{
+    Found, Paths, Route, is_usual, literal_readings, normalise, with_encoded_slashes,
+};
 
 /// Why a request is refused whose path frameworks read in two ways.
 const TWO_PATHS: &str = "the path has a second reading whose limits are others: send it in its plain form, without `;`, `\\`, `%2F`, dot segments and needless escapes";
+
+/// Why a request is refused whose query names a path.
+const PATH_IN_QUERY: &str = "the query names a path whose limits are others: send it as the path";
+
+/// Why a request is refused whose query names more paths than are looked at.
+const MANY_PATHS: &str =
+    "the query names too many paths (`r`, `route`, `q`, `s`, `url` and the like)";
 
 /// Why a request is refused that names another method than its own.
 const OVERRIDDEN: &str = "the request names another method (`X-HTTP-Method-Override` or `_method`) whose limits are others: send that method itself";
@@ -118,6 +128,11 @@ impl<'h> Target<'h> {
                 let mut route = self.fold(method, &self.path, exact, ruleset)?;
                 if matches!(self.path, Cow::Owned(_)) {
                     route = self.look_up_literally(method, route, ruleset)?;
+                }
+                if query_path::is_looked_for(&self.path)
+                    && let Some(query) = self.uri.query()
+                {
+                    route = self.look_up_in_query(method, query, route, ruleset)?;
                 }
                 Ok(route)
             }
@@ -228,6 +243,44 @@ impl<'h> Target<'h> {
             };
         }
         Ok(counted)
+    }
+}
+
+impl Target<'_> {
+    /// The same where the query names the path: `route`, or a route on its upstream by that path which leaves nobody more.
+    #[cold]
+    fn look_up_in_query(
+        &self,
+        method: &Method,
+        query: &str,
+        route: usize,
+        ruleset: &Ruleset,
+    ) -> Result<usize, Why> {
+        if ruleset.routes.len() == 1 {
+            return Ok(route);
+        }
+        let named = query_path::find(&self.path, query).ok_or(Why::Bad(MANY_PATHS))?;
+        let upstream = ruleset.routes[route].upstream;
+        named.iter().try_fold(route, |route, named| {
+            let Ok(path) = normalise(&named.path) else {
+                return Ok(route);
+            };
+            let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
+                return Ok(route);
+            };
+            let other = self.fold(method, &path, exact, ruleset)?;
+            let Route { pattern, .. } = &*ruleset.routes[other];
+            let is_named = || {
+                let mut own = pattern.segments().iter().skip(named.depth);
+                named.surely || own.any(|segment| matches!(segment, Segment::Literal(_)))
+            };
+            if ruleset.routes[other].upstream != upstream || !is_named() {
+                return Ok(route);
+            }
+            let counted = stricter(route, other, ruleset);
+            let counted = counted.or_else(|| as_strict(other, route, ruleset));
+            counted.ok_or(Why::Bad(PATH_IN_QUERY))
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 //! - what follows a script: `/login.php/x` is `/login.php`, `PATH_INFO` of CGI (RFC 3875 section 4.1.5);
 //! - the index of a folder: `/admin/index.php` is `/admin`, and the other way round (Apache, nginx, IIS), and
 //!   `/index.php/login` is `/login` (the front controllers of Symfony, Laravel and CodeIgniter);
+//! - the default action of a controller and its arguments: `/login/index/x` is `/login` (CodeIgniter, ASP.NET MVC, Yii);
 //! - a session in the path: `/(S(x))/login` is `/login` (ASP.NET).
 //!
 //! Slashes, dot segments, escapes and `;parameters` are gone before: [`crate::route::normalise`]. At most one index or
@@ -19,6 +20,9 @@ use crate::route::pattern::{HostPattern, Pattern, Segment};
 
 /// Most dots of a segment at which it may end, from the left.
 const MAX_DOTS: usize = 8;
+
+/// The segment by which a controller's default action goes where no other is named.
+const ACTION: &[u8] = b"index";
 
 /// A segment without what frameworks overlook in it.
 pub(super) type Folded = SmallVec<[u8; 64]>;
@@ -44,7 +48,9 @@ impl RouteTable {
         counts: impl Fn(usize) -> bool,
     ) -> usize {
         let loose = self.loose.patterns.get(exact).is_some_and(|loose| *loose);
-        if !loose || (!self.loose.odd && is_plain(normal_path)) {
+        let one_reading =
+            || !self.loose.odd && is_plain(normal_path) && !may_name_action(normal_path);
+        if !loose || one_reading() {
             return exact;
         }
         let search = Search {
@@ -52,7 +58,12 @@ impl RouteTable {
             accepts: |place| place == exact || counts(place),
         };
         let found = self.tries(host, |trie| {
-            trie.find_folded(Trie::ROOT, segments_of(normal_path), false, &search)
+            trie.find_folded(
+                Trie::ROOT,
+                segments_of(normal_path),
+                Place::default(),
+                &search,
+            )
         });
         found.unwrap_or(exact)
     }
@@ -100,6 +111,15 @@ fn differs_in_case(pattern: &Pattern, normal_path: &str) -> bool {
     given.next().is_none()
 }
 
+/// How a search has come to a node.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Something was left out of the path.
+    skipped: bool,
+    /// By a literal.
+    named: bool,
+}
+
 /// A literal that a segment may stand for.
 struct Reading {
     child: u32,
@@ -121,12 +141,12 @@ impl<F: Fn(usize) -> bool> Search<'_, F> {
 }
 
 impl Trie {
-    /// As [`Trie::find`], by all readings. `skipped` says that something was left out of the path.
+    /// As [`Trie::find`], by all readings.
     fn find_folded<F>(
         &self,
         at: u32,
         path: &str,
-        skipped: bool,
+        place: Place,
         search: &Search<'_, F>,
     ) -> Option<usize>
     where
@@ -143,19 +163,37 @@ impl Trie {
         let folded = fold(segment);
         for reading in node.readings(segment, &folded, below.is_empty()) {
             let below = if reading.ends { "" } else { below };
-            let found = self.find_folded(reading.child, below, skipped, search);
+            let place = Place {
+                named: true,
+                ..place
+            };
+            let found = self.find_folded(reading.child, below, place, search);
             if found.is_some() {
                 return found;
             }
         }
-        if !skipped && (is_index(&folded) || is_session(segment)) {
-            let found = self.find_folded(at, below, true, search);
+        if !place.skipped && (is_index(&folded) || is_session(segment)) {
+            let skipped = Place {
+                skipped: true,
+                ..place
+            };
+            let found = self.find_folded(at, below, skipped, search);
             if found.is_some() {
                 return found;
             }
         }
+        if place.named && *folded == *ACTION {
+            let found = search.pick(&node.end);
+            if found.is_some() {
+                return found;
+            }
+        }
+        let place = Place {
+            named: false,
+            ..place
+        };
         let any = node.one;
-        any.and_then(|child| self.find_folded(child, below, skipped, search))
+        any.and_then(|child| self.find_folded(child, below, place, search))
             .or_else(|| search.pick(&node.rest))
     }
 
@@ -243,6 +281,11 @@ impl Node {
 fn is_plain(path: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'/');
     path.bytes().all(plain)
+}
+
+/// Whether a plain path may have a segment that is [`ACTION`]. Few words have an `x`, and that is found fast.
+fn may_name_action(path: &str) -> bool {
+    memchr::memchr_iter(b'x', path.as_bytes()).any(|at| path[..at].ends_with("/inde"))
 }
 
 /// A normal segment with escapes decoded, without case, and without dots and blanks at its end.

@@ -166,6 +166,10 @@ fn spellings_that_frameworks_fold() {
         "/index.html/login",
         "/login/index.php",
         "/login/Default.aspx",
+        "/login/index",
+        "/login/INDEX/",
+        "/Login/Index/x/7",
+        "/index.php/login/index",
         "/(S(abc))/login",
         "/(A(x)S(y))/login",
         "/x/../LOGIN",
@@ -197,6 +201,9 @@ fn spellings_that_frameworks_fold() {
         "/index.php/index.php/login",
         "/index/login",
         "/index.1/login",
+        "/index/x",
+        "/login/indexes",
+        "/x/login/index",
         "/login%FF",
         "/%E2%84%AAogin",
         "/...",
@@ -260,6 +267,9 @@ fn the_more_specific_reading_is_taken() {
     );
     check_folded(&["/a/**", "/a/b/c", "/**"], "/A/B/C.json", "/a/b/c");
     check_folded(&["/a/{x}", "/a/b", "/**"], "/a/B", "/a/b");
+    check_folded(&["/a", "/a/index", "/**"], "/a/INDEX", "/a/index");
+    check_folded(&["/a/{x}", "/a", "/**"], "/a/index", "/a");
+    check_folded(&["/{x}", "/a/b", "/**"], "/c/index", "/**");
     // A host of its own comes first.
     let hosts = ["a.com|POST /login", "*.b.com|POST /login", "/**"];
     check_folded(&hosts, "a.com|POST /LOGIN", "a.com|POST /login");

@@ -193,5 +193,69 @@ fn routes_that_cannot_be_compared() {
     // No more than a name is expected behind all other paths.
     let login = "match: POST /login\nlimits: { l: { key: token, rate: 5/h } }";
     let rules = ruleset(token, &[("login", login), ("rest", LIMITED)]);
-    check(&rules, &["POST /login.json", "POST /login.php/x"], "login");
+    check(
+        &rules,
+        &["POST /login.json", "POST /login.php/x", "POST /login/index"],
+        "login",
+    );
+}
+
+#[test]
+fn a_path_in_the_query() {
+    let item = "match: DELETE /items/{id}\nlimits: { i: { key: ip, rate: 5/h } }";
+    let slug = "match: GET /{slug}\nlimits: { s: { key: ip, rate: 5/h } }";
+    for rest in [REST, LIMITED] {
+        let rules = ruleset(
+            "",
+            &[
+                ("login", LOGIN),
+                ("item", item),
+                ("slug", slug),
+                ("rest", rest),
+            ],
+        );
+        check(
+            &rules,
+            &[
+                "POST /?/login",
+                "POST /index.php?/login",
+                "POST /?//login",
+                "POST //?/login",
+                "POST /?/LOGIN",
+                "POST /?/login/index",
+                "POST /?/login?x=y",
+                "POST /?r=login",
+                "POST /index.php?x&route=login",
+                "POST /?_url=/login",
+                "POST /?rest_route=%2flogin",
+                "POST /?q=x&q=login",
+            ],
+            "login",
+        );
+        check(&rules, &["DELETE /?/items/7", "DELETE /?q=items/7"], "item");
+        check(
+            &rules,
+            &[
+                "GET /?q=shoes",
+                "POST /?x=login",
+                "POST /?/",
+                "POST /a?/login",
+                "GET /?/login%00",
+            ],
+            "rest",
+        );
+        check(&rules, &["GET /?/shoes"], "slug");
+    }
+    let wordpress = "match: POST /wp-json/users\nlimits: { w: { key: ip, rate: 5/h } }";
+    let home = "match: /";
+    let rules = ruleset("", &[("users", wordpress), ("home", home), ("rest", REST)]);
+    check(&rules, &["POST /?rest_route=/users"], "users");
+    check(&rules, &["POST /?rest_route=/user"], "home");
+    let exact = ruleset("paths: exact", &[("login", LOGIN), ("rest", REST)]);
+    check(&exact, &["POST /?/login"], "rest");
+    let many = format!("POST /?{}", "q=a&".repeat(9));
+    check(&rules, &[&many], "400");
+    let away = format!("upstream: b\n{LOGIN}");
+    let rules = ruleset("", &[("login", &away), ("rest", REST)]);
+    check(&rules, &["POST /?/login", "POST /login;/x"], "rest");
 }

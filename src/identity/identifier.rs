@@ -1,5 +1,6 @@
 //! One worker's view of who asks: the settings, made ready, and what is remembered of tokens.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -240,15 +241,21 @@ impl Identifier {
         self.stripper.guards(name)
     }
 
-    /// Removes what a client may not say of itself; see [`super::strip`].
-    pub fn strip(&self, peer: IpAddr, fields: &mut Fields) {
+    /// Removes what a client may not say of itself; see [`super::strip`]. Whether something stays that only trusted proxies
+    /// may say.
+    pub fn strip(&self, peer: IpAddr, fields: &mut Fields) -> bool {
         let peer = peer.to_canonical();
+        let told = Cell::new(false);
         self.stripper.strip(fields, |list| match list {
             super::strip::List::Nobody => false,
-            super::strip::List::Proxies => self.trusted.contains(peer),
+            super::strip::List::Proxies => {
+                told.set(self.trusted.contains(peer));
+                told.get()
+            }
             super::strip::List::User => self.user_from.contains(peer),
             super::strip::List::Plan => self.plan_from.contains(peer),
         });
+        told.get()
     }
 }
 

@@ -121,6 +121,25 @@ impl RouteTable {
         }
     }
 
+    /// Whether the route of a request depends on its host.
+    pub fn looks_at_hosts(&self) -> bool {
+        !self.exact.is_empty() || !self.below.is_empty()
+    }
+
+    /// Whether requests for the two hosts take the same routes, whatever their paths and methods.
+    pub fn takes_alike(&self, host: Option<&str>, other: &str) -> bool {
+        let tries = |host: Option<&str>| {
+            let mut all: SmallVec<[*const Trie; 4]> = SmallVec::new();
+            let none: Option<()> = self.tries(host, |trie| {
+                all.push(trie);
+                None
+            });
+            debug_assert!(none.is_none());
+            all
+        };
+        tries(host) == tries(Some(other))
+    }
+
     /// The methods on which the route of a request may depend: those that some pattern names.
     pub fn methods(&self) -> &[Method] {
         &self.methods
@@ -152,7 +171,7 @@ impl RouteTable {
 
     /// Asks the tries of this host, the most specific first, until one answers.
     fn tries<T>(&self, host: Option<&str>, mut ask: impl FnMut(&Trie) -> Option<T>) -> Option<T> {
-        if self.exact.is_empty() && self.below.is_empty() {
+        if !self.looks_at_hosts() {
             return ask(&self.any);
         }
         if let Some(host) = host.map(without_port) {

@@ -21,6 +21,7 @@ use super::peer::Peer;
 use super::pooled::{FuturePool, Pooled};
 use super::record::{Arrival, Note};
 use super::source::Source;
+use super::told;
 use crate::head::{Answer, AnswerHead, Fields, Head, hop};
 use crate::http1::Malformed;
 use crate::net::flush::OthersFirst;
@@ -166,7 +167,8 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     // What the client lists in Connection goes before the gateway adds fields of its own, so that
     // it cannot list those.
     hop::strip(&mut fields);
-    generation.identifier.strip(peer.ip, &mut fields);
+    let told = generation.identifier.strip(peer.ip, &mut fields);
+    let passing = told && told::settle(&mut fields, routed);
     claims.write(&mut fields);
     announce(&mut fields, peer, source.via(asked.newer));
     if !fields.contains("host") {
@@ -183,7 +185,7 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
         line.method = Method::GET;
     }
     let head = Rc::new(Head { fields, ..line });
-    if let Some(known) = known {
+    if let Some(known) = known.filter(|_| !passing) {
         known.goes(asked.clone(), head.clone());
     }
     head

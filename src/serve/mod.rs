@@ -34,6 +34,7 @@ mod reserve;
 pub mod routing;
 pub mod source;
 mod target;
+mod told;
 pub mod unreadable;
 pub mod wire;
 mod witness;

@@ -193,6 +193,98 @@ fn lists_of_a_trusted_proxy() {
     assert_eq!(seen.all("forwarded"), [own]);
 }
 
+/// Proxies pass on what clients send, and frameworks that trust them believe it: what a limit was not asked for goes no
+/// further.
+#[test]
+fn what_trusted_proxies_pass_on() {
+    let trusts = "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n";
+    let login = "match: POST /login\nupstream: up\nlimits: { l: { key: ip, rate: 100000/h } }\n";
+    let rest = ("rest", "match: /**\nupstream: up\n");
+    let by_host = format!("host: a.test\n{login}");
+    let hosts = Site::start(trusts, &[("login", &*by_host), rest]);
+    let paths = Site::start(trusts, &[("login", login), rest]);
+    let sent = |site: &Site, request: &str, field: &str| {
+        let mut asker = site.connect();
+        // The second time what was made of the same fields is remembered.
+        let all = (0..3).map(|_| {
+            let (line, host) = request.split_once(' ').unwrap();
+            asker.send(format!(
+                "POST {line} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n{field}\r\n\r\n"
+            ));
+            assert_eq!(
+                asker.answer(false).unwrap().status(),
+                200,
+                "{request} {field}"
+            );
+            site.recorder.take().requests.remove(0)
+        });
+        let mut all: Vec<_> = all.collect();
+        let last = all.pop().unwrap();
+        let (name, _) = field.split_once(':').unwrap();
+        for seen in all {
+            assert_eq!(seen.all(name), last.all(name), "{request} {field}");
+        }
+        last.all(name).join("|")
+    };
+    for (field, seen) in [
+        ("x-forwarded-host: a.test", "b.test"),
+        ("x-forwarded-host: c.test, A.test:80", "b.test"),
+        ("x-forwarded-host: c.test", "c.test"),
+        ("x-host: a.test", ""),
+        ("x-host: c.test", "c.test"),
+        (
+            "forwarded: for=x;host=a.test",
+            "for=127.0.0.1;host=\"b.test\";proto=http",
+        ),
+        (
+            "forwarded: for=x;host=c.test",
+            "for=x;host=c.test, for=127.0.0.1;host=\"b.test\";proto=http",
+        ),
+    ] {
+        assert_eq!(sent(&hosts, "/login b.test", field), seen, "{field}");
+    }
+    // Without policies by host all of it goes on.
+    let field = "x-forwarded-host: a.test";
+    assert_eq!(sent(&paths, "/x b.test", field), "a.test");
+    for (path, field, seen) in [
+        ("/x", "x-original-url: /login", ""),
+        ("/x", "x-original-url: http://b.test/LOGIN?x", ""),
+        ("/x", "x-rewrite-url: login", ""),
+        ("/x", "x-original-url: /y?z", "/y?z"),
+        ("/login", "x-original-url: /login", "/login"),
+        ("/login", "x-original-url: /x", ""),
+        ("/a/login", "x-script-name: /a", ""),
+        ("/a/login", "x-script-name: /b", "/b"),
+        ("/a/x", "x-script-name: /a", "/a"),
+    ] {
+        assert_eq!(
+            sent(&paths, &format!("{path} b.test"), field),
+            seen,
+            "{path} {field}"
+        );
+    }
+    // It stays beside one path only.
+    let mut asker = paths.connect();
+    for (path, stays) in [
+        ("/x", true),
+        ("/y", true),
+        ("/login", false),
+        ("/x", true),
+        ("/x", true),
+    ] {
+        asker.send(format!(
+            "POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: 0\r\nx-original-url: /z\r\n\r\n"
+        ));
+        assert_eq!(asker.answer(false).unwrap().status(), 200);
+        let seen = paths.recorder.take().requests.remove(0);
+        assert_eq!(
+            seen.all("x-original-url").len(),
+            usize::from(stays),
+            "{path}"
+        );
+    }
+}
+
 /// RFC 9110 6.5.1: trailers say nothing that the head may not, and nothing of framing, routing or who asks.
 #[test]
 fn trailers() {

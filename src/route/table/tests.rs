@@ -123,6 +123,26 @@ fn hosts() {
     check(&["a.com|POST /x"], "a.com|/x", "405");
 }
 
+#[test]
+fn hosts_that_are_alike() {
+    let routes = table(&["a.com|/x", "*.b.com|/x", "*.c.b.com|/y", "/**"]).unwrap();
+    let check = |host: Option<&str>, other: &str, expected: bool| {
+        assert_eq!(
+            routes.takes_alike(host, other),
+            expected,
+            "{host:?} {other}"
+        );
+    };
+    check(Some("a.com"), "a.com:80", true);
+    check(Some("x.b.com"), "y.z.b.com", true);
+    check(Some("d.com"), "b.com", true);
+    check(None, "d.com", true);
+    check(Some("d.com"), "a.com", false);
+    check(Some("x.b.com"), "x.c.b.com", false);
+    check(None, "a.com", false);
+    assert!(!table(&["/x"]).unwrap().looks_at_hosts());
+}
+
 /// What takes a request as it is spelled, and what takes it as frameworks read it; all routes count.
 #[track_caller]
 fn check_folded(routes: &[&str], asked: &str, expected: &str) {

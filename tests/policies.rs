@@ -271,6 +271,38 @@ fn limited_routes_with_a_broader_one_beside_them_are_named() {
     }
 }
 
+/// A client chooses the host that it names, and many upstreams do not look at it.
+#[test]
+fn limits_of_one_host_beside_a_route_of_all_are_named() {
+    let login = |host: &str| {
+        format!(
+            "{host}match: POST /login\nupstream: shop\nlimits: {{ l: {{ key: ip, rate: 5/15m }} }}\n"
+        )
+    };
+    let rest = "match: /**\nupstream: shop\n";
+    for (host, rest, named) in [
+        ("host: a.com\n", rest, 1),
+        ("host: \"*.a.com\"\n", rest, 1),
+        ("", rest, 0),
+        (
+            "host: a.com\n",
+            "host: b.com\nmatch: /**\nupstream: shop\n",
+            0,
+        ),
+    ] {
+        let login = login(host);
+        let policies = [
+            ("policies/login.yaml", &*login),
+            ("policies/rest.yaml", rest),
+        ];
+        let loaded = load("", &policies).unwrap_or_else(|report| panic!("{report}"));
+        let text = policy::describe(&loaded);
+        let note =
+            "holds for its host only: with another `Host` a client reaches shop through rest";
+        assert_eq!(text.matches(note).count(), named, "{text}");
+    }
+}
+
 #[test]
 fn routes_whose_bodies_are_searched_for_a_method_are_named() {
     let policies = [

@@ -49,6 +49,13 @@ pub fn describe(loaded: &Loaded) -> String {
                 Paths::Exact => writeln!(out, "  leaves {SPELLINGS} to {}", broader.name),
             };
         }
+        if let Some(other) = beside_host(loaded, route) {
+            let _ = writeln!(
+                out,
+                "  holds for its host only: with another `Host` a client reaches {upstream} through {}",
+                other.name
+            );
+        }
         if may_be_overridden(route, &ruleset.routes) {
             let _ = writeln!(
                 out,
@@ -371,9 +378,24 @@ fn broader<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
     }
     let routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
     let broader = routes.filter(|other: &&Route| {
-        other.pattern.is_broader_than(&route.pattern) && route.holds_more_than(other)
+        other.pattern.is_broader_than(&route.pattern)
+            && route.holds_more_than(other)
+            && (route.is_as_strict_as(other) || !other.is_as_strict_as(route))
     });
     broader.min_by(|a, b| specificity(&a.pattern, &b.pattern))
+}
+
+/// A route that a client takes to the same upstream by naming another host, and that counts less.
+fn beside_host<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
+    if *route.pattern.host() == HostPattern::Any {
+        return None;
+    }
+    let mut routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
+    routes.find(|other: &&Route| {
+        *other.pattern.host() == HostPattern::Any
+            && other.pattern.may_share_path(&route.pattern)
+            && route.holds_more_than(other)
+    })
 }
 
 /// The routes as they are matched.

@@ -128,6 +128,12 @@ pub const COOKIE: &[Change] = &[
 ];
 
 pub const QUERY: &[Change] = &[
+    ("behind `;` in the path", |draft, victim, random| {
+        let more = format!(";key={}&x=", victim.name);
+        draft.path.extend_from_slice(more.as_bytes());
+        let other = random.once_in(2).then(|| format!("key={}", random.word()));
+        draft.query = other.map(Into::into);
+    }),
     ("escaped", |draft, victim, random| {
         draft.query = Some([b"key=", &percent(victim.name.as_bytes(), random)[..]].concat());
     }),

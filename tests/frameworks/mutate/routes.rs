@@ -209,6 +209,30 @@ pub const PATH: &[Change] = &[
                 .into(),
         );
     }),
+    ("a path in the query", |draft, _, random| {
+        let folder = random.of(&["/", "//", "/index.php", "/index.php/"]);
+        let path = std::mem::replace(&mut draft.path, folder.into());
+        let name = random.of(&[
+            "",
+            "/",
+            "r=",
+            "route=",
+            "q=",
+            "s=",
+            "url=",
+            "_url=",
+            "rest_route=",
+        ]);
+        draft.query = Some([name.as_bytes(), &path].concat());
+    }),
+    ("a query behind `;`", |draft, _, random| {
+        let more = random.of(&[";/x", ";x=y/z", ";_method=DELETE", ";x/../y"]);
+        draft.path.extend_from_slice(more.as_bytes());
+    }),
+    ("default action", |draft, _, random| {
+        let more = random.of(&["/index", "/INDEX", "/index/x", "/Index/x/y"]);
+        draft.path.extend_from_slice(more.as_bytes());
+    }),
     ("absolute target", |draft, _, random| {
         draft.origin = random
             .of(&["http://a.test", "http://b.test:80", "https://a.test"])

@@ -89,10 +89,18 @@ impl Outbox {
     /// Adds content, as a chunk or as it is.
     pub fn push_data(&mut self, data: Bytes, chunked: bool) {
         if chunked && !data.is_empty() {
-            let size = format!("{:x}\r\n", data.len());
-            self.text(|out| out.extend_from_slice(size.as_bytes()));
-            self.push(data);
-            self.push(Bytes::from_static(b"\r\n"));
+            let small = self.queue.is_empty() && data.len() <= SMALL;
+            self.text(|out| {
+                write_size(out, data.len());
+                if small {
+                    out.extend_from_slice(&data);
+                    out.extend_from_slice(b"\r\n");
+                }
+            });
+            if !small {
+                self.push(data);
+                self.push(Bytes::from_static(b"\r\n"));
+            }
         } else {
             self.push(data);
         }
@@ -191,6 +199,14 @@ impl Outbox {
         }
         Pin::new(to).poll_flush(cx)
     }
+}
+
+/// The line that begins a chunk. Who sends bytes one by one has many of them.
+fn write_size(out: &mut Vec<u8>, size: usize) {
+    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4);
+    let digit = |place| b"0123456789abcdef"[size >> (4 * place) & 15];
+    out.extend((0..digits).rev().map(digit));
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

@@ -69,7 +69,8 @@ impl<'p, 's> At<'p, 's> {
     fn root(field: &'p Field, once: bool, see: See<'s>) -> At<'p, 's> {
         At {
             path: &field.path,
-            whole: Some(&field.name),
+            // Names are compared with care, and a body may have thousands: one is not compared twice.
+            whole: (field.path.len() > 1).then_some(&field.name),
             once,
             see,
         }

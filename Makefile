@@ -33,7 +33,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools frameworks fuzz kills push stalls surge
+.PHONY: test tools lint bench bench-amplification bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools frameworks fuzz kills push stalls surge
 
 test: tools
 	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT
@@ -53,6 +53,7 @@ test: tools
 	fi
 	$(CARGO) build --locked --examples
 	benches/instructions.sh
+	benches/amplification.py
 
 lint: tools
 	@$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
@@ -130,6 +131,11 @@ bench-edge: bench-tools
 bench-instructions: bench-tools
 	@$(CARGO) build --locked --release
 	benches/instructions.sh
+
+# What little on the wire makes the gateway hold and do.
+bench-amplification: tools
+	@$(CARGO) build --locked --release
+	benches/amplification.py
 
 # CPU time that steering by an upstream's load and elastic limits add to a request.
 bench-steering: bench-tools

@@ -41,6 +41,7 @@ mod events;
 mod figures;
 mod pushing;
 mod recording;
+mod shutdown;
 mod witness;
 
 pub use changes::Changes;
@@ -379,62 +380,10 @@ impl App {
         }
     }
 
-    /// Says from now on that no new requests should come, and for how long they are still taken.
-    pub fn withdraw(&self) -> Duration {
-        self.withdrawn.store(true, Ordering::Relaxed);
-        self.running.read().ruleset.timeouts.drain_delay
-    }
-
-    /// Stops accepting, lets running requests finish within the drain deadline, ends the workers, and
-    /// waits for the access log to be written.
-    pub fn shut_down(&self) {
-        let drain = self.running.read().ruleset.timeouts.drain;
-        self.shut_down_within(drain);
-    }
-
     /// The sockets that clients connect to, for a process that takes over.
     pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
         let sockets = self.sockets.lock();
         sockets.iter().map(TcpListener::try_clone).collect()
-    }
-
-    fn shut_down_within(&self, drain: Duration) {
-        self.sockets.lock().clear();
-        self.tell("stopped", "the gateway was told to end", Vec::new());
-        if let Some(recorder) = &*self.recorder.lock() {
-            recorder.give_way();
-        }
-        let workers = std::mem::take(&mut *self.workers.lock());
-        for worker in &workers {
-            let _ = worker.orders.send(Order::Drain(drain));
-        }
-        for worker in workers {
-            if worker.thread.join().is_err() {
-                tracing::error!("a worker panicked");
-            }
-        }
-        if let Some((shared, keeper)) = &self.shared
-            && let Some(keeper) = keeper.lock().take()
-        {
-            shared.close();
-            keeper.ended();
-        }
-        if let Some(writer) = self.snapshots.lock().take() {
-            writer.finish();
-        }
-        let recorder = self.recorder.lock().take();
-        if let Some(recorder) = recorder {
-            recorder.finish();
-        }
-        if let Some(push) = self.push.lock().take() {
-            push.finish();
-        }
-        let log = self.log.lock().take();
-        // The writer ends once nobody can hand it lines.
-        let written = log.map(|(_, written)| written);
-        if written.is_some_and(|written| !written.wait()) {
-            tracing::warn!("the access log is slow; its last lines are lost");
-        }
     }
 
     /// Where clients connect, ports resolved.

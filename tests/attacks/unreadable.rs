@@ -61,7 +61,7 @@ fn of_http1_are_logged_and_counted() {
     let (get, post) = (Some("GET"), Some("POST"));
     let cases: Vec<(String, u16, Option<&str>, Option<&str>)> = vec![
         (
-            // Each option is compared with each name: audit 7.
+            // Each option is compared with each name.
             format!(
                 "GET /a HTTP/1.1\r\nhost: t\r\nconnection: close{}\r\nconnection: a\r\n\r\n",
                 ",".repeat(31)

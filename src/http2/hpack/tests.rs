@@ -99,7 +99,7 @@ fn unreadable_blocks() {
     assert_eq!(said.as_deref(), Ok(":method=GET;"));
 }
 
-/// Audit 3 and 11: two or three bytes that say 3.9 KB, sound and malformed, kept and not kept.
+/// Two or three bytes that say 3.9 KB, sound and malformed, kept and not kept.
 #[test]
 fn a_block_says_no_more_than_four_heads() {
     let learn = |value: u8| {

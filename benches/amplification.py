@@ -38,7 +38,7 @@ store: {{ memory: 16MiB }}
 record: off
 """
 POLICIES = {
-    "wait": "match: POST /wait\nupstream: up\nlimits: { few: { key: email, rate: 1000000/m } }\n",
+    "wait": "match: POST /wait/**\nupstream: up\nlimits: { few: { key: email, rate: 1000000/m } }\n",
     "refused": "match: /refused/**\nupstream: up\nlimits: { none: { key: ip, rate: 1/d } }\n",
     "any": "match: /**\nupstream: up\n",
 }
@@ -57,8 +57,8 @@ def serve(upstream):
         head = b""
         while piece := stream.recv(1 << 16):
             head = (head + piece)[-(1 << 17) :]
-            if b"\r\n\r\n" in head and b" /head/" in head:
-                size = int(head.split(b" /head/")[1].split(b" ")[0])
+            if b"\r\n\r\n" in head and b"/head/" in head:
+                size = int(head.split(b"/head/")[1].split(b" ")[0])
                 stream.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx: " + b"v" * size + b"\r\n\r\n")
                 head = b""
 
@@ -217,12 +217,12 @@ def held(gateway, message):
 
 
 def memory(start, failed):
-    forms = [("wait", f"{kind}, a route that waits", bomb(b"/wait", kind)) for kind in BOMBS]
+    forms = [("wait", f"{kind}, a route that waits", bomb(b"/wait/a", kind)) for kind in BOMBS]
     forms += [("any", f"{kind}, any route", bomb(b"/any", kind)) for kind in BOMBS]
     forms += [("any", "trailers", trailers())]
     forms += [("head", f"heads of responses, {size} bytes", heads(size)) for size in (4_000, 50_000)]
     plain = {
-        "wait": bomb(b"/wait", None),
+        "wait": bomb(b"/wait/a", None),
         "any": bomb(b"/any", None),
         "head": heads(0),
     }
@@ -260,7 +260,7 @@ def until(size, piece):
     return piece * (size // len(piece))
 
 
-def lengthy(body, fields=(), target=b"/wait"):
+def lengthy(body, fields=(), target=b"/wait/head/0"):
     return request([*fields, (b"content-length", b"%d" % len(body))], target, body)
 
 

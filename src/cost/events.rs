@@ -67,7 +67,7 @@ pub struct Text {
     kind: Kind,
     /// `text/event-stream`, by its head.
     said: bool,
-    /// Numbers are the server's own, by its head.
+    /// Numbers are the server's own, for all that its head says.
     stated: bool,
     /// A document a line, by its head.
     lines: bool,
@@ -110,7 +110,7 @@ impl Text {
                 false => Kind::Blank,
             },
             said: stream.starts_with(b"text/event-stream"),
-            stated: has(&STATED),
+            stated: content_type.is_empty() || has(&STATED),
             lines: has(&LINED),
             returned: false,
         }

@@ -49,7 +49,8 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         // IPv4's own address, for `localhost` is IPv6 first to some clients.
         let own = Certificate::of(&["127.0.0.1"]);
-        let more = format!("upstreams: {upstreams}\n");
+        // A request is taken back by closing its connection.
+        let more = format!("upstreams: {upstreams}\ntimeouts: {{ half_close: gone }}\n");
         write(&folder, server, &more, POLICIES);
         let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         let file = folder.path().join("tollgate.yaml");

@@ -28,5 +28,5 @@ RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin toll
 USER 10001
 WORKDIR /var/lib/tollgate
 EXPOSE 8080 9900
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["tollgate", "ready", "--config", "/etc/tollgate/tollgate.yaml"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s CMD ["tollgate", "ready", "--config", "/etc/tollgate/tollgate.yaml"]
 ENTRYPOINT ["tollgate", "run", "--config", "/etc/tollgate/tollgate.yaml"]

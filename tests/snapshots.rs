@@ -259,9 +259,13 @@ fn a_folder_that_cannot_be_used_is_said() {
             "choose another with `snapshots`",
         ],
     );
-    let ended = child::run(folder.path(), &["check", "--config", "tollgate.yaml"]);
+    let check = || child::run(folder.path(), &["check", "--config", "tollgate.yaml"]);
+    let ended = check();
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    says(&ended.err, &["data/counts"]);
+    fs::remove_file(folder.path().join("data")).unwrap();
     says(
-        &ended.out,
+        &check().out,
         &["a crash forgives at most what was counted in the last 10s"],
     );
 }

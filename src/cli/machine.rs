@@ -81,7 +81,8 @@ impl<'l> Found<'l> {
         let first = lines.next();
         let inside = lines.take_while(|(line, _)| !line.starts_with(|c: char| c.is_alphanumeric()));
         let mut of_field = first.into_iter().chain(inside);
-        let parts = |c: char| c.is_whitespace() || "\"'[]{},".contains(c);
+        // In ASCII, so that each is one byte.
+        let parts = |c: char| c.is_ascii_whitespace() || "\"'[]{},".contains(c);
         let holds = |(line, number): (&'l str, u32)| {
             let at = line.rfind(value).filter(|_| !value.is_empty())?;
             let start = line[..at].rfind(parts).map_or(0, |before| before + 1);

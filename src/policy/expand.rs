@@ -161,7 +161,8 @@ fn is_of_name(c: char) -> bool {
 /// Whether what stands between is the user or the password of a URL.
 fn in_userinfo(before: &str, after: &str) -> bool {
     let authority = before.split_once("://").map(|(_, rest)| rest);
-    authority.is_some_and(|rest| !rest.contains(['/', '@'])) && after.contains('@')
+    let end = after.find(['/', '?', '#']).unwrap_or(after.len());
+    authority.is_some_and(|rest| !rest.contains(['/', '@'])) && after[..end].contains('@')
 }
 
 /// What is filled into a URL has no meaning there.

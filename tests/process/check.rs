@@ -154,6 +154,11 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
             &["4:18: warning: the name `nowhere.invalid` cannot be looked up"],
         ),
         (
+            "upstreams: { up: http://nowhere.invalid:9001 } # \u{a0}nowhere.invalid",
+            &[],
+            &["warning: the name `nowhere.invalid` cannot be looked up"],
+        ),
+        (
             &*store,
             &[],
             &[

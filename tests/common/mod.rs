@@ -232,7 +232,11 @@ pub struct Client {
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).unwrap();
+        Client::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// Over a connection that is made.
+    pub fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.set_write_timeout(Some(SOON)).unwrap();
         stream.set_nodelay(true).unwrap();

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::apps::{App, SECRET};
@@ -101,7 +102,13 @@ impl<'a> Run<'a> {
         let (dimension, front) = &fronts[seed as usize % fronts.len()];
         let random = &mut Random::new(seed);
         let victim = Victim::new(self.app, *dimension, random);
-        let mut client = Connection::new(front.address);
+        let [.., high, low] = seed.to_be_bytes();
+        // Signatures that do not verify are bounded for each address.
+        let own = match dimension {
+            Dimension::User => [127, 1, high, low],
+            _ => [127, 0, 0, 1],
+        };
+        let mut client = Connection::new(own, front.address);
         for sent in 0..=LIMIT {
             let mut draft = victim.plain(random);
             draft.render();
@@ -192,16 +199,25 @@ fn read(reply: &Message) -> Option<Value> {
 
 /// A connection that is made anew when the other side has closed it.
 pub struct Connection {
+    own: SocketAddr,
     address: SocketAddr,
     open: Option<Client>,
 }
 
 impl Connection {
-    pub fn new(address: SocketAddr) -> Connection {
+    pub fn new(own: [u8; 4], address: SocketAddr) -> Connection {
         Connection {
+            own: SocketAddr::from((own, 0)),
             address,
             open: None,
         }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&self.own.into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        socket.into()
     }
 
     /// The response, if one comes.
@@ -209,7 +225,7 @@ impl Connection {
         let mut client = self
             .open
             .take()
-            .unwrap_or_else(|| Client::connect(self.address));
+            .unwrap_or_else(|| Client::over(self.connect()));
         client.stream.write_all(bytes).ok()?;
         let mut reply = match client.head() {
             Ok(head) => head,

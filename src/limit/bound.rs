@@ -62,12 +62,17 @@ impl Bound {
         let most = |quota: u32| u64::from(own.ceiling(quota)) + u64::from(own.lends_at_most(quota));
         let promised = |quota: u32| u64::from(others.ceiling(quota));
         match (self, other) {
-            (Bound::Rate(own), Bound::Rate(other)) => other.windows.iter().all(|theirs| {
-                own.windows.iter().any(|rate| {
-                    let times = theirs.window().0.div_ceil(rate.window().0.max(1));
-                    most(rate.quota()).saturating_mul(times) <= promised(theirs.quota())
-                })
-            }),
+            (Bound::Rate(own), Bound::Rate(other)) => {
+                // Others may admit more than the quota in some windows, or have windows of their own.
+                let moves = own.algorithm.has_moving_windows();
+                (moves || own.algorithm == other.algorithm)
+                    && other.windows.iter().all(|theirs| {
+                        own.windows.iter().any(|rate| {
+                            let times = theirs.window().0.div_ceil(rate.window().0.max(1));
+                            most(rate.quota()).saturating_mul(times) <= promised(theirs.quota())
+                        })
+                    })
+            }
             (Bound::Open(own), Bound::Open(other)) => most(own.most) <= promised(other.most),
             _ => false,
         }

@@ -108,6 +108,14 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// Whether no window of the limit's length, wherever it begins, has more than the quota.
+    pub(crate) fn has_moving_windows(self) -> bool {
+        matches!(
+            self,
+            Algorithm::SlidingLog | Algorithm::SlidingWindow | Algorithm::MultiLevel
+        )
+    }
+
     /// Whether it remembers an arrival time instead of counts.
     pub(crate) fn is_gcra(self) -> bool {
         matches!(self, Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. })

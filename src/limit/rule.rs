@@ -221,7 +221,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Concurrency, Limit, Throttle};
+    use crate::limit::{Algorithm, Concurrency, Limit, Throttle};
 
     fn rule(index: usize, rates: &[&str]) -> Rule {
         let mut limit = Limit::hard(rates[0].parse().unwrap());
@@ -245,6 +245,29 @@ mod tests {
         check(&["2/s", "10/h"], &["10/h"], true);
         check(&["10/h"], &["2/s", "10/h"], false);
         check(&["2/s", "10/h"], &["3/s", "10/h"], true);
+    }
+
+    #[test]
+    fn as_strict_by_the_same_algorithm() {
+        let by = |index, algorithm| {
+            let mut rule = rule(index, &["10/m"]);
+            if let Bound::Rate(limit) = &mut rule.limit {
+                limit.algorithm = algorithm;
+            }
+            rule
+        };
+        let bursts = |burst| Algorithm::Gcra { burst };
+        for (own, other, expected) in [
+            (Algorithm::SlidingLog, Algorithm::FixedWindow, true),
+            (Algorithm::SlidingWindow, bursts(Some(100)), true),
+            (Algorithm::FixedWindow, Algorithm::SlidingLog, false),
+            (Algorithm::FixedWindow, Algorithm::FixedWindow, true),
+            (bursts(Some(100)), Algorithm::SlidingLog, false),
+            (bursts(Some(100)), bursts(None), false),
+        ] {
+            let strict = by(0, own).is_as_strict_as(&by(1, other));
+            assert_eq!(strict, expected, "{own:?} {other:?}");
+        }
     }
 
     #[test]

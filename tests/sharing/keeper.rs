@@ -63,11 +63,11 @@ impl World {
                 return self.come_back(gateway);
             }
             (Waits::Compares(asking), Ok(Reply::Said(Ok(said)))) => {
-                one.core.compared(&asking, &said);
+                one.core.note_copied(&asking, &said);
                 return self.come_back(gateway);
             }
             (Waits::Learns(asking), Ok(Reply::Said(Ok(_)))) => {
-                one.core.told(&asking);
+                one.core.acknowledged(&asking);
                 return self.come_back(gateway);
             }
             (Waits::Beat, Ok(Reply::Beats(Ok(beats)))) => self.beaten(gateway, &beats),

@@ -131,8 +131,8 @@ impl Core {
         (!call.parts.is_empty()).then(|| Asking::tell(call, now))
     }
 
-    /// It has said so.
-    pub fn compared(&self, asking: &Asking, said: &Said) {
+    /// What it said: how much of the grants it had copied.
+    pub fn note_copied(&self, asking: &Asking, said: &Said) {
         for (part, answer) in asking.call.parts.iter().zip(&said.answers) {
             self.ledger
                 .with(&part.name, |entry| entry.kept = answer.total);
@@ -141,7 +141,7 @@ impl Core {
 
     /// The store has been told. What it has granted beyond that was not used: told of to one that never granted it, it
     /// would pass for counted there, and what comes back of it would be taken from what is.
-    pub fn told(&self, asking: &Asking) {
+    pub fn acknowledged(&self, asking: &Asking) {
         if asking.call.gateway != self.without() {
             return;
         }

@@ -177,7 +177,7 @@ impl Core {
                         Done::default()
                     }
                     Purpose::Tell => {
-                        self.told(asking);
+                        self.acknowledged(asking);
                         Done::default()
                     }
                 }

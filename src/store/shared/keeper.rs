@@ -253,11 +253,11 @@ async fn come_back(
             }
             Step::Compare(asking) => {
                 let said = shared.ask(own, &asking, PATIENCE).await?;
-                core.compared(&asking, &said);
+                core.note_copied(&asking, &said);
             }
             Step::Tell(asking) => {
                 shared.ask(own, &asking, PATIENCE).await?;
-                core.told(&asking);
+                core.acknowledged(&asking);
             }
             Step::Beat(told) => break told,
         }

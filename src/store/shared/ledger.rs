@@ -275,8 +275,8 @@ impl Ledger {
         self.len() == 0
     }
 
-    /// All counters that are as asked for.
-    pub fn those(&self, which: impl Fn(&Entry) -> bool) -> Vec<Name> {
+    /// The names of all counters for which `which` holds.
+    pub fn names_where(&self, which: impl Fn(&Entry) -> bool) -> Vec<Name> {
         let mut names = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -287,19 +287,19 @@ impl Ledger {
     }
 
     /// All that this gateway has units of.
-    pub fn known(&self) -> Vec<Name> {
-        self.those(|entry| entry.total > 0 || entry.alone_at > Nanos::ZERO)
+    pub fn counted(&self) -> Vec<Name> {
+        self.names_where(|entry| entry.total > 0 || entry.alone_at > Nanos::ZERO)
     }
 
     /// Counters of which the store has not been told all.
     pub fn untold(&self) -> Vec<Name> {
-        self.those(|entry| entry.untold() > 0)
+        self.names_where(|entry| entry.untold() > 0)
     }
 
     /// Those of them whose units are still in a window, unless the store was told after `since`.
     pub fn owed(&self, since: Nanos, now: Nanos) -> Vec<Name> {
         match self.may_be_untold() {
-            true => self.those(|entry| entry.owes(now) && entry.telling <= since),
+            true => self.names_where(|entry| entry.owes(now) && entry.telling <= since),
             false => Vec::new(),
         }
     }

@@ -161,11 +161,11 @@ impl Return {
             untold,
             gateways: core.ladder.gateways(),
             // Before anything is asked of it: what it grants is numbered like what it lacks.
-            compares: self.moved.then(|| core.ledger.those(|_| true)),
+            compares: self.moved.then(|| core.ledger.names_where(|_| true)),
             // What it granted itself would count twice where it keeps no totals.
             names: match lost {
                 Lost::Nothing if self.whole => Vec::new(),
-                _ => core.ledger.known(),
+                _ => core.ledger.counted(),
             },
             tells: SmallVec::new(),
             swept: false,

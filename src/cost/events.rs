@@ -79,6 +79,8 @@ pub struct Text {
 enum Kind {
     /// Before all that is read, until this byte.
     Before(u8),
+    /// Only blanks came, of a script.
+    Script,
     /// Only blanks came.
     Blank,
     Json,
@@ -106,7 +108,7 @@ impl Text {
             names: paths.iter().map(|path| searched(path)).collect(),
             event: true,
             kind: match has(&SCRIPTS) {
-                true => Kind::Before(b'('),
+                true => Kind::Script,
                 false => Kind::Blank,
             },
             said: stream.starts_with(b"text/event-stream"),
@@ -184,6 +186,15 @@ impl Text {
         match (self.kind, byte) {
             (Kind::Before(end), _) if byte == end => self.kind = Kind::Blank,
             (Kind::Before(_), _) => {}
+            (Kind::Script, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
+            // Or JSON alone, under the type of a script.
+            (Kind::Script, byte) => {
+                self.kind = match byte {
+                    b'{' | b'[' => Kind::Blank,
+                    _ => Kind::Before(b'('),
+                };
+                return 0;
+            }
             (Kind::Blank, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
             (Kind::Blank, byte) => {
                 self.kind = match byte {

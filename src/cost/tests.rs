@@ -213,6 +213,7 @@ fn scripts_and_guarded_json() {
         "cb([{\"c\":1},{\"c\":2}])",
         Some(2),
     );
+    check_typed("c", "text/javascript", " {\"c\":3}", Some(3));
     check("c", ")]}',\n{\"c\":3}", 3);
 }
 

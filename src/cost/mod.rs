@@ -131,8 +131,13 @@ pub fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
 
 /// A number of units: rounded up, however large. None for what is no number or below zero.
 pub fn units(text: &[u8]) -> Option<u32> {
+    units_from(0.0, text)
+}
+
+/// The same; none for what is below `least`.
+pub fn units_from(least: f64, text: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let number: f64 = text.parse().ok()?;
     // The cast saturates.
-    (number >= 0.0).then(|| number.ceil() as u32)
+    (number >= least).then(|| number.ceil() as u32)
 }

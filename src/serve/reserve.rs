@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::cost::units;
+use crate::cost::units_from;
 use crate::head::{Fields, Head};
 use crate::identity::body::{Field, each_in_json};
 use crate::identity::strip::same;
@@ -27,8 +27,8 @@ pub fn reserved(rules: &[Arc<Rule>], head: &Head, body: &[u8], whole: bool) -> R
 fn units_of(reserve: &Reserve, fields: &Fields, body: &[u8], whole: bool) -> Option<u32> {
     let (mut most, mut clear, mut strict) = (None, true, true);
     let mut add = |text: Option<&[u8]>| {
-        // To many upstreams none is said by it.
-        let units = text.and_then(units).filter(|units| *units > 0);
+        // Zero says nothing to many upstreams, nor does what they round to it.
+        let units = text.and_then(|text| units_from(1.0, text));
         clear &= units.is_some();
         most = most.max(units);
     };
@@ -94,6 +94,8 @@ mod tests {
         for other in [
             "{\"max\":0}",
             "{\"max\":-0.0}",
+            "{\"max\":0.5}",
+            "{\"max\":\"1e-9\"}",
             "{\"max\":-1}",
             "{\"max\":null}",
             "{}",

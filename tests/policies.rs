@@ -323,8 +323,7 @@ fn routes_whose_bodies_are_searched_for_a_method_are_named() {
     for (gateway, named) in [("", 1), ("paths: exact\n", 0)] {
         let loaded = load(gateway, &policies).unwrap_or_else(|report| panic!("{report}"));
         let text = policy::describe(&loaded);
-        let note =
-            "post: POST /photos to shop\n  may refuse a POST whose body is longer than 1 MiB";
+        let note = "post: POST /photos to shop\n  counts a POST whose body is coded or longer than 1 MiB by";
         assert_eq!(text.matches(note).count(), named, "{text}");
         assert_eq!(text.matches("`_method`").count(), 2 * named, "{text}");
     }

@@ -59,7 +59,7 @@ pub fn describe(loaded: &Loaded) -> String {
         if may_be_overridden(route, &ruleset.routes) {
             let _ = writeln!(
                 out,
-                "  may refuse a POST whose body is longer than 1 MiB, for `_method` in it may name a method with other limits: `paths: exact` where {upstream} reads no `_method`"
+                "  counts a POST whose body is coded or longer than 1 MiB by the limits of its path's other methods too, for `_method` in it may name any: `paths: exact` where {upstream} reads no `_method`"
             );
         }
         for require in &route.require {

@@ -150,16 +150,13 @@ pub enum Paths {
 impl Route {
     /// Whether it holds requests to a limit or an identity that `other` does not ask for on the same upstream.
     pub fn holds_more_than(&self, other: &Route) -> bool {
-        let limited = || {
-            let has = |rule: &Arc<Rule>| other.rules.iter().any(|own| own.index == rule.index);
-            !self.rules.iter().all(has)
-        };
-        let required = || {
-            self.require
-                .iter()
-                .any(|part| !other.require.contains(part))
-        };
-        self.upstream == other.upstream && (limited() || required())
+        self.upstream == other.upstream && !other.counts_all_of(self)
+    }
+
+    /// Whether it holds requests to every limit and identity that `other` asks for.
+    pub fn counts_all_of(&self, other: &Route) -> bool {
+        let has = |rule: &Arc<Rule>| self.rules.iter().any(|own| own.index == rule.index);
+        other.rules.iter().all(has) && other.require.iter().all(|part| self.require.contains(part))
     }
 
     /// Whether it holds requests to whatever `other` holds them to on the same upstream, by the same limits or by ones that
@@ -169,6 +166,33 @@ impl Route {
         self.upstream == other.upstream
             && other.require.iter().all(|part| self.require.contains(part))
             && other.rules.iter().all(holds)
+    }
+
+    /// This route, held to whatever `other` is held to as well.
+    pub fn joined(&self, other: &Route) -> Route {
+        let mut rules = self.rules.to_vec();
+        for rule in other.rules.iter() {
+            if !rules.iter().any(|own| own.index == rule.index) {
+                rules.push(rule.clone());
+            }
+        }
+        let mut require = self.require.clone();
+        for part in &other.require {
+            if !require.contains(part) {
+                require.push(*part);
+            }
+        }
+        Route {
+            own: OwnRules::of(&rules, &require),
+            reads: Reads {
+                method_in_body: self.reads.method_in_body,
+                token_in_body: self.reads.token_in_body || other.reads.token_in_body,
+                ..Reads::of(&rules, &require)
+            },
+            rules: rules.into_iter().collect(),
+            require,
+            ..self.clone()
+        }
     }
 
     /// Whether a request's answer depends on this identity.

@@ -14,6 +14,7 @@ use super::forward::Forward;
 use super::generation::Generation;
 use super::identify::Identified;
 use super::record::Arrival;
+use super::target::Taken;
 use crate::admission::{Admission, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::head::{Answer, Head};
@@ -26,64 +27,72 @@ use crate::route::{HeaderStyle, Route};
 use crate::throttle::{Basis, Candidate};
 
 /// Which limits count such a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Counted {
     /// Those of requests that take no route.
     Unrouted,
-    /// Those of its route, by index.
-    Routed(usize),
+    /// Those of its route.
+    Routed(Taken),
     /// Those of its route that count by ip and nothing else, where a credential is not checked.
-    ByIp(usize),
+    ByIp(Taken),
     /// The same as of its route but for those that count by the identity at this place of the route's `require`, which is absent.
-    Without(usize, usize),
+    Without(Taken, usize),
 }
 
 impl Counted {
     /// Of a request that has a route.
-    pub fn of(index: usize, route: &Route, who: &Who) -> Counted {
+    pub fn of(taken: &Taken, ruleset: &Ruleset, who: &Who) -> Counted {
+        let taken = taken.clone();
         if who.unverified == Some(Unverified::Unchecked) {
-            return Counted::ByIp(index);
+            return Counted::ByIp(taken);
         }
-        let mut required = route.require.iter();
+        let mut required = taken.route(ruleset).require.iter();
         match required.position(|identity| !who.has(*identity)) {
-            Some(place) => Counted::Without(index, place),
-            None => Counted::Routed(index),
+            Some(place) => Counted::Without(taken, place),
+            None => Counted::Routed(taken),
         }
     }
 
     /// The limits.
-    pub fn rules(self, ruleset: &Ruleset) -> &Rules {
+    pub fn rules<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Rules {
         match self {
             Counted::Unrouted => &ruleset.unrouted.rules,
-            Counted::Routed(route) => &ruleset.routes[route].own.all,
-            Counted::ByIp(route) => &ruleset.routes[route].own.by_ip,
-            Counted::Without(route, place) => &ruleset.routes[route].own.without[place],
+            Counted::Routed(taken) => &taken.route(ruleset).own.all,
+            Counted::ByIp(taken) => &taken.route(ruleset).own.by_ip,
+            Counted::Without(taken, place) => &taken.route(ruleset).own.without[*place],
         }
     }
 
-    /// Its route.
-    pub fn route(self, ruleset: &Ruleset) -> Option<&Route> {
+    fn taken(&self) -> Option<&Taken> {
         match self {
             Counted::Unrouted => None,
-            Counted::Routed(route) | Counted::ByIp(route) | Counted::Without(route, _) => {
-                Some(&ruleset.routes[route])
+            Counted::Routed(taken) | Counted::ByIp(taken) | Counted::Without(taken, _) => {
+                Some(taken)
             }
         }
     }
 
-    /// A number that no route and no other one has.
-    pub fn number(self, ruleset: &Ruleset) -> usize {
+    /// Its route.
+    pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> Option<&'r Route> {
+        self.taken().map(|taken| taken.route(ruleset))
+    }
+
+    /// A number that no route and no other one has; none of several routes that count together.
+    pub fn number(&self, ruleset: &Ruleset) -> Option<usize> {
         let routes = ruleset.routes.len();
-        match self {
-            Counted::Unrouted => usize::MAX,
-            Counted::Routed(route) => routes + route,
-            Counted::ByIp(route) => routes * 2 + route,
-            Counted::Without(route, place) => routes * (place + 3) + route,
-        }
+        let Some(taken) = self.taken() else {
+            return Some(usize::MAX);
+        };
+        let set = match self {
+            Counted::Unrouted | Counted::Routed(_) => 1,
+            Counted::ByIp(_) => 2,
+            Counted::Without(_, place) => place + 3,
+        };
+        Some(routes * set + taken.alone()?)
     }
 
     /// Which rate-limit headers a refusal carries.
-    pub fn header_style(self, ruleset: &Ruleset) -> HeaderStyle {
+    pub fn header_style(&self, ruleset: &Ruleset) -> HeaderStyle {
         let route = self.route(ruleset);
         route.map_or(ruleset.unrouted.headers, |route| route.headers)
     }
@@ -148,7 +157,8 @@ impl Ending {
     /// A request whose route does not serve it.
     pub fn routed(identified: Identified, why: Why) -> Ending {
         let Identified { routed, who, .. } = identified;
-        let counted = Counted::of(routed.index, routed.route(), &who);
+        let ruleset = &routed.arrival.note.generation.ruleset;
+        let counted = Counted::of(&routed.taken, ruleset, &who);
         Ending {
             arrival: routed.arrival,
             who,
@@ -195,7 +205,7 @@ impl Candidate for Ending {
     fn basis(&self) -> EndingLimits {
         EndingLimits {
             generation: self.generation().clone(),
-            counted: self.counted,
+            counted: self.counted.clone(),
         }
     }
 

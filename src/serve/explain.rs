@@ -20,6 +20,7 @@ use super::known::Last;
 use super::request;
 use super::reserve::{self, Reserved};
 use super::routing::find_route;
+use super::target::Taken;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
@@ -114,8 +115,8 @@ struct Examined {
     who: Who,
     /// What it holds of limits on cost.
     reserved: Reserved,
-    /// Its route, by index.
-    route: Option<usize>,
+    /// What counts it.
+    taken: Option<Taken>,
     ends: Option<Ends>,
 }
 
@@ -154,8 +155,8 @@ fn examine(
         reason: reason(why),
     };
     match found {
-        Ok(index) => {
-            let route = &ruleset.routes[index];
+        Ok(taken) => {
+            let route = taken.route(ruleset);
             let servers = running.upstreams.get(route.upstream);
             let pressure = servers.and_then(|servers| servers.pressure());
             let pressure = pressure.map(|pressure| &**pressure);
@@ -174,7 +175,7 @@ fn examine(
                 identifier.set_email(&mut who, &head, body, true);
             }
             let why = refused.or_else(|| objection(route, &who, identifier));
-            let ends = why.map(|why| ends(Counted::of(index, route, &who), &why));
+            let ends = why.map(|why| ends(Counted::of(&taken, ruleset, &who), &why));
             let reserved = match route.reads.reserve {
                 true => reserve::reserved(&route.rules, &head, body, body.len() <= MAX_AHEAD),
                 false => None,
@@ -182,14 +183,14 @@ fn examine(
             Ok(Examined {
                 who,
                 reserved,
-                route: Some(index),
+                taken: Some(taken),
                 ends,
             })
         }
         Err(why) => Ok(Examined {
             who: unrouted_who(ruleset, identifier, connection, &head, (now, wall)),
             reserved: None,
-            route: None,
+            taken: None,
             ends: Some(ends(Counted::Unrouted, &why)),
         }),
     }
@@ -207,10 +208,10 @@ pub async fn explain(
     let Examined {
         who,
         reserved,
-        route,
+        taken,
         ends,
     } = examine(running, question, clock, &identifier)?;
-    let route = route.map(|index| &*ruleset.routes[index]);
+    let route = taken.as_ref().map(|taken| taken.route(ruleset));
     let all = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
     let rules = ends
         .as_ref()
@@ -239,9 +240,9 @@ pub async fn explain(
     let class = route.map(|route| class(route, &who, &identifier));
     let shed = pressure.zip(class).filter(|_| ends.is_none());
     let shed = shed.and_then(|(at, class)| at.would_shed(class, || cohort(&who, &identifier)));
-    let (status, reason) = match (ends, verdict.admitted, &shed) {
+    let (status, reason) = match (&ends, verdict.admitted, &shed) {
         (_, false, _) => (429, None),
-        (Some(ends), true, _) => (ends.status, Some(ends.reason)),
+        (Some(ends), true, _) => (ends.status, Some(ends.reason.clone())),
         (None, true, Some(shed)) => {
             let class = shed.class.as_str();
             let reason = format!("shed as {class}: the upstream is under pressure");

@@ -79,8 +79,9 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Ref
         over,
         permit,
     } = admitted;
-    let index = identified.routed.index;
-    let upstream = identified.routed.route().upstream;
+    let route = identified.routed.route();
+    let (index, upstream) = (identified.routed.taken.index, route.upstream);
+    let costs_in_body = route.reads.cost_in_body;
     let note = &identified.routed.arrival.note;
     let placement = |identities| {
         note.generation
@@ -115,8 +116,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Ref
                     answer.head.fields.add("connection", b"upgrade");
                     answer.head.fields.add("upgrade", protocol);
                 }
-                let route = &generation.ruleset.routes[index];
-                if route.reads.cost_in_body && answer.head.fields.contains("accept-ranges") {
+                if costs_in_body && answer.head.fields.contains("accept-ranges") {
                     // Ranges are taken out of its requests.
                     answer.head.fields.set("accept-ranges", b"none");
                 }

@@ -19,6 +19,7 @@ use super::known::Served;
 use super::record::{Arrival, Note};
 use super::reserve::{self, Reserved};
 use super::routing::Routed;
+use super::target::Taken;
 use crate::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
@@ -97,7 +98,7 @@ impl Candidate for Identified {
     fn basis(&self) -> RouteLimits {
         RouteLimits {
             generation: self.routed.arrival.note.generation.clone(),
-            route: self.routed.index,
+            taken: self.routed.taken.clone(),
         }
     }
 
@@ -127,12 +128,12 @@ impl Candidate for Identified {
 /// The limits of a request's route.
 pub struct RouteLimits {
     generation: Rc<Generation>,
-    route: usize,
+    taken: Taken,
 }
 
 impl Basis for RouteLimits {
     fn rules(&self) -> &Rules {
-        &self.generation.ruleset.routes[self.route].rules
+        &self.taken.route(&self.generation.ruleset).rules
     }
 
     fn clock(&self) -> &Clock {
@@ -185,7 +186,8 @@ where
         let arrival = &routed.arrival;
         let generation = &arrival.note.generation;
         let known = arrival.known.as_ref();
-        let served = known.and_then(|known| known.served(generation, routed.index));
+        let alone = routed.taken.alone();
+        let served = known.and_then(|known| known.served(generation, alone?));
         let (who, served) = match served {
             Some(served) => (served.who.clone(), Some(served)),
             None => identified(&routed),
@@ -274,7 +276,8 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
     let (mut wants_token, wants_email) = (wants_token(routed), wants_email(routed));
     let generation = routed.arrival.note.generation.clone();
     let identifier = &generation.identifier;
-    let route = &generation.ruleset.routes[routed.index];
+    let taken = routed.taken.clone();
+    let route = taken.route(&generation.ruleset);
     let reserves = route.reads.reserve_in_body && has_body(&routed.arrival);
     let email_in_body = wants_email && has_body(&routed.arrival);
     let Arrival {
@@ -361,8 +364,9 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let checked = who.unverified != Some(Unverified::Unchecked);
     let lasts = checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
     let known = arrival.known.as_ref().filter(|_| lasts);
-    let known = known.filter(|known| known.comes_again(routed.index));
-    let served = known.map(|known| {
+    let known = known.zip(routed.taken.alone());
+    let known = known.filter(|(known, index)| known.comes_again(*index));
+    let served = known.map(|(known, index)| {
         let ahead = generation.admission.ahead(&Ask {
             rules: &route.rules,
             who: &who,
@@ -372,7 +376,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
             reserved: &[],
         });
         let who = who.clone();
-        known.serve(Served::new(generation, routed.index, who, ahead))
+        known.serve(Served::new(generation, index, who, ahead))
     });
     (who, served)
 }

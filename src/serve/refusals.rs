@@ -33,8 +33,8 @@ struct Kept {
 
 /// A request that limits refuse, as far as the answer depends on it.
 struct Refused<'a> {
-    /// Tells its limits from those of other requests.
-    set: usize,
+    /// Tells its limits from those of other requests, where they are those of one route.
+    set: Option<usize>,
     rules: &'a Rules,
     headers: HeaderStyle,
     grpc: bool,
@@ -66,7 +66,7 @@ impl Refusals {
         let arrival = &request.routed.arrival;
         let answer = self.find(
             &Refused {
-                set: request.routed.index,
+                set: request.routed.taken.alone(),
                 rules: request.rules(),
                 headers: request.routed.route().headers,
                 grpc: match &arrival.known {
@@ -147,9 +147,9 @@ fn gather(answer: &mut Answer<Bytes>) {
 }
 
 impl Key {
-    /// Nothing where there are too many limits.
+    /// Nothing where there are too many limits, or those of several routes.
     fn of(request: &Refused<'_>, verdict: &Verdict) -> Option<Key> {
-        let rules = request.rules;
+        let (rules, set) = (request.rules, request.set?);
         let refuses = |finding: &&Finding| !finding.reading.standing.admits();
         let mut limits = [0; MOST];
         if verdict.findings.len() > MOST {
@@ -183,7 +183,7 @@ impl Key {
             (finding.rule, reading.remaining, reset)
         });
         Some(Key {
-            set: request.set,
+            set,
             grpc: request.grpc,
             alone: verdict.alone,
             wait: verdict.retry_after(rules),

@@ -16,7 +16,7 @@ use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::overrides::{self, InBody};
 use super::record::Arrival;
-use super::target::{Target, match_route, stricter};
+use super::target::{Taken, Target, match_route};
 use crate::clock::Nanos;
 use crate::head::Head;
 use crate::identity::body::has_fields;
@@ -27,8 +27,8 @@ use crate::route::{Route, host};
 pub struct Routed {
     /// The request.
     pub arrival: Arrival,
-    /// Its route's place among the running policies' routes.
-    pub index: usize,
+    /// What counts it.
+    pub taken: Taken,
     /// When: after what had to be read ahead, for limits must not be asked about the past.
     pub now: Nanos,
 }
@@ -36,7 +36,7 @@ pub struct Routed {
 impl Routed {
     /// The route.
     pub fn route(&self) -> &Route {
-        &self.arrival.note.generation.ruleset.routes[self.index]
+        self.taken.route(&self.arrival.note.generation.ruleset)
     }
 }
 
@@ -80,14 +80,14 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
-        match known(&arrival).map_or_else(|| look(&mut arrival), Ok) {
-            Ok(index) => match routes_by_body(&arrival, index) {
+        match known(&arrival).map_or_else(|| look(&mut arrival), |route| Ok(route.into())) {
+            Ok(taken) => match routes_by_body(&arrival, &taken) {
                 None => {
                     let now = arrival.note.at;
-                    Either::Left(self.inner.call(routed(arrival, index, now)))
+                    Either::Left(self.inner.call(routed(arrival, taken, now)))
                 }
                 Some(others) => {
-                    Either::Right(Either::Right(self.read_method(arrival, index, others)))
+                    Either::Right(Either::Right(self.read_method(arrival, taken, others)))
                 }
             },
             Err(why) => {
@@ -111,16 +111,16 @@ where
     fn read_method(
         &mut self,
         mut arrival: Arrival,
-        index: usize,
+        taken: Taken,
         others: Others,
     ) -> Boxed<Reply<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            match read_method(&mut arrival, index, &others).await {
-                Ok(index) => {
+            match read_method(&mut arrival, taken, &others).await {
+                Ok(taken) => {
                     let now = arrival.note.generation.clock.now();
-                    inner.call(routed(arrival, index, now)).await
+                    inner.call(routed(arrival, taken, now)).await
                 }
                 Err(why) => inner.call(Ending::unrouted(arrival, why)).await,
             }
@@ -128,12 +128,14 @@ where
     }
 }
 
-fn routed(arrival: Arrival, index: usize, now: Nanos) -> Routed {
-    arrival.note.route.set(Some(index));
-    arrival.note.generation.routes[index].started.increment(1);
+fn routed(arrival: Arrival, taken: Taken, now: Nanos) -> Routed {
+    arrival.note.route.set(Some(taken.index));
+    arrival.note.generation.routes[taken.index]
+        .started
+        .increment(1);
     Routed {
         arrival,
-        index,
+        taken,
         now,
     }
 }
@@ -142,25 +144,25 @@ fn routed(arrival: Arrival, index: usize, now: Nanos) -> Routed {
 type Others = Vec<Option<usize>>;
 
 /// See [`other_routes`]; none where the body is not looked at.
-fn routes_by_body(arrival: &Arrival, route: usize) -> Option<Others> {
+fn routes_by_body(arrival: &Arrival, taken: &Taken) -> Option<Others> {
     let ruleset = &arrival.note.generation.ruleset;
-    if arrival.body.is_empty() || !ruleset.routes[route].reads.method_in_body {
+    if arrival.body.is_empty() || !taken.route(ruleset).reads.method_in_body {
         return None;
     }
     let host = arrival.head.fields.text("host");
-    other_routes(&arrival.head, host, route, ruleset)
+    other_routes(&arrival.head, host, taken, ruleset)
 }
 
 async fn read_method(
     arrival: &mut Arrival,
-    route: usize,
+    taken: Taken,
     others: &[Option<usize>],
-) -> Result<usize, Why> {
+) -> Result<Taken, Why> {
     let Arrival {
         head, body, note, ..
     } = arrival;
     if !has_fields(&head.fields) && !overrides::may_name_method(head, &body.begin().await?) {
-        return Ok(route);
+        return Ok(taken);
     }
     let said = match overrides::hides_body(&head.fields) {
         true => InBody::Unclear,
@@ -172,16 +174,16 @@ async fn read_method(
         }
     };
     let target = Target::of(head, head.fields.text("host"))?;
-    target.by_body(&said, route, others, &note.generation.ruleset)
+    target.by_body(&said, taken, others, &note.generation.ruleset)
 }
 
-/// The routes to which a method in the body may lead, without those whose limits `route` counts all; none if there are
+/// The routes to which a method in the body may lead, without those whose limits all count already; none if there are
 /// none, or if no framework looks for a method there.
 #[inline(never)]
 fn other_routes(
     head: &Head,
     host: Option<&str>,
-    route: usize,
+    taken: &Taken,
     ruleset: &Ruleset,
 ) -> Option<Others> {
     if !overrides::may_be_in_body(head) {
@@ -194,7 +196,7 @@ fn other_routes(
     let mut others = Vec::new();
     for method in methods {
         let other = match target.look_up(method, ruleset) {
-            Ok(other) if stricter(route, other, ruleset) == Some(route) => continue,
+            Ok(other) if taken.counts(other, ruleset) => continue,
             Ok(other) => Some(other),
             Err(Why::Bad(_)) => None,
             Err(_) => continue,
@@ -227,7 +229,7 @@ fn known(arrival: &Arrival) -> Option<usize> {
     known.route(&arrival.head, &arrival.note.generation)
 }
 
-fn look(arrival: &mut Arrival) -> Result<usize, Why> {
+fn look(arrival: &mut Arrival) -> Result<Taken, Why> {
     is_served(&arrival.head)?;
     settle_host(arrival)?;
     let ruleset = &arrival.note.generation.ruleset;
@@ -235,32 +237,31 @@ fn look(arrival: &mut Arrival) -> Result<usize, Why> {
     if !host.is_none_or(|host| arrival.note.peer.serves(host)) {
         return Err(Why::Misdirected);
     }
-    let route = match_route(&arrival.head, host, ruleset)?;
-    if let Some(known) = &arrival.known {
+    let taken = match_route(&arrival.head, host, ruleset)?;
+    if let Some((known, route)) = arrival.known.as_ref().zip(taken.alone()) {
         known.takes(&arrival.head, &arrival.note.generation, route);
     }
-    Ok(route)
+    Ok(taken)
 }
 
-/// The route of a request, by its place among the policies' routes, as the gateway finds it. Changes and counts
-/// nothing.
+/// The route of a request, as the gateway finds it. Changes and counts nothing.
 ///
 /// # Errors
 ///
 /// Why the request is refused before it has a route: 400, 404 or 405.
-pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<usize, Why> {
+pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<Taken, Why> {
     is_served(head)?;
     let host = read_host(head)?;
-    let route = match_route(head, host.as_deref(), ruleset)?;
-    if body.is_empty() || !ruleset.routes[route].reads.method_in_body {
-        return Ok(route);
+    let taken = match_route(head, host.as_deref(), ruleset)?;
+    if body.is_empty() || !taken.route(ruleset).reads.method_in_body {
+        return Ok(taken);
     }
     let host = host.as_deref();
-    let Some(others) = other_routes(head, host, route, ruleset) else {
-        return Ok(route);
+    let Some(others) = other_routes(head, host, &taken, ruleset) else {
+        return Ok(taken);
     };
     let said = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
-    Target::of(head, host)?.by_body(&said, route, &others, ruleset)
+    Target::of(head, host)?.by_body(&said, taken, &others, ruleset)
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

@@ -2,6 +2,7 @@
 //! may lead to.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::{Method, Uri};
 
@@ -25,35 +26,37 @@ const PATH_IN_QUERY: &str = "the query names a path whose limits are others: sen
 const MANY_PATHS: &str =
     "the query names too many paths (`r`, `route`, `q`, `s`, `url` and the like)";
 
-/// Why a request is refused that names another method than its own.
-const OVERRIDDEN: &str = "the request names another method (`X-HTTP-Method-Override` or `_method`) whose limits are others: send that method itself";
+/// Why a request is refused that names more methods than are looked at.
+const MANY_METHODS: &str =
+    "the request names more than four other methods (`X-HTTP-Method-Override`, `_method`)";
 
 /// Why a request is refused whose body may name any method.
-const HIDDEN: &str = "the body may name another method (`_method`) whose limits are others: send it unpacked, at most 1 MiB long and in its plain form";
+const HIDDEN: &str = "the body may name another method (`_method`), by which its path has two readings whose limits are others: send the path in its plain form, or the body unpacked and at most 1 MiB long";
 
-/// The route of a request by its head.
+/// What counts a request by its head.
 ///
 /// # Errors
 ///
 /// Why it is refused before it has a route: 400, 404 or 405.
-pub fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<usize, Why> {
+pub fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<Taken, Why> {
     let target = Target::of(head, host)?;
     let route = target.look_up(&head.method, ruleset)?;
     if ruleset.table.methods().is_empty() {
-        return Ok(route);
+        return Ok(route.into());
     }
     // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
-    // them must be allowed, and one route must count whatever the others count.
+    // them must be allowed, and the limits of all count.
     let methods =
-        overrides::methods(head, target.query_in_path()).map_err(|_| Why::Bad(OVERRIDDEN))?;
-    methods.iter().try_fold(route, |route, method| {
-        let other = target.look_up(method, ruleset)?;
-        stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
-    })
+        overrides::methods(head, target.query_in_path()).map_err(|_| Why::Bad(MANY_METHODS))?;
+    methods
+        .iter()
+        .try_fold(Taken::from(route), |taken, method| {
+            Ok(taken.with(target.look_up(method, ruleset)?, ruleset))
+        })
 }
 
 /// That of two routes on one upstream which counts whatever the other counts.
-pub fn stricter(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
+fn stricter(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
     let (first, second) = (&ruleset.routes[one], &ruleset.routes[two]);
     match (
         first.upstream == second.upstream,
@@ -72,6 +75,60 @@ fn as_strict(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
         (true, _) => Some(one),
         (false, true) => Some(two),
         (false, false) => None,
+    }
+}
+
+/// The route that a request takes, or those that count it together.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The route's place among the running policies' routes.
+    pub index: usize,
+    /// Made of it and of others whose limits count too.
+    joint: Option<Arc<Route>>,
+}
+
+impl Taken {
+    /// What it is held to.
+    #[inline]
+    pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Route {
+        match &self.joint {
+            Some(joint) => joint,
+            None => &ruleset.routes[self.index],
+        }
+    }
+
+    /// The same, held to what `other` is held to as well.
+    fn with(self, other: usize, ruleset: &Ruleset) -> Taken {
+        if self.counts(other, ruleset) {
+            return self;
+        }
+        if let Some(counts) = self.alone().and_then(|one| stricter(one, other, ruleset)) {
+            return counts.into();
+        }
+        Taken {
+            index: self.index,
+            joint: Some(Arc::new(self.route(ruleset).joined(&ruleset.routes[other]))),
+        }
+    }
+
+    /// Whether a request is held to whatever `other` would hold it to.
+    pub fn counts(&self, other: usize, ruleset: &Ruleset) -> bool {
+        self.route(ruleset).counts_all_of(&ruleset.routes[other])
+    }
+
+    /// The route's place, where no other counts.
+    #[inline]
+    pub fn alone(&self) -> Option<usize> {
+        match &self.joint {
+            Some(_) => None,
+            None => Some(self.index),
+        }
+    }
+}
+
+impl From<usize> for Taken {
+    fn from(index: usize) -> Taken {
+        Taken { index, joint: None }
     }
 }
 
@@ -141,7 +198,7 @@ impl<'h> Target<'h> {
         }
     }
 
-    /// The route of a request that `route` takes by its head, by what its body says too. `others` are all those to which
+    /// What counts a request that `taken` counts by its head, by what its body says too. `others` are all those to which
     /// a method in the body may lead; none in the place of one by which the request is refused.
     ///
     /// # Errors
@@ -150,21 +207,17 @@ impl<'h> Target<'h> {
     pub fn by_body(
         &self,
         said: &InBody,
-        route: usize,
+        taken: Taken,
         others: &[Option<usize>],
         ruleset: &Ruleset,
-    ) -> Result<usize, Why> {
+    ) -> Result<Taken, Why> {
         match said {
-            InBody::Silent => Ok(route),
-            InBody::Named(method) => {
-                let other = self.look_up(method, ruleset)?;
-                stricter(route, other, ruleset).ok_or(Why::Bad(OVERRIDDEN))
-            }
-            InBody::Unclear => {
-                let mut others = others.iter();
-                let route = others.try_fold(route, |one, two| stricter(one, (*two)?, ruleset));
-                route.ok_or(Why::Bad(HIDDEN))
-            }
+            InBody::Silent => Ok(taken),
+            InBody::Named(method) => Ok(taken.with(self.look_up(method, ruleset)?, ruleset)),
+            InBody::Unclear => others.iter().try_fold(taken, |taken, other| {
+                let other = other.ok_or(Why::Bad(HIDDEN))?;
+                Ok(taken.with(other, ruleset))
+            }),
         }
     }
 

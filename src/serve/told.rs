@@ -49,7 +49,8 @@ pub fn settle(fields: &mut Fields, routed: &Routed) -> bool {
     }
     // A method in the body is not looked up by another path.
     let by_head = body.is_empty() || !routed.route().reads.method_in_body;
-    settle_paths(fields, head, by_head.then_some(routed.index), ruleset)
+    let route = routed.taken.alone().filter(|_| by_head);
+    settle_paths(fields, head, route, ruleset)
 }
 
 /// Removes hosts that other policies hold for than for the one that the request was routed by.
@@ -103,7 +104,8 @@ fn settle_paths(
             ..asked.line()
         };
         let found = match_route(&head, asked.fields.text("host"), ruleset);
-        route.is_some() && found.ok() == route
+        let found = found.ok().and_then(|taken| taken.alone());
+        route.is_some() && found == route
     };
     let mut stay = false;
     for name in PATHS.into_iter().chain(PREFIXES) {

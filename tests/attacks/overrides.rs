@@ -66,9 +66,11 @@ fn methods_that_are_named_are_counted() {
     check(&site, ("DELETE", "/items/1"), "POST", 200, "drop");
     check(&site, ("POST", "/items/1/x"), "DELETE", 200, "");
     check(&site, ("POST", "/items/1"), "PATCH", 200, "");
-    // Nothing takes it by that method, or another upstream does.
+    // Nothing takes it by that method.
     check(&site, ("POST", "/only"), "DELETE", 405, "");
-    check(&site, ("POST", "/login"), "PUT", 400, "");
+    // Another upstream does.
+    check(&site, ("POST", "/login"), "PUT", 200, "login");
+    check(&site, ("PUT", "/login"), "POST", 200, "login");
     site.recorder.take();
     // Where it makes no difference it goes on.
     let field = "X-HTTP-Method-Override: PATCH";
@@ -175,11 +177,10 @@ fn methods_that_bodies_name_are_counted() {
             let got = post(&site, "/items/1", fields, body, chunked);
             assert_eq!(got, (200, String::new(), body.into()), "{fields}{body}");
         }
-        // Another upstream takes it by that method.
-        assert_eq!(post(&site, "/login", FORM, "_method=PUT", chunked).0, 400);
-        let got = post(&site, "/login", FORM, "_method=DELETE", chunked);
-        assert_eq!(got.0, 405);
-        assert_eq!(post(&site, "/login", FORM, "a=b", chunked).1, "login");
+        // Another upstream takes it by that method, or nothing.
+        for body in ["_method=PUT", "_method=DELETE", "a=b"] {
+            assert_eq!(post(&site, "/login", FORM, body, chunked).1, "login");
+        }
     }
     let expects = format!("{FORM}expect: 100-continue\r\n");
     let mut asker = site.connect();
@@ -229,18 +230,24 @@ fn methods_that_are_named_in_two_places() {
             ),
         ] {
             let fields = format!("{field}{kind}");
-            assert_eq!(
-                post(&site, target, &fields, body, false).0,
-                400,
-                "{target} {fields}"
-            );
+            let (status, ..) = post(&site, target, &fields, body, false);
+            assert_eq!(status, 200, "{target} {fields}");
         }
         let fields = format!("{field}{FORM}");
         assert_eq!(post(&site, target, &fields, "a=b", false).0, 200);
     }
+    // Eight for DELETE, six of them for PUT.
+    let left = |method: &str| {
+        let mut asker = site.connect();
+        asker.send(format!("{method} /items/1 HTTP/1.1\r\nhost: t\r\n\r\n"));
+        let answer = asker.answer(false).unwrap();
+        let left = answer.field("ratelimit").unwrap_or_default().to_owned();
+        left.split(';').nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!([left("DELETE"), left("PUT")], ["r=0", "r=2"]);
 }
 
-/// What cannot be searched may name any method: it is counted by the route that counts whatever the others count.
+/// What cannot be searched may name any method: it is counted by all routes that it may lead to.
 #[test]
 fn bodies_that_hide_a_method() {
     let site = Site::start(GATEWAY, &POLICIES);
@@ -256,9 +263,9 @@ fn bodies_that_hide_a_method() {
         );
         let got = post(&site, "/items/1", &coded, "x", chunked);
         assert_eq!(got, (200, "drop".into(), "x".into()));
-        // Another upstream would take it.
-        assert_eq!(post(&site, "/login", FORM, &long, chunked).0, 400);
-        assert_eq!(post(&site, "/login", &coded, "x", chunked).0, 400);
+        // Whatever upstream takes them by that method.
+        assert_eq!(post(&site, "/login", FORM, &long, chunked).1, "login");
+        assert_eq!(post(&site, "/login", &coded, "x", chunked).1, "login");
         let object = format!("{{\"f\":\"{}\"}}", "x".repeat(1_100_000));
         let plain = "content-type: text/plain\r\n";
         assert_eq!(post(&site, "/items/1", plain, &object, chunked).1, "drop");
@@ -286,7 +293,65 @@ fn bodies_that_hide_a_method() {
     assert_eq!((got.0, &*got.1), (200, ""));
 }
 
-/// Neither route counts what the other counts, so no choice of one is safe.
+#[test]
+fn uploads_that_hide_a_method_are_counted_by_all() {
+    let policies = [
+        (
+            "post",
+            "match: POST /files/{id}\nupstream: up\nlimits: { post: { key: ip, rate: 100/h } }\n",
+        ),
+        (
+            "drop",
+            "match: DELETE /files/{id}\nupstream: up\nlimits: { drop: { key: ip, rate: 5/h } }\n",
+        ),
+        (
+            "rest",
+            "match: /**\nupstream: up\nrequire: token\nlimits: { rest: { key: token, rate: 7/h } }\n",
+        ),
+    ];
+    let site = Site::start("identity: { token: { header: x-key } }\n", &policies);
+    let remaining = |method: &str, path: &str, fields: &str, body: &str| {
+        let mut asker = site.connect();
+        asker.send(format!(
+            "{method} {path} HTTP/1.1\r\nhost: t\r\n{fields}content-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        let answer = asker.answer(false).unwrap();
+        let left = answer.field("ratelimit").unwrap_or_default().to_owned();
+        (answer.status(), left)
+    };
+    let upload = "f".repeat(1_100_000);
+    let coded = "x-key: a\r\ncontent-encoding: gzip\r\n";
+    let long = format!("x-key: a\r\n{FORM}");
+    for (round, (fields, body)) in [(coded, "x"), (&*long, &*upload), (coded, "x")]
+        .into_iter()
+        .enumerate()
+    {
+        assert_eq!(remaining("POST", "/files/1", fields, body).0, 200);
+        let (_, post) = remaining("POST", "/files/1", "", "");
+        let left = 100 - 2 * (round + 1);
+        assert!(post.contains(&format!("\"post\";r={left};")), "{post}");
+    }
+    assert!(
+        remaining("DELETE", "/files/1", "", "")
+            .1
+            .starts_with("\"drop\";r=1;")
+    );
+    // Without what one of them requires none serves it, and all count it that can.
+    let anonymous = "content-encoding: gzip\r\n";
+    assert_eq!(remaining("POST", "/files/1", anonymous, "x").0, 401);
+    for _ in 0..2 {
+        let (status, told) = remaining("POST", "/files/1", coded, "x");
+        assert_eq!(status, 429);
+        assert!(told.starts_with("\"drop\""), "{told}");
+    }
+    assert_eq!(remaining("POST", "/files/1", "", "").0, 200);
+    let (status, rest) = remaining("GET", "/other", "x-key: a\r\n", "");
+    assert_eq!(status, 200);
+    assert!(rest.contains("\"rest\";r=3;"), "{rest}");
+}
+
+/// Neither route counts what the other counts, so both count.
 #[test]
 fn limits_that_depend_on_the_method_that_is_believed() {
     let policies = [
@@ -300,9 +365,20 @@ fn limits_that_depend_on_the_method_that_is_believed() {
         ),
     ];
     let site = Site::start("", &policies);
-    check(&site, ("POST", "/x"), "DELETE", 400, "");
+    check(&site, ("POST", "/x"), "DELETE", 200, "post");
     check(&site, ("POST", "/x"), "POST", 200, "post");
-    assert_eq!(ask(&site, "DELETE", "/x", "x: y"), (200, "drop".into()));
+    let left = |method: &str| {
+        let mut asker = site.connect();
+        asker.send(format!("{method} /x HTTP/1.1\r\nhost: t\r\n\r\n"));
+        let answer = asker.answer(false).unwrap();
+        answer.field("ratelimit").unwrap_or_default().to_owned()
+    };
+    // Each way as it is and in small letters.
+    let named = 2 * WAYS.len();
+    let drop = format!("\"drop\";r={};", 100_000 - named - 1);
+    assert!(left("DELETE").starts_with(&drop));
+    let post = format!("\"post\";r={};", 100_000 - 2 * named - 1);
+    assert!(left("POST").starts_with(&post));
     let many = "X-HTTP-Method: a, b, c, d, e";
     assert_eq!(ask(&site, "POST", "/x", many).0, 400);
 }

@@ -35,8 +35,8 @@ pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>])
 /// `route` does not count all that `other` counts. Whether a path leads to both is looked up for each request.
 fn may_be_taken_for(route: &Route, other: &Route) -> bool {
     let takes_post = other.pattern.methods().contains(&Method::POST);
-    !(route.pattern.methods().is_any() && takes_post)
-        && (route.upstream != other.upstream || other.holds_more_than(route))
+    let by_method = !route.pattern.methods().is_any() || !takes_post;
+    by_method && !route.counts_all_of(other)
 }
 
 /// Whether it depends on a credential in the query, which many frameworks read from forms as well.

@@ -213,9 +213,8 @@ pub async fn explain(
     } = examine(running, question, clock, &identifier)?;
     let route = taken.as_ref().map(|taken| taken.route(ruleset));
     let all = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
-    let rules = ends
-        .as_ref()
-        .map_or(all, |ends| ends.counted.rules(ruleset));
+    let by_gateway = ends.as_ref().map(|ends| ends.counted.rules(ruleset));
+    let rules = by_gateway.unwrap_or(all);
     let servers = route.and_then(|route| running.upstreams.get(route.upstream));
     let pressure = servers.and_then(|servers| servers.pressure());
     let ask = Ask {

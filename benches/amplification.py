@@ -21,8 +21,9 @@ import time
 TIMES = 10
 CONNECTIONS, STREAMS = 10, 100
 ROUNDS = 3
-# What any head may hold (`FREE` in src/serve/http2/head.rs), and what two processes that do the same differ by.
-FIXED = CONNECTIONS * STREAMS * 1024
+# What any head may hold and the heads of any connection (`FREE` and `FIXED` in src/serve/http2/heads.rs), and what two
+# processes that do the same differ by.
+FIXED = CONNECTIONS * (STREAMS * 1024 + 64 * 1024)
 HEADERS, RST, SETTINGS, PING, CONTINUATION, END, ENDED = 1, 3, 4, 6, 9, 4, 1
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
@@ -200,6 +201,19 @@ def trailers():
     return b"".join(say(n) for n in range(STREAMS))
 
 
+def left():
+    """Each large head is said twice, then its first stream is reset."""
+
+    def say(n):
+        if n == 0:
+            return begin(1, head(b"/any") + field(LONG, b"", 0x40))
+        if n % 2:
+            return begin(2 * n + 1, head(b"/any") + b"\x7e" + text(b"%05d" % n) + b"\xbe" * 14)
+        return begin(2 * n + 1, head(b"/any") + b"\xbe" * 15) + frame(RST, 0, 2 * n - 1, b"\0\0\0\x08")
+
+    return b"".join(say(n) for n in range(STREAMS))
+
+
 def heads(size):
     return b"".join(begin(2 * n + 1, head(b"/head/%d" % size, b"GET"), True) for n in range(STREAMS))
 
@@ -219,7 +233,7 @@ def held(gateway, message):
 def memory(start, failed):
     forms = [("wait", f"{kind}, a route that waits", bomb(b"/wait/a", kind)) for kind in BOMBS]
     forms += [("any", f"{kind}, any route", bomb(b"/any", kind)) for kind in BOMBS]
-    forms += [("any", "trailers", trailers())]
+    forms += [("any", "trailers", trailers()), ("any", "names whose first streams are reset", left())]
     forms += [("head", f"heads of responses, {size} bytes", heads(size)) for size in (4_000, 50_000)]
     plain = {
         "wait": bomb(b"/wait/a", None),

@@ -6,9 +6,19 @@ use super::place::{Place, Text};
 
 impl Fields {
     /// Fields whose places are in `head`, before they are settled in it: lines that stand in the head of `other` too are
-    /// found there, and only the rest are copied.
-    pub fn sharing(&self, head: &[u8], other: &Fields) -> Option<Fields> {
+    /// found there, and only the rest are copied. Nothing when that is more than `most` bytes, or when the longest of them
+    /// is not there.
+    pub fn sharing(&self, head: &[u8], other: &Fields, most: usize) -> Option<Fields> {
         let (own, theirs) = (self.own.as_ref()?, other.own.as_ref()?);
+        let longest = own.places.iter().max_by_key(|place| place.value_length)?;
+        let value = Text(head, &[]).value(longest);
+        let mut alike = theirs
+            .places
+            .iter()
+            .filter(|place| place.tag == longest.tag && place.value_length == longest.value_length);
+        if !alike.any(|place| Text(&theirs.head, &[]).value(place) == value) {
+            return None;
+        }
         let mut shared = Fields::with_capacity(own.places.len());
         let into = shared.own();
         into.head = theirs.head.clone();
@@ -39,6 +49,9 @@ impl Fields {
                     for part in [name, b": ", value, b"\r\n"] {
                         into.added.extend_from_slice(part);
                     }
+                    if into.added.len() > most {
+                        return None;
+                    }
                     into.place(name, start, start + name.len() + 2, value.len());
                 }
             }
@@ -47,11 +60,10 @@ impl Fields {
         Some(shared)
     }
 
-    /// Bytes that are held for these fields alone, where their head is or is not shared.
-    pub fn weight(&self, shared: bool) -> usize {
+    /// Bytes of memory that these fields hold beside the head they stand in.
+    pub fn weight(&self) -> usize {
         self.own.as_ref().map_or(0, |own| {
-            let head = if shared { 0 } else { own.head.len() };
-            head + own.added.capacity() + own.places.len() * size_of::<Place>()
+            own.added.capacity() + own.places.len() * size_of::<Place>()
         })
     }
 }
@@ -86,7 +98,7 @@ mod tests {
         let (long, other) = ("v".repeat(4000), "w".repeat(4000));
         let (mut first, text) = head(&[("host", "a"), ("x", &long), ("cookie", "c=1"), ("y", "1")]);
         first.settle(text);
-        let cases: [(&[(&str, &str)], usize); 6] = [
+        let cases: [(&[(&str, &str)], usize); 5] = [
             (
                 &[("host", "a"), ("x", &long), ("cookie", "c=1"), ("y", "1")],
                 0,
@@ -94,18 +106,17 @@ mod tests {
             (&[("y", "1"), ("x", &long), ("x", &long), ("host", "a")], 0),
             (&[("host", "a"), ("x", &long), ("y", "2")], "y: 2\r\n".len()),
             (&[("x", &long), ("X", &long)], 4005),
-            (&[("x", &other), ("x", &long)], 4005),
-            (&[], 0),
+            (&[("x", &long), ("x", &other)], 4005),
         ];
         for (fields, apart) in cases {
             let (mut plain, text) = head(fields);
-            let shared = plain.sharing(&text, &first).unwrap();
+            let shared = plain.sharing(&text, &first, 5000).unwrap();
             plain.settle(text);
             assert_eq!(lines(&shared), lines(&plain));
             assert_eq!(shared.first("x"), plain.first("x"));
             assert_eq!(shared.contains("host"), plain.contains("host"));
             let places = fields.len() * size_of::<Place>();
-            assert_eq!(shared.weight(true), apart + places);
+            assert_eq!(shared.weight(), apart + places);
             // What the gateway adds comes behind it.
             let (mut shared, mut plain) = (shared, plain);
             for fields in [&mut shared, &mut plain] {
@@ -114,6 +125,10 @@ mod tests {
             }
             assert_eq!(lines(&shared), lines(&plain));
         }
-        assert!(first.sharing(b"", &Fields::default()).is_none());
+        let (apart, text) = head(&[("host", "a"), ("x", &other)]);
+        assert!(apart.sharing(&text, &first, 5000).is_none());
+        let (more, text) = head(&[("x", &long), ("x", &other)]);
+        assert!(more.sharing(&text, &first, 4000).is_none());
+        assert!(more.sharing(&text, &Fields::default(), 5000).is_none());
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
 
+use super::heads::{Charge, Heads};
 use crate::head::hop::accepts_trailers;
 use crate::head::{Fields, Head};
 use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
@@ -27,40 +28,8 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Heads from this size on are held together with others of the connection where they say the same.
-const LARGE: usize = 1024;
-
-/// Bytes that any head may hold for itself.
-const FREE: usize = USUAL + 256;
-
 /// What a trailer field takes in a map beyond what it counts.
 const MAPPED: usize = 128;
-
-/// What large heads of a connection have in common: the last one that was not like the one before it.
-#[derive(Debug, Default)]
-pub struct Common(Fields);
-
-impl Common {
-    /// Nothing, while no request is under way.
-    pub fn rest(&mut self) {
-        self.0 = Fields::default();
-    }
-
-    /// Has the fields of a large head, which are written in `text`, stand in the head of others, if they have enough in
-    /// common.
-    #[cold]
-    #[inline(never)]
-    fn share(&mut self, fields: &mut Fields, text: &[u8]) -> bool {
-        let shared = fields.sharing(text, &self.0);
-        match shared.filter(|shared| shared.weight(true) < text.len() / 2) {
-            Some(shared) => {
-                *fields = shared;
-                true
-            }
-            None => false,
-        }
-    }
-}
 
 /// Bytes of a head, as its receiver counts them.
 #[derive(Debug, Default)]
@@ -259,8 +228,8 @@ impl Draft {
         self.fields.place(name, start, value_at, value.len());
     }
 
-    /// The head, its authority as its `Host`, and how many bytes are held for it alone beyond what any head may;
-    /// `bodiless` when nothing follows it.
+    /// The head, its authority as its `Host`, and the charge for what it holds alone; nothing when `heads` have no room
+    /// for it. `bodiless` when nothing follows it.
     ///
     /// # Errors
     ///
@@ -268,9 +237,9 @@ impl Draft {
     pub fn finish(
         mut self,
         bodiless: bool,
-        common: &mut Common,
-    ) -> Result<(Head, usize), Unreadable> {
-        self.head(bodiless, common).map_err(|wrong| {
+        heads: &mut Heads,
+    ) -> Result<Option<(Head, Charge)>, Unreadable> {
+        self.head(bodiless, heads).map_err(|wrong| {
             let method = self.method.as_ref().map_or("", Method::as_str);
             let path = self
                 .path
@@ -283,7 +252,7 @@ impl Draft {
         })
     }
 
-    fn head(&mut self, bodiless: bool, common: &mut Common) -> Result<(Head, usize), Wrong> {
+    fn head(&mut self, bodiless: bool, heads: &mut Heads) -> Result<Option<(Head, Charge)>, Wrong> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }
@@ -319,9 +288,10 @@ impl Draft {
             // As HTTP/1.1 asks for it: RFC 8441 section 5.
             method = Method::GET;
         }
-        let (text, shared) = self.settle(common);
-        let alone = self.fields.weight(shared).saturating_sub(FREE);
-        match self.target(&method, &text) {
+        let Some((path, charge)) = self.settle(heads) else {
+            return Ok(None);
+        };
+        match self.target(&method, &path) {
             Ok(uri) => {
                 let head = Head {
                     method,
@@ -330,40 +300,28 @@ impl Draft {
                     upgrade,
                     fields: std::mem::take(&mut self.fields),
                 };
-                Ok((head, alone))
+                Ok(Some((head, charge)))
             }
             Err(wrong) => {
                 // For the record.
-                self.text = text.into();
+                self.text = path.into();
                 Err(wrong)
             }
         }
     }
 
-    /// Settles the fields in what was written; gives what the path stands in, and whether the fields stand in
-    /// what others do too.
-    fn settle(&mut self, common: &mut Common) -> (Bytes, bool) {
+    /// Settles the fields in what was written; returns the path, which is all that is left of that.
+    fn settle(&mut self, heads: &mut Heads) -> Option<(Bytes, Charge)> {
         let mut written = std::mem::take(&mut self.text);
-        let large = written.len() >= LARGE;
-        let shared = large && common.share(&mut self.fields, &written);
-        let text = if shared {
-            let (start, length) = self.path.unwrap_or_default();
-            self.path = self.path.map(|_| (0, length));
-            Bytes::copy_from_slice(&written[start..start + length])
-        } else {
-            let text = Bytes::copy_from_slice(&written);
-            self.fields.settle(text.clone());
-            if large {
-                common.0 = self.fields.clone();
-            }
-            text
-        };
+        let (start, length) = self.path.unwrap_or_default();
+        let settled = heads.settle(&mut self.fields, &written, start..start + length);
+        self.path = self.path.map(|_| (0, length));
         written.clear();
         SCRATCH.set(written);
-        (text, shared)
+        settled
     }
 
-    fn target(&mut self, method: &Method, text: &Bytes) -> Result<Uri, Wrong> {
+    fn target(&mut self, method: &Method, path: &Bytes) -> Result<Uri, Wrong> {
         const NOT_ONE: Wrong = Wrong::Malformed("its target is not one");
         let target = match (method, &self.scheme, self.path) {
             // It has no path, and is refused.
@@ -371,7 +329,7 @@ impl Draft {
             (&Method::CONNECT, ..) => {
                 return Err(Wrong::Malformed("it connects and has a scheme or a path"));
             }
-            (_, Some(Scheme::OfHttp), Some((start, length))) => text.slice(start..start + length),
+            (_, Some(Scheme::OfHttp), Some(_)) => path.clone(),
             (_, Some(Scheme::Other), Some(_)) => {
                 return Err(Wrong::Bad("the target is not one of HTTP"));
             }

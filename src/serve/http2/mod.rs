@@ -8,11 +8,13 @@
 //! | `past` | streams that are not open any more |
 //! | `stream` | a request and its answer, as the layers see them |
 //! | `head` | a request's head, from its fields |
+//! | `heads` | the memory of all heads |
 //! | `reply` | an answer on its way |
 //! | `allowance` | what may come that asks for nothing |
 
 mod allowance;
 mod head;
+mod heads;
 mod mux;
 mod past;
 mod reply;
@@ -42,7 +44,8 @@ use crate::http1::inbox::Inbox;
 use crate::http2::hpack::Decoder;
 use crate::http2::reader::{Frame, Reader};
 use crate::http2::{Fatal, MAX_WINDOW, Reason, frame};
-use head::{Common, Draft, Trailers};
+use head::{Draft, Trailers};
+use heads::{Charge, Heads};
 use mux::Mux;
 use shared::{MAX_STREAMS, Shared};
 
@@ -57,7 +60,7 @@ pub async fn serve(client: Client, begun: BytesMut, peer: Rc<Peer>, stack: Stack
         inbox: Inbox::default(),
         reader: Reader::default(),
         decoder: Decoder::default(),
-        common: Common::default(),
+        heads: Heads::default(),
         end: End::Open,
         last: MAX_WINDOW,
         others_first: true,
@@ -74,7 +77,7 @@ struct Connection {
     inbox: Inbox,
     reader: Reader,
     decoder: Decoder,
-    common: Common,
+    heads: Heads,
     end: End,
     /// The last stream that the client was told of.
     last: u32,
@@ -170,7 +173,7 @@ impl Connection {
             self.inbox.begin();
             self.reader.rest();
             self.decoder.rest();
-            self.common.rest();
+            self.heads.rest();
         }
         result
     }
@@ -203,10 +206,10 @@ impl Connection {
                 weight,
                 end,
             } => return mux.with(|shared| shared.data(stream, data, weight, end)),
-            Frame::Reset { stream } => return mux.with(|shared| shared.taken_back(stream)),
+            Frame::Reset { stream } => return mux.with(|shared| shared.client_reset(stream)),
             Frame::Circular { stream } => return mux.with(|shared| shared.circular(stream)),
             Frame::Window { stream, bytes } => {
-                return mux.with(|shared| shared.grows(stream, bytes));
+                return mux.with(|shared| shared.window_update(stream, bytes));
             }
             Frame::Settings(settings) => {
                 return mux.with(|shared| {
@@ -233,16 +236,16 @@ impl Connection {
         end: bool,
     ) -> Result<(), Fatal> {
         let decoder = &mut self.decoder;
-        let (open, last) = self.mux.with(|shared| {
-            shared.came += block.len();
-            (shared.find(id), shared.past.last())
-        });
+        self.heads.received(block.len());
+        let (open, last) = self
+            .mux
+            .with(|shared| (shared.find(id), shared.past.last()));
         if let Some(stream) = open {
             let mut trailers = Trailers::default();
             decoder.decode(block, |field| trailers.add(field))?;
             let trailers = trailers.finish().filter(|_| !circular);
             self.mux
-                .with(|shared| shared.trailers(&stream, trailers, end));
+                .with(|shared| shared.trailers(&stream, trailers, end, &self.heads));
             return Ok(());
         }
         let mut draft = Draft::new();
@@ -260,31 +263,27 @@ impl Connection {
         if circular {
             draft.refuse("its stream depends on itself");
         }
-        let (head, held) = match draft.finish(end, &mut self.common) {
-            Ok((head, held)) => (Ok(head), held),
-            Err(unreadable) => (Err(unreadable), 0),
-        };
-        if !self.mux.with(|shared| shared.hold(held)) {
-            self.refuse(id);
-            return Ok(());
+        match draft.finish(end, &mut self.heads) {
+            Ok(Some((head, charge))) => self.begin(cx, (id, charge), Ok(head), end),
+            Ok(None) => self.refuse(id),
+            Err(unreadable) => self.begin(cx, (id, Charge::default()), Err(unreadable), end),
         }
-        self.begin(cx, (id, held), head, end);
         Ok(())
     }
 
-    /// Leaves a request alone.
+    /// Begins no request for a head that has been decoded.
     fn refuse(&self, id: u32) {
         self.mux.with(|shared| {
-            shared.allowance.spend();
+            shared.allowance.spend_head();
             shared.reset(id, Reason::REFUSED_STREAM);
         });
     }
 
-    /// What the gateway answers by itself needs no task of its own. So many bytes are `held` for the head.
+    /// What the gateway answers by itself needs no task of its own.
     fn begin(
         &self,
         cx: &mut Context<'_>,
-        (id, held): (u32, usize),
+        (id, charge): (u32, Charge),
         head: Result<Head, Unreadable>,
         end: bool,
     ) {
@@ -304,8 +303,8 @@ impl Connection {
             self.mux.with(|shared| shared.allowance.spend_head());
         }
         let send = worker.generation().ruleset.timeouts.send;
-        let stream = Stream::new(id, self.mux.clone(), guard, send, head.as_ref().ok(), end);
-        stream.holds(held);
+        let (mux, known) = (self.mux.clone(), head.as_ref().ok());
+        let stream = Stream::new((id, charge), mux, guard, send, known, end);
         let answering = Answering::new(stream, self.peer.clone());
         let stack = self.stack.clone();
         let mut answer = Box::pin(answer(answering, head, stack));
@@ -419,20 +418,11 @@ impl Drop for Answering {
     }
 }
 
-/// The stream of a request for whose heads bytes are held.
-struct Held(Rc<Stream>);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.lets_go();
-    }
-}
-
 async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack: Stack) {
-    // Until nothing refers to the head any more, also where the client has left before.
-    let stream = Held(answering.stream.clone());
+    // Its charge stands until nothing refers to the head any more, also where the client has left before.
+    let stream = &answering.stream.clone();
     let peer = answering.peer.clone();
-    let (stream, worker) = (&stream.0, &peer.worker);
+    let worker = &peer.worker;
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
     let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
     let future = stack.call(Fresh {

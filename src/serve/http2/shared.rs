@@ -7,6 +7,7 @@ use std::rc::Rc;
 use http::HeaderMap;
 
 use super::allowance::Allowance;
+use super::heads::Heads;
 use super::past::Past;
 use super::stream::{State, Stream};
 use crate::clock::Nanos;
@@ -32,11 +33,6 @@ const SUBSTANTIAL: usize = 1024;
 const FULL: usize = 64 * 1024;
 const OVERFULL: usize = 2 * FULL;
 
-/// Bytes that may be held for the heads of a connection's requests beyond what any may: these, and so many times what
-/// came for them. A client that refers to what it has said before would have them for nothing.
-const HELD: usize = 16 * 1024;
-const HELD_TIMES: usize = 4;
-
 /// See the module.
 pub struct Shared {
     /// What is to be sent.
@@ -61,10 +57,6 @@ pub struct Shared {
     freed: bool,
     /// Some stream waits until less waits for the client.
     held_up: bool,
-    /// Bytes of compressed fields that came.
-    pub came: usize,
-    /// See [`HELD`].
-    held: usize,
 }
 
 impl Default for Shared {
@@ -94,8 +86,6 @@ impl Default for Shared {
             taken: 0,
             freed: false,
             held_up: false,
-            came: 0,
-            held: 0,
         }
     }
 }
@@ -109,21 +99,6 @@ impl Shared {
     /// So much is to be sent that nothing more should be read.
     pub fn is_overfull(&self) -> bool {
         self.outbox.len() >= OVERFULL
-    }
-
-    /// Holds so many bytes more for a head; says whether there is room.
-    pub fn hold(&mut self, bytes: usize) -> bool {
-        let most = HELD.saturating_add(self.came.saturating_mul(HELD_TIMES));
-        let fits = bytes == 0 || self.held + bytes <= most;
-        if fits {
-            self.held += bytes;
-        }
-        fits
-    }
-
-    /// Holds so many bytes less.
-    pub fn let_go(&mut self, bytes: usize) {
-        self.held -= bytes;
     }
 
     /// A stream waits until [`Shared::is_overfull`] is over.
@@ -257,28 +232,35 @@ impl Shared {
         Ok(())
     }
 
-    /// Trailers came, which end the client's side of a stream.
-    pub fn trailers(&mut self, stream: &Stream, trailers: Option<(HeaderMap, usize)>, end: bool) {
+    /// Takes the trailers of a request, and how many bytes they hold; nothing where they are malformed.
+    pub fn trailers(
+        &mut self,
+        stream: &Stream,
+        trailers: Option<(HeaderMap, usize)>,
+        end: bool,
+        heads: &Heads,
+    ) {
         let state = &mut *stream.state.borrow_mut();
         let short = state.expected.is_some_and(|left| left > 0);
-        match trailers {
-            _ if state.ended => self.fail(stream, state, Reason::STREAM_CLOSED),
-            Some((_, bytes)) if end && !short && !self.hold(bytes) => {
-                self.fail(stream, state, Reason::ENHANCE_YOUR_CALM);
-            }
-            Some((trailers, bytes)) if end && !short => {
-                stream.holds(bytes);
-                state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
-                state.ended = true;
-                state.wake();
-                self.settle(stream, state);
-            }
-            _ => self.fail(stream, state, Reason::PROTOCOL_ERROR),
-        }
+        let reason = match trailers {
+            _ if state.ended => Reason::STREAM_CLOSED,
+            Some((trailers, bytes)) if end && !short => match heads.charge(bytes) {
+                Some(charge) => {
+                    state.trailers_charge = charge;
+                    state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
+                    state.ended = true;
+                    state.wake();
+                    return self.settle(stream, state);
+                }
+                None => Reason::ENHANCE_YOUR_CALM,
+            },
+            _ => Reason::PROTOCOL_ERROR,
+        };
+        self.fail(stream, state, reason);
     }
 
-    /// The client takes a stream back.
-    pub fn taken_back(&mut self, id: u32) -> Result<(), Fatal> {
+    /// The client has reset a stream.
+    pub fn client_reset(&mut self, id: u32) -> Result<(), Fatal> {
         self.allowance.spend();
         match self.find(id) {
             Some(stream) => {
@@ -291,8 +273,8 @@ impl Shared {
         }
     }
 
-    /// The client has room for more.
-    pub fn grows(&mut self, id: u32, bytes: u32) -> Result<(), Fatal> {
+    /// The client has opened the window of a stream, or with `id` 0 that of the connection: RFC 9113 section 6.9.
+    pub fn window_update(&mut self, id: u32, bytes: u32) -> Result<(), Fatal> {
         let grown = |room: i64| {
             let room = room + i64::from(bytes);
             (bytes > 0 && room <= i64::from(MAX_WINDOW)).then_some(room)

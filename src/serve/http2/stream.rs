@@ -1,6 +1,6 @@
 //! One request of HTTP/2 and the answer to it, as the rest of the gateway sees them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 
+use super::heads::Charge;
 use super::mux::Mux;
 use super::shared::{STREAM_WINDOW, Shared};
 use crate::head::{AnswerHead, Head};
@@ -27,8 +28,8 @@ const PIECE: usize = 64 * 1024;
 pub struct Stream {
     /// Its number.
     pub id: u32,
-    /// Bytes that are held for its heads.
-    held: Cell<u32>,
+    /// For the memory of its head.
+    _charge: Charge,
     guard: Rc<Guard>,
     pub(super) mux: Rc<Mux>,
     /// How long the client may take nothing of an answer.
@@ -45,6 +46,8 @@ pub struct State {
     /// What came of the body and was not taken.
     pub received: BytesMut,
     pub trailers: Option<HeaderMap>,
+    /// For their memory, also when they have been passed on.
+    pub trailers_charge: Charge,
     /// Nothing more comes.
     pub ended: bool,
     /// How much is still to come, if the client said how long the body is.
@@ -108,9 +111,9 @@ impl State {
 pub struct Broken;
 
 impl Stream {
-    /// The stream of a request with this head, which `ended` says is all of it; none when it cannot be read.
+    /// The stream of a request with this head and its charge, which `ended` says is all of it; none when it cannot be read.
     pub fn new(
-        id: u32,
+        (id, charge): (u32, Charge),
         mux: Rc<Mux>,
         guard: Rc<Guard>,
         send: Duration,
@@ -133,7 +136,7 @@ impl Stream {
         };
         let stream = Rc::new(Stream {
             id,
-            held: Cell::new(0),
+            _charge: charge,
             guard,
             mux,
             send,
@@ -146,19 +149,6 @@ impl Stream {
     fn with<T>(&self, change: impl FnOnce(&mut Shared, &mut State) -> T) -> T {
         self.mux
             .with(|shared| change(shared, &mut self.state.borrow_mut()))
-    }
-
-    /// So many bytes more are held for it, of which the connection knows.
-    pub(super) fn holds(&self, bytes: usize) {
-        self.held.update(|held| held + bytes as u32);
-    }
-
-    /// Nothing is held for it any more.
-    pub(super) fn lets_go(&self) {
-        let held = self.held.take();
-        if held > 0 {
-            self.mux.with(|shared| shared.let_go(held as usize));
-        }
     }
 
     /// Ready unless so much waits for the client that nothing more is to be made for it.

@@ -162,7 +162,9 @@ fn heads_of_answers_wait_for_room() {
         if !reads {
             let answered = answers.iter().take(STREAMS as usize).count();
             assert_eq!(answered, STREAMS as usize);
-            std::thread::sleep(std::time::Duration::from_millis(500));
+            // The worker has looked at its sockets again before this is answered.
+            assert_eq!(gateway.connect().get("/").status(), 200);
+            answers.recv().unwrap();
             grown.push(resident().saturating_sub(before));
         }
         let heads = (0..STREAMS).map(|_| raw.next(HEADERS).unwrap().stream);
@@ -306,6 +308,31 @@ fn deaf_clients() {
             .metrics()
             .contains("tollgate_connections_open 0")
     });
+}
+
+/// Heads for which no request is begun cost the gateway their decoding, so their number is bounded: those beyond the
+/// requests that may be under way, and those on a stream that was refused.
+#[test]
+fn refused_heads() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        while let Ok(request) = served.request() {
+            report(request);
+        }
+    });
+    let gateway = gateway(&upstream);
+    let head = get("/", &[]);
+    let request = |n: u32| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &head);
+    let forms: [&dyn Fn(u32) -> u32; 2] = [&|n| n, &|n| n.min(200)];
+    for next in forms {
+        let mut raw = Raw::connect(gateway.address, &[]);
+        // Those that begin, then what the allowance is for, and twice what the socket may still have room for.
+        let all: Vec<u8> = (0..700).flat_map(|n| request(next(n))).collect();
+        raw.flood(&all, 1);
+        raw.send(&frame(PING, 0, 0, b"anything"));
+        let frames = raw.rest();
+        let last = frames.iter().rfind(|frame| frame.kind == GOAWAY);
+        assert_eq!(code(last.unwrap()), ENHANCE_YOUR_CALM);
+    }
 }
 
 /// RFC 9113 section 5.1.2: no more requests under way than were allowed.

@@ -32,7 +32,8 @@ impl Allowance {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// A request came whose head is malformed or too large, and is not served. What is said to that earns less.
+    /// A head was decoded for which no request is served: it is malformed or too large, or its stream is refused or
+    /// closed. What is said to that earns less.
     pub fn spend_head(&mut self) {
         self.left = self.left.saturating_sub(3);
     }

@@ -118,9 +118,10 @@ impl Shared {
         Ok(())
     }
 
-    /// A head came on a stream that is not open and cannot be opened: sections 5.1 and 5.1.1.
+    /// A head came on a stream that is not open and cannot be opened: sections 5.1 and 5.1.1. It has been decoded.
     #[cold]
     pub fn stray_head(&mut self, id: u32) -> Result<(), Fatal> {
+        self.allowance.spend_head();
         match self.past.of(id) {
             Closed::Skipped => Err(Fatal(Reason::PROTOCOL_ERROR)),
             Closed::Ended => Err(Fatal(Reason::STREAM_CLOSED)),

@@ -339,6 +339,41 @@ fn a_host_without_an_authority() {
     assert_eq!(seen.field("content-length"), Some("0"));
 }
 
+/// RFC 9113 section 8.3.1: an authority and a `Host` may spell the same host and port in two ways, the scheme's default port
+/// among them (RFC 9110 section 4.2). Otherwise the request is malformed.
+#[test]
+fn an_authority_and_a_host() {
+    use crate::common::raw::{END_HEADERS, END_STREAM, HEADERS, Raw, block, frame};
+    let upstream = Upstream::plain();
+    let gateway = gateway(&upstream);
+    for (scheme, authority, host, same) in [
+        ("https", "a.test:443", "a.test", true),
+        ("https", "a.test", "A.Test.:0443", true),
+        ("http", "a.test:80", "a.test", true),
+        ("http", "[0::1]", "[::1]:80", true),
+        ("http", "a.test:443", "a.test", false),
+        ("https", "a.test:80", "a.test", false),
+        ("http", "a.test:8080", "a.test", false),
+        ("http", "a.test", "b.test", false),
+        ("http", "a..test", "A..test", false),
+    ] {
+        let mut raw = Raw::connect(gateway.address, &[]);
+        let head = block(&[
+            (":method", "GET"),
+            (":scheme", scheme),
+            (":authority", authority),
+            (":path", "/"),
+            ("host", host),
+        ]);
+        raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &head));
+        let mut frames = std::iter::from_fn(|| raw.frame());
+        let about = frames.find(|frame| frame.stream == 1).unwrap();
+        assert_eq!(about.kind == HEADERS, same, "{scheme} {authority} {host}");
+        let hosts = upstream.drain().len();
+        assert_eq!(hosts, usize::from(same), "{scheme} {authority} {host}");
+    }
+}
+
 /// An authority is read as the `Host` of HTTP/1.1 is: one form goes on, and what is no host is refused.
 #[test]
 fn an_authority_is_forwarded_in_one_form() {

@@ -12,6 +12,7 @@ use crate::head::hop::accepts_trailers;
 use crate::head::{Fields, Head};
 use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
 use crate::http2::hpack::{Field, Kind};
+use crate::route::host;
 use crate::serve::answer::Why;
 use crate::serve::request::passes;
 use crate::serve::unreadable::{FirstLine, Unreadable};
@@ -64,9 +65,10 @@ pub struct Draft {
     wrong: Option<Wrong>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
-    OfHttp,
+    Http,
+    Https,
     Other,
 }
 
@@ -142,7 +144,8 @@ impl Draft {
             Kind::Scheme => {
                 twice(self.scheme.is_some())?;
                 self.scheme = Some(match value {
-                    b"http" | b"https" => Scheme::OfHttp,
+                    b"http" => Scheme::Http,
+                    b"https" => Scheme::Https,
                     _ if is_scheme(value) => Scheme::Other,
                     _ => return Err(Wrong::Malformed("its scheme is not one")),
                 });
@@ -168,7 +171,7 @@ impl Draft {
                 self.protocol = Some(Bytes::copy_from_slice(value));
             }
             Kind::Host => match &self.authority {
-                Some(authority) if authority.eq_ignore_ascii_case(value) => {}
+                Some(authority) if is_same_host(authority, value, self.scheme) => {}
                 Some(_) => {
                     return Err(Wrong::Malformed("its authority and its Host field differ"));
                 }
@@ -329,7 +332,7 @@ impl Draft {
             (&Method::CONNECT, ..) => {
                 return Err(Wrong::Malformed("it connects and has a scheme or a path"));
             }
-            (_, Some(Scheme::OfHttp), Some(_)) => path.clone(),
+            (_, Some(Scheme::Http | Scheme::Https), Some(_)) => path.clone(),
             (_, Some(Scheme::Other), Some(_)) => {
                 return Err(Wrong::Bad("the target is not one of HTTP"));
             }
@@ -342,6 +345,24 @@ impl Draft {
         }
         Uri::from_maybe_shared(target).map_err(|_| NOT_ONE)
     }
+}
+
+/// Whether both name the same host and port under this scheme.
+fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
+    one == other || named(one, scheme).is_some_and(|name| named(other, scheme) == Some(name))
+}
+
+/// A host in its canonical form, without the port that its scheme has by default: RFC 9110 section 4.2.
+fn named(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
+    let mut name = host::canonical(std::str::from_utf8(host).ok()?)?.into_owned();
+    let default = match scheme {
+        Some(Scheme::Http) => ":80",
+        Some(Scheme::Https) => ":443",
+        Some(Scheme::Other) | None => "",
+    };
+    let length = name.strip_suffix(default).map(str::len);
+    name.truncate(length.unwrap_or(name.len()));
+    Some(name)
 }
 
 /// RFC 3986 section 3.1.

@@ -128,6 +128,11 @@ impl Socket {
         let _ = SockRef::from(self.tcp()).set_linger(reset.then_some(Duration::ZERO));
     }
 
+    /// The other end has reset the connection, or answers no probe any more. Says so once, and asks the kernel.
+    pub fn is_broken(&self) -> bool {
+        !matches!(self.tcp().take_error(), Ok(None))
+    }
+
     /// Ends the connection for both sides, whatever waits.
     pub fn hang_up(&self) {
         // It fails when the other end has done so before.

@@ -342,6 +342,11 @@ impl Client {
         self.half_close == HalfClose::Answered && self.stream.closes_by_halves()
     }
 
+    /// See [`Socket::is_broken`].
+    pub fn is_broken(&self) -> bool {
+        self.stream.is_broken()
+    }
+
     /// See [`Wire::reset_on_close`].
     pub fn reset_on_close(&self, reset: bool) {
         self.stream.reset_on_close(reset);

@@ -7,10 +7,12 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::SizeHint;
 use tokio::io::AsyncWrite;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::connection::Client;
 use super::guard::Guard;
@@ -27,6 +29,10 @@ use crate::net::flush::OthersFirst;
 
 /// Most bytes of an unwanted body that are read so that the connection can go on.
 pub const MAX_DRAIN: usize = 256 * 1024;
+
+/// How often a socket is looked at whose other end has closed its sending side. After that end the runtime wakes nobody who
+/// wants to read, whatever happens on the socket.
+const HALF_CLOSED: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub struct Wire {
@@ -50,8 +56,8 @@ struct Inner {
     waits: bool,
     /// What is left of the last answer could not be sent at once.
     late: bool,
-    /// The client has closed its sending side, and waits for what it has asked for.
-    half_closed: bool,
+    /// The client has closed its sending side and waits for what it has asked for: when the socket is looked at.
+    half_closed: Option<Box<Interval>>,
 }
 
 impl Wire {
@@ -69,7 +75,7 @@ impl Wire {
                 newer: false,
                 waits: false,
                 late: false,
-                half_closed: false,
+                half_closed: None,
             }),
         })
     }
@@ -185,17 +191,28 @@ impl Wire {
     }
 
     /// Ready when the client has gone, as far as it can be seen: nothing is read while a body waits
-    /// to be read by the request, and of one that has closed its sending side nothing is seen until it is written to.
+    /// to be read by the request. Of one that has closed its sending side a reset is seen within [`HALF_CLOSED`].
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
-        while inner.body.is_over() && inner.inbox.bytes.len() < MAX_HEAD && !inner.half_closed {
+        while inner.body.is_over()
+            && inner.inbox.bytes.len() < MAX_HEAD
+            && inner.half_closed.is_none()
+        {
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {}
-                Ok(0) if inner.client.may_wait() => inner.half_closed = true,
+                Ok(0) if inner.client.may_wait() => inner.half_closed = Some(half_closed()),
                 Ok(0) | Err(_) => return Poll::Ready(()),
             }
         }
-        Poll::Pending
+        let Some(looks) = &mut inner.half_closed else {
+            return Poll::Pending;
+        };
+        loop {
+            ready!(looks.poll_tick(cx));
+            if inner.client.is_broken() {
+                return Poll::Ready(());
+            }
+        }
     }
 
     /// Passes on an answer that comes before the final one, which clients of HTTP/1.0 do not know.
@@ -292,6 +309,14 @@ impl Wire {
         }
         Pin::new(&mut inner.client).poll_shutdown(cx)
     }
+}
+
+/// When to look at a socket whose other end has closed its sending side.
+#[cold]
+fn half_closed() -> Box<Interval> {
+    let mut looks = tokio::time::interval(HALF_CLOSED);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Box::new(looks)
 }
 
 impl Leave for Wire {

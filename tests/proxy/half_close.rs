@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::Shutdown;
+use std::time::Duration;
 
 use tollgate::clock::Clock;
 
@@ -101,6 +102,39 @@ fn clients_may_be_taken_to_have_gone() {
     upstream.next();
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.rest(), b"");
+    let log = gateway.folder.path().join("access.log");
+    soon("it is logged", || {
+        std::fs::read_to_string(&log)
+            .unwrap()
+            .contains("\"client left\"")
+    });
+}
+
+/// A client that has closed its sending side and then resets the connection has left: its request ends at the server too.
+#[test]
+fn a_reset_after_a_half_close() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        // Answers nothing; a request without a start is the end.
+        while let Ok(request) = served.request() {
+            report(request);
+        }
+        report(Message::default());
+    });
+    let settings = "workers: 1\naccess_log: { file: access.log }\n";
+    let policy = ("a", "match: /a\nupstream: up\n");
+    let gateway = Gateway::start(upstream.address, settings, &[policy]);
+    let mut client = gateway.connect();
+    client.send("GET /a HTTP/1.1\r\nhost: t\r\n\r\n");
+    assert_eq!(upstream.next().start, "GET /a HTTP/1.1");
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    // The worker has seen that before it answers this.
+    assert_eq!(gateway.connect().get("/none").status(), 404);
+    assert!(upstream.drain().is_empty(), "it still waits for the answer");
+    socket2::SockRef::from(&client.stream)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(client);
+    assert_eq!(upstream.next().start, "");
     let log = gateway.folder.path().join("access.log");
     soon("it is logged", || {
         std::fs::read_to_string(&log)

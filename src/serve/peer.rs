@@ -31,8 +31,8 @@ pub struct Peer {
     pub secure: bool,
     /// Whom the certificate is for that the client has shown.
     pub subject: Option<Subject>,
-    /// The name that the client has asked for in its handshake.
-    asked: Option<Asked>,
+    /// The server name of the client's handshake.
+    server_name: Option<ServerName>,
     /// How long it may be unused; as it was when the connection began, for a reload reaches new ones.
     pub idle: Duration,
     /// How long a request's head may take; the same.
@@ -42,8 +42,8 @@ pub struct Peer {
     forwarded: RefCell<(Vec<u8>, Bytes)>,
 }
 
-/// A name that a certificate was asked for by, in the form of [`host`].
-struct Asked {
+/// The server name of a handshake (RFC 6066 section 3) in the form of [`host`], and the certificates it chose from.
+struct ServerName {
     name: Box<str>,
     offer: Offer,
 }
@@ -58,8 +58,8 @@ impl Peer {
     ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
         let ip = ends.client.ip().to_canonical();
-        let asked = stream.server_name().and_then(host::canonical_name);
-        let asked = asked.zip(offer).map(|(name, offer)| Asked {
+        let name = stream.server_name().and_then(host::canonical_name);
+        let server_name = name.zip(offer).map(|(name, offer)| ServerName {
             name: name.into(),
             offer: offer.clone(),
         });
@@ -70,7 +70,7 @@ impl Peer {
             guard,
             secure: offer.is_some(),
             subject: stream.subject(),
-            asked,
+            server_name,
             idle: timeouts.idle,
             header: timeouts.header,
             worker: worker.clone(),
@@ -90,18 +90,19 @@ impl Peer {
     /// it. Clients that asked for no name are not held to one, nor are trusted proxies, which may ask for one of their own.
     #[inline]
     pub fn serves(&self, host: &str) -> bool {
-        let Some(asked) = &self.asked else {
+        let Some(server_name) = &self.server_name else {
             return true;
         };
-        let rest = host.as_bytes().strip_prefix(asked.name.as_bytes());
-        matches!(rest, Some([] | [b':', ..])) || self.covers(asked, host)
+        let rest = host.as_bytes().strip_prefix(server_name.name.as_bytes());
+        matches!(rest, Some([] | [b':', ..])) || self.covers(server_name, host)
     }
 
     #[cold]
-    fn covers(&self, asked: &Asked, host: &str) -> bool {
+    fn covers(&self, server_name: &ServerName, host: &str) -> bool {
         let proxies = &self.worker.generation().ruleset.identity.ip.trusted_proxies;
         let is_proxy = proxies.iter().any(|net| net.contains(&self.ip));
-        is_proxy || asked.offer.covers(&asked.name, host::without_port(host))
+        let ServerName { name, offer } = server_name;
+        is_proxy || offer.covers(name, host::without_port(host))
     }
 
     /// The scheme that the client used.

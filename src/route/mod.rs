@@ -169,7 +169,7 @@ impl Route {
     }
 
     /// This route, held to whatever `other` is held to as well.
-    pub fn joined(&self, other: &Route) -> Route {
+    pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
             if !rules.iter().any(|own| own.index == rule.index) {

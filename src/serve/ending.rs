@@ -14,7 +14,7 @@ use super::forward::Forward;
 use super::generation::Generation;
 use super::identify::Identified;
 use super::record::Arrival;
-use super::target::Taken;
+use super::target::MatchedRoute;
 use crate::admission::{Admission, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::head::{Answer, Head};
@@ -32,24 +32,24 @@ pub enum Counted {
     /// Those of requests that take no route.
     Unrouted,
     /// Those of its route.
-    Routed(Taken),
+    Routed(MatchedRoute),
     /// Those of its route that count by ip and nothing else, where a credential is not checked.
-    ByIp(Taken),
+    ByIp(MatchedRoute),
     /// The same as of its route but for those that count by the identity at this place of the route's `require`, which is absent.
-    Without(Taken, usize),
+    Without(MatchedRoute, usize),
 }
 
 impl Counted {
     /// Of a request that has a route.
-    pub fn of(taken: &Taken, ruleset: &Ruleset, who: &Who) -> Counted {
-        let taken = taken.clone();
+    pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &Who) -> Counted {
+        let matched = matched.clone();
         if who.unverified == Some(Unverified::Unchecked) {
-            return Counted::ByIp(taken);
+            return Counted::ByIp(matched);
         }
-        let mut required = taken.route(ruleset).require.iter();
+        let mut required = matched.route(ruleset).require.iter();
         match required.position(|identity| !who.has(*identity)) {
-            Some(place) => Counted::Without(taken, place),
-            None => Counted::Routed(taken),
+            Some(place) => Counted::Without(matched, place),
+            None => Counted::Routed(matched),
         }
     }
 
@@ -57,30 +57,30 @@ impl Counted {
     pub fn rules<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Rules {
         match self {
             Counted::Unrouted => &ruleset.unrouted.rules,
-            Counted::Routed(taken) => &taken.route(ruleset).own.all,
-            Counted::ByIp(taken) => &taken.route(ruleset).own.by_ip,
-            Counted::Without(taken, place) => &taken.route(ruleset).own.without[*place],
+            Counted::Routed(matched) => &matched.route(ruleset).own.all,
+            Counted::ByIp(matched) => &matched.route(ruleset).own.by_ip,
+            Counted::Without(matched, place) => &matched.route(ruleset).own.without[*place],
         }
     }
 
-    fn taken(&self) -> Option<&Taken> {
+    fn matched(&self) -> Option<&MatchedRoute> {
         match self {
             Counted::Unrouted => None,
-            Counted::Routed(taken) | Counted::ByIp(taken) | Counted::Without(taken, _) => {
-                Some(taken)
+            Counted::Routed(matched) | Counted::ByIp(matched) | Counted::Without(matched, _) => {
+                Some(matched)
             }
         }
     }
 
     /// Its route.
     pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> Option<&'r Route> {
-        self.taken().map(|taken| taken.route(ruleset))
+        self.matched().map(|matched| matched.route(ruleset))
     }
 
     /// A number that no route and no other one has; none of several routes that count together.
     pub fn number(&self, ruleset: &Ruleset) -> Option<usize> {
         let routes = ruleset.routes.len();
-        let Some(taken) = self.taken() else {
+        let Some(matched) = self.matched() else {
             return Some(usize::MAX);
         };
         let set = match self {
@@ -88,7 +88,7 @@ impl Counted {
             Counted::ByIp(_) => 2,
             Counted::Without(_, place) => place + 3,
         };
-        Some(routes * set + taken.alone()?)
+        Some(routes * set + matched.alone()?)
     }
 
     /// Which rate-limit headers a refusal carries.
@@ -158,7 +158,7 @@ impl Ending {
     pub fn routed(identified: Identified, why: Why) -> Ending {
         let Identified { routed, who, .. } = identified;
         let ruleset = &routed.arrival.note.generation.ruleset;
-        let counted = Counted::of(&routed.taken, ruleset, &who);
+        let counted = Counted::of(&routed.matched, ruleset, &who);
         Ending {
             arrival: routed.arrival,
             who,

@@ -20,7 +20,7 @@ use super::known::Last;
 use super::request;
 use super::reserve::{self, Reserved};
 use super::routing::find_route;
-use super::target::Taken;
+use super::target::MatchedRoute;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
@@ -116,7 +116,7 @@ struct Examined {
     /// What it holds of limits on cost.
     reserved: Reserved,
     /// What counts it.
-    taken: Option<Taken>,
+    matched: Option<MatchedRoute>,
     ends: Option<Ends>,
 }
 
@@ -155,8 +155,8 @@ fn examine(
         reason: reason(why),
     };
     match found {
-        Ok(taken) => {
-            let route = taken.route(ruleset);
+        Ok(matched) => {
+            let route = matched.route(ruleset);
             let servers = running.upstreams.get(route.upstream);
             let pressure = servers.and_then(|servers| servers.pressure());
             let pressure = pressure.map(|pressure| &**pressure);
@@ -175,7 +175,7 @@ fn examine(
                 identifier.set_email(&mut who, &head, body, true);
             }
             let why = refused.or_else(|| objection(route, &who, identifier));
-            let ends = why.map(|why| ends(Counted::of(&taken, ruleset, &who), &why));
+            let ends = why.map(|why| ends(Counted::of(&matched, ruleset, &who), &why));
             let reserved = match route.reads.reserve {
                 true => reserve::reserved(&route.rules, &head, body, body.len() <= MAX_AHEAD),
                 false => None,
@@ -183,14 +183,14 @@ fn examine(
             Ok(Examined {
                 who,
                 reserved,
-                taken: Some(taken),
+                matched: Some(matched),
                 ends,
             })
         }
         Err(why) => Ok(Examined {
             who: unrouted_who(ruleset, identifier, connection, &head, (now, wall)),
             reserved: None,
-            taken: None,
+            matched: None,
             ends: Some(ends(Counted::Unrouted, &why)),
         }),
     }
@@ -208,10 +208,10 @@ pub async fn explain(
     let Examined {
         who,
         reserved,
-        taken,
+        matched,
         ends,
     } = examine(running, question, clock, &identifier)?;
-    let route = taken.as_ref().map(|taken| taken.route(ruleset));
+    let route = matched.as_ref().map(|matched| matched.route(ruleset));
     let all = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
     let by_gateway = ends.as_ref().map(|ends| ends.counted.rules(ruleset));
     let rules = by_gateway.unwrap_or(all);

@@ -80,7 +80,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Ref
         permit,
     } = admitted;
     let route = identified.routed.route();
-    let (index, upstream) = (identified.routed.taken.index, route.upstream);
+    let (index, upstream) = (identified.routed.matched.index, route.upstream);
     let costs_in_body = route.reads.cost_in_body;
     let note = &identified.routed.arrival.note;
     let placement = |identities| {

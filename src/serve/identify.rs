@@ -19,7 +19,7 @@ use super::known::Served;
 use super::record::{Arrival, Note};
 use super::reserve::{self, Reserved};
 use super::routing::Routed;
-use super::target::Taken;
+use super::target::MatchedRoute;
 use crate::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
@@ -98,7 +98,7 @@ impl Candidate for Identified {
     fn basis(&self) -> RouteLimits {
         RouteLimits {
             generation: self.routed.arrival.note.generation.clone(),
-            taken: self.routed.taken.clone(),
+            matched: self.routed.matched.clone(),
         }
     }
 
@@ -128,12 +128,12 @@ impl Candidate for Identified {
 /// The limits of a request's route.
 pub struct RouteLimits {
     generation: Rc<Generation>,
-    taken: Taken,
+    matched: MatchedRoute,
 }
 
 impl Basis for RouteLimits {
     fn rules(&self) -> &Rules {
-        &self.taken.route(&self.generation.ruleset).rules
+        &self.matched.route(&self.generation.ruleset).rules
     }
 
     fn clock(&self) -> &Clock {
@@ -186,7 +186,7 @@ where
         let arrival = &routed.arrival;
         let generation = &arrival.note.generation;
         let known = arrival.known.as_ref();
-        let alone = routed.taken.alone();
+        let alone = routed.matched.alone();
         let served = known.and_then(|known| known.served(generation, alone?));
         let (who, served) = match served {
             Some(served) => (served.who.clone(), Some(served)),
@@ -276,8 +276,8 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
     let (mut wants_token, wants_email) = (wants_token(routed), wants_email(routed));
     let generation = routed.arrival.note.generation.clone();
     let identifier = &generation.identifier;
-    let taken = routed.taken.clone();
-    let route = taken.route(&generation.ruleset);
+    let matched = routed.matched.clone();
+    let route = matched.route(&generation.ruleset);
     let reserves = route.reads.reserve_in_body && has_body(&routed.arrival);
     let email_in_body = wants_email && has_body(&routed.arrival);
     let Arrival {
@@ -364,7 +364,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let checked = who.unverified != Some(Unverified::Unchecked);
     let lasts = checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
     let known = arrival.known.as_ref().filter(|_| lasts);
-    let known = known.zip(routed.taken.alone());
+    let known = known.zip(routed.matched.alone());
     let known = known.filter(|(known, index)| known.comes_again(*index));
     let served = known.map(|(known, index)| {
         let ahead = generation.admission.ahead(&Ask {

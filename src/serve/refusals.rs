@@ -66,7 +66,7 @@ impl Refusals {
         let arrival = &request.routed.arrival;
         let answer = self.find(
             &Refused {
-                set: request.routed.taken.alone(),
+                set: request.routed.matched.alone(),
                 rules: request.rules(),
                 headers: request.routed.route().headers,
                 grpc: match &arrival.known {

@@ -16,7 +16,7 @@ use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::overrides::{self, InBody};
 use super::record::Arrival;
-use super::target::{Taken, Target, match_route};
+use super::target::{MatchedRoute, Target, match_route};
 use crate::clock::Nanos;
 use crate::head::Head;
 use crate::identity::body::has_fields;
@@ -28,7 +28,7 @@ pub struct Routed {
     /// The request.
     pub arrival: Arrival,
     /// What counts it.
-    pub taken: Taken,
+    pub matched: MatchedRoute,
     /// When: after what had to be read ahead, for limits must not be asked about the past.
     pub now: Nanos,
 }
@@ -36,7 +36,7 @@ pub struct Routed {
 impl Routed {
     /// The route.
     pub fn route(&self) -> &Route {
-        self.taken.route(&self.arrival.note.generation.ruleset)
+        self.matched.route(&self.arrival.note.generation.ruleset)
     }
 }
 
@@ -81,13 +81,13 @@ where
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
         match known(&arrival).map_or_else(|| look(&mut arrival), |route| Ok(route.into())) {
-            Ok(taken) => match routes_by_body(&arrival, &taken) {
+            Ok(matched) => match routes_by_body(&arrival, &matched) {
                 None => {
                     let now = arrival.note.at;
-                    Either::Left(self.inner.call(routed(arrival, taken, now)))
+                    Either::Left(self.inner.call(routed(arrival, matched, now)))
                 }
                 Some(others) => {
-                    Either::Right(Either::Right(self.read_method(arrival, taken, others)))
+                    Either::Right(Either::Right(self.read_method(arrival, matched, others)))
                 }
             },
             Err(why) => {
@@ -111,16 +111,16 @@ where
     fn read_method(
         &mut self,
         mut arrival: Arrival,
-        taken: Taken,
+        matched: MatchedRoute,
         others: Others,
     ) -> Boxed<Reply<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            match read_method(&mut arrival, taken, &others).await {
-                Ok(taken) => {
+            match read_method(&mut arrival, matched, &others).await {
+                Ok(matched) => {
                     let now = arrival.note.generation.clock.now();
-                    inner.call(routed(arrival, taken, now)).await
+                    inner.call(routed(arrival, matched, now)).await
                 }
                 Err(why) => inner.call(Ending::unrouted(arrival, why)).await,
             }
@@ -128,14 +128,14 @@ where
     }
 }
 
-fn routed(arrival: Arrival, taken: Taken, now: Nanos) -> Routed {
-    arrival.note.route.set(Some(taken.index));
-    arrival.note.generation.routes[taken.index]
+fn routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
+    arrival.note.route.set(Some(matched.index));
+    arrival.note.generation.routes[matched.index]
         .started
         .increment(1);
     Routed {
         arrival,
-        taken,
+        matched,
         now,
     }
 }
@@ -144,25 +144,25 @@ fn routed(arrival: Arrival, taken: Taken, now: Nanos) -> Routed {
 type Others = Vec<Option<usize>>;
 
 /// See [`other_routes`]; none where the body is not looked at.
-fn routes_by_body(arrival: &Arrival, taken: &Taken) -> Option<Others> {
+fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<Others> {
     let ruleset = &arrival.note.generation.ruleset;
-    if arrival.body.is_empty() || !taken.route(ruleset).reads.method_in_body {
+    if arrival.body.is_empty() || !matched.route(ruleset).reads.method_in_body {
         return None;
     }
     let host = arrival.head.fields.text("host");
-    other_routes(&arrival.head, host, taken, ruleset)
+    other_routes(&arrival.head, host, matched, ruleset)
 }
 
 async fn read_method(
     arrival: &mut Arrival,
-    taken: Taken,
+    matched: MatchedRoute,
     others: &[Option<usize>],
-) -> Result<Taken, Why> {
+) -> Result<MatchedRoute, Why> {
     let Arrival {
         head, body, note, ..
     } = arrival;
     if !has_fields(&head.fields) && !overrides::may_name_method(head, &body.begin().await?) {
-        return Ok(taken);
+        return Ok(matched);
     }
     let said = match overrides::hides_body(&head.fields) {
         true => InBody::Unclear,
@@ -174,7 +174,7 @@ async fn read_method(
         }
     };
     let target = Target::of(head, head.fields.text("host"))?;
-    target.by_body(&said, taken, others, &note.generation.ruleset)
+    target.by_body(&said, matched, others, &note.generation.ruleset)
 }
 
 /// The routes to which a method in the body may lead, without those whose limits all count already; none if there are
@@ -183,7 +183,7 @@ async fn read_method(
 fn other_routes(
     head: &Head,
     host: Option<&str>,
-    taken: &Taken,
+    matched: &MatchedRoute,
     ruleset: &Ruleset,
 ) -> Option<Others> {
     if !overrides::may_be_in_body(head) {
@@ -196,7 +196,7 @@ fn other_routes(
     let mut others = Vec::new();
     for method in methods {
         let other = match target.look_up(method, ruleset) {
-            Ok(other) if taken.counts(other, ruleset) => continue,
+            Ok(other) if matched.counts(other, ruleset) => continue,
             Ok(other) => Some(other),
             Err(Why::Bad(_)) => None,
             Err(_) => continue,
@@ -229,7 +229,7 @@ fn known(arrival: &Arrival) -> Option<usize> {
     known.route(&arrival.head, &arrival.note.generation)
 }
 
-fn look(arrival: &mut Arrival) -> Result<Taken, Why> {
+fn look(arrival: &mut Arrival) -> Result<MatchedRoute, Why> {
     is_served(&arrival.head)?;
     settle_host(arrival)?;
     let ruleset = &arrival.note.generation.ruleset;
@@ -237,11 +237,11 @@ fn look(arrival: &mut Arrival) -> Result<Taken, Why> {
     if !host.is_none_or(|host| arrival.note.peer.serves(host)) {
         return Err(Why::Misdirected);
     }
-    let taken = match_route(&arrival.head, host, ruleset)?;
-    if let Some((known, route)) = arrival.known.as_ref().zip(taken.alone()) {
+    let matched = match_route(&arrival.head, host, ruleset)?;
+    if let Some((known, route)) = arrival.known.as_ref().zip(matched.alone()) {
         known.takes(&arrival.head, &arrival.note.generation, route);
     }
-    Ok(taken)
+    Ok(matched)
 }
 
 /// The route of a request, as the gateway finds it. Changes and counts nothing.
@@ -249,19 +249,19 @@ fn look(arrival: &mut Arrival) -> Result<Taken, Why> {
 /// # Errors
 ///
 /// Why the request is refused before it has a route: 400, 404 or 405.
-pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<Taken, Why> {
+pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
     is_served(head)?;
     let host = read_host(head)?;
-    let taken = match_route(head, host.as_deref(), ruleset)?;
-    if body.is_empty() || !taken.route(ruleset).reads.method_in_body {
-        return Ok(taken);
+    let matched = match_route(head, host.as_deref(), ruleset)?;
+    if body.is_empty() || !matched.route(ruleset).reads.method_in_body {
+        return Ok(matched);
     }
     let host = host.as_deref();
-    let Some(others) = other_routes(head, host, &taken, ruleset) else {
-        return Ok(taken);
+    let Some(others) = other_routes(head, host, &matched, ruleset) else {
+        return Ok(matched);
     };
     let said = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
-    Target::of(head, host)?.by_body(&said, taken, &others, ruleset)
+    Target::of(head, host)?.by_body(&said, matched, &others, ruleset)
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

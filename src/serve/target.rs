@@ -38,7 +38,11 @@ const HIDDEN: &str = "the body may name another method (`_method`), by which its
 /// # Errors
 ///
 /// Why it is refused before it has a route: 400, 404 or 405.
-pub fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result<Taken, Why> {
+pub fn match_route(
+    head: &Head,
+    host: Option<&str>,
+    ruleset: &Ruleset,
+) -> Result<MatchedRoute, Why> {
     let target = Target::of(head, host)?;
     let route = target.look_up(&head.method, ruleset)?;
     if ruleset.table.methods().is_empty() {
@@ -50,8 +54,8 @@ pub fn match_route(head: &Head, host: Option<&str>, ruleset: &Ruleset) -> Result
         overrides::methods(head, target.query_in_path()).map_err(|_| Why::Bad(MANY_METHODS))?;
     methods
         .iter()
-        .try_fold(Taken::from(route), |taken, method| {
-            Ok(taken.with(target.look_up(method, ruleset)?, ruleset))
+        .try_fold(MatchedRoute::from(route), |matched, method| {
+            Ok(matched.with(target.look_up(method, ruleset)?, ruleset))
         })
 }
 
@@ -80,34 +84,36 @@ fn as_strict(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
 
 /// The route that a request takes, or those that count it together.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct MatchedRoute {
     /// The route's place among the running policies' routes.
     pub index: usize,
     /// Made of it and of others whose limits count too.
-    joint: Option<Arc<Route>>,
+    combined: Option<Arc<Route>>,
 }
 
-impl Taken {
+impl MatchedRoute {
     /// What it is held to.
     #[inline]
     pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Route {
-        match &self.joint {
-            Some(joint) => joint,
+        match &self.combined {
+            Some(combined) => combined,
             None => &ruleset.routes[self.index],
         }
     }
 
     /// The same, held to what `other` is held to as well.
-    fn with(self, other: usize, ruleset: &Ruleset) -> Taken {
+    fn with(self, other: usize, ruleset: &Ruleset) -> MatchedRoute {
         if self.counts(other, ruleset) {
             return self;
         }
         if let Some(counts) = self.alone().and_then(|one| stricter(one, other, ruleset)) {
             return counts.into();
         }
-        Taken {
+        MatchedRoute {
             index: self.index,
-            joint: Some(Arc::new(self.route(ruleset).joined(&ruleset.routes[other]))),
+            combined: Some(Arc::new(
+                self.route(ruleset).combined_with(&ruleset.routes[other]),
+            )),
         }
     }
 
@@ -119,16 +125,19 @@ impl Taken {
     /// The route's place, where no other counts.
     #[inline]
     pub fn alone(&self) -> Option<usize> {
-        match &self.joint {
+        match &self.combined {
             Some(_) => None,
             None => Some(self.index),
         }
     }
 }
 
-impl From<usize> for Taken {
-    fn from(index: usize) -> Taken {
-        Taken { index, joint: None }
+impl From<usize> for MatchedRoute {
+    fn from(index: usize) -> MatchedRoute {
+        MatchedRoute {
+            index,
+            combined: None,
+        }
     }
 }
 
@@ -198,7 +207,7 @@ impl<'h> Target<'h> {
         }
     }
 
-    /// What counts a request that `taken` counts by its head, by what its body says too. `others` are all those to which
+    /// What counts a request that `matched` counts by its head, by what its body says too. `others` are all those to which
     /// a method in the body may lead; none in the place of one by which the request is refused.
     ///
     /// # Errors
@@ -207,16 +216,16 @@ impl<'h> Target<'h> {
     pub fn by_body(
         &self,
         said: &InBody,
-        taken: Taken,
+        matched: MatchedRoute,
         others: &[Option<usize>],
         ruleset: &Ruleset,
-    ) -> Result<Taken, Why> {
+    ) -> Result<MatchedRoute, Why> {
         match said {
-            InBody::Silent => Ok(taken),
-            InBody::Named(method) => Ok(taken.with(self.look_up(method, ruleset)?, ruleset)),
-            InBody::Unclear => others.iter().try_fold(taken, |taken, other| {
+            InBody::Silent => Ok(matched),
+            InBody::Named(method) => Ok(matched.with(self.look_up(method, ruleset)?, ruleset)),
+            InBody::Unclear => others.iter().try_fold(matched, |matched, other| {
                 let other = other.ok_or(Why::Bad(HIDDEN))?;
-                Ok(taken.with(other, ruleset))
+                Ok(matched.with(other, ruleset))
             }),
         }
     }

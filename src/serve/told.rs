@@ -49,7 +49,7 @@ pub fn settle(fields: &mut Fields, routed: &Routed) -> bool {
     }
     // A method in the body is not looked up by another path.
     let by_head = body.is_empty() || !routed.route().reads.method_in_body;
-    let route = routed.taken.alone().filter(|_| by_head);
+    let route = routed.matched.alone().filter(|_| by_head);
     settle_paths(fields, head, route, ruleset)
 }
 
@@ -104,7 +104,7 @@ fn settle_paths(
             ..asked.line()
         };
         let found = match_route(&head, asked.fields.text("host"), ruleset);
-        let found = found.ok().and_then(|taken| taken.alone());
+        let found = found.ok().and_then(|matched| matched.alone());
         route.is_some() && found == route
     };
     let mut stay = false;

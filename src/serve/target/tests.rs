@@ -38,7 +38,7 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
         fields: Fields::default(),
     };
     match match_route(&head, None, ruleset) {
-        Ok(taken) => taken.route(ruleset).name.to_string(),
+        Ok(matched) => matched.route(ruleset).name.to_string(),
         Err(Why::Bad(_)) => "400".into(),
         Err(_) => "none".into(),
     }

@@ -2,10 +2,12 @@
 //! `/?/login` (CodeIgniter), `/?r=login` (Yii), `route` (OpenCart), `q` (Drupal), `s` (ThinkPHP), `url` and `_url`
 //! (Phalcon), `PATH_INFO`, `rest_route` (WordPress).
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use crate::identity::body::Name;
 use crate::identity::form;
+use crate::route::{literal_readings, normalise};
 
 /// Most paths that are looked at.
 const MAX: usize = 8;
@@ -13,6 +15,9 @@ const MAX: usize = 8;
 /// Fields whose value is a path.
 static FIELDS: LazyLock<[Name; 7]> =
     LazyLock::new(|| ["r", "route", "q", "s", "url", "_url", "PATH_INFO"].map(Name::new));
+
+/// Those whose readers part at `|` too (ThinkPHP), or leave out what stands in no name of a controller (OpenCart).
+static LENIENT: LazyLock<[Name; 2]> = LazyLock::new(|| ["route", "s"].map(Name::new));
 
 /// The same of WordPress, whose path is below `/wp-json` otherwise.
 static REST_ROUTE: LazyLock<Name> = LazyLock::new(|| Name::new("rest_route"));
@@ -26,6 +31,40 @@ pub struct Named {
     pub depth: usize,
     /// It begins with a slash, as words that are searched for do not.
     pub surely: bool,
+    /// It has no slash at all, so that it may be a word that is searched for.
+    pub is_word: bool,
+}
+
+impl Named {
+    /// The path by each reading that frameworks make of it.
+    pub fn readings(&self) -> Vec<String> {
+        let path = with_sound_escapes(&self.path);
+        let mut readings = literal_readings(&path, false);
+        if let Ok(normal) = normalise(&path)
+            && readings.iter().all(|reading| *reading != normal)
+        {
+            readings.push(normal.into_owned());
+        }
+        readings
+    }
+}
+
+/// Each `%` that two hexadecimal digits do not follow stands for itself.
+fn with_sound_escapes(path: &str) -> Cow<'_, str> {
+    let mut parts = path.split('%');
+    let is_escape = |part: &str| {
+        let digits = part.as_bytes().first_chunk::<2>();
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if parts.clone().skip(1).all(is_escape) {
+        return path.into();
+    }
+    let mut sound = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        sound += if is_escape(part) { "%" } else { "%25" };
+        sound += part;
+    }
+    sound.into()
 }
 
 /// Whether frameworks look for a path in the query beside this path, which is normal.
@@ -55,6 +94,7 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
             path,
             depth,
             surely,
+            is_word: !text.contains('/'),
         });
     };
     if query.starts_with('/') {
@@ -79,7 +119,16 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
         named += 1;
         let value = form::decode(value.as_bytes());
         let text = String::from_utf8_lossy(&value);
+        // Frameworks trim those, or take them out.
+        let text = text.replace(char::is_control, "");
         add("", &text, text.starts_with('/'));
+        if LENIENT.iter().any(|field| field.resembles(&name)) {
+            let mut bare = text.replace('|', "/");
+            bare.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.'));
+            if bare != text {
+                add("", &bare, text.starts_with('/'));
+            }
+        }
         if of_wordpress {
             add("wp-json/", &text, true);
         }
@@ -115,12 +164,35 @@ mod tests {
         }
         check("/shop/index.php", "/a&route=b", &["/shop/a", "/shop/b"]);
         check("/shop/", "/a&route=b", &["/shop/a"]);
+        check("/", "route=lo-gin%0a!", &["/lo-gin!", "/login"]);
+        check(
+            "/",
+            "s=login|index&q=a|b",
+            &["/login|index", "/login/index", "/a|b"],
+        );
         for path in ["/a", "/a.png", "/php", "/a.php5x"] {
             assert!(!is_looked_for(path), "{path}");
         }
         let named = find("/a/x.php", "q=b&s=/c").unwrap();
         let seen: Vec<_> = named.iter().map(|one| (one.depth, one.surely)).collect();
         assert_eq!(seen, [(1, false), (1, true)]);
+    }
+
+    #[test]
+    fn readings_of_paths() {
+        let check = |query: &str, expected: &[&str]| {
+            let named = find("/", query).unwrap();
+            assert_eq!(named[0].readings(), expected, "{query}");
+        };
+        check("/login", &["/login"]);
+        check("/login/..", &["/login/..", "/login/", "/"]);
+        check("/login/..;", &["/login/..%3B", "/", "/login/.."]);
+        check("q=login/%25", &["/login/%25"]);
+        check(
+            "q=login%252f..",
+            &["/login%2F..", "/login/..", "/login/", "/"],
+        );
+        check("/login%00", &[]);
     }
 
     #[test]

@@ -8,23 +8,25 @@ use http::{Method, Uri};
 
 use super::answer::Why;
 use super::overrides::{self, InBody};
-use super::query_path;
+use super::query_path::{self, Named};
 use crate::head::Head;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
 use crate::route::{
-    Found, Paths, Route, is_usual, literal_readings, normalise, with_encoded_slashes,
+    Found, PathError, Paths, Route, is_usual, literal_readings, normalise, with_encoded_slashes,
 };
 
 /// Why a request is refused whose path frameworks read in two ways.
-const TWO_PATHS: &str = "the path has a second reading whose limits are others: send it in its plain form, without `;`, `\\`, `%2F`, dot segments and needless escapes";
+const TWO_PATHS: &str = "servers read the path in several ways, and the limits of those are not the same: send the path without `;`, `\\`, `%2F`, `//`, dot segments and needless escapes";
+
+/// Why a request is refused whose path frameworks take for that of another route.
+const FOLDED: &str = "frameworks take the path for that of another route, whose limits are not the same: send it with the letters of the route, and without an extension, `index` or anything behind them";
 
 /// Why a request is refused whose query names a path.
-const PATH_IN_QUERY: &str = "the query names a path whose limits are others: send it as the path";
+const PATH_IN_QUERY: &str = "the query names a path (`/?/login`, or a field such as `r`, `route`, `q`, `s`, `url`, `rest_route`) whose limits are not the same: send that path as the path of the request";
 
 /// Why a request is refused whose query names more paths than are looked at.
-const MANY_PATHS: &str =
-    "the query names too many paths (`r`, `route`, `q`, `s`, `url` and the like)";
+const MANY_PATHS: &str = "the query has more than 8 fields that may name a path (`r`, `route`, `q`, `s`, `url`, `_url`, `PATH_INFO`, `rest_route`): send fewer of them";
 
 /// Why a request is refused that names more methods than are looked at.
 const MANY_METHODS: &str =
@@ -157,8 +159,7 @@ impl<'h> Target<'h> {
     ///
     /// Why it is refused: 400.
     pub fn of(head: &'h Head, host: Option<&'h str>) -> Result<Target<'h>, Why> {
-        let path = normalise(head.uri.path())
-            .map_err(|_| Why::Bad("the path cannot be read in one way only"))?;
+        let path = normalise(head.uri.path()).map_err(|error| Why::Bad(unreadable(error)))?;
         Ok(Target {
             host,
             uri: &head.uri,
@@ -182,26 +183,40 @@ impl<'h> Target<'h> {
     ///
     /// Why the request is refused: 400, 404 or 405.
     pub fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
-        let table = &ruleset.table;
-        if let Cow::Owned(_) = self.path
-            && let Some(route) = self.look_up_kept(method, ruleset)?
-        {
+        let is_rewritten = matches!(self.path, Cow::Owned(_));
+        let kept = match is_rewritten {
+            true => self.look_up_kept(method, ruleset)?,
+            false => None,
+        };
+        let slashes_kept = kept.is_some();
+        let (path, mut route) = match kept {
+            Some((path, route)) => (Cow::Owned(path), route),
+            None => (
+                Cow::Borrowed(&*self.path),
+                self.look_up_normal(method, ruleset)?,
+            ),
+        };
+        if ruleset.paths == Paths::Exact || ruleset.routes.len() == 1 {
             return Ok(route);
         }
+        if is_rewritten {
+            let readings = literal_readings(self.uri.path(), slashes_kept);
+            route = self.look_up_literally(method, &path, &readings, route, ruleset)?;
+        }
+        if query_path::is_looked_for(&path)
+            && let Some(query) = self.uri.query()
+        {
+            route = self.look_up_in_query(method, (&path, query), route, ruleset)?;
+        }
+        Ok(route)
+    }
+
+    #[inline]
+    fn look_up_normal(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
+        let table = &ruleset.table;
         match table.find(self.host, method, &self.path) {
             Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
-            Found::Route(exact) => {
-                let mut route = self.fold(method, &self.path, exact, ruleset)?;
-                if matches!(self.path, Cow::Owned(_)) {
-                    route = self.look_up_literally(method, route, ruleset)?;
-                }
-                if query_path::is_looked_for(&self.path)
-                    && let Some(query) = self.uri.query()
-                {
-                    route = self.look_up_in_query(method, query, route, ruleset)?;
-                }
-                Ok(route)
-            }
+            Found::Route(exact) => self.fold(method, &self.path, exact, ruleset),
             Found::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
             Found::None => Err(Why::NoRoute),
         }
@@ -220,7 +235,7 @@ impl<'h> Target<'h> {
         others: &[Option<usize>],
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, Why> {
-        match said {
+        match in_body {
             InBody::Silent => Ok(matched),
             InBody::Named(method) => Ok(matched.with(self.look_up(method, ruleset)?, ruleset)),
             InBody::Unclear => others.iter().try_fold(matched, |matched, other| {
@@ -252,9 +267,13 @@ impl<'h> Target<'h> {
         folded(path, found, exact, ruleset)
     }
 
-    /// The route that takes the path with `%2F` as part of a segment, where its policy says so.
+    /// The path with `%2F` as part of a segment and the route that takes it, where its policy says so.
     #[cold]
-    fn look_up_kept(&self, method: &Method, ruleset: &Ruleset) -> Result<Option<usize>, Why> {
+    fn look_up_kept(
+        &self,
+        method: &Method,
+        ruleset: &Ruleset,
+    ) -> Result<Option<(String, usize)>, Why> {
         if !ruleset.keeps_slashes {
             return Ok(None);
         }
@@ -268,30 +287,30 @@ impl<'h> Target<'h> {
             Paths::Exact => exact,
             Paths::Fold => self.fold(method, &path, exact, ruleset)?,
         };
-        Ok(ruleset.routes[route].keeps_slashes.then_some(route))
+        let keeps = ruleset.routes[route].keeps_slashes;
+        Ok(keeps.then_some((path, route)))
     }
 
-    /// `route`, or another on its upstream that counts more and that frameworks find by the path as it is spelled. Where
-    /// one of the two patterns is around the other, the one that leaves nobody more.
+    /// `route`, which takes `normal`, or another on its upstream that counts more and that frameworks find by other
+    /// `readings` of the path. Where one of the two patterns is around the other, the one that leaves nobody more.
     #[cold]
     fn look_up_literally(
         &self,
         method: &Method,
+        normal: &str,
+        readings: &[String],
         route: usize,
         ruleset: &Ruleset,
     ) -> Result<usize, Why> {
         // What differs in this only is never refused: clients join paths carelessly.
-        let has_doubles_only = || without_doubles(self.uri.path()) == *self.path;
+        let has_doubles_only = || without_doubles(self.uri.path()) == normal;
         let upstream = ruleset.routes[route].upstream;
         let mut counted = route;
-        for path in literal_readings(self.uri.path()) {
-            if path == *self.path {
-                continue;
-            }
-            let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
+        for path in readings.iter().filter(|path| **path != normal) {
+            let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
                 continue;
             };
-            let other = match self.fold(method, &path, exact, ruleset) {
+            let other = match self.fold(method, path, exact, ruleset) {
                 Err(_) if has_doubles_only() => continue,
                 other => other?,
             };
@@ -309,40 +328,53 @@ impl<'h> Target<'h> {
 }
 
 impl Target<'_> {
-    /// The same where the query names the path: `route`, or a route on its upstream by that path which leaves nobody more.
+    /// The same where the `query` beside a normal `path` names a path: `route`, or a route on its upstream by that path
+    /// which leaves nobody more.
     #[cold]
     fn look_up_in_query(
         &self,
         method: &Method,
-        query: &str,
+        (path, query): (&str, &str),
         route: usize,
         ruleset: &Ruleset,
     ) -> Result<usize, Why> {
-        if ruleset.routes.len() == 1 {
+        let named = query_path::find(path, query).ok_or(Why::Bad(MANY_PATHS))?;
+        named.iter().try_fold(route, |route, named| {
+            let mut readings = named.readings().into_iter();
+            readings.try_fold(route, |route, path| {
+                match self.look_up_named(method, named, &path, route, ruleset) {
+                    // What people search for is not refused.
+                    Err(_) if named.is_word => Ok(route),
+                    counted => counted,
+                }
+            })
+        })
+    }
+
+    /// The same by one reading of one of these paths.
+    fn look_up_named(
+        &self,
+        method: &Method,
+        named: &Named,
+        path: &str,
+        route: usize,
+        ruleset: &Ruleset,
+    ) -> Result<usize, Why> {
+        let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
+            return Ok(route);
+        };
+        let other = self.fold(method, path, exact, ruleset)?;
+        let Route { pattern, .. } = &*ruleset.routes[other];
+        let is_named = || {
+            let mut own = pattern.segments().iter().skip(named.depth);
+            named.surely || own.any(|segment| matches!(segment, Segment::Literal(_)))
+        };
+        if ruleset.routes[other].upstream != ruleset.routes[route].upstream || !is_named() {
             return Ok(route);
         }
-        let named = query_path::find(&self.path, query).ok_or(Why::Bad(MANY_PATHS))?;
-        let upstream = ruleset.routes[route].upstream;
-        named.iter().try_fold(route, |route, named| {
-            let Ok(path) = normalise(&named.path) else {
-                return Ok(route);
-            };
-            let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
-                return Ok(route);
-            };
-            let other = self.fold(method, &path, exact, ruleset)?;
-            let Route { pattern, .. } = &*ruleset.routes[other];
-            let is_named = || {
-                let mut own = pattern.segments().iter().skip(named.depth);
-                named.surely || own.any(|segment| matches!(segment, Segment::Literal(_)))
-            };
-            if ruleset.routes[other].upstream != upstream || !is_named() {
-                return Ok(route);
-            }
-            let counted = stricter(route, other, ruleset);
-            let counted = counted.or_else(|| as_strict(other, route, ruleset));
-            counted.ok_or(Why::Bad(PATH_IN_QUERY))
-        })
+        let counted = stricter(route, other, ruleset);
+        let counted = counted.or_else(|| as_strict(other, route, ruleset));
+        counted.ok_or(Why::Bad(PATH_IN_QUERY))
     }
 }
 
@@ -368,7 +400,21 @@ fn folded(path: &str, found: usize, exact: usize, ruleset: &Ruleset) -> Result<u
     let counts = as_strict(found, exact, ruleset).is_some()
         || matches!(broader.segments(), [Segment::Rest])
         || is_usual(route, path);
-    counts.then_some(found).ok_or(Why::Bad(TWO_PATHS))
+    counts.then_some(found).ok_or(Why::Bad(FOLDED))
+}
+
+/// Why a request is refused whose path has no normal form.
+fn unreadable(error: PathError) -> &'static str {
+    match error {
+        PathError::NotAbsolute => "the path does not begin with `/`",
+        PathError::Control => "the path has a control character, perhaps escaped: leave it out",
+        PathError::Escape => {
+            "the path has a `%` without two hexadecimal digits: write `%25` for the character"
+        }
+        PathError::Ambiguous => {
+            "the path has a dot segment with `;`, which is a step to some servers and a name to others: leave it out"
+        }
+    }
 }
 
 /// A path with one slash for several.

@@ -77,6 +77,15 @@ if ($method === 'POST') {
     $override = is_string($override) ? strtoupper($override) : $method;
 }
 $path = rawurldecode(explode('?', $_SERVER['REQUEST_URI'])[0]);
+// As CodeIgniter 3 takes a path from the target, or from the query beside none.
+$asked = explode('?', $_SERVER['REQUEST_URI'], 2);
+$uri = preg_replace('#^/index\.php#', '', $asked[0]);
+if (trim($uri, '/') === '' && str_starts_with($asked[1] ?? '', '/')) {
+    $uri = explode('?', $asked[1], 2)[0];
+}
+$uri = implode('/', array_filter(explode('/', $uri), fn($segment) => $segment !== '' && $segment !== '..'));
+if ($override === 'DELETE' && preg_match('#^items/[^/]+$#D', $uri)) $read['path']['CodeIgniter'] = 'DELETE item';
+
 foreach (['script' => $method, 'framework' => $override] as $how => $verb) {
     $script = basename($_SERVER['SCRIPT_NAME'], '.php');
     if ($verb === 'POST' && $script === 'login') $read['path'][$how] = 'POST login';

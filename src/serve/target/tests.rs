@@ -259,3 +259,109 @@ fn a_path_in_the_query() {
     let rules = ruleset("", &[("login", &away), ("rest", REST)]);
     check(&rules, &["POST /?/login", "POST /login;/x"], "rest");
 }
+
+/// CodeIgniter 3 leaves `..` out and takes what stands before it.
+#[test]
+fn dot_segments_that_are_left_out() {
+    let rules = ruleset("", &[("login", LOGIN), ("rest", LIMITED)]);
+    check(
+        &rules,
+        &[
+            "POST /login/..",
+            "POST /login/../index",
+            "POST /login/%2e%2e",
+            "POST /login/%2e%2e%2f..",
+            "POST /../login",
+            "POST /login/./..",
+            "POST /../../LOGIN/..",
+            "POST /index.php//login/..",
+            "POST /index.php/login/..",
+            "POST /?/login/..",
+            "POST /?/../login",
+            "POST /index.php?/login/../index",
+            "POST /?r=login/..",
+            "POST /?r=login%2f..",
+            "POST /?_url=/login/../index",
+            "POST /?route=lo-gin",
+            "POST /?s=login|index",
+            "POST /?r=login%0a",
+        ],
+        "login",
+    );
+    check(
+        &rules,
+        &["POST /a/..", "POST /?/a/..", "POST /a/../../b"],
+        "rest",
+    );
+    check(&rules, &["POST /login/..;"], "400");
+    let below = "match: POST /a/login\nlimits: { l: { key: ip, rate: 5/15m } }";
+    let rules = ruleset("", &[("below", below), ("rest", LIMITED)]);
+    check(
+        &rules,
+        &["POST /a/../../login", "POST /a/..%2flogin"],
+        "below",
+    );
+}
+
+/// What people search for may be called as a route is.
+#[test]
+fn words_in_the_query() {
+    let home = "match: /\nlimits: { h: { key: ip, rate: 10/d } }";
+    let contact = "match: /contact\nlimits: { c: { key: ip, rate: 5/h } }";
+    let all = [("home", home), ("contact", contact), ("rest", REST)];
+    let rules = ruleset("", &all);
+    check(
+        &rules,
+        &["/?s=contact", "/?q=contact", "/?route=contact"],
+        "home",
+    );
+    check(
+        &rules,
+        &["/?s=/contact", "/?r=contact/index", "/?/contact"],
+        "400",
+    );
+    // The stricter of two counts.
+    let home = "match: /\nlimits: { h: { key: ip, rate: 1000/m } }";
+    let rules = ruleset("", &[("home", home), all[1], all[2]]);
+    check(&rules, &["/?s=contact", "/?q=/contact"], "contact");
+}
+
+/// A slash that is kept leaves all other readings as they are.
+#[test]
+fn other_readings_beside_kept_slashes() {
+    let keeps = "encoded_slashes: keep\n";
+    let project =
+        format!("match: POST /p/{{id}}/**\n{keeps}limits: {{ p: {{ key: ip, rate: 1000/m }} }}");
+    let token =
+        format!("match: POST /p/{{id}}/token\n{keeps}limits: {{ t: {{ key: ip, rate: 5/h }} }}");
+    let issues = "match: POST /p/{id}/b/issues\nlimits: { i: { key: ip, rate: 7/d } }";
+    let rules = ruleset(
+        "",
+        &[
+            ("token", &*token),
+            ("project", &*project),
+            ("issues", issues),
+            ("login", LOGIN),
+            ("rest", REST),
+        ],
+    );
+    check(
+        &rules,
+        &[
+            "POST /p/a%2Fb/token",
+            "POST /p/a%2Fb/token;x",
+            "POST /p/a%2Fb/token/..",
+            "POST /p/a%2Fb/x/../token",
+            "POST /p/a%2Fb/tok%65n",
+            "POST //p//a%2fb/token",
+            "POST /p/a%2Fb/TOKEN",
+            "POST /p/a%2Fb/?/token",
+        ],
+        "token",
+    );
+    check(
+        &rules,
+        &["POST /p/a%2Fb/issues", "POST /p/a%2Fb/x;y"],
+        "project",
+    );
+}

@@ -83,6 +83,7 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
         Source::Cookie(name) => cookie(fields, name),
     }
     .within(MAX_TOKEN)
+    .unless_ambiguous()
 }
 
 /// The credential that stands in a body in the place of the query, where frameworks join the two.
@@ -90,7 +91,8 @@ pub fn find_in_body<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> Fou
     match source {
         Source::Query(name) => body::find(&name.clone().into(), fields.all("content-type"), body)
             .trimmed()
-            .within(MAX_TOKEN),
+            .within(MAX_TOKEN)
+            .unless_ambiguous(),
         _ => Found::Absent,
     }
 }
@@ -209,6 +211,14 @@ fn is_basic(text: &[u8]) -> bool {
 }
 
 impl<'t> Found<'t> {
+    /// Ambiguous if readers take it for different credentials.
+    fn unless_ambiguous(self) -> Found<'t> {
+        match self {
+            Found::One(value) if counted::is_ambiguous(&value) => Found::Ambiguous,
+            found => found,
+        }
+    }
+
     /// Without the blanks around it that some upstream would take off. Ambiguous if that depends on its
     /// encoding, or if it could end at a control character.
     fn trimmed(self) -> Found<'t> {
@@ -290,7 +300,7 @@ fn cookie_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
         }
         _ => value,
     };
-    if !text.contains(&b' ') {
+    if !text.contains(&b' ') || counted::skips_blanks(&text) {
         return Some(text);
     }
     let plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };

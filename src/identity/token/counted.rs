@@ -1,12 +1,16 @@
 //! Spellings of one credential folded into one, so that a limit counts whom an upstream takes the client for.
 
+mod sealed;
+mod uuid;
+
 use std::borrow::Cow;
-use std::ops::RangeInclusive;
 
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use base64::engine::{DecodePaddingMode, Engine};
 use smallvec::SmallVec;
+
+use sealed::Reader;
 
 /// Ignores what most decoders ignore.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -16,55 +20,52 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// Shortest text in base64 whose alphabets are folded into one, in bytes. Keys that people write are shorter.
+const MIN_BASE64: usize = 40;
+
 /// What of a credential is counted, where one can be written in several ways:
 ///
 /// - of a token that looks like a JWT the signed part, for a signature has many spellings (RFC 7515, section 10.1; ECDSA);
 ///   of a session that itsdangerous signs and packs the same,
-/// - of one that is encrypted (RFC 7516, section 7.1) its parts in their only canonical spelling,
+/// - of one that is encrypted (RFC 7516, section 7.1; Laravel; Fernet) its parts in their only canonical spelling,
+/// - of other long text in base64 (sessions of Rails and Rack) its letters in one alphabet, without padding,
 /// - of a UUID its digits.
 pub fn counted(text: &[u8]) -> Cow<'_, [u8]> {
-    if let Some(digits) = uuid(text) {
-        return digits.into();
+    if let Some(parts) = uuid::digits(text).or_else(|| sealed::parts(text)) {
+        return parts.into();
     }
     let dots: SmallVec<[usize; 4]> = memchr::memchr_iter(b'.', text).take(5).collect();
     match dots[..] {
         [_, last] if is_json_object(text) => text[..last].into(),
         [0, _, last] if text.starts_with(b".eJ") => text[..last].into(),
         [_, _, _, _] if is_json_object(text) => {
-            let parts: Vec<_> = text.split(|byte| *byte == b'.').map(canonical).collect();
+            let parts = text.split(|byte| *byte == b'.');
+            let parts: Vec<_> = parts.map(|part| Reader::Both.canonical(part)).collect();
             parts.join(&b'.').into()
         }
+        [] if text.len() >= MIN_BASE64 => in_one_alphabet(text),
         _ => text.into(),
     }
 }
 
-/// The digits of a UUID, as lenient readers find them: behind a prefix, in braces, with hyphens anywhere, in any case.
-fn uuid(text: &[u8]) -> Option<Vec<u8>> {
-    // With a prefix, braces and usual hyphens.
-    const LENGTHS: RangeInclusive<usize> = 32..=48;
-    if !LENGTHS.contains(&text.len()) {
-        return None;
-    }
-    let lower = text.to_ascii_lowercase();
-    let bare = lower.strip_prefix(b"urn:uuid:").unwrap_or(&lower);
-    let marks = |byte: &u8| !b"-{}".contains(byte);
-    let digits: Vec<u8> = bare.iter().copied().filter(marks).collect();
-    (digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit)).then_some(digits)
+/// Whether readers take `text` for different credentials.
+pub fn is_ambiguous(text: &[u8]) -> bool {
+    uuid::is_ambiguous(text)
 }
 
-/// Text in base64url without what decoders skip, and without the bits of its last letter that they ignore.
-fn canonical(part: &[u8]) -> Vec<u8> {
-    let url = |byte: &u8| match byte {
-        b'+' => Some(b'-'),
-        b'/' => Some(b'_'),
-        b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => Some(*byte),
-        _ => None,
-    };
-    let letters: Vec<u8> = part.iter().filter_map(url).collect();
-    match LENIENT.decode(&letters) {
-        Ok(bytes) => URL_SAFE_NO_PAD.encode(bytes).into(),
-        Err(_) => letters,
+/// Whether the readers of such text skip blanks in it.
+pub fn skips_blanks(text: &[u8]) -> bool {
+    sealed::parts(text).is_some()
+}
+
+/// Text in base64 with the letters of base64url, and without padding; other text as it is.
+fn in_one_alphabet(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(byte);
+    let is_odd = |byte: &u8| b"+/=".contains(byte);
+    if !text.iter().all(is_letter) || !text.iter().any(is_odd) {
+        return text.into();
     }
+    Reader::Both.letters(text).into()
 }
 
 /// Whether its first bytes in base64url are those of a JSON object, which issuers may write with white space.
@@ -130,21 +131,21 @@ mod tests {
     }
 
     #[test]
+    fn sessions_have_one_alphabet() {
+        let padded = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA+/AAAA==--BB+/BBBB--CC=";
+        check(
+            padded,
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA-_AAAA--BB-_BBBB--CC",
+        );
+        check("a+b/c=", "a+b/c=");
+        let other = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA+:=";
+        check(other, other);
+    }
+
+    #[test]
     fn a_uuid_is_its_digits() {
         let digits = "0123456789abcdef0123456789abcdef";
-        for same in [
-            digits,
-            "0123456789ABCDEF0123456789abcdef",
-            "01234567-89ab-cdef-0123-456789abcdef",
-            "{01234567-89ab-cdef-0123-456789ABCDEF}",
-            "urn:uuid:01234567-89ab-cdef-0123-456789abcdef",
-            "0-123456789abcdef0123456789abcdef",
-        ] {
-            check(same, digits);
-        }
-        let more = "0123456789abcdef0123456789abcdef0";
-        check(more, more);
-        let other = "0123456789ABCDEF0123456789abcdeg";
-        check(other, other);
+        check(&format!("urn:{digits}"), digits);
+        check("eyJpdiI6IkFBIiwidmFsdWUiOiJCQiJ9", "AA.BA");
     }
 }

@@ -20,13 +20,21 @@ pub struct Settings {
 /// The address in a complete `body`, folded. It may stand in the query or a cookie too: `$_REQUEST`, `FormValue`,
 /// `params` and `getParameter` read them as one.
 pub fn find(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
-    let in_head = query::find(head, settings.field.name());
+    let [in_target, in_cookie] = query::each(head, settings.field.name());
     let types = head.fields.all("content-type");
-    match body::find(&settings.field, types, body).or(in_head) {
+    let in_body = body::find(&settings.field, types, body);
+    // Two spellings of one mailbox are the same address.
+    let found = [in_body, in_target, in_cookie];
+    let mailboxes = found.into_iter().map(|found| mailbox(found, settings.fold));
+    mailboxes.fold(Mailbox::Absent, Mailbox::or)
+}
+
+fn mailbox(found: Found<'_>, fold: Fold) -> Mailbox {
+    match found {
         Found::Absent => Mailbox::Absent,
         Found::Ambiguous => Mailbox::Ambiguous,
         Found::One(value) => match std::str::from_utf8(&value) {
-            Ok(text) => mailbox::read(text, settings.fold),
+            Ok(text) => mailbox::read(text, fold),
             Err(_) => Mailbox::Ambiguous,
         },
     }

@@ -56,6 +56,17 @@ pub enum Mailbox {
     Name(String),
 }
 
+impl Mailbox {
+    /// What two texts say together.
+    pub(super) fn or(self, other: Mailbox) -> Mailbox {
+        match (self, other) {
+            (Mailbox::Absent, mailbox) | (mailbox, Mailbox::Absent) => mailbox,
+            (one, other) if one == other => one,
+            _ => Mailbox::Ambiguous,
+        }
+    }
+}
+
 /// The mailbox that `text` names.
 pub fn read(text: &str, fold: Fold) -> Mailbox {
     if text.len() > MAX_EMAIL {

@@ -435,6 +435,16 @@ fn addresses_beside_the_body() {
     assert!(ann.0.is_some());
     assert_eq!(of("/", &[cookie], ""), ann);
     assert_eq!(of("/", &[cookie], "email=ann@example.com"), ann);
+    assert_eq!(of("/", &[cookie], "email=Ann@EXAMPLE.com"), ann);
+    assert_eq!(
+        of(
+            "/?email=ann%40example.com.",
+            &[cookie],
+            "email=ANN@example.com"
+        ),
+        ann
+    );
+    assert_eq!(of("/", &["Cookie: email="], "email=ann@example.com"), ann);
     assert_eq!(of("/", &[cookie], "email=r1@example.com"), unclear);
     assert_eq!(of("/?email=r1@example.com", &[cookie], ""), unclear);
     let typed = "Content-Type: text/plain; charset=utf-7";

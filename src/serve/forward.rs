@@ -14,6 +14,7 @@ use super::announce::{Claims, announce};
 use super::answer::{Refusal, Why};
 use super::body::{Relay, RequestBody};
 use super::deadline::Deadline;
+use super::forwarded;
 use super::identify::Identified;
 use super::left::{self, Rest};
 use super::load::{self, Load};
@@ -21,7 +22,6 @@ use super::peer::Peer;
 use super::pooled::{FuturePool, Pooled};
 use super::record::{Arrival, Note};
 use super::source::Source;
-use super::told;
 use crate::head::{Answer, AnswerHead, Fields, Head, hop};
 use crate::http1::Malformed;
 use crate::net::flush::OthersFirst;
@@ -167,8 +167,8 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     // What the client lists in Connection goes before the gateway adds fields of its own, so that
     // it cannot list those.
     hop::strip(&mut fields);
-    let told = generation.identifier.strip(peer.ip, &mut fields);
-    let passing = told && told::settle(&mut fields, routed);
+    let names_target = generation.identifier.strip(peer.ip, &mut fields);
+    let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
     claims.write(&mut fields);
     announce(&mut fields, peer, source.via(asked.newer));
     if !fields.contains("host") {

@@ -254,7 +254,13 @@ fn what_trusted_proxies_pass_on() {
         ("/login", "x-original-url: /login", "/login"),
         ("/login", "x-original-url: /x", ""),
         ("/a/login", "x-script-name: /a", ""),
-        ("/a/login", "x-script-name: /b", "/b"),
+        ("/a/login", "x-script-name: /b", ""),
+        ("/x/a/login", "script-name: /a", ""),
+        ("/a/x", "script-name: /a\r\nscript-name: /a", ""),
+        ("/a/x", "script-name: /a\r\nx-script-name: /a", ""),
+        ("/a/login", "script_name: /a", ""),
+        ("/a/x", "script_name: /a", "/a"),
+        ("/ab/x", "script-name: /a", ""),
         ("/a/x", "x-script-name: /a", "/a"),
     ] {
         assert_eq!(

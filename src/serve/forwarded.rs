@@ -1,5 +1,5 @@
-//! What a trusted proxy says of the host or the path that a client asked for. Most proxies pass on what they do not know
-//! from anybody, and frameworks believe it, so that it stays only where it leads to the route that counts the request.
+//! The fields by which a trusted proxy names the host or the path of a client's request. Most proxies pass on what they do
+//! not know from anybody, and frameworks believe it, so such a field stays only where it leads to the same route.
 
 use http::Uri;
 
@@ -7,6 +7,7 @@ use super::record::Arrival;
 use super::routing::Routed;
 use super::target::match_route;
 use crate::head::{Fields, Head};
+use crate::identity::strip::same;
 use crate::policy::Ruleset;
 use crate::route::{RouteTable, host};
 
@@ -29,20 +30,20 @@ const PATHS: [&str; 7] = [
     "x-waws-unencoded-url",
 ];
 
-/// Fields that say what of the path the application does not see.
+/// Fields that name the beginning of the path that the application does not see. Underscores in them are hyphens.
 const PREFIXES: [&str; 2] = ["script-name", "x-script-name"];
 
-/// Removes what leads elsewhere. Says whether a path stays, which need not stay beside another method.
+/// Removes the fields that lead to another route. True if one stays that names a path: beside another method it may not.
 #[cold]
-pub fn settle(fields: &mut Fields, routed: &Routed) -> bool {
+pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
     let Arrival {
         head, body, note, ..
     } = &routed.arrival;
     let ruleset = &note.generation.ruleset;
-    settle_hosts(fields, &ruleset.table);
+    retain_hosts(fields, &ruleset.table);
     let names_path = |name: &[u8]| {
-        let mut names = PATHS.iter().chain(&PREFIXES);
-        names.any(|path| name.eq_ignore_ascii_case(path.as_bytes()))
+        let mut paths = PATHS.iter();
+        paths.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix(name)
     };
     if ruleset.routes.len() == 1 || !fields.names().any(names_path) {
         return false;
@@ -50,19 +51,20 @@ pub fn settle(fields: &mut Fields, routed: &Routed) -> bool {
     // A method in the body is not looked up by another path.
     let by_head = body.is_empty() || !routed.route().reads.method_in_body;
     let route = routed.matched.alone().filter(|_| by_head);
-    settle_paths(fields, head, route, ruleset)
+    let path_stays = retain_paths(fields, head, route, ruleset);
+    retain_prefixes(fields, head, route, ruleset) || path_stays
 }
 
 /// Removes hosts that other policies hold for than for the one that the request was routed by.
-fn settle_hosts(fields: &mut Fields, table: &RouteTable) {
+fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
     if !table.looks_at_hosts() {
         return;
     }
     let routed = fields.text("host").map(str::to_owned);
-    let alike = |told: &[u8]| {
-        let told = std::str::from_utf8(told.trim_ascii()).ok();
-        let told = told.and_then(host::canonical);
-        told.is_some_and(|told| table.takes_alike(routed.as_deref(), &told))
+    let alike = |value: &[u8]| {
+        let value = std::str::from_utf8(value.trim_ascii()).ok();
+        let named = value.and_then(host::canonical);
+        named.is_some_and(|named| table.takes_alike(routed.as_deref(), &named))
     };
     for name in HOSTS {
         // Frameworks take the first of a list, or the last.
@@ -87,43 +89,17 @@ fn settle_hosts(fields: &mut Fields, table: &RouteTable) {
     }
 }
 
-/// Removes paths that lead to another route than this one. Says whether some stay.
-fn settle_paths(
-    fields: &mut Fields,
-    asked: &Head,
-    route: Option<usize>,
-    ruleset: &Ruleset,
-) -> bool {
-    let leads = |path: &str| {
-        let Ok(uri) = path.parse::<Uri>() else {
-            return false;
-        };
-        let head = Head {
-            uri,
-            fields: asked.fields.clone(),
-            ..asked.line()
-        };
-        let found = match_route(&head, asked.fields.text("host"), ruleset);
-        let found = found.ok().and_then(|matched| matched.alone());
-        route.is_some() && found == route
-    };
+/// Removes paths that lead to another route than this one. True if some stay.
+fn retain_paths(fields: &mut Fields, head: &Head, route: Option<usize>, ruleset: &Ruleset) -> bool {
     let mut stay = false;
-    for name in PATHS.into_iter().chain(PREFIXES) {
+    for name in PATHS {
         if !fields.contains(name) {
             continue;
         }
-        let is_prefix = PREFIXES.contains(&name);
         let same = fields.all(name).all(|value| {
-            let Ok(value) = std::str::from_utf8(value) else {
-                return false;
-            };
-            match is_prefix {
-                true => match asked.uri.path().strip_prefix(value.trim_end_matches('/')) {
-                    Some(path) => leads(path),
-                    None => true,
-                },
-                false => path_of(value).is_some_and(leads),
-            }
+            let value = std::str::from_utf8(value).ok();
+            let path = value.and_then(path_of);
+            path.is_some_and(|path| leads_to(route, path, head, ruleset))
         });
         if same {
             stay = true;
@@ -132,6 +108,58 @@ fn settle_paths(
         }
     }
     stay
+}
+
+/// Removes what is no prefix of the path, or leaves a path of it that leads to another route. True if one stays.
+fn retain_prefixes(
+    fields: &mut Fields,
+    head: &Head,
+    route: Option<usize>,
+    ruleset: &Ruleset,
+) -> bool {
+    let mut prefixes = fields.iter().filter(|(name, _)| is_prefix(name));
+    // Of several, readers take the first, the last or that of their own name.
+    let target = match (prefixes.next(), prefixes.next()) {
+        (Some((_, value)), None) => std::str::from_utf8(value).ok(),
+        _ => None,
+    };
+    let target = target.and_then(|value| below(head, value.trim_end_matches('/')));
+    drop(prefixes);
+    let stays = target.is_some_and(|target| leads_to(route, &target, head, ruleset));
+    if !stays {
+        fields.retain(|name| !is_prefix(name));
+    }
+    stays
+}
+
+fn is_prefix(name: &[u8]) -> bool {
+    PREFIXES.iter().any(|prefix| same(name, prefix))
+}
+
+/// The target of a request without this prefix of its path.
+fn below(head: &Head, prefix: &str) -> Option<String> {
+    let path = head.uri.path().strip_prefix(prefix)?;
+    let query = head.uri.query();
+    let query = query.map(|query| format!("?{query}"));
+    let is_whole = path.is_empty() || path.starts_with('/');
+    // Of no path frameworks make the root.
+    let root = if path.is_empty() { "/" } else { "" };
+    is_whole.then(|| format!("{root}{path}{}", query.unwrap_or_default()))
+}
+
+/// Whether a request for this target takes this route.
+fn leads_to(route: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) -> bool {
+    let Ok(uri) = target.parse::<Uri>() else {
+        return false;
+    };
+    let other = Head {
+        uri,
+        fields: head.fields.clone(),
+        ..head.line()
+    };
+    let found = match_route(&other, head.fields.text("host"), ruleset);
+    let found = found.ok().and_then(|matched| matched.alone());
+    route.is_some() && found == route
 }
 
 /// The target that a value names, without scheme and host.
@@ -166,7 +194,7 @@ mod tests {
         let mut fields = Fields::default();
         fields.add("host", b"b.com");
         fields.add(name, value.as_bytes());
-        settle_hosts(&mut fields, table);
+        retain_hosts(&mut fields, table);
         assert_eq!(fields.contains(name), stays, "{name}: {value}");
     }
 
@@ -219,6 +247,27 @@ mod tests {
         for value in ["a.com", "x,y", ""] {
             check(&table(&["*"]), "x-forwarded-host", value, true);
         }
+    }
+
+    #[test]
+    fn prefixes() {
+        let check = |target: &str, prefix: &str, expected: Option<&str>| {
+            let head = Head {
+                uri: target.parse().unwrap(),
+                ..Head::default()
+            };
+            assert_eq!(
+                below(&head, prefix).as_deref(),
+                expected,
+                "{target} {prefix}"
+            );
+        };
+        check("/a/b?c", "/a", Some("/b?c"));
+        check("/a?/b", "/a", Some("/?/b"));
+        check("/a", "", Some("/a"));
+        check("/ab", "/a", None);
+        check("/a", "/b", None);
+        check("/a", "/a, /a", None);
     }
 
     #[test]

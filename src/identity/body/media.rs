@@ -116,7 +116,7 @@ pub(super) struct Parameters<'v> {
 }
 
 impl<'v> Parameters<'v> {
-    /// None for what readers take apart differently: quotes in the middle, backslashes before quotes, no `=`, values
+    /// None for what readers take apart differently: quotes in the middle, parameters behind an escaped quote, no `=`, values
     /// without quotes that are no tokens (RFC 9110, section 5.6.2), which some end at the first other character.
     pub(super) fn of(value: &'v str) -> Option<Parameters<'v>> {
         let (first, mut rest) = value.split_once(';').unwrap_or((value, ""));
@@ -126,9 +126,9 @@ impl<'v> Parameters<'v> {
             let (name, behind) = rest.split_once('=')?;
             let value;
             if let Some(quoted) = behind.strip_prefix('"') {
-                (value, rest) = quoted.split_once('"')?;
+                (value, rest) = until_quote(quoted)?;
                 rest = rest.trim_start_matches([' ', '\t']);
-                if value.ends_with('\\') || !(rest.is_empty() || rest.starts_with(';')) {
+                if !(rest.is_empty() || rest.starts_with(';')) {
                     return None;
                 }
                 rest = rest.strip_prefix(';').unwrap_or(rest);
@@ -203,6 +203,24 @@ impl<'v> Parameters<'v> {
         };
         has_word(self.first) || self.all.iter().any(elsewhere)
     }
+}
+
+/// What stands in quotes and what stands behind them. Of a value with escaped quotes (RFC 9110, section 5.6.4), some
+/// readers take the first for its end: none if they could find another parameter, or lose one, in what follows.
+fn until_quote(text: &str) -> Option<(&str, &str)> {
+    let first = text.find('"')?;
+    let mut end = first;
+    while text[..end].ends_with('\\') {
+        // Escaped itself to some.
+        if text[..end].ends_with("\\\\") {
+            return None;
+        }
+        end += 1 + text[end + 1..].find('"')?;
+    }
+    let behind = &text[end + 1..];
+    let is_last = || behind.trim_matches([' ', '\t', ';']).is_empty();
+    let is_plain = first == end || (is_last() && !text[first..end].contains([';', '=', ',']));
+    is_plain.then_some((&text[..end], behind))
 }
 
 /// Whether a text looks like a parameter of this name to readers that search for one.

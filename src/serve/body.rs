@@ -87,6 +87,9 @@ pub struct RequestBody(Option<Box<Sent>>);
 /// Most bytes that are read ahead of a body, but where a limit's own bound says less.
 pub const MAX_AHEAD: usize = 1024 * 1024;
 
+/// Most bytes by which it is decided whether a body is read ahead. Few, for they are looked at anew with each piece.
+const MAX_BEGIN: usize = 512;
+
 /// The beginning of a body.
 pub struct Peeked {
     /// What was read.
@@ -138,13 +141,26 @@ impl RequestBody {
         })
     }
 
-    /// Its first bytes, as many as come at once. They stay in it.
-    pub async fn begin(&mut self) -> Result<Bytes, Error> {
-        let Peeked {
-            ahead, trailers, ..
-        } = self.peek(0).await?;
-        self.put_back(ahead.clone(), trailers);
-        Ok(ahead)
+    /// What `judge` says of its first bytes, of which it is told too whether they are all. Reads no more than it needs,
+    /// and at most [`MAX_BEGIN`]: true where those do not tell. They stay in the body.
+    pub async fn begins(
+        &mut self,
+        judge: impl Fn(&[u8], bool) -> Option<bool>,
+    ) -> Result<bool, Error> {
+        let (mut ahead, mut whole) = (Bytes::new(), self.is_empty());
+        loop {
+            let begin = &ahead[..ahead.len().min(MAX_BEGIN)];
+            let is_all = whole && begin.len() == ahead.len();
+            if let Some(verdict) = judge(begin, is_all) {
+                return Ok(verdict);
+            }
+            if whole || ahead.len() >= MAX_BEGIN {
+                return Ok(true);
+            }
+            let peeked = self.peek(ahead.len()).await?;
+            (ahead, whole) = (peeked.ahead.clone(), peeked.whole);
+            self.put_back(peeked.ahead, peeked.trailers);
+        }
     }
 
     /// Puts back what was read from it.

@@ -164,7 +164,8 @@ fn examine(
                 |who: &Who| may_check(&running.admission, route, (who, identifier), pressure, now);
             let check = Check { now, may: &may };
             let body = question.body.as_bytes();
-            let (in_body, refused) = match in_body::of(route, identifier, &head, body) {
+            let whole = body.len() <= MAX_AHEAD;
+            let (in_body, refused) = match in_body::find(route, identifier, &head, body, whole) {
                 Ok(found) => (found, None),
                 Err(why) => (Found::Absent, Some(why)),
             };
@@ -177,7 +178,7 @@ fn examine(
             let why = refused.or_else(|| objection(route, &who, identifier));
             let ends = why.map(|why| ends(Counted::of(&matched, ruleset, &who), &why));
             let reserved = match route.reads.reserve {
-                true => reserve::reserved(&route.rules, &head, body, body.len() <= MAX_AHEAD),
+                true => reserve::reserved(&route.rules, &head, body, whole),
                 false => None,
             };
             Ok(Examined {

@@ -301,7 +301,7 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
     let peeked = body.peek(for_email.max(for_others)).await?;
     routed.now = generation.clock.now();
     if wants_token {
-        let in_body = in_body::find(identifier, head, &peeked.ahead, peeked.whole)?;
+        let in_body = in_body::find(route, identifier, head, &peeked.ahead, peeked.whole)?;
         if in_body != Found::Absent {
             let unclear_email = who.unclear_email;
             *who = who_asks((note, head), route, routed.now, in_body);

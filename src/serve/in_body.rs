@@ -5,14 +5,14 @@ use http::Method;
 
 use super::answer::Why;
 use super::body::{MAX_AHEAD, RequestBody};
-use crate::head::{Fields, Head};
+use crate::head::Head;
 use crate::identity::Identifier;
-use crate::identity::body::{has_fields, hides_fields};
+use crate::identity::body::hides_fields;
 use crate::identity::form::Found;
 use crate::route::Route;
 
 /// Why a request is refused in whose body no credential can be looked for.
-const HIDDEN: &str = "this route counts by a credential of the query, which frameworks read from bodies too: send this body unpacked, at most 1 MiB long, or as a type without fields";
+const HIDDEN: &str = "the body cannot be searched for the credential that belongs into the query, which frameworks read from bodies too: send it without Content-Encoding and at most 1 MiB long, or with a Content-Type of data without fields";
 
 /// Whether it is looked for in the body, if there is one.
 pub fn is_wanted(route: &Route, head: &Head) -> bool {
@@ -32,52 +32,32 @@ pub async fn may_be_there(
     body: &mut RequestBody,
 ) -> Result<bool, Why> {
     let fields = &head.fields;
-    if !has_fields(fields) && !identifier.may_have_credential(fields, &body.begin().await?) {
-        return Ok(false);
-    }
-    can_be_read(fields)?;
-    Ok(true)
-}
-
-fn can_be_read(fields: &Fields) -> Result<(), Why> {
-    match hides_fields(fields, MAX_AHEAD) {
-        true => Err(Why::Bad(HIDDEN)),
-        false => Ok(()),
+    let may = |begin: &[u8], whole| identifier.may_have_credential(fields, begin, whole);
+    match body.begins(may).await? {
+        true if hides_fields(fields, MAX_AHEAD) => Err(Why::Bad(HIDDEN)),
+        may => Ok(may),
     }
 }
 
-/// The credential in a body, of which `whole` says that nothing is missing.
+/// The credential in a body, of which `whole` says that nothing is missing; absent where it is not wanted.
 ///
 /// # Errors
 ///
-/// Why the request is refused, where something is missing.
+/// Why the request is refused: the body may have one and cannot be searched.
 pub fn find<'b>(
+    route: &Route,
     identifier: &Identifier,
     head: &Head,
     body: &'b [u8],
     whole: bool,
 ) -> Result<Found<'b>, Why> {
-    match whole {
-        true => Ok(identifier.credential_in_body(&head.fields, body)),
-        false => Err(Why::Bad(HIDDEN)),
-    }
-}
-
-/// The same of a request that is whole; absent where it is not wanted.
-///
-/// # Errors
-///
-/// As of [`may_be_there`] and [`find`].
-pub fn of<'b>(
-    route: &Route,
-    identifier: &Identifier,
-    head: &Head,
-    body: &'b [u8],
-) -> Result<Found<'b>, Why> {
-    let wanted = !body.is_empty() && is_wanted(route, head);
-    if !wanted || !identifier.may_have_credential(&head.fields, body) {
+    let fields = &head.fields;
+    let may_be_there = || identifier.may_have_credential(fields, body, whole) != Some(false);
+    if body.is_empty() || !is_wanted(route, head) || !may_be_there() {
         return Ok(Found::Absent);
     }
-    can_be_read(&head.fields)?;
-    find(identifier, head, body, body.len() <= MAX_AHEAD)
+    match whole && !hides_fields(fields, MAX_AHEAD) {
+        true => Ok(identifier.credential_in_body(fields, body)),
+        false => Err(Why::Bad(HIDDEN)),
+    }
 }

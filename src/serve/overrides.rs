@@ -95,9 +95,9 @@ pub fn may_be_in_body(head: &Head) -> bool {
     head.method == Method::POST && head.upgrade.is_none()
 }
 
-/// Whether a body that begins so may name a method.
-pub fn may_name_method(head: &Head, begin: &[u8]) -> bool {
-    body::may_have_field(&FIELD, &head.fields, begin)
+/// Whether a body that begins so may name a method; see [`body::may_have_field`].
+pub fn may_name_method(head: &Head, begin: &[u8], is_whole: bool) -> Option<bool> {
+    body::may_have_field(&FIELD, &head.fields, begin, is_whole)
 }
 
 /// Whether the body cannot be searched.
@@ -107,7 +107,7 @@ pub fn hides_body(fields: &Fields) -> bool {
 
 /// What a body says, or, where `whole` is false, the beginning of one.
 pub fn in_body(head: &Head, text: &[u8], whole: bool) -> InBody {
-    if !may_name_method(head, text) {
+    if may_name_method(head, text, whole) == Some(false) {
         return InBody::Silent;
     }
     if !whole || hides_body(&head.fields) {

@@ -19,7 +19,6 @@ use super::record::Arrival;
 use super::target::{MatchedRoute, Target, match_route};
 use crate::clock::Nanos;
 use crate::head::Head;
-use crate::identity::body::has_fields;
 use crate::policy::Ruleset;
 use crate::route::{Route, host};
 
@@ -112,7 +111,7 @@ where
         &mut self,
         mut arrival: Arrival,
         matched: MatchedRoute,
-        others: Others,
+        others: OtherRoutes,
     ) -> Boxed<Reply<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
@@ -141,10 +140,10 @@ fn routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
 }
 
 /// Routes to which a method in a body may lead; none in the place of one by which the request is refused.
-type Others = Vec<Option<usize>>;
+type OtherRoutes = Vec<Option<usize>>;
 
 /// See [`other_routes`]; none where the body is not looked at.
-fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<Others> {
+fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRoutes> {
     let ruleset = &arrival.note.generation.ruleset;
     if arrival.body.is_empty() || !matched.route(ruleset).reads.method_in_body {
         return None;
@@ -161,20 +160,21 @@ async fn read_method(
     let Arrival {
         head, body, note, ..
     } = arrival;
-    if !has_fields(&head.fields) && !overrides::may_name_method(head, &body.begin().await?) {
+    let may_name = body.begins(|begin, whole| overrides::may_name_method(head, begin, whole));
+    if !may_name.await? {
         return Ok(matched);
     }
-    let said = match overrides::hides_body(&head.fields) {
+    let in_body = match overrides::hides_body(&head.fields) {
         true => InBody::Unclear,
         false => {
             let peeked = body.peek(MAX_AHEAD).await?;
-            let said = overrides::in_body(head, &peeked.ahead, peeked.whole);
+            let in_body = overrides::in_body(head, &peeked.ahead, peeked.whole);
             body.put_back(peeked.ahead, peeked.trailers);
-            said
+            in_body
         }
     };
     let target = Target::of(head, head.fields.text("host"))?;
-    target.by_body(&said, matched, others, &note.generation.ruleset)
+    target.by_body(&in_body, matched, others, &note.generation.ruleset)
 }
 
 /// The routes to which a method in the body may lead, without those whose limits all count already; none if there are
@@ -185,7 +185,7 @@ fn other_routes(
     host: Option<&str>,
     matched: &MatchedRoute,
     ruleset: &Ruleset,
-) -> Option<Others> {
+) -> Option<OtherRoutes> {
     if !overrides::may_be_in_body(head) {
         return None;
     }
@@ -260,8 +260,8 @@ pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<Matched
     let Some(others) = other_routes(head, host, &matched, ruleset) else {
         return Ok(matched);
     };
-    let said = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
-    Target::of(head, host)?.by_body(&said, matched, &others, ruleset)
+    let in_body = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
+    Target::of(head, host)?.by_body(&in_body, matched, &others, ruleset)
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

@@ -71,6 +71,37 @@ fn a_method_in_a_form() {
     assert_eq!(status(1, "=1&a=b"), 200);
 }
 
+/// A call of gRPC may have its response before its first message: it is not read ahead.
+#[test]
+fn a_call_is_not_waited_for() {
+    let limits = "limits: { few: { key: token, rate: 9/h } }";
+    let policies = [
+        (
+            "drop",
+            &*format!("match: DELETE /s/m\nupstream: up\n{limits}\n"),
+        ),
+        (
+            "call",
+            &*format!("match: POST /s/m\nupstream: up\n{limits}\n"),
+        ),
+    ];
+    let upstream = Upstream::scripted(|mut served, report| {
+        report(read_head(&mut served.reader).unwrap());
+        served.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    });
+    let identity = "identity: { token: { query: key } }\n";
+    let gateway = Gateway::start(upstream.address, identity, &policies);
+    run(async {
+        for kind in ["application/grpc", "application/x-ndjson"] {
+            let mut client = Client::connect(gateway.address).await;
+            let post = request("POST", "/s/m").header("content-type", kind);
+            let (answer, body) = client.begin(post.body(()).unwrap(), false);
+            assert_eq!(answer.await.unwrap().status(), 200, "{kind}");
+            drop(body);
+        }
+    });
+}
+
 #[test]
 fn large_bodies_pass_both_ways() {
     let upstream = Upstream::scripted(|mut served, report| {

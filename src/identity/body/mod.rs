@@ -8,6 +8,7 @@ mod json;
 mod media;
 mod multipart;
 mod name;
+mod sniff;
 
 use std::sync::LazyLock;
 
@@ -115,35 +116,60 @@ pub fn each_in_json(
     strict && plain && !may_be_form && !is_coded(fields)
 }
 
-/// Whether frameworks look for fields in a body of this type: in forms, parts and JSON, and in one without a type. Lines
-/// of JSON (`application/x-ndjson`) are another type.
-pub fn has_fields(fields: &Fields) -> bool {
-    let typed = fields.text("content-type").filter(|text| !text.is_empty());
-    match (Media::of(fields.all("content-type"), b""), typed) {
-        (Media::Json, Some(text)) => {
-            let text = text.to_ascii_lowercase();
-            !LINES.iter().any(|lines| text.contains(lines))
+/// Whether `field` may stand in a body that begins so, of which `is_whole` says that it ends there too; none where more
+/// must be seen to say so. However a body is cut, the answer is the same.
+///
+/// Frameworks look for fields in forms, parts and JSON, and in a body without a type. There are readers to whom a body of
+/// any other type is JSON, and text may be a form, so of those it depends on the first bytes.
+pub fn may_have_field(
+    field: &Field,
+    fields: &Fields,
+    begin: &[u8],
+    is_whole: bool,
+) -> Option<bool> {
+    match Contents::of(fields) {
+        Contents::Fields => Some(true),
+        Contents::Messages => Some(false),
+        // What is coded cannot be seen.
+        Contents::Unknown if is_coded(fields) => Some(true),
+        Contents::Unknown => {
+            let is_text = fields.text("content-type").is_some_and(is_text);
+            let begins = sniff::may_have_field(field, begin, is_text);
+            begins.or(is_whole.then_some(true))
         }
-        (Media::Plain | Media::Other, Some(_)) => false,
-        _ => true,
     }
 }
 
-/// Whether `field` may stand in a body that begins so. There are readers to whom a body of any type is JSON, and text may
-/// be a form.
-pub fn may_have_field(field: &Field, fields: &Fields, begin: &[u8]) -> bool {
-    // What is coded cannot be seen.
-    if has_fields(fields) || is_coded(fields) {
-        return true;
-    }
-    let bare = begin.strip_prefix(BYTE_ORDER_MARK).unwrap_or(begin);
-    let is_skipped = |byte: &&u8| **byte <= b' ' || b"[\xef\xbb\xbf\xfe\xff".contains(*byte);
-    let mut rest = bare.iter().filter(|byte| !is_skipped(byte));
-    match (rest.next(), rest.next()) {
-        // More must be seen.
-        (None, _) => true,
-        (Some(b'{'), None | Some(b'"')) => !json::begins_without(field, bare),
-        _ => fields.text("content-type").is_some_and(is_text) && begins_as_form(start(bare)),
+/// What a type says of the fields in a body.
+enum Contents {
+    /// There may be some.
+    Fields,
+    /// It is a stream of messages that no framework takes fields from, whose client may wait for the response before it
+    /// sends the first.
+    Messages,
+    /// Only the body itself shows it.
+    Unknown,
+}
+
+impl Contents {
+    fn of(fields: &Fields) -> Contents {
+        let typed = fields.text("content-type").filter(|text| !text.is_empty());
+        let media = Media::of(fields.all("content-type"), b"");
+        let Some(lower) = typed.map(str::to_ascii_lowercase) else {
+            return Contents::Fields;
+        };
+        let essence = lower.split(';').next().unwrap_or_default();
+        let has = |part: &&str| essence.contains(*part);
+        // Laravel takes both for JSON, whatever else the type says.
+        let is_json = || lower.contains("/json") || lower.contains("+json");
+        match media {
+            Media::Json | Media::Other if MESSAGES.iter().any(has) && !is_json() => {
+                Contents::Messages
+            }
+            Media::Json if !LINES.iter().chain(&ENVELOPES).any(has) => Contents::Fields,
+            Media::Json | Media::Plain | Media::Other => Contents::Unknown,
+            Media::Form | Media::Multipart(_) | Media::Unclear => Contents::Fields,
+        }
     }
 }
 
@@ -165,19 +191,25 @@ pub(super) fn is_longer(fields: &Fields, most: usize) -> bool {
     length.is_some_and(|length| length > most)
 }
 
+/// What the types of streams of messages have in their names.
+const MESSAGES: [&str; 6] = [
+    "application/grpc",
+    "application/connect+",
+    "protobuf",
+    "text/event-stream",
+    "ndjson",
+    "ldjson",
+];
+
+/// What the types of messages of JSON with a head of their own have in their names.
+const ENVELOPES: [&str; 2] = ["application/grpc", "application/connect+"];
+
 /// What the types of lines of JSON have in their names.
 const LINES: [&str; 5] = ["ndjson", "jsonl", "json-l", "json-seq", "ldjson"];
 
 fn is_text(content_type: &str) -> bool {
     let kind = content_type.trim_ascii_start().as_bytes().get(..5);
     kind.is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/"))
-}
-
-/// Whether it is the name of a form's field up to a `=`, or as far as it goes.
-fn begins_as_form(text: &[u8]) -> bool {
-    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.+%[]*~".contains(byte);
-    let end = text.iter().find(|byte| !in_name(byte));
-    end.is_none_or(|end| matches!(end, b'=' | b'&'))
 }
 
 /// The field by which a form says what it is written in.

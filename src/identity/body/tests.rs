@@ -257,6 +257,11 @@ fn multipart_bodies() {
     multipart(format!("{named}{other}--x--"), Some("a@b"));
     multipart(format!("{other}--x--\r\n"), None);
     multipart("--x--\r\n", None);
+    let quoted = part(
+        "Content-Disposition: form-data; name=\"a\"; filename=\"a\\\"b\\\".png\"",
+        "x",
+    );
+    multipart(format!("{quoted}{named}--x--"), Some("a@b"));
     let latin = part(
         "Content-Disposition: form-data; name=\"a\"; filename=\"content-type.csv\"\r\nContent-Type: text/csv; charset=windows-1250",
         "x",
@@ -304,6 +309,12 @@ fn multipart_bodies_with_several_readings() {
         "form-data; name=\"=?utf-8?Q?email?=\"",
         "form-data; name=\"x\" name=\"email\"",
         "form-data; x=\"\\\"; name=\"email\"",
+        "form-data; name=\"x\"; filename=\"a\\\"; name=\\\"email\"",
+        "form-data; name=\"x\"; filename=\"a\\\"b\"; y=\"; name=email; z=\"",
+        "form-data; filename=\"a\\\"b\"; name=\"x\"",
+        "form-data; name=\"x\"; filename=\"a\\\\\"b\"",
+        "form-data; name=\"x\\\"y\"",
+        "form-data; name=\"x\"; filename=\"a\\\"",
         "form-data; name=\"x\"; name",
         "form-data; name=\"x\"\r\nContent-Disposition: form-data; name=\"email\"",
         "form-data;\r\n name=\"email\"",
@@ -383,8 +394,12 @@ fn fields_in_bodies_of_other_types() {
         for (name, value) in lines {
             fields.add(name, value.as_bytes());
         }
-        let got = may_have_field(&"email".into(), &fields, begin);
-        assert_eq!(got, expected, "{lines:?} {}", begin.escape_ascii());
+        let judge = |begin, whole| may_have_field(&"email".into(), &fields, begin, whole);
+        let name = format!("{lines:?} {}", begin.escape_ascii());
+        assert_eq!(judge(begin, true), Some(expected), "{name}");
+        // However it is cut.
+        let mut cuts = (0..=begin.len()).filter_map(|end| judge(&begin[..end], false));
+        assert!(cuts.all(|may| may == expected), "{name}");
     };
     for typed in [
         FORM,
@@ -404,8 +419,8 @@ fn fields_in_bodies_of_other_types() {
         "TEXT/HTML; charset=utf-8",
         "application/octet-stream",
         "image/png",
-        "application/x-ndjson",
         "application/jsonl",
+        "application/grpc+json",
     ] {
         let text = other.to_ascii_lowercase().starts_with("text");
         let check = |begin: &[u8], expected| check(&[("content-type", other)], begin, expected);
@@ -421,6 +436,14 @@ fn fields_in_bodies_of_other_types() {
             b"{\"\xff\":1",
             b"\xff\xfe{\0\"\0",
             b"\0{\0\"",
+            b"\0\0\0{\0\0\0\"\0\0\0a",
+            b"\0\0\xfe\xff\0\0\0{\0\0\0\"",
+            b"{\0\0\0'\0\0\0",
+            b" \xef\xbb\xbf\xc2\xa0{\"",
+            b"{email:1}",
+            b"{ 'email':1}",
+            b"{/**/email:1}",
+            b"{\\u0065mail:1}",
         ] {
             check(object, true);
         }
@@ -428,6 +451,11 @@ fn fields_in_bodies_of_other_types() {
             &b"\x89PNG\r\n"[..],
             b"\xff\xd8\xff\xe0",
             b"\0\0\0\x18ftypmp42\0",
+            b"\0\0\0\0\0\0\0\0",
+            b"\0\0\0\0\x1f{\"email\":\"a@b\"}",
+            b"\0\0\0\x20\x1f{\"email\":\"a@b\"}",
+            b"\0\0\0\0\x1a{\"email\":\"a@b\"}",
+            b"\x01\0\0\0\x1a{\"email\":\"a@b\"}",
             b"GIF89a\x01\0",
             b"{}",
             b"{\"a\":1}",
@@ -437,14 +465,41 @@ fn fields_in_bodies_of_other_types() {
             b"[error] x",
             b"2026-11-25 a",
             b"<a b=c>",
+            b"<svg>a=b",
+            b"<!--a=b",
             b"a,b\nc=d",
         ] {
             check(other, false);
         }
-        for form in [&b"email=a@b"[..], b"a", b"\r\ne%6dail[]=", b"a&email=a@b"] {
+        for form in [
+            &b"email=a@b"[..],
+            b"abc",
+            b"\r\ne%6dail[]=",
+            b"a&email=a@b",
+            b"a!=1&email=",
+            b"<=1&email=",
+            b"\xc3\xa9=1&email=",
+        ] {
             check(form, text);
         }
     }
     let coded = [("content-type", "image/png"), ("content-encoding", "gzip")];
     check(&coded, b"\x1f\x8b", true);
+    for messages in [
+        "application/grpc",
+        "application/grpc+proto",
+        "application/grpc-web-text",
+        "application/x-protobuf",
+        "text/event-stream; charset=utf-8",
+        "application/x-ndjson",
+    ] {
+        check(&[("content-type", messages)], b"{\"email\":\"a@b\"}", false);
+    }
+    let pushed = [
+        ("content-type", "application/x-protobuf"),
+        ("content-encoding", "snappy"),
+    ];
+    check(&pushed, b"{", false);
+    let named = [("content-type", "image/png; x=protobuf")];
+    check(&named, b"{\"email\":\"a@b\"}", true);
 }

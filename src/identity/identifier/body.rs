@@ -42,13 +42,19 @@ impl Identifier {
         }
     }
 
-    /// Whether a credential may stand in a body that begins so.
-    pub fn may_have_credential(&self, fields: &Fields, begin: &[u8]) -> bool {
+    /// Whether a credential may stand in a body that begins so, and ends there if it `is_whole`; none where more must be
+    /// seen.
+    pub fn may_have_credential(
+        &self,
+        fields: &Fields,
+        begin: &[u8],
+        is_whole: bool,
+    ) -> Option<bool> {
         match &self.settings.token {
             Some(token::Source::Query(name)) => {
-                body::may_have_field(&name.clone().into(), fields, begin)
+                body::may_have_field(&name.clone().into(), fields, begin, is_whole)
             }
-            _ => false,
+            _ => Some(false),
         }
     }
 

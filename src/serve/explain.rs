@@ -169,8 +169,7 @@ fn examine(
                 Ok(found) => (found, None),
                 Err(why) => (Found::Absent, Some(why)),
             };
-            let given = (&*head, in_body);
-            let mut who = identifier.identify_if(connection, given, wall, Some(&check));
+            let mut who = identifier.identify_if(connection, (&*head, in_body), wall, Some(&check));
             let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);
             if !hidden {
                 identifier.set_email(&mut who, &head, body, true);

@@ -230,7 +230,7 @@ impl<'h> Target<'h> {
     /// Why the request is refused: 400, 404 or 405.
     pub fn by_body(
         &self,
-        said: &InBody,
+        in_body: &InBody,
         matched: MatchedRoute,
         others: &[Option<usize>],
         ruleset: &Ruleset,

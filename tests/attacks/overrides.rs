@@ -80,7 +80,7 @@ fn methods_that_are_named_are_counted() {
 }
 
 /// Bodies that name DELETE, each behind the field that says its type.
-const BODIES: [(&str, &str); 19] = [
+const BODIES: [(&str, &str); 20] = [
     (FORM, "_method=DELETE"),
     (FORM, "a=b&%5fmethod=delete"),
     (FORM, ".method=+DELETE+&_methods=x"),

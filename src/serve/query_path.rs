@@ -31,8 +31,6 @@ pub struct Named {
     pub depth: usize,
     /// It begins with a slash, as words that are searched for do not.
     pub surely: bool,
-    /// It has no slash at all, so that it may be a word that is searched for.
-    pub is_word: bool,
 }
 
 impl Named {
@@ -94,7 +92,6 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
             path,
             depth,
             surely,
-            is_word: !text.contains('/'),
         });
     };
     if query.starts_with('/') {

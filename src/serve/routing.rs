@@ -116,7 +116,7 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            match read_method(&mut arrival, matched, &others).await {
+            match read_method(&mut arrival, matched, others).await {
                 Ok(matched) => {
                     let now = arrival.note.generation.clock.now();
                     inner.call(routed(arrival, matched, now)).await
@@ -139,8 +139,8 @@ fn routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
     }
 }
 
-/// Routes to which a method in a body may lead; none in the place of one by which the request is refused.
-type OtherRoutes = Vec<Option<usize>>;
+/// Routes to which a method in a body may lead.
+type OtherRoutes = Vec<MatchedRoute>;
 
 /// See [`other_routes`]; none where the body is not looked at.
 fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRoutes> {
@@ -155,7 +155,7 @@ fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRout
 async fn read_method(
     arrival: &mut Arrival,
     matched: MatchedRoute,
-    others: &[Option<usize>],
+    others: OtherRoutes,
 ) -> Result<MatchedRoute, Why> {
     let Arrival {
         head, body, note, ..
@@ -193,18 +193,10 @@ fn other_routes(
     // A method that no pattern names stands for all of them.
     let unnamed = Method::from_bytes(b"_").ok();
     let methods = ruleset.table.methods().iter().chain(&unnamed);
-    let mut others = Vec::new();
-    for method in methods {
-        let other = match target.look_up(method, ruleset) {
-            Ok(other) if matched.counts(other, ruleset) => continue,
-            Ok(other) => Some(other),
-            Err(Why::Bad(_)) => None,
-            Err(_) => continue,
-        };
-        if !others.contains(&other) {
-            others.push(other);
-        }
-    }
+    let others = methods.filter_map(|method| target.look_up(method, ruleset).ok());
+    let others: Vec<_> = others
+        .filter(|other| !matched.counts(other, ruleset))
+        .collect();
     (!others.is_empty()).then_some(others)
 }
 
@@ -261,7 +253,7 @@ pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<Matched
         return Ok(matched);
     };
     let in_body = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
-    Target::of(head, host)?.by_body(&in_body, matched, &others, ruleset)
+    Target::of(head, host)?.by_body(&in_body, matched, others, ruleset)
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

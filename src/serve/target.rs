@@ -16,24 +16,12 @@ use crate::route::{
     Found, PathError, Paths, Route, is_usual, literal_readings, normalise, with_encoded_slashes,
 };
 
-/// Why a request is refused whose path frameworks read in two ways.
-const TWO_PATHS: &str = "servers read the path in several ways, and the limits of those are not the same: send the path without `;`, `\\`, `%2F`, `//`, dot segments and needless escapes";
-
-/// Why a request is refused whose path frameworks take for that of another route.
-const FOLDED: &str = "frameworks take the path for that of another route, whose limits are not the same: send it with the letters of the route, and without an extension, `index` or anything behind them";
-
-/// Why a request is refused whose query names a path.
-const PATH_IN_QUERY: &str = "the query names a path (`/?/login`, or a field such as `r`, `route`, `q`, `s`, `url`, `rest_route`) whose limits are not the same: send that path as the path of the request";
-
 /// Why a request is refused whose query names more paths than are looked at.
 const MANY_PATHS: &str = "the query has more than 8 fields that may name a path (`r`, `route`, `q`, `s`, `url`, `_url`, `PATH_INFO`, `rest_route`): send fewer of them";
 
 /// Why a request is refused that names more methods than are looked at.
 const MANY_METHODS: &str =
     "the request names more than four other methods (`X-HTTP-Method-Override`, `_method`)";
-
-/// Why a request is refused whose body may name any method.
-const HIDDEN: &str = "the body may name another method (`_method`), by which its path has two readings whose limits are others: send the path in its plain form, or the body unpacked and at most 1 MiB long";
 
 /// What counts a request by its head.
 ///
@@ -46,19 +34,17 @@ pub fn match_route(
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, Why> {
     let target = Target::of(head, host)?;
-    let route = target.look_up(&head.method, ruleset)?;
+    let matched = target.look_up(&head.method, ruleset)?;
     if ruleset.table.methods().is_empty() {
-        return Ok(route.into());
+        return Ok(matched);
     }
     // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
     // them must be allowed, and the limits of all count.
     let methods =
         overrides::methods(head, target.query_in_path()).map_err(|_| Why::Bad(MANY_METHODS))?;
-    methods
-        .iter()
-        .try_fold(MatchedRoute::from(route), |matched, method| {
-            Ok(matched.with(target.look_up(method, ruleset)?, ruleset))
-        })
+    methods.iter().try_fold(matched, |matched, method| {
+        Ok(matched.with(target.look_up(method, ruleset)?, ruleset))
+    })
 }
 
 /// That of two routes on one upstream which counts whatever the other counts.
@@ -84,7 +70,7 @@ fn as_strict(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
     }
 }
 
-/// The route that a request takes, or those that count it together.
+/// The route of a request, and those whose limits count it too because a server may take the request for one of theirs.
 #[derive(Clone, Debug)]
 pub struct MatchedRoute {
     /// The route's place among the running policies' routes.
@@ -104,24 +90,38 @@ impl MatchedRoute {
     }
 
     /// The same, held to what `other` is held to as well.
-    fn with(self, other: usize, ruleset: &Ruleset) -> MatchedRoute {
-        if self.counts(other, ruleset) {
+    fn with(self, other: MatchedRoute, ruleset: &Ruleset) -> MatchedRoute {
+        if self.counts(&other, ruleset) {
             return self;
         }
-        if let Some(counts) = self.alone().and_then(|one| stricter(one, other, ruleset)) {
-            return counts.into();
+        let (own, added) = (self.route(ruleset), other.route(ruleset));
+        if own.upstream == added.upstream && other.counts(&self, ruleset) {
+            return other;
         }
         MatchedRoute {
             index: self.index,
-            combined: Some(Arc::new(
-                self.route(ruleset).combined_with(&ruleset.routes[other]),
-            )),
+            combined: Some(Arc::new(own.combined_with(added))),
+        }
+    }
+
+    /// The same, or `other`, or both: what is held to enough by the routes of two readings, where `choose` says which of two
+    /// routes is enough.
+    fn or(
+        self,
+        other: MatchedRoute,
+        ruleset: &Ruleset,
+        choose: impl FnOnce(usize, usize, &Ruleset) -> Option<usize>,
+    ) -> MatchedRoute {
+        let both = self.alone().zip(other.alone());
+        match both.and_then(|(one, two)| choose(one, two, ruleset)) {
+            Some(enough) => enough.into(),
+            None => self.with(other, ruleset),
         }
     }
 
     /// Whether a request is held to whatever `other` would hold it to.
-    pub fn counts(&self, other: usize, ruleset: &Ruleset) -> bool {
-        self.route(ruleset).counts_all_of(&ruleset.routes[other])
+    pub fn counts(&self, other: &MatchedRoute, ruleset: &Ruleset) -> bool {
+        self.route(ruleset).counts_all_of(other.route(ruleset))
     }
 
     /// The route's place, where no other counts.
@@ -177,53 +177,54 @@ impl<'h> Target<'h> {
     }
 
     /// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
-    /// frameworks would take.
+    /// frameworks would take. Where servers read the path in several ways and no route is enough for all, those count
+    /// together.
     ///
     /// # Errors
     ///
     /// Why the request is refused: 400, 404 or 405.
-    pub fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
+    pub fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
         let is_rewritten = matches!(self.path, Cow::Owned(_));
         let kept = match is_rewritten {
-            true => self.look_up_kept(method, ruleset)?,
+            true => self.look_up_kept(method, ruleset),
             false => None,
         };
         let slashes_kept = kept.is_some();
-        let (path, mut route) = match kept {
-            Some((path, route)) => (Cow::Owned(path), route),
+        let (path, mut matched) = match kept {
+            Some((path, matched)) => (Cow::Owned(path), matched),
             None => (
                 Cow::Borrowed(&*self.path),
                 self.look_up_normal(method, ruleset)?,
             ),
         };
         if ruleset.paths == Paths::Exact || ruleset.routes.len() == 1 {
-            return Ok(route);
+            return Ok(matched);
         }
         if is_rewritten {
             let readings = literal_readings(self.uri.path(), slashes_kept);
-            route = self.look_up_literally(method, &path, &readings, route, ruleset)?;
+            matched = self.look_up_literally(method, &path, &readings, matched, ruleset);
         }
         if query_path::is_looked_for(&path)
             && let Some(query) = self.uri.query()
         {
-            route = self.look_up_in_query(method, (&path, query), route, ruleset)?;
+            matched = self.look_up_in_query(method, (&path, query), matched, ruleset)?;
         }
-        Ok(route)
+        Ok(matched)
     }
 
     #[inline]
-    fn look_up_normal(&self, method: &Method, ruleset: &Ruleset) -> Result<usize, Why> {
+    fn look_up_normal(&self, method: &Method, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
         let table = &ruleset.table;
         match table.find(self.host, method, &self.path) {
-            Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact),
-            Found::Route(exact) => self.fold(method, &self.path, exact, ruleset),
+            Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact.into()),
+            Found::Route(exact) => Ok(self.fold(method, &self.path, exact, ruleset)),
             Found::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
             Found::None => Err(Why::NoRoute),
         }
     }
 
     /// What counts a request that `matched` counts by its head, by what its body says too. `others` are all those to which
-    /// a method in the body may lead; none in the place of one by which the request is refused.
+    /// a method in the body may lead.
     ///
     /// # Errors
     ///
@@ -232,29 +233,23 @@ impl<'h> Target<'h> {
         &self,
         in_body: &InBody,
         matched: MatchedRoute,
-        others: &[Option<usize>],
+        others: Vec<MatchedRoute>,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, Why> {
         match in_body {
             InBody::Silent => Ok(matched),
             InBody::Named(method) => Ok(matched.with(self.look_up(method, ruleset)?, ruleset)),
-            InBody::Unclear => others.iter().try_fold(matched, |matched, other| {
-                let other = other.ok_or(Why::Bad(HIDDEN))?;
-                Ok(matched.with(other, ruleset))
-            }),
+            InBody::Unclear => {
+                let others = others.into_iter();
+                Ok(others.fold(matched, |matched, other| matched.with(other, ruleset)))
+            }
         }
     }
 
     /// `exact`, which takes this path as it is spelled, or a route on its upstream that frameworks take it for, that
-    /// holds requests to more and leaves nobody more.
+    /// holds requests to more and leaves nobody more, or both.
     #[inline]
-    fn fold(
-        &self,
-        method: &Method,
-        path: &str,
-        exact: usize,
-        ruleset: &Ruleset,
-    ) -> Result<usize, Why> {
+    fn fold(&self, method: &Method, path: &str, exact: usize, ruleset: &Ruleset) -> MatchedRoute {
         let Ruleset { table, routes, .. } = ruleset;
         let counts = |other: usize| {
             routes[other].holds_more_than(&routes[exact])
@@ -262,93 +257,78 @@ impl<'h> Target<'h> {
         };
         let found = table.find_folded(self.host, method, path, exact, counts);
         if found == exact {
-            return Ok(exact);
+            return exact.into();
         }
         folded(path, found, exact, ruleset)
     }
 
     /// The path with `%2F` as part of a segment and the route that takes it, where its policy says so.
     #[cold]
-    fn look_up_kept(
-        &self,
-        method: &Method,
-        ruleset: &Ruleset,
-    ) -> Result<Option<(String, usize)>, Why> {
+    fn look_up_kept(&self, method: &Method, ruleset: &Ruleset) -> Option<(String, MatchedRoute)> {
         if !ruleset.keeps_slashes {
-            return Ok(None);
+            return None;
         }
-        let Some(path) = with_encoded_slashes(self.uri.path()) else {
-            return Ok(None);
+        let path = with_encoded_slashes(self.uri.path())?;
+        let exact = ruleset.table.find(self.host, method, &path).route()?;
+        let matched = match ruleset.paths {
+            Paths::Exact => exact.into(),
+            Paths::Fold => self.fold(method, &path, exact, ruleset),
         };
-        let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
-            return Ok(None);
-        };
-        let route = match ruleset.paths {
-            Paths::Exact => exact,
-            Paths::Fold => self.fold(method, &path, exact, ruleset)?,
-        };
-        let keeps = ruleset.routes[route].keeps_slashes;
-        Ok(keeps.then_some((path, route)))
+        let keeps = matched.route(ruleset).keeps_slashes;
+        keeps.then_some((path, matched))
     }
 
-    /// `route`, which takes `normal`, or another on its upstream that counts more and that frameworks find by other
-    /// `readings` of the path. Where one of the two patterns is around the other, the one that leaves nobody more.
+    /// `matched`, which takes `normal`, or another on its upstream that counts more and that frameworks find by other
+    /// `readings` of the path. Where one of the two patterns is around the other, the one that leaves nobody more. Else both.
     #[cold]
     fn look_up_literally(
         &self,
         method: &Method,
         normal: &str,
         readings: &[String],
-        route: usize,
+        matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<usize, Why> {
-        // What differs in this only is never refused: clients join paths carelessly.
-        let has_doubles_only = || without_doubles(self.uri.path()) == normal;
-        let upstream = ruleset.routes[route].upstream;
-        let mut counted = route;
+    ) -> MatchedRoute {
+        // Clients join paths carelessly: what differs in this only does not count as another route too.
+        let has_doubles_only = without_doubles(self.uri.path()) == normal;
+        let upstream = matched.route(ruleset).upstream;
+        let mut matched = matched;
         for path in readings.iter().filter(|path| **path != normal) {
             let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
                 continue;
             };
-            let other = match self.fold(method, path, exact, ruleset) {
-                Err(_) if has_doubles_only() => continue,
-                other => other?,
-            };
-            if ruleset.routes[other].upstream != upstream {
+            let other = self.fold(method, path, exact, ruleset);
+            if other.route(ruleset).upstream != upstream {
                 continue;
             }
-            counted = match coarser(counted, other, ruleset) {
-                Some(coarser) => coarser,
-                None if has_doubles_only() => counted,
-                None => return Err(Why::Bad(TWO_PATHS)),
-            };
+            let before = matched.clone();
+            matched = matched.or(other, ruleset, coarser);
+            if has_doubles_only && matched.alone().is_none() {
+                matched = before;
+            }
         }
-        Ok(counted)
+        matched
     }
 }
 
 impl Target<'_> {
-    /// The same where the `query` beside a normal `path` names a path: `route`, or a route on its upstream by that path
-    /// which leaves nobody more.
+    /// The same where the `query` beside a normal `path` names a path: `matched`, or a route on its upstream by that path
+    /// which leaves nobody more, or both.
     #[cold]
     fn look_up_in_query(
         &self,
         method: &Method,
         (path, query): (&str, &str),
-        route: usize,
+        matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<usize, Why> {
+    ) -> Result<MatchedRoute, Why> {
         let named = query_path::find(path, query).ok_or(Why::Bad(MANY_PATHS))?;
-        named.iter().try_fold(route, |route, named| {
-            let mut readings = named.readings().into_iter();
-            readings.try_fold(route, |route, path| {
-                match self.look_up_named(method, named, &path, route, ruleset) {
-                    // What people search for is not refused.
-                    Err(_) if named.is_word => Ok(route),
-                    counted => counted,
-                }
+        Ok(named.iter().fold(matched, |matched, named| {
+            let readings = named.readings().into_iter();
+            readings.fold(matched, |matched, path| {
+                self.look_up_named(method, named, &path, matched, ruleset)
             })
-        })
+        }))
     }
 
     /// The same by one reading of one of these paths.
@@ -357,24 +337,26 @@ impl Target<'_> {
         method: &Method,
         named: &Named,
         path: &str,
-        route: usize,
+        matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<usize, Why> {
+    ) -> MatchedRoute {
         let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
-            return Ok(route);
+            return matched;
         };
-        let other = self.fold(method, path, exact, ruleset)?;
-        let Route { pattern, .. } = &*ruleset.routes[other];
+        let other = self.fold(method, path, exact, ruleset);
+        let Route {
+            pattern, upstream, ..
+        } = other.route(ruleset);
         let is_named = || {
             let mut own = pattern.segments().iter().skip(named.depth);
             named.surely || own.any(|segment| matches!(segment, Segment::Literal(_)))
         };
-        if ruleset.routes[other].upstream != ruleset.routes[route].upstream || !is_named() {
-            return Ok(route);
+        if *upstream != matched.route(ruleset).upstream || !is_named() {
+            return matched;
         }
-        let counted = stricter(route, other, ruleset);
-        let counted = counted.or_else(|| as_strict(other, route, ruleset));
-        counted.ok_or(Why::Bad(PATH_IN_QUERY))
+        matched.or(other, ruleset, |own, other, ruleset| {
+            stricter(own, other, ruleset).or_else(|| as_strict(other, own, ruleset))
+        })
     }
 }
 
@@ -392,15 +374,20 @@ fn coarser(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
     })
 }
 
-/// See [`Target::fold`]: whether `found` counts a path that `exact` takes as it is spelled. Where neither is as strict as
-/// the other, clients that write what they always did go on, and no more than a name is expected behind `/**`.
+/// See [`Target::fold`]: what counts a path that `exact` takes as it is spelled and that frameworks take for that of
+/// `found`. Where neither is as strict as the other, both count, but not for spellings that are usual, nor behind `/**`,
+/// where no more than a name is expected.
 #[cold]
-fn folded(path: &str, found: usize, exact: usize, ruleset: &Ruleset) -> Result<usize, Why> {
+fn folded(path: &str, found: usize, exact: usize, ruleset: &Ruleset) -> MatchedRoute {
     let [route, broader] = [found, exact].map(|at| &ruleset.routes[at].pattern);
     let counts = as_strict(found, exact, ruleset).is_some()
         || matches!(broader.segments(), [Segment::Rest])
         || is_usual(route, path);
-    counts.then_some(found).ok_or(Why::Bad(FOLDED))
+    let found = MatchedRoute::from(found);
+    match counts {
+        true => found,
+        false => found.with(exact.into(), ruleset),
+    }
 }
 
 /// Why a request is refused whose path has no normal form.

@@ -21,6 +21,7 @@ mod paths;
 mod recorder;
 mod repeats;
 mod replay;
+mod sessions;
 mod slow;
 mod smuggling;
 mod strict;

@@ -103,3 +103,6 @@ impl Iterator for Letters<'_> {
         Some(char::from_u32(code).filter(|c| *c != '\0').unwrap_or(other))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,21 +5,21 @@ use std::borrow::Cow;
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::identity::body::Name;
-use tollgate::identity::form::{Found, field};
+use tollgate::identity::form::{FieldValue, field};
 use tollgate::identity::mailbox::{Fold, MAX_EMAIL, Mailbox, read};
 
 fuzz_target!(|body: &[u8]| {
     let name = Name::new("email");
     let found = field(body, &name);
-    if let Found::One(value) = &found {
+    if let FieldValue::One(value) = &found {
         let text = std::str::from_utf8(value).expect("a value is text");
         let folded = read(text, Fold::default());
         assert!(!matches!(folded, Mailbox::Address(whole) if whole.len() > MAX_EMAIL));
     }
     let more = [body, b"&e%6Dail=Ann%40example.com"].concat();
     let expected = match found {
-        Found::Absent => Found::One(Cow::Borrowed(&b"Ann@example.com"[..])),
-        _ => Found::Ambiguous,
+        FieldValue::Absent => FieldValue::One(Cow::Borrowed(&b"Ann@example.com"[..])),
+        _ => FieldValue::Ambiguous,
     };
     assert_eq!(field(&more, &name), expected);
 });

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate::identity::body::{Field, find};
-use tollgate::identity::form::Found;
+use tollgate::identity::form::FieldValue;
 
 fuzz_target!(|body: &[u8]| {
     let types = std::iter::once(&b"application/json"[..]);
@@ -16,8 +16,8 @@ fuzz_target!(|body: &[u8]| {
     };
     let plain = ["user", "email"].iter().try_fold(&whole, |value, name| value.get(name));
     match (plain, found) {
-        (Some(Value::String(text)), Found::One(value)) => assert_eq!(text.as_bytes(), &*value),
-        (Some(Value::String(text)), Found::Absent) => panic!("{text} was not found"),
+        (Some(Value::String(text)), FieldValue::One(value)) => assert_eq!(text.as_bytes(), &*value),
+        (Some(Value::String(text)), FieldValue::Absent) => panic!("{text} was not found"),
         _ => {}
     }
 });

@@ -5,7 +5,7 @@
 use http::Method;
 use libfuzzer_sys::fuzz_target;
 use tollgate::route::pattern::Segment;
-use tollgate::route::{Found, HostPattern, Pattern, RouteTable, normalise};
+use tollgate::route::{RouteMatch, HostPattern, Pattern, RouteTable, normalise};
 
 fuzz_target!(|text: &str| {
     match Pattern::parse(text) {
@@ -30,7 +30,7 @@ fuzz_target!(|text: &str| {
                 .cloned()
                 .unwrap_or(Method::GET);
             let table = RouteTable::build([&pattern]).expect("one pattern has no conflict");
-            assert_eq!(table.find(Some("h:1"), &method, path), Found::Route(0));
+            assert_eq!(table.find(Some("h:1"), &method, path), RouteMatch::Route(0));
         }
     }
     match HostPattern::parse(text) {

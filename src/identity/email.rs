@@ -1,7 +1,7 @@
 //! An email address in a field of a JSON, form or multipart body.
 
 use super::body::{self, Field};
-use super::form::Found;
+use super::form::FieldValue;
 use super::mailbox::{self, Fold, Mailbox};
 use super::query;
 use crate::head::{Fields, Head};
@@ -29,11 +29,11 @@ pub fn find(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
     mailboxes.fold(Mailbox::Absent, Mailbox::or)
 }
 
-fn mailbox(found: Found<'_>, fold: Fold) -> Mailbox {
+fn mailbox(found: FieldValue<'_>, fold: Fold) -> Mailbox {
     match found {
-        Found::Absent => Mailbox::Absent,
-        Found::Ambiguous => Mailbox::Ambiguous,
-        Found::One(value) => match std::str::from_utf8(&value) {
+        FieldValue::Absent => Mailbox::Absent,
+        FieldValue::Ambiguous => Mailbox::Ambiguous,
+        FieldValue::One(value) => match std::str::from_utf8(&value) {
             Ok(text) => mailbox::read(text, fold),
             Err(_) => Mailbox::Ambiguous,
         },

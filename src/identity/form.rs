@@ -6,9 +6,9 @@ use http::Uri;
 
 use super::body::Name;
 
-/// What a look for one value found.
+/// The value of a field, as all readers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found<'t> {
+pub enum FieldValue<'t> {
     /// It is not there, or empty.
     Absent,
     /// It is there more than once or cannot be read, so that nobody can say which value the
@@ -18,30 +18,30 @@ pub enum Found<'t> {
     One(Cow<'t, [u8]>),
 }
 
-impl<'t> Found<'t> {
+impl<'t> FieldValue<'t> {
     /// One more value; a second makes it ambiguous.
     pub(super) fn add(&mut self, value: impl Into<Cow<'t, [u8]>>) {
         *self = match self {
-            Found::Absent => Found::One(value.into()),
-            Found::Ambiguous | Found::One(_) => Found::Ambiguous,
+            FieldValue::Absent => FieldValue::One(value.into()),
+            FieldValue::Ambiguous | FieldValue::One(_) => FieldValue::Ambiguous,
         };
     }
 
     /// Empty values are absent, those longer than `most` bytes ambiguous.
-    pub(super) fn within(self, most: usize) -> Found<'t> {
+    pub(super) fn within(self, most: usize) -> FieldValue<'t> {
         match self {
-            Found::One(value) if value.is_empty() => Found::Absent,
-            Found::One(value) if value.len() > most => Found::Ambiguous,
+            FieldValue::One(value) if value.is_empty() => FieldValue::Absent,
+            FieldValue::One(value) if value.len() > most => FieldValue::Ambiguous,
             found => found,
         }
     }
 
     /// What two readings of the same bytes say together.
-    pub(super) fn or(self, other: Found<'t>) -> Found<'t> {
+    pub(super) fn or(self, other: FieldValue<'t>) -> FieldValue<'t> {
         match (self, other) {
-            (Found::Absent, found) | (found, Found::Absent) => found,
+            (FieldValue::Absent, found) | (found, FieldValue::Absent) => found,
             (one, other) if one == other => one,
-            _ => Found::Ambiguous,
+            _ => FieldValue::Ambiguous,
         }
     }
 }
@@ -50,8 +50,8 @@ impl<'t> Found<'t> {
 ///
 /// Some readers part fields at `;` too, so a field with one is ambiguous. So is a value with an escape that
 /// is none or that makes no UTF-8: readers disagree on whether the others in it are decoded then.
-pub fn field<'t>(text: &'t [u8], name: &Name) -> Found<'t> {
-    let mut found = Found::Absent;
+pub fn field<'t>(text: &'t [u8], name: &Name) -> FieldValue<'t> {
+    let mut found = FieldValue::Absent;
     for pair in text.split(|byte| *byte == b'&') {
         let parted = pair.contains(&b';');
         for piece in pair.split(|byte| *byte == b';') {
@@ -61,7 +61,7 @@ pub fn field<'t>(text: &'t [u8], name: &Name) -> Found<'t> {
             }
             match decode_clearly(value) {
                 Some(value) if !parted => found.add(value),
-                _ => found = Found::Ambiguous,
+                _ => found = FieldValue::Ambiguous,
             }
         }
     }
@@ -70,10 +70,12 @@ pub fn field<'t>(text: &'t [u8], name: &Name) -> Found<'t> {
 
 /// The same in the query of a target. To some (Fastify) a query begins at the first `;` of the path already, so that a
 /// field there makes it ambiguous.
-pub(super) fn in_target<'t>(uri: &'t Uri, name: &Name) -> Found<'t> {
+pub(super) fn in_target<'t>(uri: &'t Uri, name: &Name) -> FieldValue<'t> {
     let text = uri.query().unwrap_or_default();
     match uri.path().split_once(';') {
-        Some((_, before)) if field(before.as_bytes(), name) != Found::Absent => Found::Ambiguous,
+        Some((_, before)) if field(before.as_bytes(), name) != FieldValue::Absent => {
+            FieldValue::Ambiguous
+        }
         _ => field(text.as_bytes(), name),
     }
 }
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, expected: Found<'static>) {
+    fn check(text: &str, expected: FieldValue<'static>) {
         assert_eq!(
             field(text.as_bytes(), &Name::new("key")),
             expected,
@@ -175,23 +177,23 @@ mod tests {
 
     #[test]
     fn fields() {
-        let one = |value: &'static str| Found::One(Cow::Borrowed(value.as_bytes()));
-        check("", Found::Absent);
-        check("a=b&c", Found::Absent);
+        let one = |value: &'static str| FieldValue::One(Cow::Borrowed(value.as_bytes()));
+        check("", FieldValue::Absent);
+        check("a=b&c", FieldValue::Absent);
         check("key=v", one("v"));
         check("a=b&key=v=w&c", one("v=w"));
         check("k%65y=v", one("v"));
         check("key=%C3%A9+x", one("é x"));
         check("key=%2B%25", one("+%"));
         check("key", one(""));
-        check("keys=1&ke=2&xkey=3", Found::Absent);
+        check("keys=1&ke=2&xkey=3", FieldValue::Absent);
         check("a=1;b=2&key=1", one("1"));
     }
 
     /// What one framework takes for the field counts as it, and a second one makes it ambiguous.
     #[test]
     fn spellings() {
-        let one = Found::One(Cow::Borrowed(&b"1"[..]));
+        let one = FieldValue::One(Cow::Borrowed(&b"1"[..]));
         for spelling in [
             "KEY=1",
             "+key=1",
@@ -203,8 +205,8 @@ mod tests {
             "&&key=1",
         ] {
             check(spelling, one.clone());
-            check(&format!("{spelling}&key=2"), Found::Ambiguous);
-            check(&format!("key=1&{spelling}"), Found::Ambiguous);
+            check(&format!("{spelling}&key=2"), FieldValue::Ambiguous);
+            check(&format!("key=1&{spelling}"), FieldValue::Ambiguous);
         }
         for ambiguous in [
             "key=1&key=1",
@@ -218,7 +220,7 @@ mod tests {
             "key=%ff",
             "key=a%2",
         ] {
-            check(ambiguous, Found::Ambiguous);
+            check(ambiguous, FieldValue::Ambiguous);
         }
     }
 

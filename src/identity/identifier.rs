@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::failures::Failures;
-use super::form::Found;
+use super::form::FieldValue;
 use super::ip::Trusted;
 use super::key::{Domain, Keyer};
 use super::strip::Stripper;
@@ -107,7 +107,7 @@ impl Identifier {
         head: &Head,
         wall: impl FnOnce() -> Duration,
     ) -> Who {
-        self.identify_if(connection, (head, Found::Absent), wall, None)
+        self.identify_if(connection, (head, FieldValue::Absent), wall, None)
     }
 
     /// The same, with the credential that [`Identifier::credential_in_body`] found in the body. One that is not remembered is
@@ -115,7 +115,7 @@ impl Identifier {
     pub fn identify_if<'a, 'r>(
         &self,
         connection: impl Into<Connection<'a>>,
-        (head, in_body): (&'r Head, Found<'r>),
+        (head, in_body): (&'r Head, FieldValue<'r>),
         wall: impl FnOnce() -> Duration,
         check: Option<&Check<'_>>,
     ) -> Who {
@@ -124,20 +124,20 @@ impl Identifier {
         let (peer, subject) = (connection.peer.to_canonical(), connection.subject);
         let given = match &self.settings.token {
             Some(source) => token::find(source, head).or(in_body),
-            None => Found::Absent,
+            None => FieldValue::Absent,
         };
         let check = check.map(|check| (&who, check));
         let proof = self.prove((peer, subject), &given, (&head.fields, wall), check);
         who.unverified = proof.unverified;
-        who.ambiguous_token = given == Found::Ambiguous;
+        who.ambiguous_token = given == FieldValue::Ambiguous;
         // The same credential, read in the stricter way.
         if who.ambiguous_token && proof.token.is_some() {
             who.unverified = Some(Unverified::Ambiguous);
         }
         who.token = match (proof.token, given) {
             (Some(judged), _) => judged,
-            (None, Found::One(text)) => Some(self.token_fingerprint(&text)),
-            (None, Found::Absent | Found::Ambiguous) => None,
+            (None, FieldValue::One(text)) => Some(self.token_fingerprint(&text)),
+            (None, FieldValue::Absent | FieldValue::Ambiguous) => None,
         };
         let plan = match &self.settings.plan.source {
             Some(plan::Source::Header { name, .. }) if self.plan_from.contains(peer) => {
@@ -155,8 +155,10 @@ impl Identifier {
         self.keyer.fingerprint(Domain::Token, &token::counted(text))
     }
 
-    fn plan_by_header(&self, given: Found<'_>) -> Option<usize> {
-        let Found::One(text) = given else { return None };
+    fn plan_by_header(&self, given: FieldValue<'_>) -> Option<usize> {
+        let FieldValue::One(text) = given else {
+            return None;
+        };
         self.settings.plan.named(std::str::from_utf8(&text).ok()?)
     }
 
@@ -245,17 +247,17 @@ impl Identifier {
     /// may say.
     pub fn strip(&self, peer: IpAddr, fields: &mut Fields) -> bool {
         let peer = peer.to_canonical();
-        let told = Cell::new(false);
+        let by_proxy = Cell::new(false);
         self.stripper.strip(fields, |list| match list {
             super::strip::List::Nobody => false,
             super::strip::List::Proxies => {
-                told.set(self.trusted.contains(peer));
-                told.get()
+                by_proxy.set(self.trusted.contains(peer));
+                by_proxy.get()
             }
             super::strip::List::User => self.user_from.contains(peer),
             super::strip::List::Plan => self.plan_from.contains(peer),
         });
-        told.get()
+        by_proxy.get()
     }
 }
 

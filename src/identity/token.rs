@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 pub use counted::counted;
 
 use super::body::{self, Name, is_blank};
-use super::form::{self, Found};
+use super::form::{self, FieldValue};
 use super::query;
 use crate::head::{Fields, Head};
 
@@ -72,7 +72,7 @@ fn behind_scheme(text: &str) -> &str {
 }
 
 /// The credential of a request.
-pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
+pub fn find<'r>(source: &Source, head: &'r Head) -> FieldValue<'r> {
     let fields = &head.fields;
     match source {
         Source::Header(name) if *name == AUTHORIZATION => behind(fields, name.as_str(), None),
@@ -87,13 +87,13 @@ pub fn find<'r>(source: &Source, head: &'r Head) -> Found<'r> {
 }
 
 /// The credential that stands in a body in the place of the query, where frameworks join the two.
-pub fn find_in_body<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> Found<'b> {
+pub fn find_in_body<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
     match source {
         Source::Query(name) => body::find(&name.clone().into(), fields.all("content-type"), body)
             .trimmed()
             .within(MAX_TOKEN)
             .unless_ambiguous(),
-        _ => Found::Absent,
+        _ => FieldValue::Absent,
     }
 }
 
@@ -121,8 +121,8 @@ pub fn mask<'t>(source: Option<&Source>, target: Cow<'t, str>) -> Cow<'t, str> {
 }
 
 /// The one value of a header.
-pub(super) fn header<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
-    let mut found = Found::Absent;
+pub(super) fn header<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
+    let mut found = FieldValue::Absent;
     for value in fields.all(name) {
         found.add(value.trim_ascii());
     }
@@ -130,29 +130,29 @@ pub(super) fn header<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
 }
 
 /// What stands behind `Authorization: Bearer`, whatever it is; other schemes are no credential.
-pub(super) fn bearer(fields: &Fields) -> Found<'_> {
+pub(super) fn bearer(fields: &Fields) -> FieldValue<'_> {
     match header(fields, "authorization") {
-        Found::One(Cow::Borrowed(value)) => match parted(value) {
+        FieldValue::One(Cow::Borrowed(value)) => match parted(value) {
             (scheme, Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
-                Found::One(token.into()).within(MAX_TOKEN)
+                FieldValue::One(token.into()).within(MAX_TOKEN)
             }
-            _ => Found::Absent,
+            _ => FieldValue::Absent,
         },
-        Found::One(Cow::Owned(_)) => Found::Ambiguous,
+        FieldValue::One(Cow::Owned(_)) => FieldValue::Ambiguous,
         found => found,
     }
 }
 
 /// The credential of `Authorization: Bearer`.
-pub(super) fn by_bearer(fields: &Fields) -> Found<'_> {
+pub(super) fn by_bearer(fields: &Fields) -> FieldValue<'_> {
     behind(fields, "authorization", Some("bearer"))
 }
 
 /// The one value of a header, without blanks. A comma with a blank beside it is that of a list, as proxies join
 /// fields that came twice: upstreams take the first or the last.
-fn alone<'r>(fields: &'r Fields, name: &str) -> Found<'r> {
+fn alone<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
     match header(fields, name).trimmed() {
-        Found::One(value) if is_list(&value) => Found::Ambiguous,
+        FieldValue::One(value) if is_list(&value) => FieldValue::Ambiguous,
         found => found,
     }
 }
@@ -164,26 +164,26 @@ fn is_list(value: &[u8]) -> bool {
 
 /// The one word behind a scheme. Upstreams that part the value at blanks, commas or a fixed length read any
 /// other value in ways of their own, whatever its scheme. With no `scheme` any will do, or none.
-fn behind<'r>(fields: &'r Fields, name: &str, scheme: Option<&str>) -> Found<'r> {
+fn behind<'r>(fields: &'r Fields, name: &str, scheme: Option<&str>) -> FieldValue<'r> {
     let value = match header(fields, name).trimmed() {
-        Found::One(Cow::Borrowed(value)) => value,
-        Found::One(Cow::Owned(_)) => return Found::Ambiguous,
+        FieldValue::One(Cow::Borrowed(value)) => value,
+        FieldValue::One(Cow::Owned(_)) => return FieldValue::Ambiguous,
         found => return found,
     };
     let (given, credential) = parted(value);
     let named = scheme.is_none_or(|scheme| given.eq_ignore_ascii_case(scheme.as_bytes()));
     let basic = given.eq_ignore_ascii_case(b"basic");
     match credential {
-        None if scheme.is_some() && named => Found::Absent,
-        None if scheme.is_none() && is_word(value) => Found::One(value.into()),
+        None if scheme.is_some() && named => FieldValue::Absent,
+        None if scheme.is_none() && is_word(value) => FieldValue::One(value.into()),
         Some(credential) if basic => match (is_basic(credential), named) {
-            (true, true) => Found::One(credential.into()),
+            (true, true) => FieldValue::One(credential.into()),
             // A name and a password are none of the credentials that are looked for.
-            (true, false) => Found::Absent,
-            (false, _) => Found::Ambiguous,
+            (true, false) => FieldValue::Absent,
+            (false, _) => FieldValue::Ambiguous,
         },
-        Some(credential) if named && is_word(credential) => Found::One(credential.into()),
-        _ => Found::Ambiguous,
+        Some(credential) if named && is_word(credential) => FieldValue::One(credential.into()),
+        _ => FieldValue::Ambiguous,
     }
 }
 
@@ -210,26 +210,26 @@ fn is_basic(text: &[u8]) -> bool {
         .is_ok_and(|pair| pair.contains(&b':') && std::str::from_utf8(&pair).is_ok())
 }
 
-impl<'t> Found<'t> {
+impl<'t> FieldValue<'t> {
     /// Ambiguous if readers take it for different credentials.
-    fn unless_ambiguous(self) -> Found<'t> {
+    fn unless_ambiguous(self) -> FieldValue<'t> {
         match self {
-            Found::One(value) if counted::is_ambiguous(&value) => Found::Ambiguous,
+            FieldValue::One(value) if counted::is_ambiguous(&value) => FieldValue::Ambiguous,
             found => found,
         }
     }
 
     /// Without the blanks around it that some upstream would take off. Ambiguous if that depends on its
     /// encoding, or if it could end at a control character.
-    fn trimmed(self) -> Found<'t> {
+    fn trimmed(self) -> FieldValue<'t> {
         match self {
-            Found::One(Cow::Borrowed(value)) => match trim(value) {
-                Some(value) => Found::One(value.into()),
-                None => Found::Ambiguous,
+            FieldValue::One(Cow::Borrowed(value)) => match trim(value) {
+                Some(value) => FieldValue::One(value.into()),
+                None => FieldValue::Ambiguous,
             },
-            Found::One(Cow::Owned(value)) => match trim(&value) {
-                Some(value) => Found::One(value.to_owned().into()),
-                None => Found::Ambiguous,
+            FieldValue::One(Cow::Owned(value)) => match trim(&value) {
+                Some(value) => FieldValue::One(value.to_owned().into()),
+                None => FieldValue::Ambiguous,
             },
             found => found,
         }
@@ -249,8 +249,8 @@ fn trim(value: &[u8]) -> Option<&[u8]> {
     (!trimmed.iter().any(ends_it)).then_some(trimmed)
 }
 
-pub(super) fn cookie<'r>(fields: &'r Fields, name: &Name) -> Found<'r> {
-    let mut found = Found::Absent;
+pub(super) fn cookie<'r>(fields: &'r Fields, name: &Name) -> FieldValue<'r> {
+    let mut found = FieldValue::Absent;
     let lines = fields.all("cookie");
     for pair in lines.flat_map(|line| line.split(|byte| *byte == b';')) {
         let (given, value) = match pair.iter().position(|byte| *byte == b'=') {
@@ -260,10 +260,10 @@ pub(super) fn cookie<'r>(fields: &'r Fields, name: &Name) -> Found<'r> {
         if name.resembles(&form::unescape(given, b'+').0) {
             match cookie_value(value) {
                 Some(value) => found.add(value),
-                None => found = Found::Ambiguous,
+                None => found = FieldValue::Ambiguous,
             }
         } else if hides(pair, name) {
-            found = Found::Ambiguous;
+            found = FieldValue::Ambiguous;
         }
     }
     found

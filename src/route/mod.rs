@@ -12,7 +12,7 @@ use http::header::CONTENT_LENGTH;
 
 pub use path::{PathError, literal_readings, normalise, with_encoded_slashes};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
-pub use table::{Conflict, Found, RouteTable, is_usual};
+pub use table::{Conflict, RouteMatch, RouteTable, is_usual};
 
 use crate::limit::{Count, Identity, Rule, Rules, Source};
 

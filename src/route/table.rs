@@ -41,9 +41,9 @@ pub struct Conflict {
     pub second: usize,
 }
 
-/// What the table knows of a request.
+/// The pattern that takes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RouteMatch {
     /// The place of the pattern that takes it.
     Route(usize),
     /// Only patterns with other methods take this host and path: 405, see [`RouteTable::allow`].
@@ -52,12 +52,12 @@ pub enum Found {
     None,
 }
 
-impl Found {
+impl RouteMatch {
     /// The place of the pattern that takes the request.
     pub fn route(self) -> Option<usize> {
         match self {
-            Found::Route(place) => Some(place),
-            Found::OtherMethod | Found::None => None,
+            RouteMatch::Route(place) => Some(place),
+            RouteMatch::OtherMethod | RouteMatch::None => None,
         }
     }
 }
@@ -106,7 +106,7 @@ impl RouteTable {
 
     /// The route of a request. `host` comes from [`super::host::canonical`], with or without a port;
     /// `normal_path` comes from [`super::normalise`].
-    pub fn find(&self, host: Option<&str>, method: &Method, normal_path: &str) -> Found {
+    pub fn find(&self, host: Option<&str>, method: &Method, normal_path: &str) -> RouteMatch {
         let mut search = Search {
             method,
             path_known: false,
@@ -115,9 +115,9 @@ impl RouteTable {
             trie.find(Trie::ROOT, segments_of(normal_path), &mut search)
         });
         match route {
-            Some(place) => Found::Route(place),
-            None if search.path_known => Found::OtherMethod,
-            None => Found::None,
+            Some(place) => RouteMatch::Route(place),
+            None if search.path_known => RouteMatch::OtherMethod,
+            None => RouteMatch::None,
         }
     }
 

@@ -18,7 +18,7 @@ use super::target::MatchedRoute;
 use crate::admission::{Admission, Ask, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::head::{Answer, Head};
-use crate::identity::form::Found;
+use crate::identity::form::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::Rules;
 use crate::policy::Ruleset;
@@ -113,7 +113,7 @@ pub fn unrouted_who<'a>(
         may: &|_| true,
     };
     match ruleset.unrouted.by_credential {
-        true => identifier.identify_if(connection, (head, Found::Absent), wall, Some(&check)),
+        true => identifier.identify_if(connection, (head, FieldValue::Absent), wall, Some(&check)),
         false => identifier.client(connection, &head.fields),
     }
 }

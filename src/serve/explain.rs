@@ -24,7 +24,7 @@ use super::target::MatchedRoute;
 use crate::admission::{Ask, Finding};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
-use crate::identity::form::Found;
+use crate::identity::form::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
@@ -158,8 +158,7 @@ fn examine(
         Ok(matched) => {
             let route = matched.route(ruleset);
             let servers = running.upstreams.get(route.upstream);
-            let pressure = servers.and_then(|servers| servers.pressure());
-            let pressure = pressure.map(|pressure| &**pressure);
+            let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
             let may =
                 |who: &Who| may_check(&running.admission, route, (who, identifier), pressure, now);
             let check = Check { now, may: &may };
@@ -167,7 +166,7 @@ fn examine(
             let whole = body.len() <= MAX_AHEAD;
             let (in_body, refused) = match in_body::find(route, identifier, &head, body, whole) {
                 Ok(found) => (found, None),
-                Err(why) => (Found::Absent, Some(why)),
+                Err(why) => (FieldValue::Absent, Some(why)),
             };
             let mut who = identifier.identify_if(connection, (&*head, in_body), wall, Some(&check));
             let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);

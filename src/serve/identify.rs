@@ -23,7 +23,7 @@ use super::target::MatchedRoute;
 use crate::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::clock::{Clock, Nanos};
 use crate::head::Head;
-use crate::identity::form::Found;
+use crate::identity::form::FieldValue;
 use crate::identity::{Check, Identifier, Unverified, Who};
 use crate::limit::{Identity, Rules};
 use crate::pressure::{Class, Permit, Pressure, Shed};
@@ -302,7 +302,7 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
     routed.now = generation.clock.now();
     if wants_token {
         let in_body = in_body::find(route, identifier, head, &peeked.ahead, peeked.whole)?;
-        if in_body != Found::Absent {
+        if in_body != FieldValue::Absent {
             let unclear_email = who.unclear_email;
             *who = who_asks((note, head), route, routed.now, in_body);
             who.unclear_email = unclear_email;
@@ -357,7 +357,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
         (&arrival.note, &arrival.head),
         route,
         routed.now,
-        Found::Absent,
+        FieldValue::Absent,
     );
     let who = Rc::new(who);
     // What was not checked may be the next time.
@@ -382,7 +382,12 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
 }
 
 /// Who asks. `in_body` is the credential that stands in the body.
-fn who_asks((note, head): (&Note, &Head), route: &Route, now: Nanos, in_body: Found<'_>) -> Who {
+fn who_asks(
+    (note, head): (&Note, &Head),
+    route: &Route,
+    now: Nanos,
+    in_body: FieldValue<'_>,
+) -> Who {
     let generation = &note.generation;
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();

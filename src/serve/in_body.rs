@@ -8,7 +8,7 @@ use super::body::{MAX_AHEAD, RequestBody};
 use crate::head::Head;
 use crate::identity::Identifier;
 use crate::identity::body::hides_fields;
-use crate::identity::form::Found;
+use crate::identity::form::FieldValue;
 use crate::route::Route;
 
 /// Why a request is refused in whose body no credential can be looked for.
@@ -50,11 +50,11 @@ pub fn find<'b>(
     head: &Head,
     body: &'b [u8],
     whole: bool,
-) -> Result<Found<'b>, Why> {
+) -> Result<FieldValue<'b>, Why> {
     let fields = &head.fields;
     let may_be_there = || identifier.may_have_credential(fields, body, whole) != Some(false);
     if body.is_empty() || !is_wanted(route, head) || !may_be_there() {
-        return Ok(Found::Absent);
+        return Ok(FieldValue::Absent);
     }
     match whole && !hides_fields(fields, MAX_AHEAD) {
         true => Ok(identifier.credential_in_body(fields, body)),

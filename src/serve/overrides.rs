@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::body::MAX_AHEAD;
 use crate::head::{Fields, Head};
 use crate::identity::body::{self, Field};
-use crate::identity::form::{self, Found};
+use crate::identity::form::{self, FieldValue};
 use crate::identity::strip::METHOD_FIELDS;
 
 /// Most methods that one request may name.
@@ -115,9 +115,9 @@ pub fn in_body(head: &Head, text: &[u8], whole: bool) -> InBody {
     }
     let types = head.fields.all("content-type");
     match body::find(&FIELD, types, text) {
-        Found::Absent => InBody::Silent,
-        Found::Ambiguous => InBody::Unclear,
-        Found::One(value) => match method(&value) {
+        FieldValue::Absent => InBody::Silent,
+        FieldValue::Ambiguous => InBody::Unclear,
+        FieldValue::One(value) => match method(&value) {
             Some(method) if method != head.method => InBody::Named(method),
             _ => InBody::Silent,
         },

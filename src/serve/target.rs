@@ -13,7 +13,8 @@ use crate::head::Head;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
 use crate::route::{
-    Found, PathError, Paths, Route, is_usual, literal_readings, normalise, with_encoded_slashes,
+    PathError, Paths, Route, RouteMatch, is_usual, literal_readings, normalise,
+    with_encoded_slashes,
 };
 
 /// Why a request is refused whose query names more paths than are looked at.
@@ -216,10 +217,10 @@ impl<'h> Target<'h> {
     fn look_up_normal(&self, method: &Method, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
         let table = &ruleset.table;
         match table.find(self.host, method, &self.path) {
-            Found::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact.into()),
-            Found::Route(exact) => Ok(self.fold(method, &self.path, exact, ruleset)),
-            Found::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
-            Found::None => Err(Why::NoRoute),
+            RouteMatch::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact.into()),
+            RouteMatch::Route(exact) => Ok(self.fold(method, &self.path, exact, ruleset)),
+            RouteMatch::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
+            RouteMatch::None => Err(Why::NoRoute),
         }
     }
 

@@ -9,14 +9,14 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{Field, Name};
-use crate::identity::form::Found;
+use crate::identity::form::FieldValue;
 
 /// Is shown a text at the path, or none for what leads to no text: null, a list, an object without the next member.
 type See<'s> = &'s mut dyn FnMut(Option<String>);
 
 /// The value of `field` in a body without a byte order mark.
-pub(super) fn find(field: &Field, body: &[u8]) -> Found<'static> {
-    let mut found = Found::Absent;
+pub(super) fn find(field: &Field, body: &[u8]) -> FieldValue<'static> {
+    let mut found = FieldValue::Absent;
     let mut see = |text: Option<String>| {
         if let Some(text) = text {
             found.add(text.into_bytes());
@@ -26,7 +26,7 @@ pub(super) fn find(field: &Field, body: &[u8]) -> Found<'static> {
     let at = At::root(field, true, &mut see);
     match at.deserialize(&mut reader).and_then(|()| reader.end()) {
         Ok(()) => found,
-        Err(_) => Found::Ambiguous,
+        Err(_) => FieldValue::Ambiguous,
     }
 }
 

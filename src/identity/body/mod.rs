@@ -18,7 +18,7 @@ pub(super) use media::is_read_as_utf8;
 pub use name::Name;
 pub(super) use name::is_blank;
 
-use super::form::{self, Found};
+use super::form::{self, FieldValue};
 use crate::head::Fields;
 use media::Media;
 
@@ -65,30 +65,32 @@ pub fn find<'t, 'b>(
     field: &Field,
     types: impl Iterator<Item = &'t [u8]>,
     body: &'b [u8],
-) -> Found<'b> {
+) -> FieldValue<'b> {
     let bare = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     let start = start(bare);
     if start.is_empty() && !bare.contains(&0) {
-        return Found::Absent;
+        return FieldValue::Absent;
     }
     // NUL may be half a character of UTF-16.
     if start.is_empty() || is_wide(bare) {
-        return Found::Ambiguous;
+        return FieldValue::Ambiguous;
     }
     let form = || match form::field(body, &CHARSET) {
-        Found::One(charset) if !charset.eq_ignore_ascii_case(b"utf-8") => Found::Ambiguous,
-        Found::Ambiguous => Found::Ambiguous,
+        FieldValue::One(charset) if !charset.eq_ignore_ascii_case(b"utf-8") => {
+            FieldValue::Ambiguous
+        }
+        FieldValue::Ambiguous => FieldValue::Ambiguous,
         _ => form::field(body, &field.name),
     };
     let json = || json::find(field, bare);
     match Media::of(types, body) {
-        Media::Unclear => Found::Ambiguous,
+        Media::Unclear => FieldValue::Ambiguous,
         // There are readers to whom every body is a form.
         Media::Multipart(boundary) => multipart::find(&boundary, &field.name, body).or(form()),
         Media::Json => json().or(form()),
-        _ if is_multipart(start) => Found::Ambiguous,
+        _ if is_multipart(start) => FieldValue::Ambiguous,
         // What a form says in the comment of another format is not what that format says.
-        Media::Other if form() != Found::Absent => Found::Ambiguous,
+        Media::Other if form() != FieldValue::Absent => FieldValue::Ambiguous,
         _ if is_json(start) => form().or(json()),
         _ => form(),
     }
@@ -109,7 +111,7 @@ pub fn each_in_json(
     let strict = json::each(field, bare, see);
     let may_be_form = match Media::of(fields.all("content-type"), body) {
         Media::Json => false,
-        Media::Plain | Media::Other => form::field(body, &field.name) != Found::Absent,
+        Media::Plain | Media::Other => form::field(body, &field.name) != FieldValue::Absent,
         Media::Form | Media::Multipart(_) | Media::Unclear => true,
     };
     let plain = bare.len() == body.len() && std::str::from_utf8(body).is_ok();

@@ -7,18 +7,18 @@ use memchr::memmem;
 
 use super::media::Parameters;
 use super::name::Name;
-use crate::identity::form::{self, Found};
+use crate::identity::form::{self, FieldValue};
 
 /// The value of the field that resembles `name`.
-pub(super) fn find<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> Found<'b> {
-    read(boundary, name, body).unwrap_or(Found::Ambiguous)
+pub(super) fn find<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> FieldValue<'b> {
+    read(boundary, name, body).unwrap_or(FieldValue::Ambiguous)
 }
 
 /// None if a reader could see other parts.
-fn read<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> Option<Found<'b>> {
+fn read<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> Option<FieldValue<'b>> {
     let delimiter = [b"--", boundary].concat();
     let finder = memmem::Finder::new(&delimiter);
-    let mut found = Found::Absent;
+    let mut found = FieldValue::Absent;
     let mut rest = body.strip_prefix(&*delimiter)?;
     loop {
         if let Some(end) = rest.strip_prefix(b"--") {

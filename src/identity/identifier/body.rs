@@ -2,7 +2,7 @@
 
 use super::{Domain, Fingerprint, Head, Identifier, Who};
 use crate::head::Fields;
-use crate::identity::form::Found;
+use crate::identity::form::FieldValue;
 use crate::identity::mailbox::{self, Mailbox};
 use crate::identity::{body, email, token};
 
@@ -59,10 +59,10 @@ impl Identifier {
     }
 
     /// The credential in a complete body.
-    pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> Found<'b> {
+    pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
         match &self.settings.token {
             Some(source) => token::find_in_body(source, fields, body),
-            None => Found::Absent,
+            None => FieldValue::Absent,
         }
     }
 

@@ -10,7 +10,7 @@ use http::header::AUTHORIZATION;
 
 use super::{Check, Identifier};
 use crate::head::Fields;
-use crate::identity::form::Found;
+use crate::identity::form::FieldValue;
 use crate::identity::key::Domain;
 use crate::identity::{Unverified, Who, api_keys, jwt, plan, token, user};
 use crate::limit::{Fingerprint, Identity};
@@ -40,7 +40,7 @@ impl Identifier {
     pub(super) fn prove(
         &self,
         (peer, subject): (IpAddr, Option<&Subject>),
-        given: &Found<'_>,
+        given: &FieldValue<'_>,
         (fields, wall): (&Fields, impl FnOnce() -> Duration),
         check: Option<(&Who, &Check<'_>)>,
     ) -> Proof {
@@ -136,7 +136,7 @@ impl Identifier {
     fn by_key(
         &self,
         keys: &api_keys::Keys,
-        given: &Found<'_>,
+        given: &FieldValue<'_>,
         fields: &Fields,
         check: Option<(&Who, &Check<'_>)>,
     ) -> Proof {
@@ -150,9 +150,9 @@ impl Identifier {
                 Err(unverified) => return nobody(unverified),
                 Ok(key) => key,
             },
-            (Some(_), Found::Absent) => return nobody(None),
-            (Some(_), Found::Ambiguous) => return nobody(Some(Unverified::Ambiguous)),
-            (Some(_), Found::One(key)) => Cow::Borrowed(&**key),
+            (Some(_), FieldValue::Absent) => return nobody(None),
+            (Some(_), FieldValue::Ambiguous) => return nobody(Some(Unverified::Ambiguous)),
+            (Some(_), FieldValue::One(key)) => Cow::Borrowed(&**key),
         };
         if !may_check(check) {
             return nobody(Some(Unverified::Unchecked));
@@ -187,28 +187,28 @@ fn of(user: Result<Arc<str>, Unverified>) -> Proof {
 
 /// The token of `Authorization: Bearer`, or why there is none; no reason where the request has no such field.
 fn bearer(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
-    if token::header(fields, AUTHORIZATION.as_str()) == Found::Absent {
+    if token::header(fields, AUTHORIZATION.as_str()) == FieldValue::Absent {
         return Err(None);
     }
     match token::bearer(fields) {
-        Found::One(text) => Ok(text),
-        Found::Ambiguous => Err(Some(Unverified::Ambiguous)),
+        FieldValue::One(text) => Ok(text),
+        FieldValue::Ambiguous => Err(Some(Unverified::Ambiguous)),
         // Many servers take what is behind any word, or the whole value.
-        Found::Absent => Err(Some(Unverified::Scheme)),
+        FieldValue::Absent => Err(Some(Unverified::Scheme)),
     }
 }
 
 /// `may_set`: whether the peer may name the user.
-fn by_header(given: &Found<'_>, may_set: impl FnOnce() -> bool) -> Proof {
-    if *given == Found::Absent {
+fn by_header(given: &FieldValue<'_>, may_set: impl FnOnce() -> bool) -> Proof {
+    if *given == FieldValue::Absent {
         return Proof::default();
     }
     if !may_set() {
         return of(Err(Unverified::Peer));
     }
     let text = match given {
-        Found::One(text) => std::str::from_utf8(text).ok(),
-        Found::Absent | Found::Ambiguous => None,
+        FieldValue::One(text) => std::str::from_utf8(text).ok(),
+        FieldValue::Absent | FieldValue::Ambiguous => None,
     };
     of(text.and_then(user::name).ok_or(Unverified::Field))
 }

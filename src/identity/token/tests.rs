@@ -15,9 +15,9 @@ fn check(source: &Source, uri: &str, headers: &[(&str, &str)], expected: Option<
         head.fields.add(name, &value);
     }
     let expected = match expected {
-        None => Found::Absent,
-        Some("?") => Found::Ambiguous,
-        Some(text) => Found::One(text.as_bytes().into()),
+        None => FieldValue::Absent,
+        Some("?") => FieldValue::Ambiguous,
+        Some(text) => FieldValue::One(text.as_bytes().into()),
     };
     assert_eq!(
         find(source, &head),

@@ -34,9 +34,9 @@ fn check(routes: &[&str], asked: &str, expected: &str) {
     let (host, method, path) = request(asked);
     let host = host.map(|host| host::canonical(host).unwrap());
     let got = match table(routes).unwrap().find(host.as_deref(), &method, path) {
-        Found::Route(place) => routes[place],
-        Found::OtherMethod => "405",
-        Found::None => "404",
+        RouteMatch::Route(place) => routes[place],
+        RouteMatch::OtherMethod => "405",
+        RouteMatch::None => "404",
     };
     assert_eq!(got, expected, "{asked} in {routes:?}");
 }
@@ -446,7 +446,7 @@ fn many_routes() {
     let built = table(&texts).unwrap();
     for n in [0, 1, 777, 9_999] {
         let path = format!("/v{}/r{n}/x", n % 7);
-        assert_eq!(built.find(None, &Method::GET, &path), Found::Route(n));
+        assert_eq!(built.find(None, &Method::GET, &path), RouteMatch::Route(n));
     }
-    assert_eq!(built.find(None, &Method::GET, "/v0/r1/x"), Found::None);
+    assert_eq!(built.find(None, &Method::GET, "/v0/r1/x"), RouteMatch::None);
 }

@@ -106,7 +106,7 @@ mod tests {
             (&[("y", "1"), ("x", &long), ("x", &long), ("host", "a")], 0),
             (&[("host", "a"), ("x", &long), ("y", "2")], "y: 2\r\n".len()),
             (&[("x", &long), ("X", &long)], 4005),
-            (&[("x", &long), ("x", &other)], 4005),
+            (&[("x", &other), ("x", &long)], 4005),
         ];
         for (fields, apart) in cases {
             let (mut plain, text) = head(fields);
@@ -127,7 +127,7 @@ mod tests {
         }
         let (apart, text) = head(&[("host", "a"), ("x", &other)]);
         assert!(apart.sharing(&text, &first, 5000).is_none());
-        let (more, text) = head(&[("x", &long), ("x", &other)]);
+        let (more, text) = head(&[("x", &other), ("x", &long)]);
         assert!(more.sharing(&text, &first, 4000).is_none());
         assert!(more.sharing(&text, &Fields::default(), 5000).is_none());
     }

@@ -130,6 +130,12 @@ impl Connector {
         })
     }
 
+    /// The same for a protocol that has no name in handshakes.
+    pub fn without_protocol(mut self) -> Connector {
+        Arc::make_mut(&mut self.config).alpn_protocols.clear();
+        self
+    }
+
     /// The name in a certificate for a host: a DNS name or an address.
     pub fn name(host: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
         ServerName::try_from(host.to_owned())

@@ -20,6 +20,7 @@ mod many;
 mod memcached;
 mod outages;
 mod proxy;
+mod replies;
 mod scene;
 mod secured;
 mod sentinel;

@@ -309,7 +309,7 @@ async fn draw(
             let made = timeout(reach::PATIENCE, reach::server(settings, host, *port)).await;
             let made = made.map_err(|_| String::from("no answer within a second"))?;
             let mut connection = made.map_err(|error| reach::cause(&error))?;
-            let answer = timeout(ANSWER, command.query_async(&mut connection)).await;
+            let answer = timeout(ANSWER, command.query_async(&mut connection.commands)).await;
             let answer = answer.map_err(|_| String::from("no answer in time"))?;
             read(&answer.map_err(|error| reach::cause(&error))?, host)
         };

@@ -6,12 +6,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
 use super::Settings;
-use super::reach::{self, Place, Target};
+use super::reach::{self, Connection, Place, Target};
 use crate::clock::{Clock, Nanos};
 use crate::store::shared::call::Failure;
 
@@ -30,7 +30,7 @@ enum State {
         pause: Nanos,
     },
     Connecting,
-    Up(MultiplexedConnection),
+    Up(Connection),
 }
 
 struct Inside {
@@ -273,11 +273,11 @@ impl Link {
         };
         let answer = async {
             match first {
-                None => command.query_async(&mut connection).await,
+                None => command.query_async(&mut connection.commands).await,
                 Some(first) => {
                     let mut both = redis::pipe();
                     both.add_command(first.clone()).add_command(command.clone());
-                    let answers = connection.req_packed_commands(&both, 1, 1).await;
+                    let answers = connection.commands.req_packed_commands(&both, 1, 1).await;
                     let last =
                         |answers: Vec<Value>| answers.into_iter().next().unwrap_or(Value::Nil);
                     answers.map(last).and_then(Value::extract_error)

@@ -6,6 +6,7 @@
 //! so it is atomic after that, and never admits too much.
 
 mod address;
+mod bounded;
 mod cluster;
 mod lane;
 mod link;

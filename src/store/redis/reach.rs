@@ -1,17 +1,18 @@
 //! How a server is reached: by its host and port, or as the one that sentinels say leads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, TlsCertificates,
-};
+use redis::{AsyncConnectionConfig, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::Settings;
+use super::bounded::Bounded;
+use crate::net::{Connector, Roots, Socket};
 
 /// How long connecting may take; a connection whose replies take longer is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,6 +21,22 @@ const NAMED: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
 pub(super) type Place = (String, u16);
+
+/// A connection that ends when the last of its clones is dropped.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) commands: MultiplexedConnection,
+    _driver: Arc<Driver>,
+}
+
+/// The task that reads and writes.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// A server, by what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +52,7 @@ impl Target {
     pub(super) async fn connect(
         &self,
         settings: &Settings,
-    ) -> Result<(MultiplexedConnection, Option<Place>), String> {
+    ) -> Result<(Connection, Option<Place>), String> {
         let made = async {
             match self {
                 Target::Server(host, port) => Ok((server(settings, host, *port).await?, None)),
@@ -67,7 +84,7 @@ pub(super) async fn server(
     settings: &Settings,
     host: &str,
     port: u16,
-) -> Result<MultiplexedConnection, RedisError> {
+) -> Result<Connection, RedisError> {
     let address = &settings.address;
     let mut who = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
@@ -81,48 +98,44 @@ pub(super) async fn server(
     open(settings, host, port, who).await
 }
 
+/// Connects with redis-rs's protocol over a socket of our own, so that replies are [bounded](Bounded).
 async fn open(
     settings: &Settings,
     host: &str,
     port: u16,
     who: RedisConnectionInfo,
-) -> Result<MultiplexedConnection, RedisError> {
-    let host = host.to_owned();
-    let place = match settings.address.tls {
-        true => ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: false,
-            tls_params: None,
-        },
-        false => ConnectionAddr::Tcp(host, port),
+) -> Result<Connection, RedisError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let made = async {
+        let socket = Bounded::new(socket(settings, host, port).await?);
+        MultiplexedConnection::new_with_config(&who, socket, config).await
     };
-    let tcp = TcpSettings::default().set_nodelay(true);
-    let info = place.into_connection_info()?;
-    let info = info.set_redis_settings(who).set_tcp_settings(tcp);
-    let client = match settings.address.tls {
-        true => {
-            let certificates = TlsCertificates {
-                client_tls: None,
-                root_cert: settings.roots.clone(),
-            };
-            Client::build_with_tls(info, certificates)?
-        }
-        false => Client::open(info)?,
+    let made = timeout(PATIENCE, made).await;
+    let (commands, driver) = made.unwrap_or_else(|late| Err(std::io::Error::from(late).into()))?;
+    let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
+    Ok(Connection {
+        commands,
+        _driver: driver,
+    })
+}
+
+async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<Socket> {
+    if !settings.address.tls {
+        return Socket::new(TcpStream::connect((host, port)).await?);
+    }
+    let roots = match &settings.roots {
+        Some(pem) => Roots::from_pem(pem),
+        None => Roots::of_system(),
     };
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(None);
-    let made = client.get_multiplexed_async_connection_with_config(&config);
-    made.await
+    let name = Connector::name(host).map_err(std::io::Error::other)?;
+    let connector = roots.and_then(|roots| Connector::new(name, &roots, None, false));
+    let connector = connector.map_err(std::io::Error::other)?.without_protocol();
+    Socket::connect(TcpStream::connect((host, port)).await?, &connector).await
 }
 
 /// Asks all sentinels at once, for one of them may be as dead as the server, and believes who names a server that
 /// says itself that it leads.
-async fn led(
-    settings: &Settings,
-    name: &str,
-) -> Result<(MultiplexedConnection, Place), RedisError> {
+async fn led(settings: &Settings, name: &str) -> Result<(Connection, Place), RedisError> {
     let each = settings.address.hosts.iter();
     let mut named: FuturesUnordered<_> = each
         .map(|(host, port)| ask_sentinel(settings, host, *port, name))
@@ -163,16 +176,14 @@ async fn ask_sentinel(
     let mut sentinel = open(settings, host, port, nobody).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    command.query_async(&mut sentinel).await
+    command.query_async(&mut sentinel.commands).await
 }
 
-async fn leader(
-    settings: &Settings,
-    (host, port): &Place,
-) -> Result<MultiplexedConnection, RedisError> {
+async fn leader(settings: &Settings, (host, port): &Place) -> Result<Connection, RedisError> {
     let mut connection = server(settings, host, *port).await?;
-    let (role, ..): (String, redis::Value, redis::Value) =
-        redis::cmd("ROLE").query_async(&mut connection).await?;
+    let (role, ..): (String, redis::Value, redis::Value) = redis::cmd("ROLE")
+        .query_async(&mut connection.commands)
+        .await?;
     match role.as_str() {
         "master" => Ok(connection),
         role => Err(io("the server that sentinels name is not yet master", role)),

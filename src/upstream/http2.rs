@@ -18,7 +18,7 @@ use super::mux::Channel;
 use super::pool::Lease;
 use super::websocket;
 use crate::head::{AnswerHead, Fields, Head, hop};
-use crate::http1::{Cause, Malformed, without_zeros};
+use crate::http1::{Cause, MAX_FIELDS, Malformed, without_zeros};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -185,6 +185,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                     self.send(cx)?;
                     continue;
                 }
+                check_count(&parts.headers)?;
                 let mut fields = Fields::from(&parts.headers);
                 fields.remove(LENGTH);
                 hop::strip(&mut fields);
@@ -197,6 +198,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             let answer = ready!(Pin::new(answer).poll(cx));
             let answer = answer.map_err(|error| self.failed(error))?;
             self.heard = true;
+            check_count(answer.headers())?;
             return Poll::Ready(Ok(Lead::Final(self.head(answer))));
         }
     }
@@ -375,6 +377,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
         self.left
             .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// Refuses more fields than a head of HTTP/1.1 may have. `h2` refuses more bytes.
+fn check_count(fields: &HeaderMap) -> Result<(), Malformed> {
+    match fields.len() > MAX_FIELDS {
+        true => Err(Malformed("it has too many fields")),
+        false => Ok(()),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Heads, bodies, trailers, interim answers, resets: from HTTP/1.1 to HTTP/2, and from HTTP/2 to HTTP/2.
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
 use tokio::sync::Notify;
 
 use crate::common::http2::{Client, request, run, whole};
-use crate::common::says;
+use crate::common::{says, soon};
 use crate::server::Server;
 
 /// RFC 9113 section 8.3.1: what a request of HTTP/1.1 becomes.
@@ -341,5 +341,48 @@ fn websockets() {
         assert_eq!(answer.status(), 200);
         out.send_data("one".into(), true).unwrap();
         assert_eq!(whole(answer).await.unwrap().body, "onebye");
+    });
+}
+
+/// Heads of servers have the bounds of those over HTTP/1: 64 KiB and 100 fields, interim ones too.
+#[test]
+fn heads_of_answers_have_a_bound() {
+    let server = Server::start(|mut asked| async move {
+        let (fields, bytes) = match asked.path() {
+            "/long" => (1, 70_000),
+            "/longer" => (100, 10_000),
+            "/many" | "/interim" => (101, 1),
+            _ => (99, 100),
+        };
+        let mut response = Response::new(());
+        for n in 0..fields {
+            let name = HeaderName::from_bytes(format!("x-{n}").as_bytes()).unwrap();
+            let value = "v".repeat(bytes).parse().unwrap();
+            response.headers_mut().insert(name, value);
+        }
+        if asked.path() == "/interim" {
+            *response.status_mut() = StatusCode::EARLY_HINTS;
+            let _ = asked.respond.send_informational(response);
+            return asked.ok("");
+        }
+        // The gateway may have left.
+        let _ = asked.respond.send_response(response, true);
+    });
+    let gateway = server.gateway_with("access_log: { file: access.log }\n");
+    let cases = [
+        ("/fine", 200),
+        ("/long", 502),
+        ("/longer", 502),
+        ("/many", 502),
+        ("/interim", 502),
+        ("/fine", 200),
+    ];
+    for (path, status) in cases {
+        assert_eq!(gateway.connect().get(path).status(), status, "{path}");
+    }
+    let log = gateway.folder.path().join("access.log");
+    soon("they are logged", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.matches("\"reason\":\"no answer\"").count() == 4
     });
 }

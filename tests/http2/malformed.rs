@@ -4,7 +4,17 @@ use crate::raw::{
     DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, RST_STREAM, block, code, frame, get,
 };
 use crate::rules::{OK, PROTOCOL_ERROR, STREAM_CLOSED, post};
-use crate::site::Site;
+use crate::site::{Connection, Site};
+
+/// A head that ends its stream.
+fn whole(stream: u32, block: &[u8]) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
+}
+
+/// The next frame of any stream; nothing when the connection ends first.
+fn of_stream(raw: &mut Connection) -> Option<Frame> {
+    std::iter::from_fn(|| raw.frame()).find(|frame| frame.stream != 0)
+}
 
 /// Sections 8.1.1 to 8.3.1 and 8.5, RFC 8441 section 4: what is malformed ends its stream and nothing else, reaches no
 /// server, and is logged.
@@ -139,22 +149,16 @@ fn malformed_requests() {
     ];
     for (what, block) in &cases {
         for (over, mut raw) in site.connections() {
-            raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, block));
-            raw.send(&frame(
-                HEADERS,
-                END_HEADERS | END_STREAM,
-                3,
-                &get("/next", &[]),
-            ));
-            let mut about = std::iter::from_fn(|| raw.frame()).filter(|frame| frame.stream != 0);
-            let reset = about.next().unwrap_or_else(|| panic!("{what} over {over}"));
+            raw.send(&whole(1, block));
+            raw.send(&whole(3, &get("/next", &[])));
+            let reset = of_stream(&mut raw).unwrap_or_else(|| panic!("{what} over {over}"));
             assert_eq!(
                 (reset.kind, reset.stream),
                 (RST_STREAM, 1),
                 "{what} over {over}"
             );
             assert_eq!(code(&reset), PROTOCOL_ERROR, "{what} over {over}");
-            let answer = about.next().unwrap_or_else(|| panic!("{what} over {over}"));
+            let answer = of_stream(&mut raw).unwrap_or_else(|| panic!("{what} over {over}"));
             let said = (answer.kind, answer.stream, answer.payload[0]);
             assert_eq!(said, (HEADERS, 3, OK), "{what} over {over}");
             assert_eq!(site.upstream.next().start, "GET /next HTTP/1.1", "{what}");
@@ -175,12 +179,11 @@ fn malformed_requests() {
 #[test]
 fn heads_on_closed_streams() {
     let site = Site::start();
-    let whole = frame(HEADERS, END_HEADERS | END_STREAM, 1, &get("/", &[]));
+    let request = whole(1, &get("/", &[]));
     for (over, mut raw) in site.connections() {
-        raw.send(&whole);
-        let ends = |frame: &Frame| frame.stream == 1 && frame.flags & END_STREAM != 0;
-        std::iter::from_fn(|| raw.frame()).find(ends).unwrap();
-        raw.send(&whole);
+        raw.send(&request);
+        while of_stream(&mut raw).unwrap().flags & END_STREAM == 0 {}
+        raw.send(&request);
         let away = raw.next(GOAWAY).unwrap();
         assert_eq!(code(&away), STREAM_CLOSED, "{over}");
         assert!(raw.frame().is_none(), "{over}: it goes on");
@@ -191,10 +194,9 @@ fn heads_on_closed_streams() {
         raw.send(&begun);
         assert_eq!(code(&raw.next(RST_STREAM).unwrap()), PROTOCOL_ERROR);
         raw.send(&frame(DATA, 0, 1, b"late"));
-        raw.send(&frame(HEADERS, 5, 1, &block(&[("x-a", "b")])));
-        raw.send(&frame(HEADERS, 5, 3, &get("/", &[])));
-        let next = std::iter::from_fn(|| raw.frame()).find(|frame| frame.stream != 0);
-        let next = next.unwrap();
+        raw.send(&whole(1, &block(&[("x-a", "b")])));
+        raw.send(&whole(3, &get("/", &[])));
+        let next = of_stream(&mut raw).unwrap();
         assert_eq!((next.kind, next.stream), (HEADERS, 3), "{over}");
     }
 }

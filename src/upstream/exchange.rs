@@ -184,7 +184,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn is_seen(&self) -> bool {
         match &self.0 {
             Way::One(_) => true,
-            Way::Two(exchange) => !exchange.taken_back,
+            Way::Two(exchange) => !exchange.canceled,
         }
     }
 

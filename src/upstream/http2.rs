@@ -52,8 +52,8 @@ pub struct Exchange<B> {
     untouched: bool,
     /// The whole connection has ended.
     lost: bool,
-    /// The request was taken back before all of it was sent.
-    pub(super) taken_back: bool,
+    /// The stream was reset before all of the request was sent.
+    pub(super) canceled: bool,
     /// The request has no body, and its method no effect.
     repeatable: bool,
     answer_body: Option<RecvStream>,
@@ -83,7 +83,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             heard: false,
             untouched: false,
             lost: false,
-            taken_back: false,
+            canceled: false,
             repeatable: safe && body.is_none(),
             answer_body: None,
             left: None,
@@ -140,7 +140,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             out.send_reset(Reason::CANCEL);
         }
         (self.body, self.piece) = (None, Bytes::new());
-        (self.sent, self.taken_back) = (true, true);
+        (self.sent, self.canceled) = (true, true);
     }
 
     /// The server does not answer: others are not to wait for it on the same connection.

@@ -57,8 +57,12 @@ enum Verb {
 
 /// Runs the verb that the arguments name.
 pub fn main() -> ExitCode {
-    match Arguments::parse().verb {
-        Verb::Run(arguments) => run::run(&arguments),
+    // First of all: the first process of a container loses what comes before.
+    let blocked = signals::Blocked::new();
+    let verb = Arguments::parse().verb;
+    let blocked = matches!(verb, Verb::Run(_)).then_some(blocked);
+    match verb {
+        Verb::Run(arguments) => run::run(&arguments, blocked),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Ready(arguments) => ready::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::handover::{self, Starter};
 use super::internal::Internal;
 use super::machine;
-use super::signals::{Signals, Told};
+use super::signals::{Blocked, Signals, Told};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
@@ -26,7 +26,8 @@ pub struct Arguments {
     config: PathBuf,
 }
 
-pub fn run(arguments: &Arguments) -> ExitCode {
+/// The signals that are `blocked` are heard once there is a runtime.
+pub fn run(arguments: &Arguments, blocked: Option<Blocked>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -34,15 +35,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output::ended(Err(error), ExitCode::FAILURE),
     };
-    let ended = runtime.block_on(live(arguments.config.clone()));
+    let ended = runtime.block_on(live(arguments.config.clone(), blocked));
     // A start that was given up goes on beside it.
     runtime.shutdown_background();
     ended
 }
 
 /// The life of the process. Signals are heard before anything is loaded, which may take long.
-async fn live(config: PathBuf) -> ExitCode {
-    let mut signals = match Signals::new() {
+async fn live(config: PathBuf, blocked: Option<Blocked>) -> ExitCode {
+    let mut signals = match Signals::new(blocked) {
         Ok(signals) => signals,
         Err(error) => return output::ended(Err(error), ExitCode::FAILURE),
     };

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// One that came.
@@ -19,6 +20,36 @@ pub enum Told {
     End,
 }
 
+/// All signals that mean something wait in the kernel until this is dropped. The kernel drops a signal that has no
+/// handler and comes to the first process of a container, but not one that waits.
+pub struct Blocked(SigSet);
+
+impl Blocked {
+    /// One system call, so that it can stand before all else. To be dropped before a thread is started, which would
+    /// go on blocking them.
+    pub fn new() -> Blocked {
+        let all = [
+            Number::SIGTERM,
+            Number::SIGINT,
+            Number::SIGQUIT,
+            Number::SIGHUP,
+            Number::SIGUSR1,
+            Number::SIGUSR2,
+            Number::SIGCHLD,
+        ];
+        let all: SigSet = all.into_iter().collect();
+        // It fails for no set of signals.
+        let _ = all.thread_block();
+        Blocked(all)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        let _ = self.0.thread_unblock();
+    }
+}
+
 /// Handlers of all signals that mean something. What comes before anyone asks waits.
 pub struct Signals {
     hangup: Signal,
@@ -31,10 +62,13 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Sets the handlers. To be called before anything else: until then a signal ends the process, or is lost if it is
-    /// the first of a container. Needs a runtime.
-    pub fn new() -> io::Result<Signals> {
-        Ok(Signals {
+    /// Sets the handlers, which then get what waited. Needs a runtime.
+    ///
+    /// # Errors
+    ///
+    /// The process has no descriptors left.
+    pub fn new(blocked: Option<Blocked>) -> io::Result<Signals> {
+        let signals = Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
@@ -42,7 +76,9 @@ impl Signals {
             reopen: signal(SignalKind::user_defined1())?,
             replace: signal(SignalKind::user_defined2())?,
             child: signal(SignalKind::child())?,
-        })
+        };
+        drop(blocked);
+        Ok(signals)
     }
 
     /// The next one. None is lost when this is given up.

@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
@@ -53,31 +51,53 @@ fn as_first(folder: &Path) -> (Guard, Pid) {
     (child, first.and_then(Pid::from_raw).unwrap())
 }
 
-/// Whether the process has a handler for SIGTERM.
-fn hears(process: Pid) -> bool {
+/// A field of `/proc/PID/status`.
+fn status(process: Pid, field: &str) -> String {
     let status = text(Path::new(&format!(
         "/proc/{}/status",
         process.as_raw_nonzero()
     )));
-    let caught = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigCgt:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.is_some_and(|mask| mask & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+    let mut lines = status.lines();
+    let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_default().trim().to_owned()
 }
 
-/// The kernel gives the first process no signal without a handler, so until then SIGTERM is lost.
+/// Whether SIGTERM is in this mask of the process.
+fn holds(process: Pid, mask: &str) -> bool {
+    let mask = u64::from_str_radix(&status(process, mask), 16);
+    mask.is_ok_and(|mask| mask & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+}
+
+fn has_handler(process: Pid) -> bool {
+    holds(process, "SigCgt")
+}
+
+/// SIGTERM waits for the process, or has a handler.
+fn hears(process: Pid) -> bool {
+    holds(process, "SigBlk") || has_handler(process)
+}
+
+/// The files are read on a thread of their own.
+fn loads(process: Pid) -> bool {
+    status(process, "Threads") != "1"
+}
+
+/// The kernel gives the first process no signal that has no handler and is not blocked. That is so until `main` begins.
 #[test]
 fn the_first_process_of_a_container_ends_while_it_starts() {
     let upstream = Upstream::plain();
     let folder = slow_to_start(&upstream);
-    for wait in [0, 1, 3, 6, 10, 15, 20, 30, 45, 60] {
+    let stages: [(&str, fn(Pid) -> bool); 3] = [
+        ("hears", hears),
+        ("has handlers", has_handler),
+        ("loads", loads),
+    ];
+    for (stage, reached) in stages.repeat(4) {
         let (mut child, process) = as_first(folder.path());
         let err = lines(child.0.stderr.take().unwrap());
-        soon("it hears", || hears(process));
-        thread::sleep(Duration::from_millis(wait));
+        soon(stage, || reached(process));
         kill_process(process, Signal::TERM).unwrap();
-        assert_eq!(child.ended().code(), Some(0), "after {wait} ms");
+        assert_eq!(child.ended().code(), Some(0), "it {stage}");
         let said: Vec<String> = err.iter().collect();
         assert!(
             !said.iter().any(|line| line.contains("listening on")),

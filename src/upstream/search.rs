@@ -1,12 +1,14 @@
 //! A new connection, to the first endpoint that accepts one. Each endpoint that may be asked is tried once. The next
 //! attempt starts when the last one fails, or beside it after [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent
 //! before an attempt has won. Endpoints that did not accept their last connection in time are tried after all others.
+//! Looking up a name is an attempt too: its addresses are tried once they are known, and others beside it meanwhile.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::answer::Last;
+use super::endpoint::Endpoint;
 use super::error::Error;
 use super::health::Reach;
 use super::pool::{Caller, Connection, EndpointSet, Lease, Line, Link, Pool, Tried};
@@ -32,16 +35,23 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 enum Stage {
     /// Another request is connecting to the same endpoint, for both.
     Queued,
-    /// The TCP handshake is under way.
+    /// The TCP handshake is under way, or the name is being looked up.
     Connecting,
     /// The TCP connection is there; TLS or HTTP/2 may still begin on it.
     Connected,
 }
 
+/// The success of an attempt.
+enum Success {
+    Connected(Line),
+    /// The upstream has the addresses of the name now.
+    Resolved,
+}
+
 struct Attempt {
     lease: Lease,
     stage: Rc<Cell<Stage>>,
-    line: Pin<Box<dyn Future<Output = Result<Line, Error>>>>,
+    future: Pin<Box<dyn Future<Output = Result<Success, Error>>>>,
 }
 
 /// Attempts under way for one request.
@@ -50,13 +60,15 @@ struct Race<'a> {
     caller: Caller,
     attempts: Vec<Attempt>,
     error: Option<Error>,
+    /// A name was looked up, so that there are other endpoints.
+    resolved: bool,
 }
 
 /// What ends a wait for attempts.
 enum Event {
     Connected(Connection),
-    /// An attempt has failed.
-    Failed,
+    /// An attempt has failed, or a name was looked up.
+    Ended,
     /// The newest attempt is not connected after its delay.
     Slow,
 }
@@ -75,63 +87,61 @@ impl Pool {
             caller,
             attempts: Vec::new(),
             error: None,
+            resolved: false,
         };
         let (mut tried, mut unreachable) = (Tried::new(), Tried::new());
         let mut first = Some(first);
         let (mut admitted, mut pending) = (None, None);
         loop {
-            let lease = match first.take() {
-                Some(lease) => lease,
-                None => {
-                    let Some(server) = set.next(caller.key, &tried) else {
-                        break;
-                    };
-                    let lease = set.clone().lease(server, true)?;
-                    if let Some(line) = set.unused(server, fresh) {
-                        return Ok(race.finish(Connection { lease, line }));
-                    }
-                    lease
+            if std::mem::take(&mut race.resolved) {
+                let before = set.endpoints.clone();
+                self.update_endpoints();
+                set = self.endpoints();
+                for servers in [&mut tried, &mut unreachable] {
+                    *servers = carried_over(servers, &before, &set.endpoints);
                 }
+            }
+            let (lease, patient) = match first.take() {
+                Some(lease) => (lease, false),
+                None => match set.next(caller.key, &tried) {
+                    Some(server) => {
+                        let lease = set.clone().lease(server, true)?;
+                        if let Some(line) = set.unused(server, fresh) {
+                            return Ok(race.finish(Connection { lease, line }));
+                        }
+                        (lease, false)
+                    }
+                    None if !unreachable.is_empty() => {
+                        let server = unreachable.remove(0);
+                        (set.clone().lease(server, true)?, true)
+                    }
+                    None if race.attempts.is_empty() => break,
+                    None => match race.next_event(None).await {
+                        Event::Connected(connection) => return Ok(race.finish(connection)),
+                        Event::Ended | Event::Slow => continue,
+                    },
+                },
             };
             let server = lease.server;
-            tried.push(server);
             let now = set.clock.now();
-            let patience = set.settings().connect;
-            let gate = set.servers.gate();
-            if !*admitted.get_or_insert_with(|| gate.admits(now, patience)) {
-                continue;
-            }
-            if pending.is_none() {
-                pending = Some(Pending::new(&set)?);
-            }
-            if set.endpoints[server].address.is_none() {
-                match set.look_up(server).await {
-                    Ok(()) => {
-                        self.update_endpoints();
-                        set = self.endpoints();
-                        (tried, unreachable) = (Tried::new(), Tried::new());
+            let reach = match patient {
+                true => Reach::Reachable,
+                false => {
+                    tried.push(server);
+                    let patience = set.settings().connect;
+                    let gate = set.servers.gate();
+                    if !*admitted.get_or_insert_with(|| gate.admits(now, patience)) {
+                        continue;
                     }
-                    Err(error) => race.error = Some(error),
+                    if pending.is_none() {
+                        pending = Some(Pending::new(&set)?);
+                    }
+                    set.endpoints[server].health.reach(now)
                 }
-                continue;
-            }
-            let reach = set.endpoints[server].health.reach(now);
+            };
             if reach == Reach::Unreachable {
                 unreachable.push(server);
-                continue;
-            }
-            if let Some(connection) = race.attempt(lease, reach).await {
-                return Ok(race.finish(connection));
-            }
-        }
-        for server in unreachable {
-            let lease = set.clone().lease(server, true)?;
-            if let Some(connection) = race.attempt(lease, Reach::Reachable).await {
-                return Ok(race.finish(connection));
-            }
-        }
-        while !race.attempts.is_empty() {
-            if let Event::Connected(connection) = race.next_event(None).await {
+            } else if let Some(connection) = race.attempt(lease, reach).await {
                 return Ok(race.finish(connection));
             }
         }
@@ -151,7 +161,7 @@ impl Race<'_> {
         let stage = Rc::new(Cell::new(Stage::Queued));
         let connected = self.pool.counters.connected.clone();
         let (set, server) = (lease.set.clone(), lease.server);
-        let line = connect(
+        let future = attempt(
             set.clone(),
             server,
             self.caller.ends,
@@ -161,7 +171,7 @@ impl Race<'_> {
         self.attempts.push(Attempt {
             lease,
             stage: stage.clone(),
-            line: Box::pin(line),
+            future: Box::pin(future),
         });
         let delay = match reach {
             Reach::Retry => Duration::ZERO,
@@ -174,7 +184,7 @@ impl Race<'_> {
                     .health
                     .mark_unreachable(set.clock.now());
             }
-            Event::Slow | Event::Failed => {}
+            Event::Slow | Event::Ended => {}
         }
         None
     }
@@ -185,17 +195,21 @@ impl Race<'_> {
         poll_fn(|cx| {
             let polled = self.attempts.iter_mut().enumerate();
             let mut ready =
-                polled.filter_map(|(place, attempt)| match attempt.line.as_mut().poll(cx) {
-                    Poll::Ready(line) => Some((place, line)),
+                polled.filter_map(|(place, attempt)| match attempt.future.as_mut().poll(cx) {
+                    Poll::Ready(ended) => Some((place, ended)),
                     Poll::Pending => None,
                 });
-            if let Some((place, line)) = ready.next() {
+            if let Some((place, ended)) = ready.next() {
                 let lease = self.attempts.remove(place).lease;
-                return Poll::Ready(match line {
-                    Ok(line) => Event::Connected(Connection { lease, line }),
+                return Poll::Ready(match ended {
+                    Ok(Success::Connected(line)) => Event::Connected(Connection { lease, line }),
+                    Ok(Success::Resolved) => {
+                        self.resolved = true;
+                        Event::Ended
+                    }
                     Err(error) => {
                         self.error = Some(error);
-                        Event::Failed
+                        Event::Ended
                     }
                 });
             }
@@ -222,7 +236,7 @@ impl Race<'_> {
             }
             let (set, server) = (attempt.lease.set.clone(), attempt.lease.server);
             tokio::task::spawn_local(async move {
-                if let Ok(Line::One(link)) = attempt.line.await {
+                if let Ok(Success::Connected(Line::One(link))) = attempt.future.await {
                     let now = set.clock.now();
                     set.keep_idle(server, link, now);
                 }
@@ -232,51 +246,39 @@ impl Race<'_> {
     }
 }
 
-impl EndpointSet {
-    async fn look_up(&self, server: usize) -> Result<(), Error> {
-        let endpoint = &self.endpoints[server];
-        let after = self.settings().connect;
-        let found = self.servers.look_up(endpoint.server, self.clock.now());
-        let found = timeout(after, found).await;
-        if !matches!(found, Ok(Ok(()))) {
-            self.servers.failed(endpoint, self.clock.now());
-        }
-        let server = || endpoint.to_string();
-        match found {
-            Ok(found) => found.map_err(|cause| Error::Connect {
-                server: server(),
-                cause,
-            }),
-            Err(_) => Err(Error::ConnectTimeout {
-                server: server(),
-                after,
-            }),
-        }
-    }
+/// Servers of `before` where they stand among the endpoints `after`.
+fn carried_over(servers: &Tried, before: &[Endpoint], after: &Arc<[Endpoint]>) -> Tried {
+    let place = |server: &usize| after.iter().position(|one| one.is_same(&before[*server]));
+    servers.iter().filter_map(place).collect()
 }
 
-async fn connect(
+/// Connects to a server, or looks its name up where its address is not known.
+async fn attempt(
     set: Rc<EndpointSet>,
     server: usize,
     ends: Ends,
     connected: metrics::Counter,
     stage: Rc<Cell<Stage>>,
-) -> Result<Line, Error> {
+) -> Result<Success, Error> {
     let (settings, endpoint) = (set.settings(), &set.endpoints[server]);
     let pool = set.pool(server);
     let muxes = &pool.muxes;
     let attempt = async {
+        let Some(address) = endpoint.address else {
+            stage.set(Stage::Connecting);
+            set.servers
+                .look_up(endpoint.server, set.clock.now())
+                .await?;
+            return Ok(Success::Resolved);
+        };
         let _one = match settings.http2 {
             true => Some(muxes.connecting.lock().await),
             false => None,
         };
         // Another request may have connected meanwhile.
         if let Some(line) = set.unused(server, true) {
-            return Ok(line);
+            return Ok(Success::Connected(line));
         }
-        let Some(address) = endpoint.address else {
-            return Err(io::Error::other("the name was not looked up"));
-        };
         stage.set(Stage::Connecting);
         let mut stream = TcpStream::connect(address).await?;
         stage.set(Stage::Connected);
@@ -297,9 +299,9 @@ async fn connect(
             if pool.is_removed() {
                 muxes.close();
             }
-            return Ok(Line::Two(channel));
+            return Ok(Success::Connected(Line::Two(channel)));
         }
-        Ok(Line::One(Rc::new(std::cell::RefCell::new(Link {
+        let link = Link {
             socket,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
@@ -307,11 +309,13 @@ async fn connect(
             reused: false,
             waker: None,
             late: false,
-        }))))
+        };
+        let line = Line::One(Rc::new(RefCell::new(link)));
+        Ok(Success::Connected(line))
     };
     let after = settings.connect;
-    let line = match timeout(after, attempt).await {
-        Ok(line) => line.map_err(|cause| Error::Connect {
+    let ended = match timeout(after, attempt).await {
+        Ok(ended) => ended.map_err(|cause| Error::Connect {
             server: endpoint.to_string(),
             cause,
         }),
@@ -320,12 +324,13 @@ async fn connect(
             after,
         }),
     };
-    match &line {
-        Ok(_) => set.servers.gate().open(),
+    match &ended {
+        Ok(Success::Connected(_)) => set.servers.gate().open(),
+        Ok(Success::Resolved) => {}
         Err(Error::Connect { cause, .. }) if is_ours(cause) => {}
         Err(_) => set.servers.failed(endpoint, set.clock.now()),
     }
-    line
+    ended
 }
 
 /// The gateway has no descriptor left: no server is to blame.

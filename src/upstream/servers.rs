@@ -46,6 +46,15 @@ struct Configured {
     name: Arc<str>,
     /// Counts of addresses that the name no longer resolves to.
     removed: Counts<AtomicU64>,
+    lookups: Lookups,
+}
+
+/// Lookups of one name, one at a time.
+#[derive(Debug)]
+struct Lookups {
+    /// The result of the last one; held while there is one.
+    last: tokio::sync::Mutex<Result<(), String>>,
+    finished: AtomicU64,
 }
 
 impl Configured {
@@ -156,6 +165,10 @@ impl Servers {
                     ejections: removed.ejections.into(),
                     failed_checks: removed.failed_checks.into(),
                 },
+                lookups: Lookups {
+                    last: Ok(()).into(),
+                    finished: 0.into(),
+                },
             }
         };
         let configured: Vec<Configured> = settings.servers.iter().map(name).collect();
@@ -236,13 +249,27 @@ impl Servers {
         self.changed.notified().await;
     }
 
-    /// Resolves the name of a server. On an error its endpoints stay.
+    /// Resolves the name of a server. On an error its endpoints stay. Callers that come meanwhile wait for the same
+    /// result: the system's resolver holds a thread for each question, and cannot be told to give up.
     pub async fn look_up(&self, server: usize, now: Nanos) -> io::Result<()> {
+        let lookups = &self.configured[server].lookups;
+        let before = lookups.finished.load(Relaxed);
+        let mut last = lookups.last.lock().await;
+        if lookups.finished.load(Relaxed) == before {
+            *last = self.resolve(server, now).await;
+            lookups.finished.fetch_add(1, Relaxed);
+        }
+        last.clone().map_err(io::Error::other)
+    }
+
+    async fn resolve(&self, server: usize, now: Nanos) -> Result<(), String> {
         let configured = &self.settings.servers[server];
         let name = (configured.host.as_str(), configured.port);
-        let found: Vec<SocketAddr> = tokio::net::lookup_host(name).await?.take(MOST).collect();
+        let found = tokio::net::lookup_host(name).await;
+        let found = found.map_err(|error| error.to_string())?;
+        let found: Vec<SocketAddr> = found.take(MOST).collect();
         if found.is_empty() {
-            return Err(io::Error::other("the name has no address"));
+            return Err(String::from("the name has no address"));
         }
         self.set_addresses(server, found, now);
         Ok(())

@@ -3,17 +3,20 @@
 
 use std::io::BufReader;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use notify::event::AccessKind;
+use notify::{Event, EventKind, RecursiveMode, Watcher};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 use tollgate::clock::Clock;
 
 use crate::common::child::{Server, program};
-use crate::common::{Client, Gate, Message, Served, ok, soon, write};
+use crate::common::{Client, Gate, Message, SOON, Served, ok, soon, write};
 
 const NAME: &str = "svc.test";
 const POLICY: (&str, &str) = ("all", "match: /**\nupstream: up\n");
@@ -320,8 +323,62 @@ fn a_name_that_leads_elsewhere_is_followed_and_what_is_under_way_ends_well() {
     soon("none is left", || connections(&site, 4) == 0);
     // What is known stays while the name leads nowhere.
     site.leads_to(&[]);
-    thread::sleep(Duration::from_secs(6));
+    let (_watcher, opened) = opened(&site.hosts);
+    // The second time whoever looked it up has found it so before.
+    for _ in 0..2 {
+        opened.recv_timeout(SOON).expect("the name is looked up");
+    }
     assert_eq!(kept.get("/").text(), "127.0.0.3");
+}
+
+/// Until then the others are asked, and nobody waits for long.
+#[test]
+fn a_name_whose_lookup_hangs_holds_up_no_request() {
+    let first = TcpListener::bind(at(3, 0)).unwrap();
+    let port = first.local_addr().unwrap().port();
+    for listener in [first, TcpListener::bind(at(4, port)).unwrap()] {
+        serve(listener, Protocol::Http1, false, Gate::default());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "admin: off\nworkers: 1\nupstreams: {{ up: [\"http://{NAME}:{port}\", \"http://127.0.0.3:{port}\"] }}\n"
+    );
+    write(&folder, at(1, port), &text, &[POLICY]);
+    // Whoever reads it waits for a writer.
+    let hosts = folder.path().join("hosts");
+    let made = Command::new("mkfifo").arg(&hosts).status().unwrap();
+    assert!(made.success());
+    let server = Server::of(&mut with_hosts(&folder), false);
+    let (clock, mut client) = (Clock::system(), server.connect());
+    let begun = clock.now();
+    for _ in 0..8 {
+        assert_eq!(client.get("/").text(), "127.0.0.3");
+    }
+    let took: Duration = clock.now().since(begun).into();
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    // A write ends when somebody has read it, and the next one begins later: a reader needs to see an end.
+    let (write, due) = sync_channel::<()>(0);
+    thread::spawn(move || {
+        due.iter()
+            .all(|()| std::fs::write(&hosts, lines(&[4])).is_ok())
+    });
+    soon("the name is known", || {
+        let _ = write.try_send(());
+        client.get("/").text() == "127.0.0.4"
+    });
+}
+
+/// Tells of each time that a file is opened.
+fn opened(file: &Path) -> (impl Watcher, Receiver<()>) {
+    let (send, opened) = channel();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+        if event.is_ok_and(|event| matches!(event.kind, EventKind::Access(AccessKind::Open(_)))) {
+            let _ = send.send(());
+        }
+    })
+    .unwrap();
+    watcher.watch(file, RecursiveMode::NonRecursive).unwrap();
+    (watcher, opened)
 }
 
 /// Established connections to an address of the name, as the kernel knows them.

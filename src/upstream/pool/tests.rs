@@ -307,6 +307,37 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
     });
 }
 
+/// Looking up a name beside it does not have a server tried again by the same request.
+#[test]
+fn a_lookup_has_no_server_tried_twice() {
+    let (_listener, address) = listen();
+    let refuses = listen().1;
+    for seed in 0..2 {
+        let mut settings = settings(0);
+        settings.servers = vec![
+            server("127.0.0.1", refuses.port()),
+            server("localhost", address.port()),
+        ];
+        settings.eject = Some(Eject {
+            after: 2,
+            span: Duration::from_secs(10),
+        });
+        let servers = Servers::new(settings, None, NOW);
+        let counters = Counters {
+            connected: metrics::Counter::noop(),
+            retried: metrics::Counter::noop(),
+        };
+        let clock = Clock::manual(NOW);
+        let pool = Pool::new(servers, clock, counters, seed, Rc::default());
+        runtime().block_on(async {
+            let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
+            assert_eq!(self::address(&lease), address);
+        });
+        let endpoints = pool.servers.endpoints();
+        assert_eq!(endpoints[0].health.flags(EJECTED), 0, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_request_whose_sending_panicked_ends_at_once() {
     let (_listener, address) = listen();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate::clock::Clock;
 
-use crate::common::{Upstream, child, write};
+use crate::common::{Client, Upstream, child, read_body, soon, write};
 use crate::{ADMIN, FREE, problem, start, start_with};
 
 #[test]
@@ -121,6 +121,53 @@ fn silent_connections_keep_nobody_waiting() {
     }
     let waited: Duration = clock.now().since(begun).into();
     assert!(waited < Duration::from_secs(8), "{waited:?}");
+}
+
+/// Nor do those whose requests do not end. What is more than the listener takes is refused, but for probes.
+#[test]
+fn requests_without_an_end_keep_no_probe_waiting() {
+    let setup = start(ADMIN);
+    let address = setup.server.admin.unwrap();
+    let stalled = (0..70).map(|_| {
+        let mut client = Client::connect(address);
+        client.send("POST /v1/explain HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n");
+        client
+    });
+    let mut stalled: Vec<Client> = stalled.collect();
+    for _ in 0..20 {
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(setup.get(path).status(), 200);
+        }
+    }
+    problem(&setup.get("/v1/limits"), 503, "try again");
+    problem(&stalled.remove(56).answer(), 503, "try again");
+    // Whoever gives up leaves room for others.
+    stalled.clear();
+    soon("there is room", || setup.get("/v1/limits").status() == 200);
+}
+
+/// A client that reads slowly gets all of its response, whoever connects meanwhile.
+#[test]
+fn a_response_that_is_being_sent_is_not_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = format!("{FREE}# {}\n", "x".repeat(1_000_000));
+    let names: Vec<String> = (0..8).map(|number| format!("long{number}")).collect();
+    std::fs::create_dir(folder.path().join("policies")).unwrap();
+    for name in names {
+        let policy = long.replace("/free", &format!("/{name}"));
+        std::fs::write(folder.path().join(format!("policies/{name}.yaml")), policy).unwrap();
+    }
+    let setup = start_with(Upstream::plain(), folder, ADMIN);
+    let address = setup.server.admin.unwrap();
+    let mut slow = Client::connect(address);
+    slow.send("GET /v1/policies HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let mut response = slow.head().unwrap();
+    let others = (0..200).map(|_| Client::connect(address));
+    let mut others: Vec<Client> = others.collect();
+    assert_eq!(setup.get("/healthz").status(), 200);
+    read_body(&mut slow.reader, &mut response).expect("all of it");
+    assert!(response.body.len() > 8_000_000);
+    others.clear();
 }
 
 #[test]

@@ -1,29 +1,44 @@
 //! The admin listener's connections: few, and none of them for long, so that silent ones never take
 //! the file descriptors that clients need. A new one is never kept waiting by connections without a request: the oldest
-//! of the address that has most of them makes room for it.
+//! of the address that has most of them makes room for it. Requests beyond [`REQUESTS`] are refused, but for those of
+//! probes, whose responses leave at once: so there is always a connection that can make room, and no probe waits.
 //!
-//! Bounds: [`MOST`] connections, [`HEAD`] for each head, [`LIFE`] and [`LAST`] for all of it.
+//! Bounds: [`MOST`] connections, [`REQUESTS`] on them, [`HEAD`] for each head, [`LIFE`] and [`LAST`] for all of it.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming;
+use axum::body::Body;
+use axum::response::Response;
+use http::StatusCode;
+use http_body::{Frame, SizeHint};
+use hyper::body::{Bytes, Incoming};
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tower::Service as _;
 
-/// Connections at once; while all of them have a request under way, more wait to be accepted.
+use super::problem;
+
+/// Connections at once.
 const MOST: usize = 64;
+
+/// Requests at once, until their responses are sent.
+const REQUESTS: usize = 56;
+
+/// What probes ask. It takes no time, and fits into a socket.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// From the start of a connection, or from the answer before, to the end of a request's head.
 const HEAD: Duration = Duration::from_secs(10);
@@ -50,6 +65,7 @@ pub async fn serve(
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(MOST));
+    let requests = Arc::new(Semaphore::new(REQUESTS));
     // The oldest first.
     let mut open: Vec<Open> = Vec::new();
     loop {
@@ -63,17 +79,27 @@ pub async fn serve(
                 if open.len() >= MOST {
                     make_room(&mut open);
                 }
-                let place = room.clone().acquire_owned().await;
-                let router = router.clone();
-                let busy = Arc::new(AtomicBool::new(false));
-                let asked = busy.clone();
+                // The one that made room gives its place back when its task is dropped, a moment later.
+                let place = tokio::select! {
+                    place = room.clone().acquire_owned() => place,
+                    _ = &mut stop => break,
+                };
+                let progress = Arc::new(Progress::default());
+                let connection = serve_connection(
+                    Io {
+                        stream: TokioIo::new(stream),
+                        progress: progress.clone(),
+                    },
+                    router.clone(),
+                    requests.clone(),
+                );
                 let task = tokio::spawn(async move {
                     let _place = place;
-                    converse(stream, router, &asked).await;
+                    connection.await;
                 });
                 open.push(Open {
                     network: network(peer.ip()),
-                    busy,
+                    progress,
                     task: task.abort_handle(),
                 });
             }
@@ -91,8 +117,7 @@ pub async fn serve(
 
 struct Open {
     network: IpAddr,
-    /// A request is being answered.
-    busy: Arc<AtomicBool>,
+    progress: Arc<Progress>,
     task: AbortHandle,
 }
 
@@ -106,7 +131,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// Ends the oldest connection without a request, of the network that has most of them.
 fn make_room(open: &mut Vec<Open>) {
-    let waiting = |open: &Open| !open.busy.load(Relaxed);
+    let waiting = |open: &Open| open.progress.0.load(Relaxed) == IDLE;
     let of = |network| {
         let all = open.iter().filter(|open| open.network == network);
         all.filter(|open| waiting(open)).count()
@@ -119,24 +144,141 @@ fn make_room(open: &mut Vec<Open>) {
     }
 }
 
-async fn converse(stream: TcpStream, router: Router, busy: &AtomicBool) {
+/// How far the request of a connection is.
+#[derive(Default)]
+struct Progress(AtomicU8);
+
+/// There is no request, or only one of a probe.
+const IDLE: u8 = 0;
+/// The response is not there to its end.
+const RESPONDING: u8 = 1;
+/// The end of the response is not sent.
+const SENDING: u8 = 2;
+
+async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
+    let progress = io.progress.clone();
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        busy.store(true, Relaxed);
-        let answer = router.clone().call(request);
+        let permit = match PROBES.contains(&request.uri().path()) {
+            true => Ok(None),
+            false => requests.clone().try_acquire_owned().map(Some),
+        };
+        let under_way = permit.map(|permit| {
+            permit.map(|permit| {
+                progress.0.store(RESPONDING, Relaxed);
+                UnderWay {
+                    progress: progress.clone(),
+                    _permit: permit,
+                }
+            })
+        });
+        let mut router = router.clone();
         async move {
-            let answer = answer.await;
-            busy.store(false, Relaxed);
-            answer
+            let Ok(under_way) = under_way else {
+                let detail = "the admin listener has as many requests as it takes; try again";
+                return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, detail));
+            };
+            let response: Response = router.call(request).await?;
+            Ok::<_, std::convert::Infallible>(response.map(|body| {
+                Body::new(ResponseBody {
+                    body,
+                    _under_way: under_way,
+                })
+            }))
         }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(io, service);
     let mut connection = pin!(connection);
     // How a connection ends, the other side knows better.
     if timeout(LIFE, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
         let _ = timeout(LAST, connection).await;
+    }
+}
+
+/// A request whose response is not there to its end.
+struct UnderWay {
+    progress: Arc<Progress>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.progress.0.store(SENDING, Relaxed);
+    }
+}
+
+/// A response's body, which knows when it ends.
+struct ResponseBody {
+    body: Body,
+    _under_way: Option<UnderWay>,
+}
+
+impl http_body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A socket that knows when all of a response is sent: hyper flushes it then, and not before.
+struct Io {
+    stream: TokioIo<TcpStream>,
+    progress: Arc<Progress>,
+}
+
+impl Read for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Io {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _ = (self.progress.0).compare_exchange(SENDING, IDLE, Relaxed, Relaxed);
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
     }
 }

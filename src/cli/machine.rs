@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::policy::diagnostic::{Diagnostic, Excerpt};
-use crate::policy::{Loaded, Severity, Source};
+use crate::policy::{Filled, Loaded, Severity, Source};
 use crate::serve::listen;
 use crate::store::shared;
 
@@ -50,6 +50,7 @@ pub fn bounds(loaded: &Loaded, config: &str) -> Vec<Diagnostic> {
 struct Found<'l> {
     file: Arc<str>,
     text: &'l str,
+    filled: &'l [Filled],
     all: Vec<Diagnostic>,
 }
 
@@ -60,6 +61,7 @@ impl<'l> Found<'l> {
         Found {
             file: config.into(),
             text: text.map_or("", |(_, text)| text),
+            filled: &loaded.filled,
             all: Vec::new(),
         }
     }
@@ -72,15 +74,8 @@ impl<'l> Found<'l> {
         message: String,
         help: &str,
     ) {
-        let lines = self.text.lines().zip(1..);
-        let begins = |line: &str| {
-            let rest = line.trim_start_matches(['"', '\'']).strip_prefix(field);
-            rest.is_some_and(|rest| rest.trim_start_matches(['"', '\'']).starts_with(':'))
-        };
-        let mut lines = lines.skip_while(|(line, _)| !begins(line));
-        let first = lines.next();
-        let inside = lines.take_while(|(line, _)| !line.starts_with(|c: char| c.is_alphanumeric()));
-        let mut of_field = first.into_iter().chain(inside);
+        let lines = self.lines(field);
+        let first = lines.first().copied();
         // In ASCII, so that each is one byte.
         let parts = |c: char| c.is_ascii_whitespace() || "\"'[]{},".contains(c);
         let holds = |(line, number): (&'l str, u32)| {
@@ -90,7 +85,7 @@ impl<'l> Found<'l> {
             let (before, width) = (&line[..start], &line[start..end]);
             Some((line, number, before.chars().count(), width.chars().count()))
         };
-        let place = of_field.find_map(holds);
+        let place = lines.into_iter().find_map(holds);
         let place = place.or_else(|| first.map(|(line, number)| (line, number, 0, field.len())));
         let (line, number, before, width) = place.unwrap_or(("", 1, 0, 1));
         let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -106,6 +101,36 @@ impl<'l> Found<'l> {
         });
     }
 
+    /// The lines of a field of the gateway file with their numbers, from 1.
+    fn lines(&self, field: &str) -> Vec<(&'l str, u32)> {
+        let lines = self.text.lines().zip(1..);
+        let begins = |line: &str| {
+            let rest = line.trim_start_matches(['"', '\'']).strip_prefix(field);
+            rest.is_some_and(|rest| rest.trim_start_matches(['"', '\'']).starts_with(':'))
+        };
+        let mut lines = lines.skip_while(|(line, _)| !begins(line));
+        let first = lines.next();
+        let inside = lines.take_while(|(line, _)| !line.starts_with(|c: char| c.is_alphanumeric()));
+        first.into_iter().chain(inside).collect()
+    }
+
+    /// How a value of a field is shown: as the file has it where something was filled in, which may be a secret.
+    /// Where `part` of the value stands in the file, nothing was filled in there.
+    fn shown(&self, field: &str, value: &str, part: &str) -> String {
+        let lines = self.lines(field);
+        let stands = |text: &str| lines.iter().any(|(line, _)| line.contains(text));
+        let here = |line| lines.is_empty() || lines.iter().any(|(_, number)| *number == line);
+        let filled = || self.filled.iter().filter(|one| here(one.line()));
+        if stands(value) || filled().next().is_none() {
+            return value.to_owned();
+        }
+        match filled().find_map(|one| one.shown(value)) {
+            Some(shown) => shown,
+            None if stands(part) => value.to_owned(),
+            None => String::from("a value that is filled in"),
+        }
+    }
+
     fn error(&mut self, place: (&str, &str), message: String, help: &str) {
         self.say(Severity::Error, place, message, help);
     }
@@ -119,11 +144,13 @@ impl<'l> Found<'l> {
         if let Some(total) = loaded.ruleset.connections.total
             && total > room
         {
+            let total = total.to_string();
             let message = format!(
-                "{total} connections need more file descriptors than this process may have, which are enough for {room}"
+                "{} connections need more file descriptors than this process may have, which are enough for {room}",
+                self.shown("connections", &total, &total)
             );
             let help = "raise the limit where the gateway is started (`LimitNOFILE=` of a unit, `ulimit -n`, `--ulimit nofile=`), or lower `total`";
-            self.warn(("connections", &total.to_string()), message, help);
+            self.warn(("connections", &total), message, help);
         } else if room < FEW_CONNECTIONS {
             let message =
                 format!("the file descriptors of this process are enough for {room} connections");

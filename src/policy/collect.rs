@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use super::diagnostic::{Diagnostic, Excerpt, Report, Severity, plain, sort};
-use super::tree::Place;
+use super::filled::Filled;
+use super::tree::{Node, Place, Value};
 
 /// Most diagnostics of one file; the rest are counted.
 const MOST_PER_FILE: usize = 50;
 /// Most diagnostics of all files together; the rest are counted.
 const MOST: usize = 1_000;
-
-/// What is shorter than so many bytes is no secret, and would be found in words.
-const SHORTEST_SECRET: usize = 4;
 
 /// The files, in the order in which they were read.
 #[derive(Debug, Default)]
@@ -101,8 +99,8 @@ pub struct Cx {
     found: Vec<(Place, Diagnostic)>,
     /// What no excerpt may show.
     hidden: Vec<Place>,
-    /// What no message may show, and what stands in the file for it.
-    secrets: Vec<(String, String)>,
+    /// Values into which something was filled.
+    pub filled: Vec<Filled>,
     /// Places whose mistakes are told already.
     muted: Vec<Place>,
     /// How many of each file.
@@ -124,13 +122,28 @@ impl Cx {
 
     /// Keeps what stands in this place out of every excerpt, also of mistakes that are already on record.
     pub fn hide(&mut self, place: Place) {
-        self.hidden.push(place);
+        self.hidden.push(Place { more: 0, ..place });
+        self.hidden.extend((1..=place.more).map(|further| Place {
+            line: place.line.saturating_add(further),
+            column: 1,
+            width: u32::MAX,
+            more: 0,
+            ..place
+        }));
     }
 
-    /// Has messages say `reference` where they would say a value that was filled in.
-    pub fn hide_value(&mut self, value: &str, reference: &str) {
-        if value.len() >= SHORTEST_SECRET {
-            self.secrets.push((value.to_owned(), reference.to_owned()));
+    /// Keeps all that stands in a value out of every excerpt.
+    pub fn hide_value(&mut self, node: &Node) {
+        self.hide(node.place);
+        match &node.value {
+            Value::List(list) => list.iter().for_each(|node| self.hide_value(node)),
+            Value::Map(entries) => {
+                for (key, node) in entries {
+                    self.hide(key.place);
+                    self.hide_value(node);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -139,7 +152,23 @@ impl Cx {
         self.muted.push(place);
     }
 
+    /// A mistake in what was filled in; nothing of it, nor of what it was taken for, is said.
+    pub fn unfit(&mut self, place: Place, written: &str, expected: &str) {
+        let message = format!("what is filled into `{written}` does not fit: expected {expected}");
+        self.put(Severity::Error, place, plain(&message), None);
+    }
+
     fn say(&mut self, severity: Severity, place: Place, message: String, help: Option<String>) {
+        let here = self.filled.iter().find(|filled| filled.is_at(place));
+        let shown = |text: &str| match here {
+            Some(filled) => plain(&filled.hidden_in(text)),
+            None => plain(text),
+        };
+        let (message, help) = (shown(&message), help.as_deref().map(shown));
+        self.put(severity, place, message, help);
+    }
+
+    fn put(&mut self, severity: Severity, place: Place, message: String, help: Option<String>) {
         let inside = |muted: &Place| {
             let to = muted.column.saturating_add(muted.width);
             (muted.file, muted.line) == (place.file, place.line)
@@ -148,14 +177,6 @@ impl Cx {
         if self.muted.iter().any(inside) {
             return;
         }
-        let shown = |text: &str| {
-            let mut text = text.to_owned();
-            for (value, reference) in &self.secrets {
-                text = text.replace(value, reference);
-            }
-            plain(&text)
-        };
-        let (message, help) = (shown(&message), help.as_deref().map(shown));
         self.failed |= severity == Severity::Error;
         let file = place.file as usize;
         if self.per_file.len() <= file {

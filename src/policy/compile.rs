@@ -76,6 +76,7 @@ pub fn compile(
             line: 1,
             column: 1,
             width: 1,
+            more: 0,
         };
         let message = format!(
             "all routes together have {} limits; the most is {MAX_RULES}",

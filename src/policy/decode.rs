@@ -68,10 +68,7 @@ impl Cx {
                 offset,
             }) => {
                 if let Some(written) = node.written() {
-                    // Nothing of what was filled in, and of what that was taken for.
-                    let message =
-                        format!("what is filled into `{written}` does not fit: expected {what}");
-                    self.error(node.place, message, None);
+                    self.unfit(node.place, written, what);
                     return None;
                 }
                 let place = offset.map_or(node.place, |offset| node.place_at(offset));
@@ -168,11 +165,11 @@ impl Cx {
     fn secret_file(&mut self, node: &Node) -> Option<At<String>> {
         let file = self.text(node, "the name of a file");
         if file.is_none() {
-            let width = u32::MAX;
             self.hide(Place {
-                width,
+                width: u32::MAX,
                 ..node.place
             });
+            self.hide_value(node);
         }
         file
     }

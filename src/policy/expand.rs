@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use super::collect::Cx;
+use super::filled::{Filled, Part};
 use super::source::Files;
 use super::text;
 use super::tree::{Node, Value};
@@ -44,7 +45,17 @@ impl Filler<'_> {
             Value::Text(text) if text.contains('$') => {
                 let text = std::mem::take(text);
                 match self.text(&text) {
-                    Ok(filled) => node.fill_in(text, filled),
+                    Ok((filled, parts)) => {
+                        if !parts.is_empty() {
+                            self.cx.filled.push(Filled {
+                                place: node.place,
+                                text: filled.clone(),
+                                written: text.clone(),
+                                parts,
+                            });
+                        }
+                        node.fill_in(text, filled);
+                    }
                     Err((offset, message, help)) => {
                         node.value = Value::Text(text);
                         let place = node.place_at(offset);
@@ -58,8 +69,9 @@ impl Filler<'_> {
         }
     }
 
-    fn text(&mut self, text: &str) -> Result<String, Wrong> {
+    fn text(&mut self, text: &str) -> Result<(String, Vec<Part>), Wrong> {
         let mut filled = String::with_capacity(text.len());
+        let mut parts = Vec::new();
         let mut at = 0;
         while let Some(dollar) = text[at..].find('$').map(|found| at + found) {
             filled.push_str(&text[at..dollar]);
@@ -74,16 +86,17 @@ impl Filler<'_> {
                     let end = rest.find('}');
                     let end = end.ok_or_else(|| wrong("`${` has no `}`".into()))?;
                     let value = self.value(&rest[1..end], dollar)?;
-                    let reference = &text[dollar..dollar + end + 2];
-                    let after = &rest[end + 1..];
-                    self.cx.hide_value(&value, reference);
-                    if in_userinfo(&text[..dollar], after) {
-                        let escaped = escape(&value);
-                        self.cx.hide_value(&escaped, reference);
-                        filled.push_str(&escaped);
+                    let start = filled.len();
+                    if in_userinfo(&text[..dollar], &rest[end + 1..]) {
+                        filled.push_str(&escape(&value));
                     } else {
                         filled.push_str(&value);
                     }
+                    parts.push(Part {
+                        range: start..filled.len(),
+                        reference: text[dollar..dollar + end + 2].to_owned(),
+                        value,
+                    });
                     dollar + end + 2
                 }
                 Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => {
@@ -100,7 +113,7 @@ impl Filler<'_> {
             };
         }
         filled.push_str(&text[at..]);
-        Ok(filled)
+        Ok((filled, parts))
     }
 
     /// What stands behind a reference.

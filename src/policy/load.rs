@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::collect::Cx;
 use super::diagnostic::{Diagnostic, Report};
+use super::filled::Filled;
 use super::model::{Gateway, Policy};
 use super::settings::{Endpoints, Process, Ruleset};
 use super::source::{Disk, Files, MAX_POLICIES, Recorder};
@@ -24,6 +25,8 @@ pub struct Loaded {
     pub ruleset: Ruleset,
     /// What is worth knowing about it, sorted by place: warnings.
     pub notes: Vec<Diagnostic>,
+    /// The values of the gateway file into which something was filled.
+    pub filled: Vec<Filled>,
     /// A hash of everything that was read, also of the files of keys.
     pub fingerprint: u64,
 }
@@ -96,6 +99,7 @@ fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
         check::check(&mut cx, &gateway, &policies);
     }
     let settings = compile::compile(&mut cx, files, base, &gateway, policies);
+    let filled = std::mem::take(&mut cx.filled);
     let (sources, notes) = cx.finish()?;
     // Nothing is on record and yet there are no settings: cannot be, and must not panic.
     let Some((process, mut ruleset)) = settings else {
@@ -107,6 +111,7 @@ fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
         process,
         ruleset,
         notes,
+        filled,
         fingerprint,
     })
 }
@@ -177,6 +182,7 @@ fn start(file: u32) -> Place {
         line: 1,
         column: 1,
         width: 1,
+        more: 0,
     }
 }
 

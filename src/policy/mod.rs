@@ -13,6 +13,7 @@ mod decode;
 mod describe;
 pub mod diagnostic;
 mod expand;
+mod filled;
 mod keys;
 mod load;
 mod model;
@@ -26,6 +27,7 @@ mod watch;
 
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, Report, Severity};
+pub use filled::Filled;
 pub use load::{Loaded, endpoints, load, load_from};
 pub use settings::{
     AccessLog, Endpoints, Entrance, HalfClose, Listen, Process, Ruleset, Source, Timeouts,

@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 48;
 /// Most values of one file, keys included.
 const MAX_NODES: usize = 50_000;
 
-/// A stretch of one line of one file.
+/// A stretch of one line of one file, and how many lines it goes on behind that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
     /// Which file, by its place among the sources.
@@ -27,14 +27,16 @@ pub struct Place {
     pub column: u32,
     /// How many characters are meant; at least 1.
     pub width: u32,
+    /// How many further lines a text of several takes.
+    pub more: u32,
 }
 
 /// A value and its place.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Where it stands.
+    /// The first line of the value in its file.
     pub place: Place,
-    /// What stands there.
+    /// The value, filled in where it refers to something.
     pub value: Value,
     /// How many characters stand before the text in the file: the opening quote. Absent where the
     /// text is not written as it reads (escapes, several lines).
@@ -111,7 +113,6 @@ impl Node {
             _ => Value::Text(text),
         };
         self.written = Some(written.into());
-        self.quote = None;
     }
 
     /// What is written there, where something was filled in: what stands there now may be a secret.
@@ -119,9 +120,17 @@ impl Node {
         self.written.as_deref()
     }
 
-    /// The place of a part of the text, or of all where that cannot be told.
+    /// The text as the file has it, before anything was filled in.
+    pub fn as_written(&self) -> Option<&str> {
+        self.written().or_else(|| self.text())
+    }
+
+    /// The place of a part of the text as it is written, or of all where that cannot be told.
     pub fn place_of(&self, part: std::ops::Range<usize>) -> Place {
-        let text = self.text().and_then(|text| text.get(part.clone()));
+        let text = self
+            .as_written()
+            .and_then(|text| text.get(part.clone()))
+            .filter(|text| !text.contains('\n'));
         match (self.quote, text) {
             (Some(_), Some(part_text)) => Place {
                 width: count(part_text).max(1),
@@ -133,7 +142,7 @@ impl Node {
 
     /// The place of the rest of the text from a byte offset on, as far as it can be told.
     pub fn place_at(&self, offset: usize) -> Place {
-        let (Some(quote), Some(text)) = (self.quote, self.text()) else {
+        let (Some(quote), Some(text)) = (self.quote, self.as_written()) else {
             return self.place;
         };
         let Some(before) = text.get(..offset) else {
@@ -147,6 +156,7 @@ impl Node {
         Place {
             column: self.place.column.saturating_add(skipped),
             width: u32::try_from(rest).unwrap_or(1).max(1),
+            more: 0,
             ..self.place
         }
     }
@@ -167,6 +177,7 @@ pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
         line: 1,
         column: 1,
         width: 1,
+        more: 0,
     };
     let refuse = |message: &str, help: &str| SyntaxError {
         place: start,
@@ -374,9 +385,11 @@ impl Reader<'_> {
     }
 
     fn place(&self, at: &Location, written: &str) -> Place {
-        let first = written.lines().next().unwrap_or("").trim_end();
+        let mut lines = written.trim_end().lines();
+        let first = lines.next().unwrap_or("").trim_end();
         Place {
             width: count(first).max(1),
+            more: u32::try_from(lines.count()).unwrap_or(u32::MAX),
             ..place_of(self.file, at)
         }
     }
@@ -390,6 +403,7 @@ fn place_of(file: u32, at: &Location) -> Place {
         line,
         column,
         width: 1,
+        more: 0,
     }
 }
 

@@ -42,6 +42,7 @@ impl Files for Machine {
             "EMPTY" => "",
             "LINES" => "one\ntwo",
             "SECRET" => SECRET,
+            "WORD" => "upstreams",
             _ => return None,
         };
         Some(value.to_owned())
@@ -80,9 +81,9 @@ fn any_value_of_the_gateway_file_is_filled_in() {
 #[test]
 fn a_password_means_nothing_in_its_address() {
     for store in [
-        "store: redis://tollgate:${file:secrets/redis}@10.0.0.5:6379/2\n",
-        "store: redis://tollgate:${env:SECRET}@10.0.0.5:6379/2\n",
-        "store: { address: redis://tollgate@10.0.0.5:6379/2, password_file: secrets/redis }\n",
+        "store: redis://tollgate:${file:secrets/redis}@127.0.0.5:6379/2\n",
+        "store: redis://tollgate:${env:SECRET}@127.0.0.5:6379/2\n",
+        "store: { address: redis://tollgate@127.0.0.5:6379/2, password_file: secrets/redis }\n",
     ] {
         let loaded = load(&format!("{USUAL}{store}"));
         let Some(Place::Redis(redis)) = loaded.process.shared.map(|shared| shared.place) else {
@@ -90,7 +91,7 @@ fn a_password_means_nothing_in_its_address() {
         };
         assert_eq!(redis.address.user.as_deref(), Some("tollgate"), "{store}");
         assert_eq!(redis.address.password.as_deref(), Some(SECRET), "{store}");
-        assert_eq!(redis.address.hosts, [("10.0.0.5".to_owned(), 6379)]);
+        assert_eq!(redis.address.hosts, [("127.0.0.5".to_owned(), 6379)]);
         assert_eq!(redis.address.database, 2);
     }
 }
@@ -135,6 +136,38 @@ fn what_cannot_be_filled_in_is_a_mistake() {
     }
 }
 
+/// All that operators get to read of a configuration, or of its mistakes.
+fn all_said(loaded: &Result<Loaded, Report>) -> String {
+    match loaded {
+        Ok(loaded) => {
+            let files = loaded.ruleset.files.iter().map(|(_, text)| text.as_str());
+            let files: String = files.collect();
+            format!(
+                "{files}{}{}{:?}{:?}{:?}",
+                policy::describe(loaded),
+                policy::describe_json(loaded),
+                loaded.notes,
+                loaded.process.push,
+                loaded.filled,
+            )
+        }
+        Err(report) => format!("{report}{:#}", report.to_json()),
+    }
+}
+
+/// A password may be a word of the messages.
+#[test]
+fn a_word_that_is_filled_in_is_hidden_only_in_its_place() {
+    let store = "store: redis://:${env:WORD}@a:1\nupstreens: 1\n";
+    let report = Machine::new(&format!("{USUAL}{store}")).load();
+    let said = report.expect_err("a field is unknown").to_string();
+    assert!(said.contains("did you mean `upstreams`?"), "{said}");
+    let policies = "policies: ${env:WORD}\n";
+    let report = Machine::new(&format!("{USUAL}{policies}")).load();
+    let said = report.expect_err("there is no such folder").to_string();
+    assert!(said.contains("folder `${env:WORD}`"), "{said}");
+}
+
 /// Wherever it stands, and whether it fits there or not.
 #[test]
 fn what_is_filled_in_is_never_shown() {
@@ -165,22 +198,11 @@ fn what_is_filled_in_is_never_shown() {
         for reference in ["${env:SECRET}", "${file:secrets/redis}"] {
             let field = field.replace("@@", reference);
             let loaded = Machine::new(&format!("{USUAL}{field}\n")).load();
-            let said = match &loaded {
-                Ok(loaded) => {
-                    sound += 1;
-                    let files = loaded.ruleset.files.iter().map(|(_, text)| text.as_str());
-                    let files: String = files.collect();
-                    assert!(files.contains(reference), "{field}");
-                    format!(
-                        "{files}{}{}{:?}{:?}",
-                        policy::describe(loaded),
-                        policy::describe_json(loaded),
-                        loaded.notes,
-                        loaded.process.push,
-                    )
-                }
-                Err(report) => format!("{report}{:#}", report.to_json()),
-            };
+            let said = all_said(&loaded);
+            if loaded.is_ok() {
+                sound += 1;
+                assert!(said.contains(reference), "{field}");
+            }
             for part in ["sesame", "open:me", "me@", "100%"] {
                 assert!(!said.contains(part), "{field}: {part}: {said}");
             }
@@ -202,4 +224,39 @@ fn a_written_password_is_masked() {
         assert_eq!(text.matches("******@a:1").count(), 1, "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");
     }
+}
+
+/// Also beside what is filled in, and where the value takes several lines.
+#[test]
+fn a_written_password_is_never_shown() {
+    let mut sound = 0;
+    for store in [
+        "redis://${env:HOST}:sesame@a:1",
+        "redis://${file:long}:sesame@${env:HOST}:1",
+        "redis://:sesame${env:WORKERS}@a:1",
+        "redis://:${env:WORKERS}sesame@a:1",
+        "redis://:${env:WORKERS}sesame${env:WORKERS}@a:1",
+        "redis://:${env:NONE}sesame@a:1",
+        "redis://:sesame${env:NONE@a:1",
+        "\"redis://:\\x73esame@a:1\"",
+        "\"redis://:\\x73esame@${env:HOST}:1\"",
+        ">-\n  redis://:sesame@a:1",
+        ">\n  redis://:sesame@${env:HOST}:1\n\n",
+        ">-\n  redis://a\n  :sesame@a:1",
+        "|-\n  redis://:x\n\n  sesame@a:1",
+        "\"redis://:x\\\n  sesame@a:1\"",
+        "redis://:x\n  sesame@a:1",
+    ] {
+        for field in ["store: ", "store:\n  address: "] {
+            let deeper = if field.contains('\n') { "\n  " } else { "\n" };
+            let store = format!("{field}{}\n", store.replace('\n', deeper));
+            let loaded = Machine::new(&format!("{USUAL}{store}")).load();
+            sound += usize::from(loaded.is_ok());
+            let said = all_said(&loaded);
+            for part in ["sesame", "\\x73"] {
+                assert!(!said.contains(part), "{store}: {said}");
+            }
+        }
+    }
+    assert!(sound >= 14, "{sound}");
 }

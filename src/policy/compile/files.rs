@@ -96,6 +96,7 @@ fn mistaken(cx: &mut Cx, base: &Path, name: &At<String>, wrong: Wrong) {
         line: wrong.line,
         column: 1,
         width: 1,
+        more: 0,
     };
     cx.error(place, wrong.message, Some(wrong.help.into()));
 }

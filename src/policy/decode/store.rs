@@ -1,5 +1,6 @@
 //! `store`: where counts live.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::super::collect::Cx;
@@ -157,21 +158,31 @@ pub fn store(cx: &mut Cx, node: &Node) -> Store {
 
 /// Keeps a password that is written in an address from all who may read the file through the gateway.
 fn hide_password(cx: &mut Cx, node: &Node) {
-    let Some(text) = node
-        .text()
-        .filter(|text| node.written().is_none() && !text.contains("${"))
-    else {
-        return;
-    };
-    let Some(start) = text.find("://").map(|at| at + 3) else {
-        return;
-    };
-    let Some(end) = text.rfind('@').filter(|end| *end > start) else {
-        return;
-    };
-    if let Some(colon) = text[start..end].find(':') {
-        cx.hide(node.place_of(start + colon + 1..end));
+    if let Some(password) = node.as_written().and_then(password) {
+        cx.hide(node.place_of(password));
     }
+}
+
+/// Where the password of an address stands, unless references are all that stands there.
+fn password(text: &str) -> Option<Range<usize>> {
+    let start = text.find("://")? + 3;
+    let end = text.rfind('@').filter(|end| *end > start)?;
+    let after_reference = |at: usize| {
+        let closes = text[at..end].strip_prefix("${")?.find('}')?;
+        Some(at + "${".len() + closes + 1)
+    };
+    // A colon inside of a reference divides nothing.
+    let mut at = start;
+    while !text[at..end].starts_with(':') {
+        let next = text[at..end].chars().next()?;
+        at = after_reference(at).unwrap_or(at + next.len_utf8());
+    }
+    let password = at + 1..end;
+    at += 1;
+    while let Some(after) = after_reference(at) {
+        at = after;
+    }
+    (at < end).then_some(password)
 }
 
 fn address(text: &str) -> Result<StoreAddress, Wrong> {

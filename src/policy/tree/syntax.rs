@@ -9,6 +9,7 @@ pub(super) fn error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxE
         line: 1,
         column: 1,
         width: 1,
+        more: 0,
     };
     let place = error.location().map_or(start, |at| place_of(file, &at));
     let full = error.to_string();

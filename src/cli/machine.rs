@@ -32,8 +32,7 @@ pub fn tries(loaded: &Loaded, config: &str, reach: Reach) -> Vec<Diagnostic> {
     network::addresses(&mut found, loaded);
     certificates(&mut found, loaded, &Clock::system());
     if reach == Reach::Online {
-        network::names(&mut found, loaded);
-        network::store(&mut found, loaded);
+        network::reachable(&mut found, loaded);
     }
     found.bounds(loaded);
     found.all

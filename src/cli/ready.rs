@@ -3,13 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 use super::admin::{self, Failure};
 use super::{MISTAKE, output};
 use crate::policy::{self, Endpoints};
 
-/// Longest wait for the gateway; probes of orchestrators wait as long or a little longer.
+/// Longest wait in all; probes of orchestrators wait as long or a little longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
@@ -28,7 +30,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(MISTAKE);
         }
     };
-    match ask(&endpoints) {
+    let (send, answered) = channel();
+    // A thread that still waits ends with the process.
+    thread::spawn(move || send.send(ask(&endpoints)));
+    let late = || Err((1, format!("no answer within {} s", PATIENCE.as_secs())));
+    match answered.recv_timeout(PATIENCE).unwrap_or_else(|_| late()) {
         Ok(said) => output::ended(output::line(said.trim_end()), ExitCode::SUCCESS),
         Err((code, why)) => {
             output::tell(format_args!("not ready: {}", why.trim_end()));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::collect::Cx;
+use super::compile::ADMIN;
 use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
 use super::tree::Place;
 use crate::limit::Identity;
@@ -43,7 +44,13 @@ pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
 
 fn sockets(cx: &mut Cx, gateway: &Gateway) {
     let mut seen: HashMap<SocketAddr, Place> = HashMap::new();
+    let by_default = matches!(gateway.admin, Admin::On { address: None, .. });
     let mut take = |cx: &mut Cx, address: SocketAddr, place: Place| {
+        if by_default && address == ADMIN {
+            let message = format!("`{address}` is listened on twice");
+            let help = "it is the default of `admin`; choose another port, or write another one as `admin: { address: … }`";
+            cx.error(place, message, Some(help.into()));
+        }
         // Port 0 is a fresh port each time.
         match seen.insert(address, place) {
             Some(first) if address.port() != 0 => {

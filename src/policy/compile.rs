@@ -32,7 +32,7 @@ use files::named_secret;
 /// Bytes of counts in memory when nothing is said.
 const STORE_BUDGET: usize = 256 * 1024 * 1024;
 /// Where operators connect when nothing is said.
-const ADMIN: std::net::SocketAddr =
+pub(super) const ADMIN: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9900);
 /// Most limits of all routes together: a store numbers them with 16 bits.
 const MAX_RULES: usize = u16::MAX as usize;

@@ -60,11 +60,9 @@ pub fn endpoints(path: &Path) -> Result<Endpoints, Report> {
     let base = path.parent().unwrap_or_else(|| Path::new(""));
     let read = read(&mut cx, &Disk, path, &mut 0);
     let endpoints = read.map(|(_, mut node)| {
-        if let tree::Value::Map(entries) = &mut node.value {
-            entries.retain(|(key, _)| matches!(key.text.as_str(), "admin" | "listen"));
-        }
-        expand::expand(&mut cx, &Disk, base, &mut node);
-        let gateway = decode::endpoints(&mut cx, &node);
+        // What is not needed may refer to what is set for the gateway only.
+        let fill_in = |cx: &mut Cx, node: &mut Node| expand::expand(cx, &Disk, base, node);
+        let gateway = decode::endpoints(&mut cx, &mut node, fill_in);
         compile::endpoints(&mut cx, &Disk, base, &gateway)
     });
     cx.finish()?;

@@ -22,6 +22,7 @@ use crate::policy::settings::Logged;
 mod file;
 mod writer;
 
+pub use file::writable;
 pub use writer::{Writer, Written, usable};
 
 /// Bytes that a worker collects before it hands them over.

@@ -7,10 +7,11 @@ use std::process::Command;
 
 use rcgen::date_time_ymd;
 use tempfile::TempDir;
+use tollgate::clock::{Clock, Nanos};
 
 use super::common::certificate::Authority;
-use super::common::child::{self, Ended, Server};
-use super::common::{Upstream, says};
+use super::common::child::{self, Ended, Guard, Server, line_with, lines};
+use super::common::{Upstream, says, soon};
 
 const ROUTE: &str = "match: /**\nupstream: up\n";
 
@@ -53,7 +54,7 @@ fn what_cannot_be_written_is_a_mistake() {
             "record: file",
             [
                 "4:9: cannot write to the folder of the record",
-                "`file` is no folder",
+                "`file`: it is no folder",
             ],
         ),
         (
@@ -195,6 +196,53 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
     }
 }
 
+/// What is filled in may be a secret.
+#[test]
+fn what_is_filled_in_is_not_shown() {
+    for (line, value, shown) in [
+        (
+            "upstreams: { up: \"http://${env:FILLED}:9001\" }",
+            "nowhere.invalid",
+            "warning: the name `${env:FILLED}` cannot be looked up",
+        ),
+        (
+            "store: \"redis://:x@${env:FILLED}:1\"",
+            "127.0.0.1",
+            "warning: the store at ${env:FILLED}:1 cannot be reached",
+        ),
+        (
+            "listen: \"${env:FILLED}\"",
+            "192.0.2.1:8080",
+            "cannot listen on ${env:FILLED}: ",
+        ),
+        (
+            "access_log: \"${env:FILLED}/access.log\"",
+            "/none/such",
+            "cannot write the access log `${env:FILLED}/access.log`: its folder",
+        ),
+        (
+            "record: \"${env:FILLED}/record\"",
+            "/proc/sesame",
+            "cannot write to the folder of the record `${env:FILLED}/record`: ",
+        ),
+        (
+            "connections: { total: \"${env:FILLED}\" }",
+            "10000000",
+            "warning: ${env:FILLED} connections need",
+        ),
+    ] {
+        let folder = with(line);
+        let mut command = child::command(folder.path(), &["check", "--config", "tollgate.yaml"]);
+        let ended = child::finish(command.env("FILLED", value));
+        let said = format!("{}{}", ended.out, ended.err);
+        says(&said, &[shown]);
+        let mut warnings = said
+            .lines()
+            .filter(|line| line.starts_with("tollgate.yaml:"));
+        assert!(warnings.all(|line| !line.contains(value)), "{said}");
+    }
+}
+
 #[test]
 fn certificates_have_dates() {
     let year = |year| date_time_ymd(year, 1, 1);
@@ -218,6 +266,71 @@ fn certificates_have_dates() {
         let told = ended.out.contains("warning: the certificate");
         assert_eq!(told, says_of_it.is_some(), "{}", ended.out);
         says(&ended.out, says_of_it.as_slice());
+    }
+}
+
+/// However many names there are, and however long the resolver takes.
+#[test]
+fn what_is_tried_ends_after_ten_seconds() {
+    let servers: Vec<String> = (0..200)
+        .map(|n| format!("\"http://n{n}.test:1\""))
+        .collect();
+    let folder = with(&format!(
+        "upstreams: {{ up: [{}] }}\nstore: redis+cluster://a.test,b.test,c.test",
+        servers.join(", ")
+    ));
+    // Whoever reads it waits for a writer.
+    let made = Command::new("mkfifo")
+        .arg(folder.path().join("hosts"))
+        .status();
+    assert!(made.unwrap().success());
+    let script = "mount --bind hosts /etc/hosts && exec \"$@\"";
+    let tollgate = env!("CARGO_BIN_EXE_tollgate");
+    let arguments = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        tollgate,
+        "check",
+    ];
+    let clock = Clock::system();
+    let begun = clock.now();
+    let mut command = child::program("unshare", folder.path(), &arguments);
+    let mut child = Guard(command.spawn().unwrap());
+    let out = lines(child.0.stdout.take().unwrap());
+    let threads =
+        || fs::read_dir(format!("/proc/{}/task", child.0.id())).map_or(0, Iterator::count);
+    soon("it looks names up", || threads() > 10);
+    assert!(threads() < 40, "{}", threads());
+    line_with(
+        &out,
+        "the name `n199.test` cannot be looked up: no answer within 10 s",
+    );
+    assert_eq!(child.ended().code(), Some(0));
+    assert!(clock.now().since(begun) < Nanos::from_secs(15));
+}
+
+/// The admin listener has an address that nobody wrote.
+#[test]
+fn the_default_address_of_admin_is_taken() {
+    for line in [
+        "admin: { probes: 127.0.0.1:9900 }",
+        "listen: 127.0.0.1:9900\nadmin: { probes: 127.0.0.1:9901 }",
+    ] {
+        let folder = with(line);
+        let ended = check(folder.path(), &["--offline"]);
+        assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
+        says(
+            &ended.err,
+            &[
+                "`127.0.0.1:9900` is listened on twice",
+                "admin: { address: ",
+            ],
+        );
     }
 }
 

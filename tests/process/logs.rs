@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 use rustix::process::Signal;
 
 use super::common::child::{self, Server};
-use super::common::{Upstream, soon};
+use super::common::{Upstream, says, soon};
 use super::{Load, folder, text};
 
 /// How often each target stands in all the files of a log, compressed or not.
@@ -49,6 +49,20 @@ fn all_there_once(folder: &Path, sent: &[u64]) {
         .collect();
     assert!(lacking.is_empty(), "{} of {sent:?}", lacking.len());
     assert_eq!(found.values().sum::<u64>(), sent.iter().sum::<u64>());
+}
+
+/// What cannot be put aside is told at the start, not when the file is full.
+#[test]
+fn a_folder_that_takes_no_other_file_is_a_mistake_at_the_start() {
+    let upstream = Upstream::plain();
+    let log = "access_log: { file: /proc/self/comm, rotate: { size: 1MiB, keep: 2 } }\n";
+    let folder = folder(&upstream, &format!("admin: off\n{log}"));
+    let ended = child::run(folder.path(), &["run", "--config", "tollgate.yaml"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    says(
+        &ended.err,
+        &["cannot open the access log", "`/proc/self`", "rotate"],
+    );
 }
 
 /// As Debian's package for nginx has it: rename, signal, compress at once.

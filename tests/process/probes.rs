@@ -1,6 +1,7 @@
 //! Who asks whether the gateway is well: orchestrators, containers, scrapers.
 
 use std::fs;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
@@ -116,6 +117,38 @@ fn ready_asks_by_every_setting_of_admin() {
     let mistaken = ready(folder.path());
     assert_eq!(mistaken.code, Some(2), "{mistaken:?}");
     says(&mistaken.err, &["tollgate.yaml", "`nowhere`"]);
+}
+
+/// It needs nothing of the file but where to ask.
+#[test]
+fn ready_needs_no_variable_that_it_does_not_use() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: 127.0.0.1:0\n");
+    let server = Server::start(folder.path(), true);
+    let text = format!(
+        "listen: \"127.0.0.1:${{env:TOLLGATE_TEST_UNSET}}\"\nadmin: {}\nstore: \"${{env:TOLLGATE_TEST_UNSET}}\"\n",
+        server.admin.unwrap()
+    );
+    fs::write(folder.path().join("tollgate.yaml"), text).unwrap();
+    let ended = ready(folder.path());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+/// Also where the other side sends a byte now and then.
+#[test]
+fn ready_waits_two_seconds_in_all() {
+    let upstream = Upstream::scripted(|mut served, _| {
+        while served.stream.write_all(b"H").is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let folder = folder(&upstream, &format!("admin: {}\n", upstream.address));
+    let clock = Clock::system();
+    let begun = clock.now();
+    let ended = ready(folder.path());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    says(&ended.err, &["no answer within 2 s"]);
+    assert!(clock.now().since(begun) < Nanos::from_secs(8));
 }
 
 /// The image's check asks by the file that the image runs.

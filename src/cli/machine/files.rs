@@ -13,14 +13,14 @@ const HELP: &str = "name a folder that the user who runs the gateway may write t
 pub fn tries(found: &mut Found<'_>, loaded: &Loaded) {
     let process = &loaded.process;
     if let LogTo::File { path, rotate } = &process.access_log.to {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let usable = access_log::usable(path);
+        let usable = access_log::usable(path).map_err(|cause| (None, cause));
         let usable = match rotate {
-            Some(_) => usable.and_then(|()| writable(folder)),
+            Some(_) => usable.and_then(|()| writable(path.parent().unwrap_or(Path::new("")))),
             None => usable,
         };
         if let Err(why) = usable {
-            let message = format!("cannot write the access log `{}`: {why}", path.display());
+            let place = shown(found, "access_log", path, why);
+            let message = format!("cannot write the access log {place}");
             let help =
                 "name a file that can be written, in a folder that exists and can be written";
             found.error(("access_log", &name(path)), message, help);
@@ -47,11 +47,24 @@ pub fn tries(found: &mut Found<'_>, loaded: &Loaded) {
 
 fn try_folder(found: &mut Found<'_>, field: &str, what: &str, folder: &Path) {
     if let Err(why) = creatable(folder) {
-        let message = format!(
-            "cannot write to the folder of {what} `{}`: {why}",
-            folder.display()
-        );
+        let place = shown(found, field, folder, why);
+        let message = format!("cannot write to the folder of {what} {place}");
         found.error((field, &name(folder)), message, HELP);
+    }
+}
+
+/// Why something cannot be written, and which folder is to blame.
+type Why<'p> = (Option<&'p Path>, String);
+
+/// A path and why it cannot be written. Where the path was filled in, no folder on the way is named.
+fn shown(found: &Found<'_>, field: &str, path: &Path, (folder, cause): Why<'_>) -> String {
+    let written = path.display().to_string();
+    let shown = found.shown(field, &written, &name(path));
+    match folder {
+        Some(folder) if shown == written && folder != path => {
+            format!("`{shown}`: `{}`: {cause}", folder.display())
+        }
+        _ => format!("`{shown}`: {cause}"),
     }
 }
 
@@ -62,13 +75,13 @@ fn name(path: &Path) -> String {
 }
 
 /// Whether a folder is there and can be written, or can be made.
-fn creatable(folder: &Path) -> Result<(), String> {
+fn creatable(folder: &Path) -> Result<(), Why<'_>> {
     let mut nearest = folder;
     loop {
         match nearest.metadata() {
             Ok(_) => return writable(nearest),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err((None, error.to_string())),
         }
         nearest = nearest.parent().unwrap_or(Path::new(""));
         if nearest.as_os_str().is_empty() {
@@ -77,19 +90,6 @@ fn creatable(folder: &Path) -> Result<(), String> {
     }
 }
 
-fn writable(folder: &Path) -> Result<(), String> {
-    let folder = if folder.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        folder
-    };
-    let kind = folder.metadata().map_err(|error| error.to_string())?;
-    if !kind.is_dir() {
-        return Err(format!("`{}` is no folder", folder.display()));
-    }
-    // Rights alone do not say it: some file systems take nothing from anybody.
-    let trial = folder.join(format!(".tollgate-check-{}", std::process::id()));
-    std::fs::create_dir(&trial)
-        .and_then(|()| std::fs::remove_dir(&trial))
-        .map_err(|error| format!("`{}`: {error}", folder.display()))
+fn writable(folder: &Path) -> Result<(), Why<'_>> {
+    access_log::writable(folder).map_err(|error| (Some(folder), error.to_string()))
 }

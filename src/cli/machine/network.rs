@@ -2,20 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::{Found, hosts_of};
+use crate::clock::Clock;
 use crate::policy::Loaded;
 use crate::serve::listen;
 
-/// Longest wait for all names, and for a server of the store.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for all that is tried.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Most names that are looked up.
+/// Longest wait for one address of a server of the store.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Most that is tried.
 const MOST: usize = 256;
+
+/// How much of it at a time.
+const THREADS: usize = 32;
 
 /// Whether this user may listen where the file says. A gateway that runs already holds its addresses, and systemd may
 /// hold them for one that is to come, so none of this is a mistake.
@@ -42,89 +52,123 @@ pub fn addresses(found: &mut Found<'_>, loaded: &Loaded) {
             }
             _ => "choose another address",
         };
-        let message = format!("cannot listen on {address}: {error}");
-        found.warn((field, &address.to_string()), message, help);
+        let address = address.to_string();
+        let message = format!(
+            "cannot listen on {}: {error}",
+            found.shown(field, &address, &address)
+        );
+        found.warn((field, &address), message, help);
     }
 }
 
-/// Whether names have addresses.
-pub fn names(found: &mut Found<'_>, loaded: &Loaded) {
-    let mut names: BTreeSet<(&str, String, u16)> = BTreeSet::new();
+/// What is tried over the network, in this order.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Try {
+    /// Whether a server of the store takes connections.
+    Store(String, u16),
+    /// Whether a name in this field has an address.
+    Name(&'static str, String),
+}
+
+/// Whether names have addresses, and servers of the store take connections. Ends after [`PATIENCE`].
+pub fn reachable(found: &mut Found<'_>, loaded: &Loaded) {
+    let mut hosts: Vec<(&str, String)> = Vec::new();
     for upstream in &loaded.ruleset.upstreams {
         let servers = upstream.servers.iter();
-        names.extend(servers.map(|server| ("upstreams", server.host.to_string(), server.port)));
+        hosts.extend(servers.map(|server| ("upstreams", server.host.clone())));
     }
     for push in &loaded.process.push {
-        if let Some(host) = push.url.host() {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            names.insert((
-                "record",
-                host.to_owned(),
-                push.url.port_u16().unwrap_or(443),
-            ));
-        }
+        let host = push.url.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        hosts.push(("record", host.to_owned()));
     }
+    let mut tries = BTreeSet::new();
     if let Some(shared) = &loaded.process.shared {
-        let hosts = hosts_of(&shared.place).into_iter();
-        names.extend(hosts.map(|(host, port)| ("store", host, port)));
-    }
-    let (send, looked_up) = channel();
-    let mut waiting = BTreeSet::new();
-    for (field, host, port) in names.into_iter().take(MOST) {
-        if host.parse::<std::net::IpAddr>().is_ok() || !waiting.insert((field, host.clone())) {
-            continue;
+        for (host, port) in hosts_of(&shared.place) {
+            hosts.push(("store", host.clone()));
+            tries.insert(Try::Store(host, port));
         }
-        let send = send.clone();
-        // The system's resolver cannot be told to give up; a thread that waits for it ends with the process.
-        thread::spawn(move || {
-            let found = (host.as_str(), port).to_socket_addrs();
-            let why = match found.map(|mut addresses| addresses.next()) {
+    }
+    let names = hosts
+        .into_iter()
+        .filter(|(_, host)| host.parse::<IpAddr>().is_err());
+    tries.extend(names.map(|(field, host)| Try::Name(field, host)));
+    let tries: Vec<Try> = tries.into_iter().take(MOST).collect();
+    let results = in_parallel(&tries, attempt);
+    let late = || Some(format!("no answer within {} s", PATIENCE.as_secs()));
+    for (tried, why) in tries.into_iter().zip(results) {
+        let Some(why) = why.unwrap_or_else(late) else {
+            continue;
+        };
+        let (place, message, help) = match &tried {
+            Try::Name(field, host) => {
+                let shown = found.shown(field, host, host);
+                let message = format!("the name `{shown}` cannot be looked up: {why}");
+                let help = "correct it, or check the resolver of this machine; `--offline` looks up nothing";
+                ((*field, host.as_str()), message, help)
+            }
+            Try::Store(host, port) => {
+                let shown = found.shown("store", &format!("{host}:{port}"), host);
+                let message = format!("the store at {shown} cannot be reached: {why}");
+                let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
+                (("store", host.as_str()), message, help)
+            }
+        };
+        found.warn(place, message, help);
+    }
+}
+
+/// Makes one try; the reason where it fails.
+fn attempt(tried: Try) -> Option<String> {
+    match tried {
+        Try::Name(_, host) => {
+            let found = (host.as_str(), 0).to_socket_addrs();
+            match found.map(|mut addresses| addresses.next()) {
                 Ok(Some(_)) => None,
                 Ok(None) => Some(String::from("it has no address")),
                 Err(error) => Some(error.to_string()),
-            };
-            // Nobody waits any more.
-            let _ = send.send((field, host, why));
-        });
-    }
-    drop(send);
-    let mut failed = Vec::new();
-    while let Ok((field, host, why)) = looked_up.recv_timeout(PATIENCE) {
-        waiting.remove(&(field, host.clone()));
-        failed.extend(why.map(|why| (field, host, why)));
-    }
-    let silent = waiting.into_iter();
-    failed.extend(silent.map(|(field, host)| (field, host, "no answer within 5 s".to_owned())));
-    failed.sort();
-    for (field, host, why) in failed {
-        let message = format!("the name `{host}` cannot be looked up: {why}");
-        let help =
-            "correct it, or check the resolver of this machine; `--offline` looks up nothing";
-        found.warn((field, &host), message, help);
+            }
+        }
+        Try::Store(host, port) => {
+            // A name that leads nowhere is told of as a name.
+            let addresses = (host.as_str(), port).to_socket_addrs().ok()?;
+            let mut last = None;
+            for address in addresses {
+                match TcpStream::connect_timeout(&address, CONNECT) {
+                    Ok(_) => return None,
+                    Err(error) => last = Some(error.to_string()),
+                }
+            }
+            last
+        }
     }
 }
 
-/// Whether a server of the store takes connections.
-pub fn store(found: &mut Found<'_>, loaded: &Loaded) {
-    let Some(shared) = &loaded.process.shared else {
-        return;
-    };
-    for (host, port) in hosts_of(&shared.place) {
-        let Ok(addresses) = (host.as_str(), port).to_socket_addrs() else {
-            // Told as a name.
-            continue;
-        };
-        let addresses: Vec<SocketAddr> = addresses.collect();
-        let mut last = None;
-        let reached = addresses.iter().any(|address| {
-            let connected = TcpStream::connect_timeout(address, PATIENCE);
-            last = connected.err();
-            last.is_none()
+/// The results of `each`, as far as they are there after [`PATIENCE`].
+fn in_parallel<T: Clone + Send + 'static, R: Send + 'static>(
+    tasks: &[T],
+    each: fn(T) -> R,
+) -> Vec<Option<R>> {
+    let mut results: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
+    let waiting = Arc::new(Mutex::new(tasks.to_vec().into_iter().enumerate()));
+    let (send, done) = channel();
+    // The system's resolver cannot be told to give up; a thread that waits for it ends with the process.
+    for _ in 0..tasks.len().min(THREADS) {
+        let (waiting, send) = (waiting.clone(), send.clone());
+        thread::spawn(move || {
+            loop {
+                let next = waiting.lock().next();
+                let Some((place, task)) = next else { break };
+                // Nobody may wait any more.
+                let _ = send.send((place, each(task)));
+            }
         });
-        if let (false, Some(error)) = (reached, last) {
-            let message = format!("the store at {host}:{port} cannot be reached: {error}");
-            let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
-            found.warn(("store", &host), message, help);
-        }
     }
+    drop(send);
+    let clock = Clock::system();
+    let end = clock.now().after(PATIENCE.into());
+    while let Ok((place, result)) = done.recv_timeout(end.since(clock.now()).into()) {
+        results[place] = Some(result);
+    }
+    results
 }

@@ -288,21 +288,23 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
     }
 }
 
-/// Reads `admin`, and `listen` where there is nothing else to ask, of the gateway file.
-pub fn endpoints(cx: &mut Cx, node: &Node) -> Gateway {
-    let field = |name: &str| match &node.value {
-        Value::Map(entries) => {
-            let mut entries = entries.iter();
-            entries.find_map(|(key, node)| (key.text == name).then_some(node))
-        }
-        _ => None,
+/// Reads `admin`, and `listen` where there is nothing else to ask, of the gateway file. What is read is filled in.
+pub fn endpoints(cx: &mut Cx, node: &mut Node, fill_in: impl Fn(&mut Cx, &mut Node)) -> Gateway {
+    let mut field = |cx: &mut Cx, name: &str| {
+        let Value::Map(entries) = &mut node.value else {
+            return None;
+        };
+        let (_, node) = entries.iter_mut().find(|(key, _)| key.text == name)?;
+        fill_in(cx, node);
+        Some(node.clone())
     };
-    let admin = field("admin").map(|node| admin(cx, node));
+    let admin = field(cx, "admin").map(|node| admin(cx, &node));
     let admin = admin.unwrap_or_default();
-    let listen = match (&admin, field("listen")) {
-        (Admin::Off, Some(node)) => cx.many(node, listener),
-        _ => Vec::new(),
+    let listen = match admin {
+        Admin::Off => field(cx, "listen"),
+        Admin::On { .. } => None,
     };
+    let listen = listen.map_or_else(Vec::new, |node| cx.many(&node, listener));
     Gateway {
         listen,
         admin,

@@ -21,7 +21,18 @@ pub struct LogFile {
 
 impl LogFile {
     /// Opens the file, makes it where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written, or nothing can be put beside it though it is to be put aside.
     pub fn open(path: &Path, rotate: Option<Rotate>) -> io::Result<LogFile> {
+        if rotate.is_some() {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            writable(folder).map_err(|error| {
+                let message = format!("its folder `{}`, for `rotate`: {error}", folder.display());
+                io::Error::new(error.kind(), message)
+            })?;
+        }
         let file = open(path)?;
         Ok(LogFile {
             path: path.to_owned(),
@@ -94,6 +105,24 @@ impl LogFile {
         path.push(format!(".{number}"));
         path.into()
     }
+}
+
+/// Whether something can be made in a folder. Leaves nothing behind.
+///
+/// # Errors
+///
+/// The folder is none, or the system refuses to make anything in it.
+pub fn writable(folder: &Path) -> io::Result<()> {
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    if !folder.metadata()?.is_dir() {
+        return Err(io::Error::new(ErrorKind::NotADirectory, "it is no folder"));
+    }
+    // Rights alone do not say it: some file systems take nothing from anybody.
+    let trial = folder.join(format!(".tollgate-check-{}", std::process::id()));
+    fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial))
 }
 
 impl Write for LogFile {

@@ -175,7 +175,7 @@ impl Losses {
 ///
 /// # Errors
 ///
-/// Why not.
+/// It is a folder, its own folder is missing, or the system refuses to open it.
 pub fn usable(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
         Ok(kind) if kind.is_dir() => Err("it is a folder".into()),

@@ -31,7 +31,7 @@
 //! | 5 | [`throttle`] | the tower layer, and how a verdict reads in HTTP |
 //! | 6 | [`serve`] | the stack in request order, connections, the admin listener |
 //! | 7 | [`app`] | builds everything in order; reload; shutdown |
-//! | 8 | [`cli`] | one file per verb |
+//! | 8 | [`cli`] | a file for each verb, and what verbs share |
 
 pub mod acme;
 pub mod admission;

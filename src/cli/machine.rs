@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::policy::diagnostic::{Diagnostic, Excerpt};
 use crate::policy::{Filled, Loaded, Severity, Source};
 use crate::serve::listen;
-use crate::store::shared;
+use crate::store::{redis, shared};
 
 /// Certificates that expire sooner than after so many days are told of.
 const DAYS: u64 = 14;
@@ -216,12 +216,10 @@ fn hosts_of(place: &shared::Place) -> Vec<(String, u16)> {
     match place {
         shared::Place::Redis(redis) => redis.address.hosts.clone(),
         shared::Place::Memcached(memcached) => {
-            let split = |server: &String| {
-                let (host, port) = server.rsplit_once(':')?;
-                let host = host.trim_start_matches('[').trim_end_matches(']');
-                Some((host.to_owned(), port.parse().ok()?))
-            };
-            memcached.servers.iter().filter_map(split).collect()
+            // Each has a port.
+            let servers = memcached.servers.iter();
+            let hosts = servers.map(|server| redis::host(server, 0));
+            hosts.filter_map(Result::ok).collect()
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command line: one file per verb.
+//! The command line: a file for each verb, and what verbs share.
 //!
 //! Exit codes: 0 done, 1 it could not be done, 2 a mistake in the configuration or the arguments.
 

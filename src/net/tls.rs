@@ -32,9 +32,7 @@ impl Offer {
             false => self.usual.clone(),
         }
     }
-}
 
-impl Offer {
     /// Whether the certificate for clients that ask for one name is for another too.
     pub fn covers(&self, asked: &str, other: &str) -> bool {
         let is_for = |name: &String| match name.strip_prefix("*.") {

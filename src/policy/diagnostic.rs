@@ -17,16 +17,8 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word that messages begin with.
+    /// The word for it in messages and in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        }
-    }
-
-    /// The word in JSON.
-    pub fn code(self) -> &'static str {
         match self {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -181,7 +173,7 @@ impl Diagnostic {
     /// The same for programs.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
-            "severity": self.severity.code(),
+            "severity": self.severity.as_str(),
             "file": plain(&self.file),
             "line": self.line,
             "column": self.column,

@@ -1,7 +1,6 @@
 //! What ends an answer in its middle: the log and the counters say what it was, and silence is no fault of the server.
 
-use std::io::{Read, Write};
-use std::thread;
+use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use crate::common::{Gateway, Served, Upstream, ok, says, soon};
@@ -20,9 +19,14 @@ fn serve(mut served: Served) {
             Some("/broken") => return served.send(BEGUN),
             Some("/drip") => {
                 served.send(BEGUN);
-                while served.stream.write_all(b"2\r\nhi\r\n").is_ok() {
-                    thread::sleep(Duration::from_millis(50));
-                }
+                // Between two pieces it waits for the end of the other side.
+                let pause = Some(Duration::from_millis(50));
+                served.stream.set_read_timeout(pause).unwrap();
+                while served.stream.write_all(b"2\r\nhi\r\n").is_ok()
+                    && served.reader.read(&mut [0]).is_err_and(|error| {
+                        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+                    })
+                {}
             }
             _ => {
                 served.send(ok("fine"));

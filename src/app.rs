@@ -1,13 +1,13 @@
 //! The composition root: builds everything in order, changes what runs, and stops it.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use socket2::Socket;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
@@ -16,8 +16,10 @@ use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::facts::Change;
 use crate::identity::Keyer;
+use crate::net::Address;
 use crate::net::socket::set_unacked_timeout;
 use crate::net::tls::{self, Tickets};
+use crate::net::unix::SocketFile;
 use crate::policy::{self, Diagnostic, Loaded, Process, Ruleset};
 use crate::push::{self, Push};
 use crate::record;
@@ -66,7 +68,7 @@ pub enum Error {
     #[error("cannot listen on {address}: {cause}")]
     Listen {
         /// Which.
-        address: SocketAddr,
+        address: Address,
         /// Why.
         cause: io::Error,
     },
@@ -126,9 +128,11 @@ pub struct App {
     workers: Mutex<Vec<Handle>>,
     /// What writes the access log, and its end.
     log: Mutex<Option<(Writer, Written)>>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Address>,
     /// All that listen, to be passed on.
-    sockets: Mutex<Vec<TcpListener>>,
+    sockets: Mutex<Vec<Socket>>,
+    /// The files of Unix sockets that are to be removed at the end.
+    socket_files: Mutex<Vec<SocketFile>>,
     /// What the configuration's files were when they were last taken.
     taken: AtomicU64,
     /// That it is about to end was announced.
@@ -222,6 +226,7 @@ impl App {
             log: Mutex::new(None),
             addresses: Vec::new(),
             sockets: Mutex::new(Vec::new()),
+            socket_files: Mutex::new(Vec::new()),
             taken: AtomicU64::new(fingerprint),
             withdrawn: AtomicBool::new(false),
         };
@@ -238,12 +243,15 @@ impl App {
         let mut sockets: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
         for (entrance, listen) in self.process.listen.iter().enumerate() {
             let failed = |cause| Error::Listen {
-                address: listen.address,
+                address: listen.address.clone(),
                 cause,
             };
-            let bound = listen::bind(listen.address, count, inherited).map_err(failed)?;
-            self.addresses.push(bound[0].local_addr().map_err(failed)?);
-            for (place, socket) in bound.into_iter().enumerate() {
+            let bound = listen::bind(listen, count, inherited).map_err(failed)?;
+            self.socket_files.lock().extend(bound.file);
+            let address = bound.sockets[0].local_addr().map_err(failed)?;
+            let address = Address::of(&address).unwrap_or_else(|| listen.address.clone());
+            self.addresses.push(address);
+            for (place, socket) in bound.sockets.into_iter().enumerate() {
                 let own = socket.try_clone().map_err(failed)?;
                 self.sockets.lock().push(own);
                 sockets[place % count].push((socket, entrance));
@@ -381,13 +389,19 @@ impl App {
     }
 
     /// The sockets that clients connect to, for a process that takes over.
-    pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
+    pub fn sockets(&self) -> io::Result<Vec<Socket>> {
         let sockets = self.sockets.lock();
-        sockets.iter().map(TcpListener::try_clone).collect()
+        sockets.iter().map(Socket::try_clone).collect()
+    }
+
+    /// The files of Unix sockets that the process which takes over is to remove at its end.
+    pub fn socket_files(&self) -> Vec<Arc<Path>> {
+        let files = self.socket_files.lock();
+        files.iter().map(|file| file.path.clone()).collect()
     }
 
     /// Where clients connect, ports resolved.
-    pub fn addresses(&self) -> &[SocketAddr] {
+    pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 

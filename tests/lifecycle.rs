@@ -6,9 +6,10 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -205,6 +206,38 @@ fn the_record_goes_on() {
     assert_eq!(recorded(), 47);
     drop(successor);
     assert_eq!(server.ended(), Some(0));
+}
+
+/// The file of a Unix socket passes on with it, and the last process removes it.
+#[test]
+fn a_unix_socket_passes_on() {
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, "admin: off\n");
+    let path = folder.path().join("in.sock");
+    let file = folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let listen = format!("listen: [127.0.0.1:0, \"unix:{}\"]\n", path.display());
+    std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", &listen)).unwrap();
+    let manager = Manager::new(folder.path());
+    let mut server = Server::of(&mut Manager::command(folder.path()), false);
+    assert_eq!(manager.hears(), "READY=1");
+    server.signal(Signal::USR2);
+    let first = manager.hears_of_successor();
+    assert_eq!(server.ended(), Some(0));
+    kill_process(first.0, Signal::USR2).unwrap();
+    let second = manager.hears_of_successor();
+    soon("the one before has ended", || {
+        !Path::new(&format!("/proc/{}", first.0.as_raw_nonzero())).exists()
+    });
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    kill_process(second.0, Signal::TERM).unwrap();
+    soon("the file is removed", || !path.exists());
 }
 
 /// A new process that cannot serve changes nothing.

@@ -76,7 +76,7 @@ impl Site {
         let (app, _) = App::start(&folder.path().join("tollgate.yaml"), clock.clone())
             .unwrap_or_else(|e| panic!("{e}"));
         let gateway = Gateway {
-            address: app.addresses()[0],
+            address: app.addresses()[0].tcp().unwrap(),
             app,
             folder,
         };

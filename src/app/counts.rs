@@ -66,8 +66,9 @@ impl App {
         }
     }
 
-    /// Leaves the writing of snapshots to the process that has started.
+    /// Leaves the writing of snapshots and the files of Unix sockets to the process that has started.
     pub fn handed_over(&self) {
+        self.socket_files.lock().clear();
         if let Some(writer) = self.snapshots.lock().take() {
             writer.leave();
         }

@@ -21,6 +21,9 @@ impl App {
     }
 
     pub(super) fn shut_down_within(&self, drain: Duration) {
+        for file in self.socket_files.lock().drain(..) {
+            file.remove();
+        }
         self.sockets.lock().clear();
         self.tell("stopped", "the gateway was told to end", Vec::new());
         if let Some(recorder) = &*self.recorder.lock() {

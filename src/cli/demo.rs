@@ -79,7 +79,9 @@ fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> 
     let admin = app.process().admin.unwrap_or(arguments.admin);
     let admin = TcpListener::bind(admin)?;
     let admin = internal::open(admin, admin::router(app.clone()), "admin", stop)?;
-    let gateway = app.addresses()[0];
+    let gateway = app.addresses()[0]
+        .tcp()
+        .ok_or_else(|| io::Error::other("the demo listens on TCP"))?;
     let policy = folder.join("policies/api.yaml");
     output::print(format_args!(
         "tollgate demo\n\n  \

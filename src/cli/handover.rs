@@ -3,14 +3,17 @@
 
 use std::env;
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
 
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 use sd_notify::NotifyState;
+use socket2::Socket;
+
+use crate::serve::listen::SOCKET_FILES;
 
 /// The process that passed its sockets on.
 const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";
@@ -34,8 +37,8 @@ impl Starter {
         })
     }
 
-    /// Starts the other process with these sockets.
-    pub fn start(&mut self, sockets: Vec<TcpListener>) -> io::Result<()> {
+    /// Starts the other process with these sockets, and with the files of theirs that it is to remove at its end.
+    pub fn start(&mut self, sockets: Vec<Socket>, files: &[Arc<Path>]) -> io::Result<()> {
         if std::process::id() == 1 {
             let message = "the first process of a container takes all others with it when it ends";
             return Err(io::Error::other(message));
@@ -47,6 +50,7 @@ impl Starter {
             parent_fd: OwnedFd::from(socket),
             child_fd,
         });
+        let files = env::join_paths(files.iter().map(|path| &**path)).map_err(io::Error::other)?;
         let mapped: Vec<FdMapping> = mapped.collect();
         let mut command = Command::new(&self.program);
         command
@@ -54,6 +58,7 @@ impl Starter {
             .env("LISTEN_FDS", mapped.len().to_string())
             // Only the child knows its number.
             .env("LISTEN_PID", "")
+            .env(SOCKET_FILES, files)
             .env(PREDECESSOR, std::process::id().to_string())
             .fd_mappings(mapped)
             .map_err(io::Error::other)?;

@@ -28,11 +28,11 @@ impl Internal {
             let Some(address) = address else {
                 return Ok::<_, Error>(None);
             };
-            let listener = match inherited.take(address).pop() {
-                Some(passed) => Ok(passed),
+            let listener = match inherited.take(&address.into()).pop() {
+                Some(passed) => Ok(passed.into()),
                 None => TcpListener::bind(address),
             };
-            let listener = listener.map_err(|cause| unusable(address, setting, cause))?;
+            let listener = listener.map_err(|cause| unusable(&address.into(), setting, cause))?;
             Ok(Some(listener))
         };
         Ok(Internal {

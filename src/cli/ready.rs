@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::admin::{self, Failure};
 use super::{MISTAKE, output};
+use crate::net::{Address, unix};
 use crate::policy::{self, Endpoints};
 
 /// Longest wait in all; probes of orchestrators wait as long or a little longer.
@@ -50,7 +51,12 @@ fn ask(endpoints: &Endpoints) -> Result<String, Failure> {
         // All that can be seen from outside.
         (None, None) => {
             for address in &endpoints.listen {
-                let connected = TcpStream::connect_timeout(&here(*address), PATIENCE);
+                let connected = match address {
+                    Address::Tcp(address) => {
+                        TcpStream::connect_timeout(&here(*address), PATIENCE).map(drop)
+                    }
+                    Address::Unix(path) => unix::connect(path),
+                };
                 connected.map_err(|error| (1, format!("nothing listens on {address}: {error}")))?;
             }
             return Ok(String::from("connections are accepted"));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use socket2::Socket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::handover::{self, Starter};
@@ -15,6 +16,7 @@ use super::signals::{Blocked, Signals, Told};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
+use crate::net::Address;
 use crate::policy::{self, Diagnostic, Listen};
 use crate::serve::listen::{self, Inherited};
 use crate::telemetry;
@@ -76,6 +78,7 @@ async fn live(config: PathBuf, blocked: Option<Blocked>) -> ExitCode {
             "a socket was passed that no `listen` or `admin` names; it is closed"
         );
     }
+    inherited.remove_left();
     drop(inherited);
     let served = operate(Arc::new(app), internal, signals).await;
     output::ended(served, ExitCode::SUCCESS)
@@ -89,10 +92,11 @@ fn start(
     let loaded = policy::load(config).map_err(Error::Policy)?;
     let process = &loaded.process;
     for Listen { address, .. } in &process.listen {
-        if !inherited.has(*address) {
-            listen::probe(*address).map_err(|cause| match inherited.beside(*address) {
-                Some(passed) => unfit(*address, passed),
-                None => unusable(*address, "listen", cause),
+        if !inherited.has(address) {
+            let beside = |tcp| Some((tcp, inherited.beside(tcp)?));
+            listen::probe(address).map_err(|cause| match address.tcp().and_then(beside) {
+                Some((tcp, passed)) => unfit(tcp, passed),
+                None => unusable(address, "listen", cause),
             })?;
         }
     }
@@ -109,11 +113,14 @@ fn unfit(address: SocketAddr, passed: SocketAddr) -> Error {
         "a socket on {passed} was passed, which holds the port and does not fit; \
          write `listen: \"{passed}\"`, or `ListenStream={address}` in the unit of the socket"
     ));
-    Error::Listen { address, cause }
+    Error::Listen {
+        address: address.into(),
+        cause,
+    }
 }
 
 /// Why an address cannot be listened on.
-pub fn unusable(address: SocketAddr, setting: &str, cause: io::Error) -> Error {
+pub fn unusable(address: &Address, setting: &str, cause: io::Error) -> Error {
     let cause = match cause.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(
             cause.kind(),
@@ -124,7 +131,10 @@ pub fn unusable(address: SocketAddr, setting: &str, cause: io::Error) -> Error {
         ),
         _ => cause,
     };
-    Error::Listen { address, cause }
+    Error::Listen {
+        address: address.clone(),
+        cause,
+    }
 }
 
 fn refuse(error: &Error) -> ExitCode {
@@ -145,7 +155,12 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
     let mut starter = Starter::new()?;
     for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
         let scheme = if listen.tls { "https" } else { "http" };
-        output::tell(format_args!("listening on {scheme}://{address}"));
+        match address {
+            Address::Tcp(address) => {
+                output::tell(format_args!("listening on {scheme}://{address}"));
+            }
+            Address::Unix(_) => output::tell(format_args!("listening on {address} ({scheme})")),
+        }
     }
     let passed = internal.sockets()?;
     let open = internal.serve(&app)?;
@@ -163,7 +178,9 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
                 Told::Reopen => app.reopen_log(),
                 Told::Replace => {
                     app.hand_over();
-                    match sockets(&app, &passed).and_then(|all| starter.start(all)) {
+                    let started = sockets(&app, &passed)
+                        .and_then(|all| starter.start(all, &app.socket_files()));
+                    match started {
                         Ok(()) => tracing::info!("a new process takes over"),
                         Err(error) => tracing::error!(%error, "no new process; this one goes on"),
                     }
@@ -202,10 +219,10 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
 }
 
 /// All sockets that listen.
-fn sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<TcpListener>> {
+fn sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<Socket>> {
     let mut sockets = app.sockets()?;
     for listener in internal {
-        sockets.push(listener.try_clone()?);
+        sockets.push(listener.try_clone()?.into());
     }
     Ok(sockets)
 }

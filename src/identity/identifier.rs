@@ -17,6 +17,7 @@ use super::{Connection, Settings, Unverified, Who, ip, plan, token, user};
 use crate::clock::Nanos;
 use crate::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
+use crate::net::{PeerAddress, PeerNetwork};
 use crate::store::Parent;
 
 mod address;
@@ -59,7 +60,7 @@ pub struct Check<'c> {
 impl Identifier {
     /// Made ready for one worker.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
-        let from = |networks: &[ipnet::IpNet]| Trusted::new(networks, &settings.ip.nat64);
+        let from = |networks: &[PeerNetwork]| Trusted::new(networks, &settings.ip.nat64);
         let user_from = match &settings.user {
             Some(user::Settings::Header { from: networks, .. }) => from(networks),
             _ => Trusted::default(),
@@ -121,7 +122,7 @@ impl Identifier {
     ) -> Who {
         let connection = connection.into();
         let mut who = self.client(connection, &head.fields);
-        let (peer, subject) = (connection.peer.to_canonical(), connection.subject);
+        let (peer, subject) = (connection.peer, connection.subject);
         let given = match &self.settings.token {
             Some(source) => token::find(source, head).or(in_body),
             None => FieldValue::Absent,
@@ -245,8 +246,8 @@ impl Identifier {
 
     /// Removes what a client may not say of itself; see [`super::strip`]. Whether something stays that only trusted proxies
     /// may say.
-    pub fn strip(&self, peer: IpAddr, fields: &mut Fields) -> bool {
-        let peer = peer.to_canonical();
+    pub fn strip(&self, peer: impl Into<PeerAddress>, fields: &mut Fields) -> bool {
+        let peer = peer.into();
         let by_proxy = Cell::new(false);
         self.stripper.strip(fields, |list| match list {
             super::strip::List::Nobody => false,

@@ -18,6 +18,7 @@ use ipnet::IpNet;
 
 use super::embedded::{self, Nat64};
 use crate::head::Fields;
+use crate::net::{PeerAddress, PeerNetwork};
 
 /// `X-Forwarded-For`.
 pub const X_FORWARDED_FOR: &str = "x-forwarded-for";
@@ -36,7 +37,7 @@ pub const PARENTS: [(u8, u32); 3] = [(56, 4), (48, 16), (32, 256)];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Peers whose `X-Forwarded-For` and `Forwarded` are believed.
-    pub trusted_proxies: Vec<IpNet>,
+    pub trusted_proxies: Vec<PeerNetwork>,
     /// Leading bits of an IPv4 address that make one client, 8 to 32.
     pub ipv4: u8,
     /// Leading bits of an IPv6 address that make one client, 32 to 128.
@@ -94,24 +95,30 @@ pub fn network(ip: IpAddr, length: u8) -> IpNet {
 /// Peers that are believed.
 #[derive(Clone, Debug, Default)]
 pub struct Trusted {
-    networks: Box<[IpNet]>,
+    networks: Box<[PeerNetwork]>,
     nat64: Box<[Nat64]>,
 }
 
 impl Trusted {
     /// Believes addresses in these networks, whichever way they are written.
-    pub fn new(networks: &[IpNet], nat64: &[Nat64]) -> Trusted {
-        let folded = |network: &IpNet| embedded::translated_network(*network, nat64);
+    pub fn new(networks: &[PeerNetwork], nat64: &[Nat64]) -> Trusted {
+        let folded = |network: &PeerNetwork| match network {
+            PeerNetwork::Ip(network) => embedded::translated_network(*network, nat64).into(),
+            PeerNetwork::Unix => PeerNetwork::Unix,
+        };
         Trusted {
             networks: networks.iter().map(folded).collect(),
             nat64: nat64.into(),
         }
     }
 
-    /// Whether this address is believed.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        let ip = embedded::translated(ip, &self.nat64);
-        self.networks.iter().any(|network| network.contains(&ip))
+    /// Whether this peer is believed.
+    pub fn contains(&self, peer: impl Into<PeerAddress>) -> bool {
+        let peer = match peer.into() {
+            PeerAddress::Ip(ip) => embedded::translated(ip, &self.nat64).into(),
+            PeerAddress::Unix => PeerAddress::Unix,
+        };
+        self.networks.iter().any(|network| network.contains(peer))
     }
 }
 
@@ -125,12 +132,13 @@ pub struct Client {
 }
 
 /// The client behind `peer`. Looks at no header unless the peer is trusted, and allocates nothing.
-pub fn client(trusted: &Trusted, peer: IpAddr, fields: &Fields) -> Client {
+pub fn client(trusted: &Trusted, peer: impl Into<PeerAddress>, fields: &Fields) -> Client {
+    let address = peer.into();
     let peer = Client {
-        ip: peer.to_canonical(),
+        ip: address.ip(),
         unclear: false,
     };
-    if !trusted.contains(peer.ip) {
+    if !trusted.contains(address) {
         return peer;
     }
     let by_list = || {

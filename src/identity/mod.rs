@@ -31,7 +31,7 @@ pub use key::Keyer;
 pub use unverified::Unverified;
 
 use crate::limit::{Fingerprint, Identity};
-use crate::net::Subject;
+use crate::net::{PeerAddress, Subject};
 
 /// How the gateway knows who asks.
 #[derive(Clone, Debug, Default)]
@@ -75,8 +75,8 @@ impl Settings {
 /// What is known of a connection before its first request.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
-    /// The address of its other end.
-    pub peer: IpAddr,
+    /// Its other end.
+    pub peer: PeerAddress,
     /// Whom the certificate is for that the other end has shown and that was verified.
     pub subject: Option<&'a Subject>,
 }
@@ -84,7 +84,7 @@ pub struct Connection<'a> {
 impl From<IpAddr> for Connection<'_> {
     fn from(peer: IpAddr) -> Self {
         Connection {
-            peer,
+            peer: peer.into(),
             subject: None,
         }
     }

@@ -1,8 +1,8 @@
 //! The plan a request is on, and what plans multiply.
 
 use http::HeaderName;
-use ipnet::IpNet;
 
+use crate::net::PeerNetwork;
 use crate::route::Priority;
 
 /// Plans and how a request's plan is known.
@@ -37,7 +37,7 @@ pub enum Source {
         /// Its name.
         name: HeaderName,
         /// Peers that may set it.
-        from: Vec<IpNet>,
+        from: Vec<PeerNetwork>,
     },
     /// The file of API keys.
     ApiKeys,

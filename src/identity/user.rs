@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use http::HeaderName;
-use ipnet::IpNet;
 
 use super::{api_keys, jwt};
-use crate::net::Subject;
+use crate::net::{PeerNetwork, Subject};
 
 /// Longest user name, in bytes.
 pub const MAX_USER: usize = 256;
@@ -21,7 +20,7 @@ pub enum Settings {
         /// Its name.
         name: HeaderName,
         /// Peers that may set it; from everyone else it is removed.
-        from: Vec<IpNet>,
+        from: Vec<PeerNetwork>,
     },
     /// The credential of [`super::Settings::token`], looked up in the file of API keys; where no
     /// credential is configured, `Authorization: Bearer`.

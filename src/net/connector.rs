@@ -11,13 +11,12 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::corked::Corked;
 use super::tls::HTTP2;
-use super::{Certificate, certificate};
+use super::{Certificate, Stream, certificate};
 
 /// Whom to believe that a server is who it says.
 #[derive(Clone, Debug)]
@@ -141,7 +140,7 @@ impl Connector {
         ServerName::try_from(host.to_owned())
     }
 
-    pub(super) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<Corked>> {
+    pub(super) async fn connect(&self, stream: Stream) -> io::Result<TlsStream<Corked>> {
         let connector = TlsConnector::from(self.config.clone());
         // A client's last message of a handshake is awaited.
         let stream = Corked::new(stream, false);

@@ -1,4 +1,4 @@
-//! A TCP stream under TLS. What a handshake leaves to be sent, a session ticket, goes out with the first answer, or
+//! A stream under TLS. What a handshake leaves to be sent, a session ticket, goes out with the first answer, or
 //! when there is nothing to read; the last answer goes out with the end. Each message less is one less that wakes
 //! the other end.
 
@@ -7,15 +7,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
-use super::tcp::Tcp;
+use super::Stream;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Corked {
     /// The stream.
-    pub tcp: Tcp,
+    pub stream: Stream,
     held: Vec<u8>,
     corked: bool,
 }
@@ -25,9 +24,9 @@ const MOST: usize = 32 * 1024;
 
 impl Corked {
     /// Holds what is written until it waits for something to read, if it is `corked`.
-    pub fn new(tcp: TcpStream, corked: bool) -> Corked {
+    pub fn new(stream: Stream, corked: bool) -> Corked {
         Corked {
-            tcp: Tcp(tcp),
+            stream,
             held: Vec::new(),
             corked,
         }
@@ -40,7 +39,7 @@ impl Corked {
 
     fn poll_release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.held.is_empty() {
-            let written = ready!(Pin::new(&mut self.tcp).poll_write(cx, &self.held))?;
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.held))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -60,7 +59,7 @@ impl Corked {
 impl Drop for Corked {
     fn drop(&mut self) {
         if !self.held.is_empty() {
-            let _ = self.tcp.0.try_write(&self.held);
+            let _ = self.stream.try_write(&self.held);
         }
     }
 }
@@ -71,7 +70,7 @@ impl AsyncRead for Corked {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_pending() {
             ready!(self.poll_release(cx))?;
         }
@@ -94,7 +93,7 @@ impl AsyncWrite for Corked {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if !self.holds() {
-            return Pin::new(&mut self.tcp).poll_write_vectored(cx, slices);
+            return Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         }
         if self.held.len() >= MOST {
             ready!(self.poll_release(cx))?;
@@ -123,7 +122,7 @@ impl AsyncWrite for Corked {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_release(cx))?;
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -133,7 +132,7 @@ mod tests {
     use std::task::Waker;
 
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -149,7 +148,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let mut corked = Corked::new(one.unwrap(), true);
+        let mut corked = Corked::new(one.unwrap().into(), true);
         let mut other = other.unwrap().0.into_std().unwrap();
         corked.write_all(b"a").await.unwrap();
         corked.flush().await.unwrap();

@@ -6,14 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use proxy_header::{Error, ParseConfig, ProxiedAddress, ProxyHeader};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+
+use super::Stream;
 
 /// Longest header: the addresses of version 2 and what else a proxy may add to them.
 const MAX_HEADER: usize = 4096;
 
 /// Reads the header that a connection must begin with, and not a byte more. Nothing when the connection
 /// is the proxy's own, such as a health check.
-pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Ends>> {
+pub async fn read(stream: &mut Stream) -> io::Result<Option<Ends>> {
     let mut header = Vec::new();
     loop {
         let before = header.len();

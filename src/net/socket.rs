@@ -1,4 +1,4 @@
-//! A TCP stream, plain or under TLS, that sends at once.
+//! A stream, plain or under TLS, that sends at once.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -8,39 +8,36 @@ use std::time::Duration;
 
 use rustls::ProtocolVersion;
 use rustls::server::Acceptor;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::corked::Corked;
-use super::tcp::Tcp;
 use super::tls::{HTTP2, Offer, PROOF};
-use super::{Connector, Subject};
+use super::{Connector, Stream, Subject};
 
 /// See the module.
 #[derive(Debug)]
 pub enum Socket {
     /// Bytes as they are.
-    Plain(Tcp),
+    Plain(Stream),
     /// Either side of TLS.
     Tls(Box<TlsStream<Corked>>),
 }
 
 impl Socket {
     /// Takes a client's stream that came from a listener which is [prepared](prepare).
-    pub fn plain(stream: TcpStream) -> Socket {
-        Socket::Plain(Tcp(stream))
+    pub fn plain(stream: Stream) -> Socket {
+        Socket::Plain(stream)
     }
 
     /// Takes a connected stream and sends small messages at once.
-    pub fn new(stream: TcpStream) -> io::Result<Socket> {
-        prepare(&stream)?;
-        Ok(Socket::Plain(Tcp(stream)))
+    pub fn new(stream: impl Into<Stream>) -> io::Result<Socket> {
+        Ok(Socket::Plain(prepared(stream.into())?))
     }
 
     /// Takes a stream as [`Socket::plain`] does and shakes hands with its client.
-    pub async fn accept(stream: TcpStream, offer: Offer) -> io::Result<Socket> {
+    pub async fn accept(stream: Stream, offer: Offer) -> io::Result<Socket> {
         let stream = Corked::new(stream, true);
         let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let config = offer.config(&begun.client_hello());
@@ -50,9 +47,8 @@ impl Socket {
     }
 
     /// Takes a connected stream and shakes hands with its server.
-    pub async fn connect(stream: TcpStream, connector: &Connector) -> io::Result<Socket> {
-        prepare(&stream)?;
-        let stream = connector.connect(stream).await?;
+    pub async fn connect(stream: impl Into<Stream>, connector: &Connector) -> io::Result<Socket> {
+        let stream = connector.connect(prepared(stream.into())?).await?;
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
@@ -108,10 +104,10 @@ impl Socket {
         shown.first().map(Subject::of)
     }
 
-    fn tcp(&self) -> &TcpStream {
+    fn stream(&self) -> &Stream {
         match self {
-            Socket::Plain(stream) => &stream.0,
-            Socket::Tls(stream) => &stream.get_ref().0.tcp.0,
+            Socket::Plain(stream) => stream,
+            Socket::Tls(stream) => &stream.get_ref().0.stream,
         }
     }
 
@@ -125,18 +121,18 @@ impl Socket {
     /// Whether the other end sees a reset when this one is dropped.
     pub fn reset_on_close(&self, reset: bool) {
         // Without it the end looks regular; nothing better can be done.
-        let _ = SockRef::from(self.tcp()).set_linger(reset.then_some(Duration::ZERO));
+        let _ = SockRef::from(self.stream()).set_linger(reset.then_some(Duration::ZERO));
     }
 
     /// The other end has reset the connection, or answers no probe any more. Says so once, and asks the kernel.
     pub fn is_broken(&self) -> bool {
-        !matches!(self.tcp().take_error(), Ok(None))
+        !matches!(SockRef::from(self.stream()).take_error(), Ok(None))
     }
 
     /// Ends the connection for both sides, whatever waits.
     pub fn hang_up(&self) {
         // It fails when the other end has done so before.
-        let _ = SockRef::from(self.tcp()).shutdown(Shutdown::Both);
+        let _ = SockRef::from(self.stream()).shutdown(Shutdown::Both);
     }
 
     /// Nothing has come in, not even the end. Asks the kernel only when it said that something did. What
@@ -151,12 +147,21 @@ impl Socket {
                 return false;
             }
         }
-        let nothing = self.tcp().try_read(byte);
+        let nothing = self.stream().try_read(byte);
         nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// Has small messages sent at once, and notices an end that vanished without a word. What comes from a listener
+fn prepared(stream: Stream) -> io::Result<Stream> {
+    match &stream {
+        Stream::Tcp(tcp) => prepare(tcp)?,
+        // The kernel knows at once that its other end has closed.
+        Stream::Unix(_) => {}
+    }
+    Ok(stream)
+}
+
+/// Has small messages of TCP sent at once, and notices an end that vanished without a word. What comes from a listener
 /// has what the listener was told, which spares each connection three calls.
 pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
@@ -172,8 +177,12 @@ pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
 /// retransmits for a quarter of an hour. It also ends those to clients that read nothing, so it is not set where `send`
 /// lets these wait longer.
 pub fn set_unacked_timeout<'s>(listener: impl Into<SockRef<'s>>, send: Duration) -> io::Result<()> {
+    let listener = listener.into();
+    if listener.domain()? == Domain::UNIX {
+        return Ok(());
+    }
     let longest = Some(UNACKED_TIMEOUT).filter(|timeout| send <= *timeout);
-    listener.into().set_tcp_user_timeout(longest)
+    listener.set_tcp_user_timeout(longest)
 }
 
 /// Less than the keepalive probes of [`prepare`] take: the kernel applies it to these too.

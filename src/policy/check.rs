@@ -1,13 +1,13 @@
 //! Whether what is written fits together, over all files.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 
 use super::collect::Cx;
 use super::compile::ADMIN;
 use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
 use super::tree::Place;
 use crate::limit::Identity;
+use crate::net::Address;
 use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
 use crate::suggest::{listed, nearest};
@@ -43,18 +43,24 @@ pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
 }
 
 fn sockets(cx: &mut Cx, gateway: &Gateway) {
-    let mut seen: HashMap<SocketAddr, Place> = HashMap::new();
+    let mut seen: HashMap<Address, Place> = HashMap::new();
     let by_default = matches!(gateway.admin, Admin::On { address: None, .. });
-    let mut take = |cx: &mut Cx, address: SocketAddr, place: Place| {
-        if by_default && address == ADMIN {
+    let mut take = |cx: &mut Cx, address: &Address, place: Place| {
+        if by_default && *address == Address::Tcp(ADMIN) {
             let message = format!("`{address}` is listened on twice");
             let help = "it is the default of `admin`; choose another port, or write another one as `admin: { address: … }`";
             cx.error(place, message, Some(help.into()));
         }
         // Port 0 is a fresh port each time.
-        match seen.insert(address, place) {
-            Some(first) if address.port() != 0 => {
-                let help = format!("it is taken on line {}; choose another port", first.line);
+        let fresh = address.tcp().is_some_and(|address| address.port() == 0);
+        match seen.insert(address.clone(), place) {
+            Some(first) if !fresh => {
+                let what = if address.tcp().is_some() {
+                    "port"
+                } else {
+                    "path"
+                };
+                let help = format!("it is taken on line {}; choose another {what}", first.line);
                 cx.error(
                     place,
                     format!("`{address}` is listened on twice"),
@@ -65,14 +71,14 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
         }
     };
     for listener in &gateway.listen {
-        take(cx, listener.value.address, listener.place);
+        take(cx, &listener.value.address, listener.place);
     }
     if let Admin::On {
         probes: Some(probes),
         ..
     } = &gateway.admin
     {
-        take(cx, probes.value, probes.place);
+        take(cx, &probes.value.into(), probes.place);
     }
     if let Admin::On {
         address: Some(address),
@@ -80,7 +86,7 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
         ..
     } = &gateway.admin
     {
-        take(cx, address.value, address.place);
+        take(cx, &address.value.into(), address.place);
         if !address.value.ip().to_canonical().is_loopback() && token_file.is_none() {
             let message = format!(
                 "`{}` is not loopback: whoever reaches it could run the gateway",

@@ -122,7 +122,8 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
             .listen
             .iter()
             .map(|listener| Listen {
-                address: listener.value.address,
+                address: listener.value.address.clone(),
+                mode: listener.value.mode.unwrap_or(Listen::MODE),
                 tls: !listener.value.tls.is_empty(),
             })
             .collect(),
@@ -163,7 +164,9 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
 /// Where a running gateway can be asked.
 pub fn endpoints(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Endpoints {
     let listen = gateway.listen.iter();
-    let listen = listen.map(|listener| listener.value.address).collect();
+    let listen = listen
+        .map(|listener| listener.value.address.clone())
+        .collect();
     match &gateway.admin {
         Admin::Off => Endpoints {
             listen,

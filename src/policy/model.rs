@@ -17,9 +17,10 @@ use crate::acme::Challenge;
 use crate::clock::Nanos;
 use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Reserve, Sharing};
 use crate::net::proxy::Version;
+use crate::net::{Address, PeerNetwork};
 use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
-use crate::upstream::{Balance, Bounds};
+use crate::upstream::{Balance, Bounds, Location};
 
 pub use record::{AccessLog, Push, Record};
 pub use store::{Store, StoreAddress};
@@ -82,14 +83,18 @@ pub struct Gateway {
 /// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Address and port.
-    pub address: SocketAddr,
+    /// Where it is.
+    pub address: Address,
+    /// The permissions of the file of a Unix socket; [`Listen::MODE`] when absent.
+    ///
+    /// [`Listen::MODE`]: super::settings::Listen::MODE
+    pub mode: Option<u32>,
     /// Where its certificates come from; none where bytes are sent as they are.
     pub tls: Vec<Source>,
     /// The file of who vouches for certificates that clients may show.
     pub client_roots: Option<At<String>>,
     /// Peers that speak the PROXY protocol.
-    pub proxies: Vec<IpNet>,
+    pub proxies: Vec<PeerNetwork>,
 }
 
 /// Where a listener's certificate comes from.
@@ -235,10 +240,8 @@ pub enum Eject {
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// Port.
-    pub port: u16,
+    /// Where it is.
+    pub location: Location,
     /// Whether TLS is spoken to it.
     pub tls: bool,
     /// Its share beside those of the others.
@@ -248,7 +251,7 @@ pub struct Server {
 impl Server {
     /// Whether both are the same server, whatever their weights.
     pub fn is(&self, other: &Server) -> bool {
-        self.host == other.host && self.port == other.port && self.tls == other.tls
+        self.location == other.location && self.tls == other.tls
     }
 }
 
@@ -325,7 +328,7 @@ pub enum PlanFrom {
         /// The header.
         name: HeaderName,
         /// The peers.
-        from: Vec<IpNet>,
+        from: Vec<PeerNetwork>,
     },
     /// The file of API keys.
     ApiKeys(Place),

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use crate::limit::{Rule, Rules};
-use crate::net::{Certificate, Roots};
+use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::route::{HeaderStyle, Paths, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{acme, identity, push, record, upstream};
@@ -118,7 +116,7 @@ impl Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     /// By clients.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Address>,
     /// By operators.
     pub admin: Option<SocketAddr>,
     /// What they must send as a bearer token.
@@ -130,23 +128,30 @@ pub struct Endpoints {
 /// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// Address and port.
-    pub address: SocketAddr,
+    /// The address of a TCP port, or the path of a Unix socket.
+    pub address: Address,
+    /// The permissions of the file of a Unix socket.
+    pub mode: u32,
     /// Whether TLS is spoken there.
     pub tls: bool,
+}
+
+impl Listen {
+    /// The permissions where no file says others: the user of the gateway and its group may connect.
+    pub const MODE: u32 = 0o660;
 }
 
 /// What a listener speaks and whom it believes.
 #[derive(Clone, Debug)]
 pub struct Entrance {
-    /// Its address and port.
-    pub address: SocketAddr,
+    /// Where it is.
+    pub address: Address,
     /// Its certificates, if it speaks TLS; the first is for who names no host that another is for.
     pub certificates: Vec<Source>,
     /// Who vouches for the certificates that clients may show.
     pub client_roots: Option<Roots>,
     /// Peers that begin each connection by saying where it comes from.
-    pub proxies: Vec<IpNet>,
+    pub proxies: Vec<PeerNetwork>,
 }
 
 /// A certificate of a listener.

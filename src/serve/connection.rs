@@ -10,9 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ipnet::IpNet;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tower::Service;
 
 use super::answer::Why;
@@ -30,10 +28,10 @@ use super::source::Source;
 use super::wire::Wire;
 use super::worker::{Refused, Worker};
 use crate::head::{Answer, AnswerHead, Fields, Head};
-use crate::net::Socket;
 use crate::net::flush::OthersFirst;
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::Offer;
+use crate::net::{PeerNetwork, Socket, Stream};
 use crate::policy::HalfClose;
 
 /// How long the rest of a refused request's body is read.
@@ -78,21 +76,20 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
         client: from,
         local,
     };
-    let before = from.ip().to_canonical();
-    let believed = entrance.proxies.iter().any(|net| net.contains(&before));
+    let mut remote = stream.peer(from);
+    let believed = entrance.proxies.iter().any(|net| net.contains(remote));
     if believed {
         match at_the_beginning(&worker, &guard, proxy::read(&mut stream)).await {
-            Ok(Some(said)) => ends = said,
+            Ok(Some(said)) => (ends, remote) = (said, said.client.ip().into()),
             Ok(None) => {}
             Err(_) => return worker.refused(Refused::ProxyHeader),
         }
     }
-    let ip = ends.client.ip().to_canonical();
     let sources = &generation.ruleset.identity.ip;
-    let trusted = |net: &IpNet| net.contains(&ip);
+    let trusted = |net: &PeerNetwork| net.contains(remote);
     if let Some(most) = generation.ruleset.connections.per_ip
         && !sources.trusted_proxies.iter().any(trusted)
-        && !seat.of(sources.group(ip).network(), most)
+        && !seat.of(sources.group(remote.ip()).network(), most)
     {
         return worker.refused(Refused::PerIp);
     }
@@ -107,7 +104,7 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     }
     let http2 = stream.speaks_http2();
     let over = (&stream, entrance.offer.as_ref());
-    let peer = Peer::new(ends, over, guard.clone(), &worker);
+    let peer = Peer::new((remote, ends), over, guard.clone(), &worker);
     let client = Client {
         stream,
         guard,
@@ -146,7 +143,7 @@ async fn at_the_beginning<F: Future>(worker: &Worker, guard: &Guard, future: F) 
 
 /// Nothing when it fails. A client that is late ends the connection.
 async fn shake_hands(
-    stream: TcpStream,
+    stream: Stream,
     offer: Offer,
     worker: &Worker,
     guard: &Guard,

@@ -138,7 +138,7 @@ fn examine(
     let ruleset = &*running.ruleset;
     let subject = question.subject()?;
     let connection = Connection {
-        peer: question.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        peer: question.ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).into(),
         subject: subject.as_ref(),
     };
     let (now, wall) = (clock.now(), || clock.wall());

@@ -167,7 +167,7 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     // What the client lists in Connection goes before the gateway adds fields of its own, so that
     // it cannot list those.
     hop::strip(&mut fields);
-    let names_target = generation.identifier.strip(peer.ip, &mut fields);
+    let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
     claims.write(&mut fields);
     announce(&mut fields, peer, source.via(asked.newer));

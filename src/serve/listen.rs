@@ -1,14 +1,14 @@
 //! Listening sockets: each worker has its own on every address, and hands a connection to the worker
-//! with the fewest when its own share has become too large.
+//! with the fewest when its own share has become too large. Of a Unix socket all workers read one queue.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ipnet::IpNet;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
 
@@ -16,6 +16,9 @@ use super::occupancy::Seat;
 use crate::acme::Wanted;
 use crate::net::socket::prepare;
 use crate::net::tls::{Offer, Shown};
+use crate::net::unix::{self, SocketFile};
+use crate::net::{Address, PeerNetwork, Stream};
+use crate::policy::Listen;
 
 /// Connections that may wait to be accepted, on each socket.
 const BACKLOG: i32 = 4096;
@@ -31,17 +34,17 @@ pub struct Incoming<S> {
     ///
     /// [`Running::entrances`]: super::generation::Running::entrances
     pub entrance: usize,
-    /// The other end.
+    /// The other end; [`LOCAL`](crate::net::address::LOCAL) for a Unix socket.
     pub from: SocketAddr,
     /// Counts it as open.
     pub seat: Seat,
 }
 
 /// One that stays with the worker that accepted it.
-pub type Placed = Incoming<tokio::net::TcpStream>;
+pub type Placed = Incoming<Stream>;
 
 /// One on its way to another worker.
-pub type Handed = Incoming<std::net::TcpStream>;
+pub type Handed = Incoming<Socket>;
 
 impl<S> Incoming<S> {
     /// The same connection under another kind of socket.
@@ -58,9 +61,11 @@ impl<S> Incoming<S> {
 /// Listening sockets that the process was given when it started: by systemd, or by the process before it.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    sockets: Vec<(SocketAddr, std::net::TcpListener)>,
-    /// What else was passed, by its name.
-    others: Vec<String>,
+    sockets: Vec<(Address, Socket)>,
+    /// Files of them that this process is to remove at its end.
+    files: Vec<PathBuf>,
+    /// How many descriptors were passed that are something else.
+    others: usize,
 }
 
 impl Inherited {
@@ -69,37 +74,36 @@ impl Inherited {
         let mut passed = listenfd::ListenFd::from_env();
         let mut inherited = Inherited::default();
         for place in 0..passed.len() {
-            let socket = passed.take_tcp_listener(place).ok().flatten();
+            let tcp = passed.take_tcp_listener(place).ok().flatten();
+            let mut unix = || passed.take_unix_listener(place).ok().flatten();
+            let socket = tcp.map(Socket::from).or_else(|| unix().map(Socket::from));
             let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
-            let known = socket.and_then(|socket| Some((socket.local_addr().ok()?, socket)));
+            let known =
+                socket.and_then(|socket| Some((Address::of(&socket.local_addr().ok()?)?, socket)));
             match known {
                 Some(known) => inherited.sockets.push(known),
-                None => {
-                    let unix = passed.take_unix_listener(place).ok().flatten();
-                    let path = unix.and_then(|unix| unix.local_addr().ok());
-                    let path = path.and_then(|at| Some(at.as_pathname()?.display().to_string()));
-                    inherited
-                        .others
-                        .push(path.unwrap_or_else(|| String::from("no listening socket of TCP")));
-                }
+                None => inherited.others += 1,
             }
+        }
+        if let Some(files) = std::env::var_os(SOCKET_FILES) {
+            inherited.files = std::env::split_paths(&files).collect();
         }
         inherited
     }
 
     /// Whether some listen on `address`; port 0 is any.
-    pub fn has(&self, address: SocketAddr) -> bool {
+    pub fn has(&self, address: &Address) -> bool {
         self.chosen(address).is_some()
     }
 
     /// One on the same port that does not fit `address`.
     pub fn beside(&self, address: SocketAddr) -> Option<SocketAddr> {
-        let mut addresses = self.sockets.iter().map(|(other, _)| *other);
+        let mut addresses = self.sockets.iter().filter_map(|(other, _)| other.tcp());
         addresses.find(|other| other.port() == address.port() && address.port() != 0)
     }
 
     /// Takes those that listen on `address`. Port 0 is any one port.
-    pub fn take(&mut self, address: SocketAddr) -> Vec<std::net::TcpListener> {
+    pub fn take(&mut self, address: &Address) -> Vec<Socket> {
         let Some(chosen) = self.chosen(address) else {
             return Vec::new();
         };
@@ -112,26 +116,48 @@ impl Inherited {
     }
 
     /// Where those are that fit: on the address itself, else on the same port for all addresses of both families.
-    fn chosen(&self, address: SocketAddr) -> Option<SocketAddr> {
-        let exact = self
-            .sockets
-            .iter()
-            .find(|(other, _)| is_on(*other, address));
+    fn chosen(&self, address: &Address) -> Option<Address> {
+        let Some(tcp) = address.tcp() else {
+            let same = |(other, _): &&(Address, Socket)| other == address;
+            let found = self.sockets.iter().find(same);
+            return found.map(|(other, _)| other.clone());
+        };
+        let sockets = || {
+            let all = self.sockets.iter();
+            all.filter_map(|(other, socket)| Some((other.tcp()?, socket)))
+        };
+        let exact = sockets().find(|(other, _)| is_on(*other, tcp));
         let wider = || {
-            self.sockets.iter().find(|(other, socket)| {
-                address.ip() == Ipv4Addr::UNSPECIFIED
+            sockets().find(|(other, socket)| {
+                tcp.ip() == Ipv4Addr::UNSPECIFIED
                     && other.ip() == Ipv6Addr::UNSPECIFIED
-                    && other.port() == address.port()
-                    && SockRef::from(socket).only_v6().is_ok_and(|only| !only)
+                    && other.port() == tcp.port()
+                    && socket.only_v6().is_ok_and(|only| !only)
             })
         };
-        exact.or_else(wider).map(|(other, _)| *other)
+        exact.or_else(wider).map(|(other, _)| other.into())
+    }
+
+    /// The file at `path`, if this process is to remove it.
+    fn file(&self, path: &Arc<Path>) -> Option<SocketFile> {
+        let ours = self.files.iter().any(|file| **file == **path);
+        ours.then(|| SocketFile::at(path).ok()).flatten()
+    }
+
+    /// Removes the files of sockets that nobody has taken, as far as this process is to.
+    pub fn remove_left(&self) {
+        for (address, _) in &self.sockets {
+            if let Address::Unix(path) = address {
+                self.file(path).into_iter().for_each(SocketFile::remove);
+            }
+        }
     }
 
     /// What nobody has taken.
     pub fn left(&self) -> impl Iterator<Item = String> {
         let sockets = self.sockets.iter().map(|(address, _)| address.to_string());
-        sockets.chain(self.others.iter().cloned())
+        let other = || String::from("no listening socket of TCP or with a path");
+        sockets.chain(std::iter::repeat_with(other).take(self.others))
     }
 }
 
@@ -139,9 +165,16 @@ fn is_on(other: SocketAddr, address: SocketAddr) -> bool {
     other.ip() == address.ip() && (address.port() == 0 || other.port() == address.port())
 }
 
+/// The variable in which a process tells the next one which files of sockets that one is to remove at its end.
+pub const SOCKET_FILES: &str = "TOLLGATE_SOCKET_FILES";
+
 /// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each
 /// would count for itself.
-pub fn probe(address: SocketAddr) -> io::Result<()> {
+pub fn probe(address: &Address) -> io::Result<()> {
+    let address = match address {
+        Address::Tcp(address) => *address,
+        Address::Unix(path) => return unix::probe(path),
+    };
     let socket = socket(address)?;
     // Connections of a gateway that has ended do not matter.
     socket.set_reuse_address(true)?;
@@ -175,23 +208,39 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     )
 }
 
-/// Sockets on `address` for so many workers, at least one each; those that were `inherited`, if there are any.
-/// Port 0 becomes one free port for all of them.
-pub fn bind(
-    address: SocketAddr,
-    workers: usize,
-    inherited: &mut Inherited,
-) -> io::Result<Vec<std::net::TcpListener>> {
-    let mut sockets = inherited.take(address);
-    if !sockets.is_empty() {
-        // A queue may have several readers, but none may be without one.
-        for place in 0..workers.saturating_sub(sockets.len()) {
-            sockets.push(sockets[place].try_clone()?);
+/// What listens on one address.
+#[derive(Debug)]
+pub struct Bound {
+    /// At least one for each worker.
+    pub sockets: Vec<Socket>,
+    /// The file of a Unix socket, if it is to be removed at the end.
+    pub file: Option<SocketFile>,
+}
+
+/// Sockets on the address for so many workers; those that were `inherited`, if there are any. Port 0 becomes one free
+/// port for all of them.
+pub fn bind(listen: &Listen, workers: usize, inherited: &mut Inherited) -> io::Result<Bound> {
+    let mut sockets = inherited.take(&listen.address);
+    let mut file = None;
+    match &listen.address {
+        Address::Tcp(address) if sockets.is_empty() => sockets = each(*address, workers)?,
+        Address::Tcp(_) => sockets.iter().try_for_each(prepare)?,
+        Address::Unix(path) if sockets.is_empty() => {
+            sockets.push(unix::bind(path, listen.mode, BACKLOG)?);
+            file = Some(SocketFile::at(path)?);
         }
-        sockets.iter().try_for_each(prepare)?;
-        return Ok(sockets);
+        Address::Unix(path) => file = inherited.file(path),
     }
-    let mut address = address;
+    // A queue may have several readers, but none may be without one.
+    for place in 0..workers.saturating_sub(sockets.len()) {
+        sockets.push(sockets[place].try_clone()?);
+    }
+    Ok(Bound { sockets, file })
+}
+
+/// A socket of its own for each worker.
+fn each(mut address: SocketAddr, workers: usize) -> io::Result<Vec<Socket>> {
+    let mut sockets = Vec::new();
     for _ in 0..workers {
         let socket = socket(address)?;
         socket.set_reuse_address(true)?;
@@ -200,8 +249,7 @@ pub fn bind(
         socket.bind(&address.into())?;
         prepare(&socket)?;
         socket.listen(BACKLOG)?;
-        let socket: std::net::TcpListener = socket.into();
-        address = socket.local_addr()?;
+        address = socket.local_addr()?.as_socket().unwrap_or(address);
         sockets.push(socket);
     }
     Ok(sockets)
@@ -242,14 +290,14 @@ impl Share {
         let (least, number) = loads.zip(0..).min().unwrap_or((mine, self.mine));
         let mut placed = placed;
         if number != self.mine && mine >= least + SLACK {
-            let handed = placed.with(tokio::net::TcpStream::into_std).ok()?;
+            let handed = placed.with(Stream::into_socket).ok()?;
             self.loads[number].fetch_add(1, Ordering::Relaxed);
             let Err(SendError(handed)) = self.others[number].send(handed) else {
                 return None;
             };
             // The other has ended.
             self.loads[number].fetch_sub(1, Ordering::Relaxed);
-            placed = handed.with(tokio::net::TcpStream::from_std).ok()?;
+            placed = handed.with(Stream::from_socket).ok()?;
         }
         self.loads[self.mine].fetch_add(1, Ordering::Relaxed);
         Some(placed)
@@ -271,7 +319,7 @@ pub struct Entrance {
     /// Those of them that a directory issues.
     pub wanted: Vec<Arc<Wanted>>,
     /// Peers that begin each connection by saying where it comes from.
-    pub proxies: Vec<IpNet>,
+    pub proxies: Vec<PeerNetwork>,
 }
 
 #[cfg(test)]
@@ -280,16 +328,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use socket2::SockRef;
+
     use crate::net::socket::set_unacked_timeout;
 
     /// Also where the socket was there already.
     #[test]
     fn connections_have_what_their_listener_was_told() {
-        let own = bind(([127, 0, 0, 1], 0).into(), 1, &mut Inherited::default());
+        let own = each(([127, 0, 0, 1], 0).into(), 1);
         let other = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         prepare(&other).expect("it is a socket");
         let span = Duration::from_secs;
-        for listener in own.expect("there is a port").into_iter().chain([other]) {
+        let own = own
+            .expect("there is a port")
+            .into_iter()
+            .map(TcpListener::from);
+        for listener in own.chain([other]) {
             let blocking = listener.set_nonblocking(false);
             let address = listener.local_addr().expect("it is bound");
             set_unacked_timeout(&listener, span(300)).expect("it is a socket");

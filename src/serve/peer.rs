@@ -13,13 +13,15 @@ use crate::clock::Nanos;
 use crate::identity::Connection;
 use crate::net::proxy::Ends;
 use crate::net::tls::Offer;
-use crate::net::{Socket, Subject};
+use crate::net::{PeerAddress, Socket, Subject};
 use crate::route::host;
 use crate::telemetry::{Label, Metric};
 
 /// The client side of one connection.
 pub struct Peer {
-    /// The other end's address, IPv4-mapped IPv6 folded.
+    /// The other end, as far as it is believed.
+    pub remote: PeerAddress,
+    /// Its address, IPv4-mapped IPv6 folded.
     pub ip: IpAddr,
     /// The same as text.
     pub address: String,
@@ -51,19 +53,20 @@ struct ServerName {
 impl Peer {
     /// Who has made a connection, over `stream` by an `offer` of TLS.
     pub fn new(
-        ends: Ends,
+        (remote, ends): (PeerAddress, Ends),
         (stream, offer): (&Socket, Option<&Offer>),
         guard: Rc<Guard>,
         worker: &Rc<Worker>,
     ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
-        let ip = ends.client.ip().to_canonical();
+        let ip = remote.ip();
         let name = stream.server_name().and_then(host::canonical_name);
         let server_name = name.zip(offer).map(|(name, offer)| ServerName {
             name: name.into(),
             offer: offer.clone(),
         });
         Rc::new(Peer {
+            remote,
             ip,
             address: ip.to_string(),
             ends,
@@ -81,7 +84,7 @@ impl Peer {
     /// The connection, as identities are found by it.
     pub fn connection(&self) -> Connection<'_> {
         Connection {
-            peer: self.ip,
+            peer: self.remote,
             subject: self.subject.as_ref(),
         }
     }
@@ -100,7 +103,7 @@ impl Peer {
     #[cold]
     fn covers(&self, server_name: &ServerName, host: &str) -> bool {
         let proxies = &self.worker.generation().ruleset.identity.ip.trusted_proxies;
-        let is_proxy = proxies.iter().any(|net| net.contains(&self.ip));
+        let is_proxy = proxies.iter().any(|net| net.contains(self.remote));
         let ServerName { name, offer } = server_name;
         is_proxy || offer.covers(name, host::without_port(host))
     }

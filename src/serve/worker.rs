@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -25,7 +24,8 @@ use super::occupancy::Occupancy;
 use super::witness::Asker;
 use crate::clock::Clock;
 use crate::facts::Recent;
-use crate::net::Flushes;
+use crate::net::stream::Listener;
+use crate::net::{Flushes, Stream};
 use crate::pressure::Around;
 use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::Watch;
@@ -43,7 +43,7 @@ pub struct Start {
     /// Its number, from 0.
     pub number: usize,
     /// Its sockets.
-    pub listeners: Vec<(TcpListener, usize)>,
+    pub listeners: Vec<(socket2::Socket, usize)>,
     /// The policies it begins with.
     pub running: Running,
     /// Where it gets connections from other workers.
@@ -312,8 +312,8 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
 }
 
 /// Takes connections until the task is aborted. Nothing that accepting can say ends it.
-async fn accept(socket: TcpListener, entrance: usize, worker: Rc<Worker>, stack: Stack) {
-    let listener = match tokio::net::TcpListener::from_std(socket) {
+async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, stack: Stack) {
+    let listener = match Listener::new(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
     };
@@ -350,7 +350,7 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 fn take_over(handed: Handed, worker: &Rc<Worker>, stack: &Stack) {
-    match handed.with(tokio::net::TcpStream::from_std) {
+    match handed.with(Stream::from_socket) {
         Ok(placed) => serve(placed, worker.clone(), stack.clone()),
         Err(_) => worker.share.over(),
     }

@@ -176,7 +176,7 @@ impl Balancer {
 fn hash(server: &Endpoint, one_of_several: bool) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(server.name.as_bytes());
-    if let Some(address) = server.address.filter(|_| one_of_several) {
+    if let Some(address) = server.address.as_ref().filter(|_| one_of_several) {
         hasher.write(address.to_string().as_bytes());
     }
     hasher.finish()

@@ -5,23 +5,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::health::Health;
+use crate::net::Address;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// `host:port` as configured, the same for all addresses of a name.
+    /// Its location as configured, the same for all addresses of a name.
     pub name: Arc<str>,
     /// The configured server that it belongs to, by index.
     pub server: usize,
     /// None until its name is resolved.
-    pub address: Option<SocketAddr>,
+    pub address: Option<Address>,
     /// Whether it may be asked.
     pub health: Arc<Health>,
 }
 
 impl Endpoint {
     /// An endpoint of which nothing is known yet.
-    pub fn new(server: usize, name: &Arc<str>, address: Option<SocketAddr>) -> Endpoint {
+    pub fn new(server: usize, name: &Arc<str>, address: Option<Address>) -> Endpoint {
         Endpoint {
             name: name.clone(),
             server,
@@ -33,7 +34,8 @@ impl Endpoint {
     /// The address that its name resolves to; none if it is configured as an address.
     pub fn resolved_ip(&self) -> Option<IpAddr> {
         let named = |address: &SocketAddr| *address.to_string() != *self.name;
-        self.address.filter(named).map(|address| address.ip())
+        let address = self.address.as_ref().and_then(Address::tcp);
+        address.filter(named).map(|address| address.ip())
     }
 
     /// Whether both are the same endpoint, maybe of different times.
@@ -42,7 +44,7 @@ impl Endpoint {
     }
 }
 
-/// `host:port`, and the address that a name resolves to.
+/// Its location, and the address that a name resolves to.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;

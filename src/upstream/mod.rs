@@ -48,7 +48,7 @@ pub use error::Error;
 pub use exchange::{AnswerBody, Exchange, Failure, Lead};
 pub use pool::{Caller, Connection, Pool};
 pub use servers::Servers;
-pub use settings::{Balance, Bounds, Check, Eject, Server, Settings};
+pub use settings::{Balance, Bounds, Check, Eject, Location, Server, Settings};
 pub use watch::Watch;
 
 #[cfg(test)]
@@ -60,8 +60,7 @@ mod tests {
     /// A server of no special kind.
     pub fn server(host: &str, port: u16) -> Server {
         Server {
-            host: host.into(),
-            port,
+            location: Location::Host(host.into(), port),
             tls: None,
             weight: 1,
         }

@@ -215,7 +215,7 @@ impl Pool {
 
     /// What to call the upstream in a request that names no host: its first server.
     pub fn host(&self) -> &str {
-        self.servers.host()
+        self.servers.host(0)
     }
 
     /// Closes connections that were not used for the time allowed, or that the server has closed.

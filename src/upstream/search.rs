@@ -13,7 +13,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::answer::Last;
@@ -24,8 +23,8 @@ use super::pool::{Caller, Connection, EndpointSet, Lease, Line, Link, Pool, Trie
 use super::servers::Bound;
 use crate::http1::Outbox;
 use crate::http1::inbox::Inbox;
-use crate::net::Socket;
 use crate::net::proxy::{self, Ends};
+use crate::net::{Socket, Stream};
 
 /// The Connection Attempt Delay that RFC 8305 section 8 recommends.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -264,7 +263,7 @@ async fn attempt(
     let pool = set.pool(server);
     let muxes = &pool.muxes;
     let attempt = async {
-        let Some(address) = endpoint.address else {
+        let Some(address) = &endpoint.address else {
             stage.set(Stage::Connecting);
             set.servers
                 .look_up(endpoint.server, set.clock.now())
@@ -280,7 +279,7 @@ async fn attempt(
             return Ok(Success::Connected(line));
         }
         stage.set(Stage::Connecting);
-        let mut stream = TcpStream::connect(address).await?;
+        let mut stream = Stream::connect(address).await?;
         stage.set(Stage::Connected);
         endpoint.health.mark_reachable();
         if let Some(version) = settings.proxy {

@@ -3,7 +3,7 @@
 //! kept. Reads no clock.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,8 +13,9 @@ use tokio::sync::Notify;
 use super::endpoint::Endpoint;
 use super::gate::Gate;
 use super::health::{EJECTED, FAILING, FULL, LEAST, STARTING, TRIAL};
-use super::{Server, Settings};
+use super::{Location, Server, Settings};
 use crate::clock::Nanos;
+use crate::net::Address;
 use crate::pressure::{Around, Controller, Pressure};
 
 /// Addresses of one name that are looked at.
@@ -42,8 +43,10 @@ pub struct Servers {
 /// A server as it is configured.
 #[derive(Debug)]
 struct Configured {
-    /// `host:port`.
+    /// Its location.
     name: Arc<str>,
+    /// The `Host` of requests that have none.
+    host: String,
     /// Counts of addresses that the name no longer resolves to.
     removed: Counts<AtomicU64>,
     lookups: Lookups,
@@ -160,7 +163,8 @@ impl Servers {
             let removed =
                 before.map_or_else(Counts::default, |before| before.removed_counts(server));
             Configured {
-                name: server.authority().into(),
+                name: server.location.to_string().into(),
+                host: server.host(),
                 removed: Counts {
                     ejections: removed.ejections.into(),
                     failed_checks: removed.failed_checks.into(),
@@ -176,8 +180,7 @@ impl Servers {
         for (place, server) in settings.servers.iter().enumerate() {
             let kept = before.map_or_else(Vec::new, |before| before.endpoints_of(server));
             if kept.is_empty() {
-                let literal = server.host.parse::<IpAddr>().ok();
-                let address = literal.map(|ip| SocketAddr::new(ip, server.port));
+                let address = server.location.address();
                 let endpoint = Endpoint::new(place, &configured[place].name, address);
                 if before.is_some() {
                     endpoint.health.start_slowly(now);
@@ -263,9 +266,10 @@ impl Servers {
     }
 
     async fn resolve(&self, server: usize, now: Nanos) -> Result<(), String> {
-        let configured = &self.settings.servers[server];
-        let name = (configured.host.as_str(), configured.port);
-        let found = tokio::net::lookup_host(name).await;
+        let Location::Host(host, port) = &self.settings.servers[server].location else {
+            return Ok(());
+        };
+        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
         let found = found.map_err(|error| error.to_string())?;
         let found: Vec<SocketAddr> = found.take(MOST).collect();
         if found.is_empty() {
@@ -280,28 +284,29 @@ impl Servers {
         // DNS servers rotate the order.
         found.sort_unstable();
         found.dedup();
+        let found: Vec<Address> = found.into_iter().map(Address::Tcp).collect();
         let mut endpoints = self.endpoints.write();
         let of_name = |one: &&Endpoint| one.server == server;
         let known = || endpoints.iter().filter(of_name);
         if known()
-            .map(|one| one.address)
-            .eq(found.iter().copied().map(Some))
+            .map(|one| one.address.as_ref())
+            .eq(found.iter().map(Some))
         {
             return;
         }
         let unresolved = |one: &Endpoint| one.address.is_none();
         let at_full_share = known().any(|one| unresolved(one) && one.health.flags(STARTING) == 0);
         let removed = &self.configured[server].removed;
-        for one in known().filter(|one| one.address.is_none_or(|at| !found.contains(&at))) {
+        for one in known().filter(|one| one.address.as_ref().is_none_or(|at| !found.contains(at))) {
             removed.ejections.fetch_add(one.health.ejections(), Relaxed);
             let failed_checks = one.health.failed_checks();
             removed.failed_checks.fetch_add(failed_checks, Relaxed);
         }
-        let endpoint = |address: SocketAddr| {
-            let kept = known().find(|one| one.address == Some(address));
+        let endpoint = |address: &Address| {
+            let kept = known().find(|one| one.address.as_ref() == Some(address));
             kept.cloned().unwrap_or_else(|| {
                 let name = &self.configured[server].name;
-                let endpoint = Endpoint::new(server, name, Some(address));
+                let endpoint = Endpoint::new(server, name, Some(address.clone()));
                 if !at_full_share {
                     endpoint.health.start_slowly(now);
                 }
@@ -310,17 +315,17 @@ impl Servers {
         };
         let before = endpoints.iter().filter(|one| one.server < server);
         let after = endpoints.iter().filter(|one| one.server > server);
-        let all = before.cloned().chain(found.iter().copied().map(endpoint));
+        let all = before.cloned().chain(found.iter().map(endpoint));
         let all: Arc<[Endpoint]> = all.chain(after.cloned()).collect();
         *endpoints = all;
         drop(endpoints);
         self.changed.notify_one();
     }
 
-    /// The first server: the host of requests that name none.
-    pub fn host(&self) -> &str {
-        let first = self.configured.first();
-        first.map_or("", |server| &server.name)
+    /// The `Host` of requests to this server that have none.
+    pub fn host(&self, server: usize) -> &str {
+        let server = self.configured.get(server);
+        server.map_or("", |server| &server.host)
     }
 
     /// Calls `each` for each configured server, with its endpoints and the counts of removed ones.

@@ -1,10 +1,14 @@
 //! What is configured of one upstream.
 
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::Identity;
-use crate::net::Connector;
 use crate::net::proxy::Version;
+use crate::net::{Address, Connector};
 use crate::pressure;
 
 /// One upstream: servers that can stand in for each other.
@@ -46,29 +50,58 @@ pub struct Settings {
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// Port.
-    pub port: u16,
+    /// Where it is.
+    pub location: Location,
     /// How TLS is spoken to it, if it is.
     pub tls: Option<Connector>,
     /// Its share beside those of the others, at least 1.
     pub weight: u32,
 }
 
+/// Where a server is. Shown as `host:port`, an IPv6 address in brackets, or as `unix:/run/app.sock`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// A host name or an address without brackets, and a port.
+    Host(String, u16),
+    /// The path of a Unix socket.
+    Unix(Arc<Path>),
+}
+
+impl Location {
+    /// Where to connect; none for a name, which must be looked up.
+    pub fn address(&self) -> Option<Address> {
+        match self {
+            Location::Host(host, port) => {
+                let ip: IpAddr = host.parse().ok()?;
+                Some(SocketAddr::new(ip, *port).into())
+            }
+            Location::Unix(path) => Some(Address::Unix(path.clone())),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Location::Host(host, port) => write!(f, "{host}:{port}"),
+            Location::Unix(path) => Address::Unix(path.clone()).fmt(f),
+        }
+    }
+}
+
 impl Server {
-    /// `host:port`, an IPv6 address in brackets: the `Host` of requests that have none.
-    pub fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
+    /// The `Host` of requests that have none.
+    pub fn host(&self) -> String {
+        match &self.location {
+            Location::Host(..) => self.location.to_string(),
+            Location::Unix(_) => String::from("localhost"),
         }
     }
 
     /// Whether both are the same server, whatever their weights.
     pub fn is(&self, other: &Server) -> bool {
-        self.host == other.host && self.port == other.port && self.tls == other.tls
+        self.location == other.location && self.tls == other.tls
     }
 }
 

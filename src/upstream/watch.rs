@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,6 @@ use std::time::Duration;
 use bytes::BytesMut;
 use http::{Request, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -21,7 +19,7 @@ use super::health::{FAILING, Judge};
 use super::servers::Servers;
 use super::settings::Check;
 use crate::clock::Clock;
-use crate::net::Socket;
+use crate::net::{Socket, Stream};
 
 /// How often a name is looked up.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -59,7 +57,7 @@ impl Watch {
 
 fn tasks(servers: &Arc<Servers>, clock: &Clock) -> Vec<Task> {
     let written = servers.settings.servers.iter().enumerate();
-    let named = written.filter(|(_, server)| server.host.parse::<IpAddr>().is_err());
+    let named = written.filter(|(_, server)| server.location.address().is_none());
     let mut tasks: Vec<Task> = named
         .map(|(written, _)| spawn(keep_looking_up(servers.clone(), written, clock.clone())))
         .collect();
@@ -126,12 +124,12 @@ async fn ask(
     check: &Check,
     clock: &Clock,
 ) -> io::Result<bool> {
-    let Some(address) = endpoint.address else {
+    let Some(address) = &endpoint.address else {
         // Where the name leads is checked in its place.
         servers.look_up(endpoint.server, clock.now()).await?;
         return Ok(true);
     };
-    let stream = TcpStream::connect(address).await?;
+    let stream = Stream::connect(address).await?;
     endpoint.health.mark_reachable();
     let Some(path) = &check.path else {
         return Ok(true);
@@ -140,12 +138,12 @@ async fn ask(
         Some(tls) => Socket::connect(stream, tls).await?,
         None => Socket::new(stream)?,
     };
-    let name = &endpoint.name;
+    let host = servers.host(endpoint.server);
     if servers.settings.http2 {
-        return ask_over_http2(socket, name, path).await;
+        return ask_over_http2(socket, host, path).await;
     }
     let request = format!(
-        "GET {path} HTTP/1.1\r\nhost: {name}\r\nuser-agent: tollgate\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: tollgate\r\nconnection: close\r\n\r\n"
     );
     socket.write_all(request.as_bytes()).await?;
     socket.flush().await?;
@@ -171,9 +169,9 @@ async fn ask(
     }
 }
 
-async fn ask_over_http2(socket: Socket, name: &str, path: &str) -> io::Result<bool> {
+async fn ask_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<bool> {
     let scheme = if socket.is_secure() { "https" } else { "http" };
-    let request = Request::get(format!("{scheme}://{name}{path}"))
+    let request = Request::get(format!("{scheme}://{host}{path}"))
         .header("user-agent", "tollgate")
         .body(())
         .map_err(io::Error::other)?;

@@ -66,7 +66,7 @@ fn config(roots: &RootCertStore, protocol: &[u8]) -> Arc<ClientConfig> {
 /// A new connection that has been answered.
 fn connect(gateway: &Gateway, roots: &RootCertStore) -> io::Result<(Tls, Message)> {
     let config = config(roots, b"http/1.1");
-    let mut client = Tls::to(gateway.app.addresses()[1], NAME, &config);
+    let mut client = Tls::to(gateway.app.addresses()[1].tcp().unwrap(), NAME, &config);
     let answer = client.try_get("/")?;
     Ok((client, answer))
 }
@@ -134,7 +134,7 @@ fn each_challenge(challenge: &str) {
 
     // No proof is shown any more, and who asks for one is not served otherwise.
     let config = config(&directory.roots, b"acme-tls/1");
-    let mut client = Tls::to(gateway.app.addresses()[1], NAME, &config);
+    let mut client = Tls::to(gateway.app.addresses()[1].tcp().unwrap(), NAME, &config);
     assert!(client.try_get("/").is_err());
     upstream.drain();
     let path = "/.well-known/acme-challenge/x";
@@ -211,7 +211,7 @@ fn a_reload_may_want_more_names() {
     // The one that there is serves its own name until there is another.
     let (mut open, _) = connect(&gateway, &directory.roots).unwrap();
     let config = config(&directory.roots, b"http/1.1");
-    let address = gateway.app.addresses()[1];
+    let address = gateway.app.addresses()[1].tcp().unwrap();
     soon("the other name has one too", || {
         assert!(connect(&gateway, &directory.roots).is_ok());
         Tls::to(address, "b.example", &config).try_get("/").is_ok()

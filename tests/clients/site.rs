@@ -68,7 +68,7 @@ impl Site {
         }
         let gateway = Gateway::start_in(folder, Clock::system());
         let addresses = gateway.app.addresses();
-        let (plain, tls) = (addresses[0], addresses[1]);
+        let [plain, tls] = [0, 1].map(|place: usize| addresses[place].tcp().unwrap());
         Site {
             gateway,
             plain,

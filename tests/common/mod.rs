@@ -98,7 +98,7 @@ impl Gateway {
     pub fn start_in(folder: TempDir, clock: Clock) -> Gateway {
         let config = folder.path().join("tollgate.yaml");
         let (app, _) = App::start(&config, clock).unwrap_or_else(|e| panic!("{e}"));
-        let address = app.addresses()[0];
+        let address = app.addresses()[0].tcp().unwrap();
         Gateway {
             app,
             address,

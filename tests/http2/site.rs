@@ -50,11 +50,10 @@ impl Site {
 
     /// One connection without TLS, and one with it.
     pub fn connections(&self) -> [(&'static str, Connection); 2] {
-        let [plain, secure] = self.gateway.app.addresses() else {
-            panic!("there are two listeners");
-        };
-        let plain: Box<dyn Duplex> = Box::new(socket(*plain));
-        let secure: Box<dyn Duplex> = Box::new(Tls::to(*secure, "test", &self.tls).0.into_inner());
+        let addresses = self.gateway.app.addresses();
+        let [plain, secure] = [0, 1].map(|place: usize| addresses[place].tcp().unwrap());
+        let plain: Box<dyn Duplex> = Box::new(socket(plain));
+        let secure: Box<dyn Duplex> = Box::new(Tls::to(secure, "test", &self.tls).0.into_inner());
         [
             ("cleartext", Raw::over(plain, &[])),
             ("TLS", Raw::over(secure, &[])),

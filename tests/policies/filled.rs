@@ -71,9 +71,9 @@ fn any_value_of_the_gateway_file_is_filled_in() {
     );
     let (process, ruleset) = (&loaded.process, &loaded.ruleset);
     assert_eq!(process.workers, 3);
-    assert_eq!(process.listen[0].address.port(), 8081);
-    assert_eq!(ruleset.upstreams[0].servers[0].port, 8081);
-    assert_eq!(&*ruleset.upstreams[0].servers[0].host, "shop.internal");
+    assert_eq!(process.listen[0].address.to_string(), "127.0.0.1:8081");
+    let server = &ruleset.upstreams[0].servers[0];
+    assert_eq!(server.location.to_string(), "shop.internal:8081");
     assert!(process.admin_token.is_some());
     assert_eq!(process.push[0].labels[0].1, "a$b $ c$1");
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -79,6 +80,24 @@ fn what_cannot_be_written_is_a_mistake() {
             ],
         ),
         (
+            "listen: unix:/proc/in.sock",
+            ["4:9: cannot listen on unix:/proc/in.sock", "`/proc`: "],
+        ),
+        (
+            "listen: unix:/nowhere/in.sock",
+            [
+                "4:9: cannot listen on unix:/nowhere/in.sock",
+                "No such file",
+            ],
+        ),
+        (
+            "listen: { address: unix:/dev/null, mode: 0600 }",
+            [
+                "4:20: cannot listen on unix:/dev/null",
+                "which is no socket",
+            ],
+        ),
+        (
             "access_log: policies",
             [
                 "4:13: cannot write the access log `policies`",
@@ -120,6 +139,10 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
         .map(|address| (in_use, address))
         .unwrap();
     let listen = format!("listen: [127.0.0.1:0, {}]", in_use.1);
+    let sockets = tempfile::tempdir().unwrap();
+    let path = sockets.path().join("in.sock");
+    let _socket = UnixListener::bind(&path).unwrap();
+    let unix = format!("listen: unix:{}", path.display());
     let admin = format!("admin: {{ address: 127.0.0.1:0, probes: {} }}", in_use.1);
     let store = format!("store: redis://{nobody}");
     let offline: &[&str] = &["--offline"];
@@ -131,6 +154,14 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
                 "4:23: warning: cannot listen on",
                 "if it is the gateway itself",
             ][..],
+        ),
+        (
+            &*unix,
+            offline,
+            &[
+                "4:9: warning: cannot listen on unix:",
+                "if it is the gateway itself",
+            ],
         ),
         (&*admin, offline, &["4:40: warning: cannot listen on"]),
         (

@@ -11,6 +11,7 @@ mod logs;
 mod probes;
 mod signals;
 mod systemd;
+mod unix;
 
 use std::path::Path;
 use std::sync::Arc;

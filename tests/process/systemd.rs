@@ -92,7 +92,7 @@ fn the_configuration_uses_the_folders_of_the_service() {
 }
 
 /// Runs with `socket` as systemd passes it.
-fn with_socket(folder: &Path, socket: OwnedFd) -> Command {
+pub fn with_socket(folder: &Path, socket: OwnedFd) -> Command {
     let mut command = child::command(folder, &["run", "--config", "tollgate.yaml"]);
     command.env("LISTEN_FDS", "1").env("LISTEN_PID", "");
     let mapping = FdMapping {

@@ -7,7 +7,7 @@ use crate::policy::settings::LogTo;
 use crate::policy::{Loaded, Source};
 use crate::serve::access as access_log;
 
-const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
+pub const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Whether all of them can be written.
 pub fn tries(found: &mut Found<'_>, loaded: &Loaded) {
@@ -90,6 +90,6 @@ fn creatable(folder: &Path) -> Result<(), Why<'_>> {
     }
 }
 
-fn writable(folder: &Path) -> Result<(), Why<'_>> {
+pub fn writable(folder: &Path) -> Result<(), Why<'_>> {
     access_log::writable(folder).map_err(|error| (Some(folder), error.to_string()))
 }

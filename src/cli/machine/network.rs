@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Found, hosts_of};
+use super::{Found, files, hosts_of};
 use crate::clock::Clock;
+use crate::net::Address;
 use crate::policy::Loaded;
 use crate::serve::listen;
+use crate::upstream::Location;
 
 /// Longest wait for all that is tried.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,15 +36,30 @@ pub fn addresses(found: &mut Found<'_>, loaded: &Loaded) {
     let listeners = process
         .listen
         .iter()
-        .map(|listen| ("listen", listen.address));
+        .map(|listen| ("listen", listen.address.clone()));
     let internal = [process.admin, process.probes].into_iter().flatten();
-    for (field, address) in listeners.chain(internal.map(|address| ("admin", address))) {
-        let Err(error) = listen::probe(address) else {
+    let internal = internal.map(|address| ("admin", address.into()));
+    for (field, address) in listeners.chain(internal) {
+        let probed = listen::probe(&address);
+        let folder = match &address {
+            Address::Unix(path) if probed.is_ok() => path.parent(),
+            _ => None,
+        };
+        if let Some(Err((_, cause))) = folder.map(files::writable) {
+            let written = address.to_string();
+            let shown = found.shown(field, &written, &written);
+            let message = format!("cannot listen on {shown}: {cause}");
+            found.error((field, &written), message, files::HELP);
+        }
+        let Err(error) = probed else {
             continue;
         };
         let help = match error.kind() {
             ErrorKind::AddrInUse => {
-                "this is as it should be if it is the gateway itself, which a reload goes on with; else stop the other process, or choose another port"
+                "this is as it should be if it is the gateway itself, which a reload goes on with; else stop the other process, or choose another address"
+            }
+            ErrorKind::PermissionDenied if address.tcp().is_none() => {
+                "another user listens there; stop that process, or choose another path"
             }
             ErrorKind::PermissionDenied => {
                 "ports below 1024 need a privilege: `AmbientCapabilities=CAP_NET_BIND_SERVICE` or a socket of systemd, see examples/systemd"
@@ -52,12 +69,20 @@ pub fn addresses(found: &mut Found<'_>, loaded: &Loaded) {
             }
             _ => "choose another address",
         };
-        let address = address.to_string();
+        let written = address.to_string();
         let message = format!(
             "cannot listen on {}: {error}",
-            found.shown(field, &address, &address)
+            found.shown(field, &written, &written)
         );
-        found.warn((field, &address), message, help);
+        if error.kind() == ErrorKind::AlreadyExists {
+            found.error(
+                (field, &written),
+                message,
+                "remove it, or choose another path",
+            );
+            continue;
+        }
+        found.warn((field, &written), message, help);
     }
 }
 
@@ -74,8 +99,11 @@ enum Try {
 pub fn reachable(found: &mut Found<'_>, loaded: &Loaded) {
     let mut hosts: Vec<(&str, String)> = Vec::new();
     for upstream in &loaded.ruleset.upstreams {
-        let servers = upstream.servers.iter();
-        hosts.extend(servers.map(|server| ("upstreams", server.host.clone())));
+        for server in &upstream.servers {
+            if let Location::Host(host, _) = &server.location {
+                hosts.push(("upstreams", host.clone()));
+            }
+        }
     }
     for push in &loaded.process.push {
         let host = push.url.host().unwrap_or_default();

@@ -7,8 +7,7 @@ use crate::identity::{Connection, Who, ip};
 impl Identifier {
     /// What [`Identifier::identify`] finds out without credentials.
     pub fn client<'a>(&self, connection: impl Into<Connection<'a>>, fields: &Fields) -> Who {
-        let peer = connection.into().peer.to_canonical();
-        let client = ip::client(&self.trusted, peer, fields);
+        let client = ip::client(&self.trusted, connection.into().peer, fields);
         let mut who = Who::new(self.settings.ip.counted(client.ip));
         who.ip_unclear = client.unclear;
         who.plan = self.settings.plan.default;

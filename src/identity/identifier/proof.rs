@@ -2,7 +2,6 @@
 //! verify proves nobody, and says why.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::identity::form::FieldValue;
 use crate::identity::key::Domain;
 use crate::identity::{Unverified, Who, api_keys, jwt, plan, token, user};
 use crate::limit::{Fingerprint, Identity};
-use crate::net::Subject;
+use crate::net::{PeerAddress, Subject};
 
 /// What a token that verified says.
 #[derive(Clone, Debug)]
@@ -39,7 +38,7 @@ impl Identifier {
     /// Looks at the source of the user. `given` is what lies where the settings look for a token.
     pub(super) fn prove(
         &self,
-        (peer, subject): (IpAddr, Option<&Subject>),
+        (peer, subject): (PeerAddress, Option<&Subject>),
         given: &FieldValue<'_>,
         (fields, wall): (&Fields, impl FnOnce() -> Duration),
         check: Option<(&Who, &Check<'_>)>,

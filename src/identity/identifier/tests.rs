@@ -18,8 +18,8 @@ const PROXY: &str = "10.0.0.1";
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
-fn networks() -> Vec<ipnet::IpNet> {
-    vec!["10.0.0.0/8".parse().unwrap()]
+fn networks() -> Vec<PeerNetwork> {
+    vec![PeerNetwork::Ip("10.0.0.0/8".parse().unwrap())]
 }
 
 fn settings(user: Option<user::Settings>, token: Option<token::Source>) -> Settings {

@@ -4,7 +4,7 @@ use super::*;
 
 fn trusted() -> Trusted {
     let networks = ["10.0.0.0/8", "::ffff:192.168.0.0/112", "fd00::/8"];
-    let networks = networks.map(|text| text.parse().unwrap());
+    let networks = networks.map(|text| PeerNetwork::Ip(text.parse().unwrap()));
     Trusted::new(&networks, &[Nat64::well_known()])
 }
 
@@ -16,7 +16,7 @@ fn check(peer: &str, lines: &[&str], expected: &str) {
         let (name, value) = line.split_once(": ").unwrap();
         fields.add(name, value.as_bytes());
     }
-    let got = client(&trusted(), peer.parse().unwrap(), &fields).ip;
+    let got = client(&trusted(), peer.parse::<IpAddr>().unwrap(), &fields).ip;
     assert_eq!(got, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
 }
 

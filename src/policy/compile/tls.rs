@@ -10,7 +10,7 @@ use super::super::tree::Place;
 use super::files::{hidden_file, named_file};
 use crate::acme;
 use crate::net::{Certificate, Connector, Roots, connector};
-use crate::upstream::Server;
+use crate::upstream::{Location, Server};
 
 /// What the listeners speak and whom they believe.
 pub fn entrances(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Vec<Entrance> {
@@ -22,7 +22,7 @@ pub fn entrances(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway)
         let tls = listener.tls.iter();
         let roots = listener.client_roots.as_ref();
         entrances.push(Entrance {
-            address: listener.address,
+            address: listener.address.clone(),
             certificates: tls
                 .filter_map(|tls| match tls {
                     model::Source::Files(tls) => {
@@ -178,9 +178,11 @@ fn connector(
     own: Option<Certificate>,
     http2: bool,
 ) -> Option<Connector> {
-    let (text, place) = match name {
-        Some(name) => (&name.value, name.place),
-        None => (&server.value.host, server.place),
+    let (text, place) = match (name, &server.value.location) {
+        (Some(name), _) => (&*name.value, name.place),
+        (None, Location::Host(host, _)) => (&**host, server.place),
+        // No TLS is spoken to it.
+        (None, Location::Unix(_)) => ("localhost", server.place),
     };
     let made = match Connector::name(text) {
         Ok(name) => Connector::new(name, roots, own, http2).map_err(|error| error.to_string()),
@@ -191,8 +193,7 @@ fn connector(
 
 fn of(server: &model::Server, tls: Option<Connector>) -> Server {
     Server {
-        host: server.host.clone(),
-        port: server.port,
+        location: server.location.clone(),
         tls,
         weight: server.weight,
     }

@@ -1,14 +1,14 @@
 //! Who asks: the section `identity` of the gateway file.
 
 use http::HeaderName;
-use ipnet::IpNet;
 
 use super::super::collect::Cx;
 use super::super::model::{At, IdentitySources, PlanFrom, PlanSource};
 use super::super::table::{Fields, Shape, Table, may};
 use super::super::tree::Node;
-use super::leaf::{HEADER, NETWORK};
+use super::leaf::{HEADER, NETWORK, PEERS};
 use crate::identity::embedded::Nat64;
+use crate::net::PeerNetwork;
 
 mod request;
 mod user;
@@ -38,7 +38,7 @@ static IP: Table = Table {
     fields: &[
         may(
             "trusted_proxies",
-            Shape::Many(&Shape::Form(&NETWORK)),
+            Shape::Many(&Shape::Form(&PEERS)),
             "Peers whose X-Forwarded-For and Forwarded are believed.",
             "[10.0.0.0/8]",
         ),
@@ -81,7 +81,7 @@ static PLAN: Table = Table {
         ),
         may(
             "from",
-            Shape::Many(&Shape::Form(&NETWORK)),
+            Shape::Many(&Shape::Form(&PEERS)),
             "With header: the peers that may set it.",
             "[10.0.0.0/8]",
         ),
@@ -222,7 +222,7 @@ fn belongs(cx: &mut Cx, fields: &Fields<'_>, field: &str, owner: &str) {
 }
 
 /// `header` and `from`: a header without peers to believe would let anyone be anyone.
-fn trusted(cx: &mut Cx, fields: &Fields<'_>) -> (Option<HeaderName>, Vec<IpNet>) {
+fn trusted(cx: &mut Cx, fields: &Fields<'_>) -> (Option<HeaderName>, Vec<PeerNetwork>) {
     let name = fields
         .get("header")
         .and_then(|node| cx.header(node))

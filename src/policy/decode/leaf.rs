@@ -1,6 +1,8 @@
 //! Texts of a certain form: spans, sizes, addresses, networks, header names.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -12,6 +14,7 @@ use super::super::table::Form;
 use super::super::tree::Node;
 use super::{Wrong, wrong};
 use crate::limit::{Identity, Name, Rate};
+use crate::net::address::{Address, MAX_UNIX_PATH, PeerNetwork, UNIX};
 use crate::route::HeaderStyle;
 
 /// A span of time.
@@ -47,6 +50,27 @@ pub static NETWORK: Form = Form {
     name: "network",
     pattern: r"^[0-9a-fA-F:.]+(/[0-9]{1,3})?$",
     doc: "An IP network such as 10.0.0.0/8, or one address.",
+};
+
+/// Where clients connect.
+pub static LISTEN: Form = Form {
+    name: "listen-address",
+    pattern: r"^((\[[0-9a-fA-F:.]+\]|[0-9.]+):[0-9]{1,5}|unix:/.+)$",
+    doc: "An IP address and a port, or `unix:` and the path of a Unix socket.",
+};
+
+/// Peers that are believed.
+pub static PEERS: Form = Form {
+    name: "peers",
+    pattern: r"^(unix|[0-9a-fA-F:.]+(/[0-9]{1,3})?)$",
+    doc: "An IP network such as 10.0.0.0/8, or one address; or `unix`: all that connect over a Unix socket.",
+};
+
+/// The permissions of a file.
+pub static MODE: Form = Form {
+    name: "mode",
+    pattern: r"^0?[0-7]{3}$",
+    doc: "The permissions of a file in octal digits: 0660.",
 };
 
 /// A header's name.
@@ -124,6 +148,7 @@ impl Cx {
                     .next()
                     .and_then(|port| port.trim().parse::<u16>().ok());
                 let help = match (port, text.contains("localhost")) {
+                    _ if text.starts_with('/') => format!("write `{UNIX}{text}`"),
                     (Some(port), true) => format!("write `127.0.0.1:{port}`"),
                     (Some(port), false) => {
                         format!("write `0.0.0.0:{port}`, `127.0.0.1:{port}` or `[::]:{port}`")
@@ -134,6 +159,28 @@ impl Cx {
                 };
                 wrong(format!("`{text}` is not an IP address with a port"), help)
             })
+        })
+    }
+
+    /// Reads `127.0.0.1:8080` or `unix:/run/tollgate.sock`.
+    pub(super) fn listen_address(&mut self, node: &Node) -> Option<At<Address>> {
+        if node.text().is_some_and(|text| text.starts_with(UNIX)) {
+            let path = self.read(node, "a Unix socket", parse_unix)?;
+            return Some(path.map(Address::Unix));
+        }
+        self.address(node).map(|address| address.map(Address::Tcp))
+    }
+
+    /// Reads `0660`.
+    pub(super) fn mode(&mut self, node: &Node) -> Option<At<u32>> {
+        self.read(node, "permissions such as 0660", |text| {
+            let digits = text.strip_prefix('0').unwrap_or(text);
+            let mode = u32::from_str_radix(digits, 8).ok();
+            let wrong = || {
+                let help = "write three octal digits: `0660` lets the user and the group connect, `0666` everybody";
+                wrong(format!("`{text}` is not permissions of a file"), help)
+            };
+            mode.filter(|_| digits.len() == 3).ok_or_else(wrong)
         })
     }
 
@@ -168,8 +215,11 @@ impl Cx {
     }
 
     /// Reads the networks of peers whose word on others is taken.
-    pub(super) fn believed(&mut self, node: &Node) -> Vec<IpNet> {
+    pub(super) fn believed(&mut self, node: &Node) -> Vec<PeerNetwork> {
         self.many(node, |cx, item| {
+            if item.text() == Some("unix") {
+                return Some(PeerNetwork::Unix);
+            }
             let net = cx.network(item)?.value;
             if net.prefix_len() == 0 {
                 let message =
@@ -177,7 +227,7 @@ impl Cx {
                 let help = "name the networks of your proxies";
                 cx.warn(item.place, message, Some(help.into()));
             }
-            Some(net)
+            Some(net.into())
         })
     }
 
@@ -210,6 +260,26 @@ impl Cx {
         ];
         self.word(node, &words)
     }
+}
+
+/// The path of a Unix socket, written `unix:/run/app.sock`.
+pub(super) fn parse_unix(text: &str) -> Result<Arc<Path>, Wrong> {
+    let text = text.trim();
+    let path = text.strip_prefix(UNIX).unwrap_or(text);
+    // As a URL.
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        let help = "write the path from the root, for instance `unix:/run/app.sock`";
+        return Err(wrong(format!("`{text}` is not a Unix socket"), help));
+    }
+    if path.len() > MAX_UNIX_PATH {
+        let message = format!(
+            "the path of this Unix socket has {} bytes; the system takes at most {MAX_UNIX_PATH}",
+            path.len()
+        );
+        return Err(wrong(message, "choose a shorter one, below `/run`"));
+    }
+    Ok(Path::new(path).into())
 }
 
 /// Checks a name of the user's choice; what holds for limits holds for upstreams and plans.

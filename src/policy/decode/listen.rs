@@ -5,10 +5,11 @@ use super::super::model::{Acme, Admin, At, Listener, Source, Tls};
 use super::super::settings::Connections;
 use super::super::table::{Shape, Table, either, may, must};
 use super::super::tree::{Node, Value};
-use super::leaf::{ADDRESS, NETWORK, PATH};
+use super::leaf::{ADDRESS, LISTEN, MODE, PATH, PEERS};
 use super::switch::is_off;
 use super::wrong;
 use crate::acme::Challenge;
+use crate::net::Address;
 
 static ACME: Table = Table {
     name: "`acme`",
@@ -85,9 +86,15 @@ pub static LISTENER: Table = Table {
     fields: &[
         must(
             "address",
-            Shape::Form(&ADDRESS),
-            "Address and port.",
+            Shape::Form(&LISTEN),
+            "Address and port, or `unix:` and the path of a Unix socket.",
             "0.0.0.0:8443",
+        ),
+        may(
+            "mode",
+            Shape::Form(&MODE),
+            "The permissions of the file of a Unix socket: who may write to it may connect. Default: 0660.",
+            "\"0660\"",
         ),
         may(
             "tls",
@@ -103,7 +110,7 @@ pub static LISTENER: Table = Table {
         ),
         may(
             "proxy_protocol",
-            Shape::Many(&Shape::Form(&NETWORK)),
+            Shape::Many(&Shape::Form(&PEERS)),
             "Peers that begin each connection with a header of the PROXY protocol, version 1 or 2, and must; from others it is no request.",
             "[10.0.0.0/8]",
         ),
@@ -159,8 +166,9 @@ pub static ADMIN: Table = Table {
 /// Reads one listener.
 pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
     if !matches!(node.value, Value::Map(_)) {
-        return Some(cx.address(node)?.map(|address| Listener {
+        return Some(cx.listen_address(node)?.map(|address| Listener {
             address,
+            mode: None,
             tls: Vec::new(),
             client_roots: None,
             proxies: Vec::new(),
@@ -170,7 +178,14 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
     let tls = fields
         .get("tls")
         .map_or_else(Vec::new, |node| cx.many(node, tls));
-    let address = fields.get("address").and_then(|node| cx.address(node))?;
+    let address = fields
+        .get("address")
+        .and_then(|node| cx.listen_address(node))?;
+    let mode = fields.get("mode").and_then(|node| cx.mode(node));
+    if let (Address::Tcp(_), Some(mode)) = (&address.value, &mode) {
+        let help = "drop it; `mode` is for an address such as `unix:/run/tollgate.sock`";
+        cx.error(mode.place, "a port has no permissions", Some(help.into()));
+    }
     let client_roots = fields.get("client_roots").and_then(|node| {
         if tls.is_empty() && !fields.has("tls") {
             let help = "add `tls: { cert: cert.pem, key: key.pem }`";
@@ -187,6 +202,7 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
         .map_or_else(Vec::new, |node| cx.believed(node));
     Some(address.map(|address| Listener {
         address,
+        mode: mode.map(|mode| mode.value),
         tls,
         client_roots,
         proxies,

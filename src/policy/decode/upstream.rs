@@ -11,7 +11,7 @@ use super::leaf::{DURATION, PATH, parse_name};
 use super::{Wrong, wrong};
 use crate::net::proxy::Version;
 use crate::pressure::Trust;
-use crate::upstream::Bounds;
+use crate::upstream::{Bounds, Location};
 
 /// A server.
 pub static SERVER: Form = Form {
@@ -413,8 +413,7 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
         return Err(bad());
     }
     Ok(Server {
-        host: host.to_ascii_lowercase(),
-        port,
+        location: Location::Host(host.to_ascii_lowercase(), port),
         tls,
         weight: 1,
     })

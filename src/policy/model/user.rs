@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use ipnet::IpNet;
 
 use super::At;
 use crate::identity::user::Named;
+use crate::net::PeerNetwork;
 
 /// Who the request proves to be.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub enum User {
         /// The header.
         name: Option<HeaderName>,
         /// The peers.
-        from: Vec<IpNet>,
+        from: Vec<PeerNetwork>,
     },
     /// A file that maps tokens to users.
     ApiKeys(At<String>),

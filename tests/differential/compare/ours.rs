@@ -25,8 +25,8 @@ use tollgate::net::proxy::Ends;
 use tollgate::upstream::answer::{Last, Read, Reader};
 use tollgate::upstream::pool::Counters;
 use tollgate::upstream::{
-    AnswerBody, Balance, Bounds, Caller, Connection, Exchange, Failure, Lead, Pool, Server,
-    Servers, Settings,
+    AnswerBody, Balance, Bounds, Caller, Connection, Exchange, Failure, Lead, Location, Pool,
+    Server, Servers, Settings,
 };
 
 use super::{Asks, Case, End, Start, Verdict, lines, lines_of};
@@ -155,8 +155,7 @@ fn settings(server: SocketAddr) -> Settings {
     Settings {
         name: "up".into(),
         servers: vec![Server {
-            host: server.ip().to_string(),
-            port: server.port(),
+            location: Location::Host(server.ip().to_string(), server.port()),
             tls: None,
             weight: 1,
         }],

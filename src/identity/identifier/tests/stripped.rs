@@ -38,7 +38,7 @@ fn stripped() {
     ];
     let left = |peer: &str| {
         let mut fields = head(&lines).fields;
-        all.strip(peer.parse().unwrap(), &mut fields);
+        all.strip(peer.parse::<IpAddr>().unwrap(), &mut fields);
         let text = |name: &[u8]| String::from_utf8(name.to_ascii_lowercase()).unwrap();
         let mut names: Vec<_> = fields.iter().map(|(name, _)| text(name)).collect();
         names.sort();

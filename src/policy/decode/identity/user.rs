@@ -6,7 +6,7 @@ use super::super::super::collect::Cx;
 use super::super::super::model::{KeyFile, User};
 use super::super::super::table::{Fields, Shape, Table, may};
 use super::super::super::tree::Node;
-use super::super::leaf::{DURATION, HEADER, NETWORK, PATH};
+use super::super::leaf::{DURATION, HEADER, PATH, PEERS};
 use super::{belongs, text, trusted};
 use crate::identity::user::{Named, OnUnverified};
 
@@ -67,7 +67,7 @@ pub(super) static USER: Table = Table {
         ),
         may(
             "from",
-            Shape::Many(&Shape::Form(&NETWORK)),
+            Shape::Many(&Shape::Form(&PEERS)),
             "With header: the peers that may set it.",
             "[10.0.0.0/8]",
         ),

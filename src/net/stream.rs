@@ -1,0 +1,401 @@
+//! A stream of TCP or of a Unix socket that is read and written past libc. There both are points at which a thread may
+//! be cancelled, which costs a process of several threads two atomic operations a call (glibc before 2.41).
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use socket2::{Domain, Socket};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::sleep;
+
+use super::address::{Address, LOCAL, PeerAddress};
+
+/// See the module.
+#[derive(Debug)]
+pub enum Stream {
+    /// Of TCP.
+    Tcp(TcpStream),
+    /// Of a Unix socket.
+    Unix(UnixStream),
+}
+
+/// What is called by the same name on both.
+macro_rules! either {
+    ($stream:expr, $inner:ident => $call:expr) => {
+        match $stream {
+            Stream::Tcp($inner) => $call,
+            Stream::Unix($inner) => $call,
+        }
+    };
+}
+
+/// Until the next attempt to connect to a Unix socket whose queue is full: the kernel does not say when there is room.
+const QUEUE_FULL: Duration = Duration::from_millis(5);
+
+impl Stream {
+    /// Connects. Waits as long as the queue of a Unix socket is full, as the kernel does for TCP.
+    pub async fn connect(address: &Address) -> io::Result<Stream> {
+        let path = match address {
+            Address::Tcp(address) => return TcpStream::connect(address).await.map(Stream::Tcp),
+            Address::Unix(path) => path,
+        };
+        loop {
+            match UnixStream::connect(path).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(QUEUE_FULL).await,
+                connected => return connected.map(Stream::Unix),
+            }
+        }
+    }
+
+    /// Takes a stream that [`Stream::into_socket`] gave, maybe on another thread.
+    pub fn from_socket(socket: Socket) -> io::Result<Stream> {
+        match socket.domain()? {
+            Domain::UNIX => UnixStream::from_std(socket.into()).map(Stream::Unix),
+            _ => TcpStream::from_std(socket.into()).map(Stream::Tcp),
+        }
+    }
+
+    /// Gives up waiting for it.
+    pub fn into_socket(self) -> io::Result<Socket> {
+        either!(self, stream => stream.into_std().map(|stream| OwnedFd::from(stream).into()))
+    }
+
+    /// The address of this end; [`LOCAL`] for a Unix socket.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.local_addr(),
+            Stream::Unix(_) => Ok(LOCAL),
+        }
+    }
+
+    /// The other end, which `from` is the address of.
+    pub fn peer(&self, from: SocketAddr) -> PeerAddress {
+        match self {
+            Stream::Tcp(_) => from.ip().into(),
+            Stream::Unix(_) => PeerAddress::Unix,
+        }
+    }
+
+    /// See [`TcpStream::try_read`].
+    pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        either!(self, stream => stream.try_read(bytes))
+    }
+
+    /// See [`TcpStream::try_write`].
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        either!(self, stream => stream.try_write(bytes))
+    }
+
+    /// Reads what comes next and leaves it there.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let fd = self.as_fd();
+        let mut peek = || {
+            let (seen, _) = rustix::net::recv(fd, &mut *bytes, RecvFlags::PEEK)?;
+            Ok(seen)
+        };
+        either!(self, stream => stream.async_io(Interest::READABLE, &mut peek).await)
+    }
+
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read_ready(cx))
+    }
+
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_write_ready(cx))
+    }
+
+    fn try_io<R>(&self, interest: Interest, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        either!(self, stream => stream.try_io(interest, call))
+    }
+
+    /// What `call` does to so many bytes. That it did less than all says that the kernel can do no more for now: tokio
+    /// concludes the same from its own calls, and is told here as if another call had found that out.
+    fn try_all(
+        &self,
+        interest: Interest,
+        all: usize,
+        call: impl FnOnce() -> rustix::io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
+        let mut done = None;
+        let tried = self.try_io(interest, || {
+            let bytes = call()?;
+            done = Some(bytes);
+            match (1..all).contains(&bytes) {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => Ok(()),
+            }
+        });
+        match (done, tried) {
+            (Some(bytes), _) => Some(Ok(bytes)),
+            (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Some(Err(error)),
+            (None, _) => None,
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        either!(self, stream => stream.as_fd())
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream::Tcp(stream)
+    }
+}
+
+/// A socket that listens, of either kind.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of TCP.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Takes a socket that listens and does not block.
+    pub fn new(socket: Socket) -> io::Result<Listener> {
+        match socket.domain()? {
+            Domain::UNIX => UnixListener::from_std(socket.into()).map(Listener::Unix),
+            _ => TcpListener::from_std(socket.into()).map(Listener::Tcp),
+        }
+    }
+
+    /// The next connection, and the address of its other end; [`LOCAL`] for a Unix socket.
+    pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, from) = listener.accept().await?;
+                Ok((Stream::Tcp(stream), from))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Stream::Unix(stream), LOCAL))
+            }
+        }
+    }
+}
+
+/// Adds what has come in.
+#[allow(unsafe_code)]
+fn receive(stream: &Stream, buf: &mut ReadBuf<'_>) -> rustix::io::Result<usize> {
+    // SAFETY: the kernel writes into the room and nobody makes any of it uninitialised.
+    let room = unsafe { buf.unfilled_mut() };
+    let ((came, _), _) = rustix::net::recv(stream, room, RecvFlags::empty())?;
+    let bytes = came.len();
+    // SAFETY: the kernel has written these bytes, at the beginning of the room.
+    unsafe { buf.assume_init(bytes) };
+    buf.advance(bytes);
+    Ok(bytes)
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            let room = buf.remaining();
+            let call = || receive(&self, buf);
+            if let Some(read) = self.try_all(Interest::READABLE, room, call) {
+                return Poll::Ready(read.map(|_| ()));
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            let call = || rustix::net::send(&*self, bytes, SendFlags::NOSIGNAL);
+            if let Some(written) = self.try_all(Interest::WRITABLE, bytes.len(), call) {
+                return Poll::Ready(written);
+            }
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let [bytes] = slices {
+            return self.poll_write(cx, bytes);
+        }
+        let all = slices.iter().map(|slice| slice.len()).sum();
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            let mut control = SendAncillaryBuffer::default();
+            let call = || rustix::net::sendmsg(&*self, slices, &mut control, SendFlags::NOSIGNAL);
+            if let Some(written) = self.try_all(Interest::WRITABLE, all, call) {
+                return Poll::Ready(written);
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A socket has nothing to flush.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn tcp() -> (Stream, Stream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().into();
+        let (one, other) = tokio::join!(Stream::connect(&address), listener.accept());
+        (one.unwrap(), Stream::Tcp(other.unwrap().0))
+    }
+
+    fn unix() -> (Stream, Stream) {
+        let (one, other) = UnixStream::pair().unwrap();
+        (Stream::Unix(one), Stream::Unix(other))
+    }
+
+    #[tokio::test]
+    async fn all_bytes_pass_in_pieces_of_any_size() {
+        for pair in [tcp().await, unix()] {
+            passes_all(pair).await;
+        }
+    }
+
+    async fn passes_all((mut one, mut other): (Stream, Stream)) {
+        // More than sockets hold, so that both sides must wait for each other.
+        let sent: Vec<u8> = (0..20_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let sending = async {
+            one.write_all(&sent).await.unwrap();
+            one.shutdown().await.unwrap();
+            one
+        };
+        let receiving = async {
+            let (mut got, mut size) = (Vec::new(), 1);
+            loop {
+                let mut piece = vec![0; size];
+                match other.read(&mut piece).await.unwrap() {
+                    0 => return got,
+                    read => got.extend_from_slice(&piece[..read]),
+                }
+                size = size % 70_001 + 1_237;
+            }
+        };
+        let (_, got) = tokio::join!(sending, receiving);
+        assert!(got == sent);
+    }
+
+    #[tokio::test]
+    async fn a_short_read_is_the_last_until_more_comes() {
+        for pair in [tcp().await, unix()] {
+            reads_short(pair).await;
+        }
+    }
+
+    async fn reads_short((mut one, mut other): (Stream, Stream)) {
+        let mut room = [0; 8];
+        for text in ["ab", "cd"] {
+            one.write_all(text.as_bytes()).await.unwrap();
+            let read = other.read(&mut room).await.unwrap();
+            assert_eq!(&room[..read], text.as_bytes());
+            // Known without a question to the kernel.
+            let ready = other.try_io(Interest::READABLE, || Ok(()));
+            assert_eq!(ready.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            let mut buf = ReadBuf::new(&mut room);
+            let cx = &mut Context::from_waker(Waker::noop());
+            assert!(Pin::new(&mut other).poll_read(cx, &mut buf).is_pending());
+        }
+        drop(one);
+        assert_eq!(other.read(&mut room).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_short_write_is_the_last_until_some_is_read() {
+        let (mut one, mut other) = tcp().await;
+        let (bytes, cx) = (vec![7; 1 << 20], &mut Context::from_waker(Waker::noop()));
+        let mut sent = 0;
+        for half in [0, 1 << 19].into_iter().cycle() {
+            let (head, tail) = bytes.split_at(half);
+            let slices = [IoSlice::new(head), IoSlice::new(tail)];
+            let written = Pin::new(&mut one).poll_write_vectored(cx, &slices);
+            let Poll::Ready(written) = written else { break };
+            sent += written.unwrap();
+            if sent % bytes.len() != 0 {
+                let ready = one.try_io(Interest::WRITABLE, || Ok(()));
+                assert_eq!(ready.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            }
+        }
+        let mut got = vec![0; sent];
+        other.read_exact(&mut got).await.unwrap();
+        assert!(got.iter().all(|byte| *byte == 7));
+        one.write_all(b"more").await.unwrap();
+        other.read_exact(&mut got[..4]).await.unwrap();
+        assert_eq!(&got[..4], b"more");
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = Address::Unix(folder.path().join("a.sock").into());
+        let Address::Unix(path) = &address else {
+            unreachable!()
+        };
+        let listener = crate::net::unix::bind(path, 0o600, 0).unwrap();
+        let listener = Listener::new(listener).unwrap();
+        let waiting: Vec<_> = std::iter::from_fn(|| {
+            let socket = Socket::new(Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let connected = socket.connect(&socket2::SockAddr::unix(path).unwrap());
+            connected.is_ok().then_some(socket)
+        })
+        .collect();
+        assert!(!waiting.is_empty());
+        let accept = async {
+            for _ in 0..=waiting.len() {
+                let (stream, from) = listener.accept().await.unwrap();
+                assert_eq!(stream.peer(from), PeerAddress::Unix);
+            }
+        };
+        let (connected, ()) = tokio::join!(Stream::connect(&address), accept);
+        assert!(connected.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_an_error() {
+        let (one, mut other) = tcp().await;
+        socket2::SockRef::from(&one)
+            .set_linger(Some(std::time::Duration::ZERO))
+            .unwrap();
+        drop(one);
+        let error = other.read(&mut [0; 8]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        let error = other.write_all(b"a").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,157 @@
+//! The file of a Unix socket that listens.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+/// Listens at `path`, where the permissions `mode` say who may connect. Replaces the file of a socket on which nobody
+/// listens any more.
+pub fn bind(path: &Path, mode: u32, backlog: i32) -> io::Result<Socket> {
+    let socket = socket()?;
+    let address = SockAddr::unix(path)?;
+    match socket.bind(&address) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            probe(path)?;
+            fs::remove_file(path)?;
+            socket.bind(&address)?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let message =
+                "its folder does not exist; make it, for instance by `RuntimeDirectory=` of a unit";
+            return Err(io::Error::new(error.kind(), message));
+        }
+        bound => bound?,
+    }
+    // Nobody can connect before it listens.
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(backlog)?;
+    Ok(socket)
+}
+
+/// Fails when somebody listens at `path`, or when it is another file than a socket.
+pub fn probe(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(file) if file.file_type().is_socket() => {}
+        Ok(_) => {
+            let message = "another file stands there, which is no socket";
+            return Err(io::Error::new(ErrorKind::AlreadyExists, message));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    match connect(path) {
+        Err(error) => match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => Ok(()),
+            ErrorKind::WouldBlock => Err(ErrorKind::AddrInUse.into()),
+            _ => Err(error),
+        },
+        Ok(()) => Err(ErrorKind::AddrInUse.into()),
+    }
+}
+
+/// Connects and closes at once. Does not wait where the queue is full.
+pub fn connect(path: &Path) -> io::Result<()> {
+    socket()?.connect(&SockAddr::unix(path)?)
+}
+
+fn socket() -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// A file that is to be removed when nobody listens on its socket any more.
+#[derive(Debug)]
+pub struct SocketFile {
+    /// Where it is.
+    pub path: Arc<Path>,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// The one that stands at `path` now.
+    pub fn at(path: &Arc<Path>) -> io::Result<SocketFile> {
+        let file = path.symlink_metadata()?;
+        Ok(SocketFile {
+            path: path.clone(),
+            device: file.dev(),
+            inode: file.ino(),
+        })
+    }
+
+    /// Removes it, unless another stands in its place.
+    pub fn remove(self) {
+        let now = SocketFile::at(&self.path);
+        let same = |now: SocketFile| (now.device, now.inode) == (self.device, self.inode);
+        if now.is_ok_and(same)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the file of a socket");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_socket_is_replaced_only_where_nobody_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path: Arc<Path> = folder.path().join("a.sock").into();
+        // One that was left behind.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists() && probe(&path).is_ok());
+        let socket = bind(&path, 0o600, 8).unwrap();
+        let mode = path.metadata().unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        UnixStream::connect(&path).unwrap();
+        for used in [probe(&path), bind(&path, 0o600, 8).map(drop)] {
+            assert_eq!(used.unwrap_err().kind(), ErrorKind::AddrInUse);
+        }
+        let file = SocketFile::at(&path).unwrap();
+        drop(socket);
+        file.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_full_queue_is_one_that_somebody_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let _socket = bind(&path, 0o600, 0).unwrap();
+        let waits: Vec<_> = std::iter::from_fn(|| {
+            let socket = socket().unwrap();
+            let connected = socket.connect(&SockAddr::unix(&path).unwrap());
+            connected.is_ok().then_some(socket)
+        })
+        .collect();
+        assert!(!waits.is_empty());
+        assert_eq!(probe(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn other_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path: Arc<Path> = folder.path().join("a.sock").into();
+        let ours = bind(&path, 0o600, 8).unwrap();
+        let file = SocketFile::at(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        // The inode of a file that is gone may be given to the next.
+        fs::write(folder.path().join("between"), "").unwrap();
+        fs::write(&path, "text").unwrap();
+        file.remove();
+        drop(ours);
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+        let error = bind(&path, 0o600, 8).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+    }
+}

@@ -16,6 +16,8 @@ mod names;
 mod sharing;
 #[path = "upstreams/silence.rs"]
 mod silence;
+#[path = "upstreams/unix.rs"]
+mod unix;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

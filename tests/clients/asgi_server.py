@@ -1,4 +1,5 @@
-"""An application behind hypercorn, which speaks HTTP/1.1 and HTTP/2. Says `listening PORT`.
+"""An application behind hypercorn, which speaks HTTP/1.1 and HTTP/2. Says `listening PORT`, or with the
+path of a Unix socket `listening 0`.
 
 Who asks and who serves agree out of band, by requests that go around the gateway: a server that
 sends nothing before the last event was read shows that nothing holds events back.
@@ -7,6 +8,7 @@ sends nothing before the last event was read shows that nothing holds events bac
 import asyncio
 import json
 import socket
+import sys
 from collections import Counter
 
 from hypercorn.asyncio import serve
@@ -89,10 +91,15 @@ async def app(scope, receive, send):
         await answer(send)
 
 
-listener = socket.create_server(("127.0.0.1", 0))
+if len(sys.argv) > 1:
+    listener = socket.create_server(sys.argv[1], family=socket.AF_UNIX)
+    port = 0
+else:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
 config = Config()
 config.bind = [f"fd://{listener.fileno()}"]
 config.loglevel = "WARNING"
 config.keep_alive_timeout = 60
-print("listening", listener.getsockname()[1], flush=True)
+print("listening", port, flush=True)
 asyncio.run(serve(app, config))

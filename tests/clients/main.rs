@@ -15,4 +15,5 @@ mod httpx;
 mod nginx;
 mod program;
 mod site;
+mod unix;
 mod websockets;

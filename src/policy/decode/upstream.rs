@@ -7,8 +7,9 @@ use super::super::model::{At, Eject, LoadReport, Server, ServerTls, Tls, Upstrea
 use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::{Key, Node, Value};
 use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
-use super::leaf::{DURATION, PATH, parse_name};
+use super::leaf::{DURATION, PATH, parse_name, parse_unix};
 use super::{Wrong, wrong};
+use crate::net::address::UNIX;
 use crate::net::proxy::Version;
 use crate::pressure::Trust;
 use crate::upstream::{Bounds, Location};
@@ -16,8 +17,8 @@ use crate::upstream::{Bounds, Location};
 /// A server.
 pub static SERVER: Form = Form {
     name: "server",
-    pattern: r"^https?://[^/\s]+/?$",
-    doc: "A server: http://HOST[:PORT], or https:// where TLS is spoken to it.",
+    pattern: r"^(https?://[^/\s]+/?|unix:/.+)$",
+    doc: "A server: http://HOST[:PORT], or https:// where TLS is spoken to it, or unix:/PATH of its Unix socket.",
 };
 
 static WEIGHTED: Table = Table {
@@ -356,8 +357,18 @@ fn url(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
 
 fn parse_server(text: &str) -> Result<Server, Wrong> {
     let text = text.trim();
+    if text.starts_with(UNIX) {
+        return Ok(Server {
+            location: Location::Unix(parse_unix(text)?),
+            tls: false,
+            weight: 1,
+        });
+    }
     let Some((scheme, rest)) = text.split_once("://") else {
-        let help = format!("write `http://{text}`");
+        let help = match text.starts_with('/') {
+            true => format!("write `{UNIX}{text}`"),
+            false => format!("write `http://{text}`"),
+        };
         return Err(wrong(
             format!("`{text}` is not a server: the scheme is missing"),
             help,
@@ -373,6 +384,10 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
             ));
         }
     };
+    if rest.starts_with(UNIX) {
+        let message = "a Unix socket has no scheme; HTTP without TLS is spoken to it";
+        return Err(wrong(message, format!("write `{rest}`")));
+    }
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#', '@']) {
         let host = authority.rsplit('@').next().unwrap_or_default();

@@ -51,6 +51,9 @@ fn as_first(folder: &Path) -> (Guard, Pid) {
     (child, first.and_then(Pid::from_raw).unwrap())
 }
 
+/// How far a process has started: what it does then, and whether it does.
+type Stage = (&'static str, fn(Pid) -> bool);
+
 /// A field of `/proc/PID/status`.
 fn status(process: Pid, field: &str) -> String {
     let status = text(Path::new(&format!(
@@ -87,7 +90,7 @@ fn loads(process: Pid) -> bool {
 fn the_first_process_of_a_container_ends_while_it_starts() {
     let upstream = Upstream::plain();
     let folder = slow_to_start(&upstream);
-    let stages: [(&str, fn(Pid) -> bool); 3] = [
+    let stages: [Stage; 3] = [
         ("hears", hears),
         ("has handlers", has_handler),
         ("loads", loads),

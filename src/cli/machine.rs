@@ -27,37 +27,37 @@ pub enum Reach {
 
 /// Everything that a run would stumble over.
 pub fn tries(loaded: &Loaded, config: &str, reach: Reach) -> Vec<Diagnostic> {
-    let mut found = Found::new(loaded, config);
-    files::tries(&mut found, loaded);
-    network::addresses(&mut found, loaded);
-    certificates(&mut found, loaded, &Clock::system());
+    let mut findings = Findings::new(loaded, config);
+    files::tries(&mut findings, loaded);
+    network::addresses(&mut findings, loaded);
+    certificates(&mut findings, loaded, &Clock::system());
     if reach == Reach::Online {
-        network::reachable(&mut found, loaded);
+        network::reachable(&mut findings, loaded);
     }
-    found.bounds(loaded);
-    found.all
+    findings.bounds(loaded);
+    findings.all
 }
 
 /// What a run is told of: bounds of the process that are narrower than those of the configuration.
 pub fn bounds(loaded: &Loaded, config: &str) -> Vec<Diagnostic> {
-    let mut found = Found::new(loaded, config);
-    found.bounds(loaded);
-    found.all
+    let mut findings = Findings::new(loaded, config);
+    findings.bounds(loaded);
+    findings.all
 }
 
 /// Gathers what is to be said, and finds where in the gateway file it belongs.
-struct Found<'l> {
+struct Findings<'l> {
     file: Arc<str>,
     text: &'l str,
     filled: &'l [Filled],
     all: Vec<Diagnostic>,
 }
 
-impl<'l> Found<'l> {
-    fn new(loaded: &'l Loaded, config: &str) -> Found<'l> {
+impl<'l> Findings<'l> {
+    fn new(loaded: &'l Loaded, config: &str) -> Findings<'l> {
         let mut files = loaded.ruleset.files.iter();
         let text = files.find(|(path, _)| path == config);
-        Found {
+        Findings {
             file: config.into(),
             text: text.map_or("", |(_, text)| text),
             filled: &loaded.filled,
@@ -176,7 +176,7 @@ impl<'l> Found<'l> {
 /// Fewer connections than that are worth a word.
 const FEW_CONNECTIONS: usize = 200;
 
-fn certificates(found: &mut Found<'_>, loaded: &Loaded, clock: &Clock) {
+fn certificates(findings: &mut Findings<'_>, loaded: &Loaded, clock: &Clock) {
     let now = clock.wall();
     let entrances = loaded.ruleset.entrances.iter();
     for source in entrances.flat_map(|entrance| &entrance.certificates) {
@@ -203,7 +203,7 @@ fn certificates(found: &mut Found<'_>, loaded: &Loaded, clock: &Clock) {
         } else {
             continue;
         };
-        found.warn(
+        findings.warn(
             ("listen", "cert"),
             format!("the certificate{name} {what}"),
             help,

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::handover::{self, Starter};
 use super::internal::Internal;
 use super::machine;
-use super::signals::{Blocked, Signals, Told};
+use super::signals::{Blocked, Event, Signals};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
@@ -173,10 +173,10 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
     loop {
         tokio::select! {
             Some(()) = changed.recv() => reload(&app, "a changed file").await,
-            told = signals.next() => match told {
-                Told::Reload => reload(&app, "SIGHUP").await,
-                Told::Reopen => app.reopen_log(),
-                Told::Replace => {
+            event = signals.next() => match event {
+                Event::Reload => reload(&app, "SIGHUP").await,
+                Event::Reopen => app.reopen_log(),
+                Event::Replace => {
                     app.hand_over();
                     let started = sockets(&app, &passed)
                         .and_then(|all| starter.start(all, &app.socket_files()));
@@ -185,8 +185,8 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
                         Err(error) => tracing::error!(%error, "no new process; this one goes on"),
                     }
                 }
-                Told::Child => starter.look(),
-                Told::End => break,
+                Event::ChildEnded => starter.look(),
+                Event::End => break,
             },
         }
     }

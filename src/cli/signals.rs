@@ -5,9 +5,9 @@ use std::io;
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// One that came.
+/// What a signal asks of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Event {
     /// SIGHUP: reload the configuration and reopen the access log.
     Reload,
     /// SIGUSR1: reopen the access log.
@@ -15,7 +15,7 @@ pub enum Told {
     /// SIGUSR2: start another process in the place of this one.
     Replace,
     /// SIGCHLD: a child has ended.
-    Child,
+    ChildEnded,
     /// SIGTERM, SIGINT or SIGQUIT: end.
     End,
 }
@@ -82,13 +82,13 @@ impl Signals {
     }
 
     /// The next one. None is lost when this is given up.
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> Event {
         tokio::select! {
-            _ = self.hangup.recv() => Told::Reload,
-            _ = self.reopen.recv() => Told::Reopen,
-            _ = self.replace.recv() => Told::Replace,
-            _ = self.child.recv() => Told::Child,
-            () = end(&mut self.terminate, &mut self.interrupt, &mut self.quit) => Told::End,
+            _ = self.hangup.recv() => Event::Reload,
+            _ = self.reopen.recv() => Event::Reopen,
+            _ = self.replace.recv() => Event::Replace,
+            _ = self.child.recv() => Event::ChildEnded,
+            () = end(&mut self.terminate, &mut self.interrupt, &mut self.quit) => Event::End,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Found;
+use super::Findings;
 use crate::policy::settings::LogTo;
 use crate::policy::{Loaded, Source};
 use crate::serve::access as access_log;
@@ -10,7 +10,7 @@ use crate::serve::access as access_log;
 pub const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Whether all of them can be written.
-pub fn tries(found: &mut Found<'_>, loaded: &Loaded) {
+pub fn tries(findings: &mut Findings<'_>, loaded: &Loaded) {
     let process = &loaded.process;
     if let LogTo::File { path, rotate } = &process.access_log.to {
         let usable = access_log::usable(path).map_err(|cause| (None, cause));
@@ -19,19 +19,19 @@ pub fn tries(found: &mut Found<'_>, loaded: &Loaded) {
             None => usable,
         };
         if let Err(why) = usable {
-            let place = shown(found, "access_log", path, why);
+            let place = shown(findings, "access_log", path, why);
             let message = format!("cannot write the access log {place}");
             let help =
                 "name a file that can be written, in a folder that exists and can be written";
-            found.error(("access_log", &name(path)), message, help);
+            findings.error(("access_log", &name(path)), message, help);
         }
     }
     let record = process.record.as_ref();
     if let Some(folder) = record.and_then(|record| record.folder.as_deref()) {
-        try_folder(found, "record", "the record", folder);
+        try_folder(findings, "record", "the record", folder);
     }
     if let Some(snapshots) = &process.snapshots {
-        try_folder(found, "store", "snapshots", &snapshots.folder);
+        try_folder(findings, "store", "snapshots", &snapshots.folder);
     }
     let mut folders: Vec<&PathBuf> = Vec::new();
     let entrances = loaded.ruleset.entrances.iter();
@@ -40,16 +40,16 @@ pub fn tries(found: &mut Found<'_>, loaded: &Loaded) {
             && !folders.contains(&&acme.dir)
         {
             folders.push(&acme.dir);
-            try_folder(found, "listen", "certificates", &acme.dir);
+            try_folder(findings, "listen", "certificates", &acme.dir);
         }
     }
 }
 
-fn try_folder(found: &mut Found<'_>, field: &str, what: &str, folder: &Path) {
+fn try_folder(findings: &mut Findings<'_>, field: &str, what: &str, folder: &Path) {
     if let Err(why) = creatable(folder) {
-        let place = shown(found, field, folder, why);
+        let place = shown(findings, field, folder, why);
         let message = format!("cannot write to the folder of {what} {place}");
-        found.error((field, &name(folder)), message, HELP);
+        findings.error((field, &name(folder)), message, HELP);
     }
 }
 
@@ -57,9 +57,9 @@ fn try_folder(found: &mut Found<'_>, field: &str, what: &str, folder: &Path) {
 type Why<'p> = (Option<&'p Path>, String);
 
 /// A path and why it cannot be written. Where the path was filled in, no folder on the way is named.
-fn shown(found: &Found<'_>, field: &str, path: &Path, (folder, cause): Why<'_>) -> String {
+fn shown(findings: &Findings<'_>, field: &str, path: &Path, (folder, cause): Why<'_>) -> String {
     let written = path.display().to_string();
-    let shown = found.shown(field, &written, &name(path));
+    let shown = findings.shown(field, &written, &name(path));
     match folder {
         Some(folder) if shown == written && folder != path => {
             format!("`{shown}`: `{}`: {cause}", folder.display())

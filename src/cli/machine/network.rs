@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Found, files, hosts_of};
+use super::{Findings, files, hosts_of};
 use crate::clock::Clock;
 use crate::net::Address;
 use crate::policy::Loaded;
@@ -31,7 +31,7 @@ const THREADS: usize = 32;
 
 /// Whether this user may listen where the file says. A gateway that runs already holds its addresses, and systemd may
 /// hold them for one that is to come, so none of this is a mistake.
-pub fn addresses(found: &mut Found<'_>, loaded: &Loaded) {
+pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
     let process = &loaded.process;
     let listeners = process
         .listen
@@ -47,9 +47,9 @@ pub fn addresses(found: &mut Found<'_>, loaded: &Loaded) {
         };
         if let Some(Err((_, cause))) = folder.map(files::writable) {
             let written = address.to_string();
-            let shown = found.shown(field, &written, &written);
+            let shown = findings.shown(field, &written, &written);
             let message = format!("cannot listen on {shown}: {cause}");
-            found.error((field, &written), message, files::HELP);
+            findings.error((field, &written), message, files::HELP);
         }
         let Err(error) = probed else {
             continue;
@@ -72,17 +72,17 @@ pub fn addresses(found: &mut Found<'_>, loaded: &Loaded) {
         let written = address.to_string();
         let message = format!(
             "cannot listen on {}: {error}",
-            found.shown(field, &written, &written)
+            findings.shown(field, &written, &written)
         );
         if error.kind() == ErrorKind::AlreadyExists {
-            found.error(
+            findings.error(
                 (field, &written),
                 message,
                 "remove it, or choose another path",
             );
             continue;
         }
-        found.warn((field, &written), message, help);
+        findings.warn((field, &written), message, help);
     }
 }
 
@@ -96,7 +96,7 @@ enum Try {
 }
 
 /// Whether names have addresses, and servers of the store take connections. Ends after [`PATIENCE`].
-pub fn reachable(found: &mut Found<'_>, loaded: &Loaded) {
+pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
     let mut hosts: Vec<(&str, String)> = Vec::new();
     for upstream in &loaded.ruleset.upstreams {
         for server in &upstream.servers {
@@ -122,7 +122,7 @@ pub fn reachable(found: &mut Found<'_>, loaded: &Loaded) {
         .filter(|(_, host)| host.parse::<IpAddr>().is_err());
     tries.extend(names.map(|(field, host)| Try::Name(field, host)));
     let tries: Vec<Try> = tries.into_iter().take(MOST).collect();
-    let results = in_parallel(&tries, attempt);
+    let results = in_parallel(tries.clone(), attempt);
     let late = || Some(format!("no answer within {} s", PATIENCE.as_secs()));
     for (tried, why) in tries.into_iter().zip(results) {
         let Some(why) = why.unwrap_or_else(late) else {
@@ -130,19 +130,19 @@ pub fn reachable(found: &mut Found<'_>, loaded: &Loaded) {
         };
         let (place, message, help) = match &tried {
             Try::Name(field, host) => {
-                let shown = found.shown(field, host, host);
+                let shown = findings.shown(field, host, host);
                 let message = format!("the name `{shown}` cannot be looked up: {why}");
                 let help = "correct it, or check the resolver of this machine; `--offline` looks up nothing";
                 ((*field, host.as_str()), message, help)
             }
             Try::Store(host, port) => {
-                let shown = found.shown("store", &format!("{host}:{port}"), host);
+                let shown = findings.shown("store", &format!("{host}:{port}"), host);
                 let message = format!("the store at {shown} cannot be reached: {why}");
                 let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
                 (("store", host.as_str()), message, help)
             }
         };
-        found.warn(place, message, help);
+        findings.warn(place, message, help);
     }
 }
 
@@ -150,8 +150,8 @@ pub fn reachable(found: &mut Found<'_>, loaded: &Loaded) {
 fn attempt(tried: Try) -> Option<String> {
     match tried {
         Try::Name(_, host) => {
-            let found = (host.as_str(), 0).to_socket_addrs();
-            match found.map(|mut addresses| addresses.next()) {
+            let addresses = (host.as_str(), 0).to_socket_addrs();
+            match addresses.map(|mut all| all.next()) {
                 Ok(Some(_)) => None,
                 Ok(None) => Some(String::from("it has no address")),
                 Err(error) => Some(error.to_string()),
@@ -173,15 +173,16 @@ fn attempt(tried: Try) -> Option<String> {
 }
 
 /// The results of `each`, as far as they are there after [`PATIENCE`].
-fn in_parallel<T: Clone + Send + 'static, R: Send + 'static>(
-    tasks: &[T],
+fn in_parallel<T: Send + 'static, R: Send + 'static>(
+    tasks: Vec<T>,
     each: fn(T) -> R,
 ) -> Vec<Option<R>> {
     let mut results: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
-    let waiting = Arc::new(Mutex::new(tasks.to_vec().into_iter().enumerate()));
+    let threads = tasks.len().min(THREADS);
+    let waiting = Arc::new(Mutex::new(tasks.into_iter().enumerate()));
     let (send, done) = channel();
     // The system's resolver cannot be told to give up; a thread that waits for it ends with the process.
-    for _ in 0..tasks.len().min(THREADS) {
+    for _ in 0..threads {
         let (waiting, send) = (waiting.clone(), send.clone());
         thread::spawn(move || {
             loop {

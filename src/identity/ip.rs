@@ -127,7 +127,8 @@ impl Trusted {
 pub struct Client {
     /// The address; that of a trusted proxy when the chain does not say.
     pub ip: IpAddr,
-    /// Proxies wrote something that names nobody, so that the address is only that of the last one.
+    /// The address is not the client's own: proxies wrote something that names nobody, so that it is only that of the
+    /// last one, or it is [`LOCAL`](crate::net::address::LOCAL), which stands for all clients of Unix sockets.
     pub unclear: bool,
 }
 
@@ -136,7 +137,7 @@ pub fn client(trusted: &Trusted, peer: impl Into<PeerAddress>, fields: &Fields) 
     let address = peer.into();
     let peer = Client {
         ip: address.ip(),
-        unclear: false,
+        unclear: address == PeerAddress::Unix,
     };
     if !trusted.contains(address) {
         return peer;
@@ -176,10 +177,13 @@ pub fn client(trusted: &Trusted, peer: impl Into<PeerAddress>, fields: &Fields) 
 fn walk(trusted: &Trusted, peer: Client, hops: impl Iterator<Item = Option<IpAddr>>) -> Client {
     let mut last = peer;
     for hop in hops.take(MAX_HOPS) {
-        match hop {
-            Some(ip) => last.ip = ip,
-            None => last.unclear = true,
-        }
+        last = match hop {
+            Some(ip) => Client { ip, unclear: false },
+            None => Client {
+                unclear: true,
+                ..last
+            },
+        };
         if last.unclear || !trusted.contains(last.ip) {
             break;
         }

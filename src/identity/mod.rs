@@ -95,7 +95,8 @@ impl From<IpAddr> for Connection<'_> {
 pub struct Who {
     /// The client's address behind the trusted proxies, as it is counted: see [`embedded`].
     pub ip: IpAddr,
-    /// The address is a trusted proxy's, because what proxies wrote names nobody. No exemption is for it.
+    /// The address is not the client's own: that of a trusted proxy that names nobody, or loopback for a client of a Unix
+    /// socket. No exemption is for it.
     pub ip_unclear: bool,
     /// The verified user as the upstream and the log call it.
     pub user: Option<Arc<str>>,

@@ -91,6 +91,26 @@ fn a_proxy_on_a_unix_socket_is_believed_only_where_unix_is_trusted() {
     }
 }
 
+/// Nor does it spare them; what a trusted proxy says of a client does.
+#[test]
+fn a_network_exempts_clients_of_a_unix_socket_only_behind_a_proxy() {
+    let upstream = Upstream::plain();
+    let limits = PER_IP.replace("1/h", "1/h, exempt: [127.0.0.0/8, 192.0.2.0/24]");
+    for (trusted, address, expected) in [
+        ("10.0.0.0/8", "192.0.2.1", [200, 429]),
+        ("unix", "none", [200, 429]),
+        ("unix", "192.0.2.1", [200, 200]),
+        ("unix", "198.51.100.1", [200, 429]),
+    ] {
+        let identity = format!("identity: {{ ip: {{ trusted_proxies: {trusted} }} }}\n{limits}");
+        let (folder, path) = listening(&upstream, "", &identity);
+        let server = Server::start(folder.path(), false);
+        let statuses = admitted(&path, &[address; 2]);
+        assert_eq!(statuses, expected, "{trusted} {address}");
+        drop(server);
+    }
+}
+
 #[test]
 fn a_user_is_named_only_by_peers_that_may() {
     let upstream = Upstream::plain();

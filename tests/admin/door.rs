@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::clock::Clock;
 
 use crate::common::{Client, Upstream, child, read_body, soon, write};
-use crate::{ADMIN, FREE, problem, start, start_with};
+use crate::{ADMIN, FREE, Setup, problem, start, start_with};
 
 #[test]
 fn an_open_address_needs_a_token() {
@@ -146,18 +146,47 @@ fn requests_without_an_end_keep_no_probe_waiting() {
     soon("there is room", || setup.get("/v1/limits").status() == 200);
 }
 
+/// Nor do those that read nothing of long responses.
+#[test]
+fn responses_that_nobody_reads_keep_no_probe_waiting() {
+    let setup = start_long(4);
+    let address = setup.server.admin.unwrap();
+    let silent = (0..70).map(|_| {
+        let mut client = Client::connect(address);
+        client.send("GET /v1/policies HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        client
+    });
+    let silent: Vec<Client> = silent.collect();
+    soon("there are as many requests as it takes", || {
+        setup.get("/v1/limits").status() == 503
+    });
+    for _ in 0..20 {
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(setup.get(path).status(), 200);
+        }
+    }
+    problem(&setup.get("/v1/limits"), 503, "try again");
+    drop(silent);
+    soon("there is room", || setup.get("/v1/limits").status() == 200);
+}
+
+/// A gateway whose policies have so many MB.
+fn start_long(policies: usize) -> Setup {
+    let folder = tempfile::tempdir().unwrap();
+    let long = format!("{FREE}# {}\n", "x".repeat(1_000_000));
+    std::fs::create_dir(folder.path().join("policies")).unwrap();
+    for number in 0..policies {
+        let policy = long.replace("/free", &format!("/long{number}"));
+        let path = format!("policies/long{number}.yaml");
+        std::fs::write(folder.path().join(path), policy).unwrap();
+    }
+    start_with(Upstream::plain(), folder, ADMIN)
+}
+
 /// A client that reads slowly gets all of its response, whoever connects meanwhile.
 #[test]
 fn a_response_that_is_being_sent_is_not_cut_off() {
-    let folder = tempfile::tempdir().unwrap();
-    let long = format!("{FREE}# {}\n", "x".repeat(1_000_000));
-    let names: Vec<String> = (0..8).map(|number| format!("long{number}")).collect();
-    std::fs::create_dir(folder.path().join("policies")).unwrap();
-    for name in names {
-        let policy = long.replace("/free", &format!("/{name}"));
-        std::fs::write(folder.path().join(format!("policies/{name}.yaml")), policy).unwrap();
-    }
-    let setup = start_with(Upstream::plain(), folder, ADMIN);
+    let setup = start_long(8);
     let address = setup.server.admin.unwrap();
     let mut slow = Client::connect(address);
     slow.send("GET /v1/policies HTTP/1.1\r\nhost: localhost\r\n\r\n");

@@ -1,7 +1,8 @@
 //! The admin listener's connections: few, and none of them for long, so that silent ones never take
 //! the file descriptors that clients need. A new one is never kept waiting by connections without a request: the oldest
-//! of the address that has most of them makes room for it. Requests beyond [`REQUESTS`] are refused, but for those of
-//! probes, whose responses leave at once: so there is always a connection that can make room, and no probe waits.
+//! of the address that has most of them makes room for it. Requests beyond [`REQUESTS`] are refused until responses are
+//! sent to their end, but for those of probes, whose responses leave at once: so there is always a connection that can
+//! make room, and no probe waits.
 //!
 //! Bounds: [`MOST`] connections, [`REQUESTS`] on them, [`HEAD`] for each head, [`LIFE`] and [`LAST`] for all of it.
 
@@ -23,6 +24,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -131,7 +133,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// Ends the oldest connection without a request, of the network that has most of them.
 fn make_room(open: &mut Vec<Open>) {
-    let waiting = |open: &Open| open.progress.0.load(Relaxed) == IDLE;
+    let waiting = |open: &Open| open.progress.stage.load(Relaxed) == IDLE;
     let of = |network| {
         let all = open.iter().filter(|open| open.network == network);
         all.filter(|open| waiting(open)).count()
@@ -146,7 +148,11 @@ fn make_room(open: &mut Vec<Open>) {
 
 /// How far the request of a connection is.
 #[derive(Default)]
-struct Progress(AtomicU8);
+struct Progress {
+    stage: AtomicU8,
+    /// Held until the end of the response is sent, or the connection ends.
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+}
 
 /// There is no request, or only one of a probe.
 const IDLE: u8 = 0;
@@ -164,11 +170,9 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
         };
         let under_way = permit.map(|permit| {
             permit.map(|permit| {
-                progress.0.store(RESPONDING, Relaxed);
-                UnderWay {
-                    progress: progress.clone(),
-                    _permit: permit,
-                }
+                *progress.permit.lock() = Some(permit);
+                progress.stage.store(RESPONDING, Relaxed);
+                UnderWay(progress.clone())
             })
         });
         let mut router = router.clone();
@@ -199,14 +203,11 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
 }
 
 /// A request whose response is not there to its end.
-struct UnderWay {
-    progress: Arc<Progress>,
-    _permit: OwnedSemaphorePermit,
-}
+struct UnderWay(Arc<Progress>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.progress.0.store(SENDING, Relaxed);
+        self.0.stage.store(SENDING, Relaxed);
     }
 }
 
@@ -242,6 +243,12 @@ struct Io {
     progress: Arc<Progress>,
 }
 
+impl Drop for Io {
+    fn drop(&mut self) {
+        *self.progress.permit.lock() = None;
+    }
+}
+
 impl Read for Io {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -262,7 +269,11 @@ impl Write for Io {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let _ = (self.progress.0).compare_exchange(SENDING, IDLE, Relaxed, Relaxed);
+        let stage = &self.progress.stage;
+        let sent = stage.compare_exchange(SENDING, IDLE, Relaxed, Relaxed);
+        if sent.is_ok() {
+            *self.progress.permit.lock() = None;
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

@@ -56,7 +56,7 @@ struct Configured {
 #[derive(Debug)]
 struct Lookups {
     /// The result of the last one; held while there is one.
-    last: tokio::sync::Mutex<Result<(), String>>,
+    last: Arc<tokio::sync::Mutex<Result<(), String>>>,
     finished: AtomicU64,
 }
 
@@ -170,7 +170,7 @@ impl Servers {
                     failed_checks: removed.failed_checks.into(),
                 },
                 lookups: Lookups {
-                    last: Ok(()).into(),
+                    last: Arc::new(Ok(()).into()),
                     finished: 0.into(),
                 },
             }
@@ -253,16 +253,23 @@ impl Servers {
     }
 
     /// Resolves the name of a server. On an error its endpoints stay. Callers that come meanwhile wait for the same
-    /// result: the system's resolver holds a thread for each question, and cannot be told to give up.
-    pub async fn look_up(&self, server: usize, now: Nanos) -> io::Result<()> {
+    /// result, also where the first one has gone: the system's resolver holds a thread for each question, and cannot be
+    /// told to give up.
+    pub async fn look_up(self: &Arc<Self>, server: usize, now: Nanos) -> io::Result<()> {
         let lookups = &self.configured[server].lookups;
         let before = lookups.finished.load(Relaxed);
-        let mut last = lookups.last.lock().await;
-        if lookups.finished.load(Relaxed) == before {
-            *last = self.resolve(server, now).await;
-            lookups.finished.fetch_add(1, Relaxed);
+        let mut last = lookups.last.clone().lock_owned().await;
+        if lookups.finished.load(Relaxed) != before {
+            return last.clone().map_err(io::Error::other);
         }
-        last.clone().map_err(io::Error::other)
+        let servers = self.clone();
+        let resolving = tokio::spawn(async move {
+            *last = servers.resolve(server, now).await;
+            let lookups = &servers.configured[server].lookups;
+            lookups.finished.fetch_add(1, Relaxed);
+            last.clone()
+        });
+        resolving.await?.map_err(io::Error::other)
     }
 
     async fn resolve(&self, server: usize, now: Nanos) -> Result<(), String> {

@@ -119,7 +119,7 @@ async fn keep_checking(servers: Arc<Servers>, endpoint: Endpoint, check: Rc<Chec
 
 /// Whether it answers as one that is well.
 async fn ask(
-    servers: &Servers,
+    servers: &Arc<Servers>,
     endpoint: &Endpoint,
     check: &Check,
     clock: &Clock,

@@ -1,5 +1,6 @@
 //! What is known of servers, of those of a name, and over reloads.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::*;
@@ -27,6 +28,21 @@ fn address(text: &str) -> SocketAddr {
 fn states(servers: &Servers, now: Nanos) -> Vec<State> {
     let all = servers.endpoints();
     all.iter().map(|one| servers.state(one, now)).collect()
+}
+
+/// The system's resolver is not asked anew for each caller that gives up.
+#[tokio::test]
+async fn a_lookup_goes_on_without_its_caller() {
+    let mut settings = settings(1);
+    settings.servers[0].location = Location::Host("localhost".into(), 80);
+    let servers = Servers::new(settings, None, NOW);
+    let mut asking = Box::pin(servers.look_up(0, NOW));
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(asking.as_mut().poll(cx).is_pending());
+    drop(asking);
+    let changed = tokio::time::timeout(Duration::from_secs(30), servers.changed());
+    changed.await.unwrap();
+    assert!(one(&servers, 0).address.is_some());
 }
 
 #[test]

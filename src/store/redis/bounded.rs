@@ -8,9 +8,10 @@ use std::task::{Context, Poll, ready};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of one reply. The scripts return some numbers for each limit of a request, and some KiB for a thousand gateways;
-/// the longest reply is the list of a cluster's slots, some 300 KiB for a thousand servers.
-const MOST: usize = 1024 * 1024;
+/// What one reply counts at most: its bytes, and [`ELEMENT`] for each element. The scripts return some numbers for each
+/// limit of a request, and some KiB for a thousand gateways; the longest reply is the list of a cluster's slots. Where
+/// each of the 16,384 is a range of its own, with two servers, that is some 10 MiB.
+const MOST: usize = 16 * 1024 * 1024;
 
 /// What an element of an array counts at least, for redis-rs keeps a value for each.
 const ELEMENT: usize = 32;
@@ -43,11 +44,11 @@ struct Reply {
     weight: usize,
     /// Elements that are missing in each array that has begun.
     open: Vec<usize>,
-    place: Place,
+    position: Position,
 }
 
 #[derive(Default)]
-enum Place {
+enum Position {
     /// Before a value.
     #[default]
     Between,
@@ -65,14 +66,14 @@ impl Reply {
     /// Which bound it passes.
     fn read(&mut self, mut input: &[u8]) -> Result<(), &'static str> {
         while let Some(first) = input.first() {
-            match &mut self.place {
-                Place::Between => {
+            match &mut self.position {
+                Position::Between => {
                     let (kind, length) = (*first, Vec::new());
-                    self.place = Place::Line { kind, length };
+                    self.position = Position::Line { kind, length };
                     self.weigh(1)?;
                     input = &input[1..];
                 }
-                Place::Line { kind, length } => {
+                Position::Line { kind, length } => {
                     let end = memchr(b'\n', input);
                     let (line, rest) = input.split_at(end.map_or(input.len(), |end| end + 1));
                     let kind = *kind;
@@ -92,7 +93,7 @@ impl Reply {
                         None => {}
                     }
                 }
-                Place::Text(missing) => {
+                Position::Text(missing) => {
                     let here = input.len().min(*missing);
                     *missing -= here;
                     input = &input[here..];
@@ -108,7 +109,7 @@ impl Reply {
     fn weigh(&mut self, bytes: usize) -> Result<(), &'static str> {
         self.weight = self.weight.saturating_add(bytes);
         match self.weight > MOST {
-            true => Err("a reply is longer than 1 MiB"),
+            true => Err("a reply is longer than 16 MiB"),
             false => Ok(()),
         }
     }
@@ -118,7 +119,7 @@ impl Reply {
         let elements = match (kind, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
                 self.weigh(length)?;
-                self.place = Place::Text(length + 2);
+                self.position = Position::Text(length + 2);
                 return Ok(());
             }
             // Attributes stand before the value that they belong to.
@@ -136,13 +137,13 @@ impl Reply {
             return Err("a reply is nested too deep");
         }
         self.open.push(elements);
-        self.place = Place::Between;
+        self.position = Position::Between;
         Ok(())
     }
 
     /// A value is whole.
     fn value(&mut self) {
-        self.place = Place::Between;
+        self.position = Position::Between;
         while let Some(missing) = self.open.last_mut() {
             *missing -= 1;
             if *missing > 0 {
@@ -197,7 +198,8 @@ mod tests {
     /// Reads it whole and byte by byte; says why it fails, or whether a reply is whole at the end.
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
-        let whole = |reply: &Reply| reply.open.is_empty() && matches!(reply.place, Place::Between);
+        let whole =
+            |reply: &Reply| reply.open.is_empty() && matches!(reply.position, Position::Between);
         let mut at_once = Reply::default();
         let read = at_once.read(input);
         assert_eq!(read.map(|()| whole(&at_once)), expected);
@@ -240,16 +242,16 @@ mod tests {
 
     #[test]
     fn what_passes_the_bounds() {
-        let long = Err("a reply is longer than 1 MiB");
+        let long = Err("a reply is longer than 16 MiB");
         check(b"$1000000000\r\n", long);
         check(b"*1000000000\r\n", long);
         check(b"%18446744073709551615\r\n", long);
-        check(b"*1\r\n*40000\r\n", long);
+        check(b"*1\r\n*600000\r\n", long);
         check(&b"+".repeat(MOST + 1), long);
         check(
             format!(
-                "*30\r\n{}",
-                format!("$40000\r\n{}\r\n", "a".repeat(40_000)).repeat(30)
+                "*450\r\n{}",
+                format!("$40000\r\n{}\r\n", "a".repeat(40_000)).repeat(450)
             )
             .as_bytes(),
             long,

@@ -122,7 +122,15 @@ pub fn writable(folder: &Path) -> io::Result<()> {
     }
     // Rights alone do not say it: some file systems take nothing from anybody.
     let trial = folder.join(format!(".tollgate-check-{}", std::process::id()));
-    fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial))
+    // Processes of several containers may have the same number, and a killed one leaves its trial behind.
+    match fs::create_dir(&trial) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    match fs::remove_dir(&trial) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl Write for LogFile {
@@ -200,6 +208,15 @@ mod tests {
         }
         assert!(many > LINES * 2 / 11, "{many}");
         assert_eq!(lines.len(), 2 * LINES);
+    }
+
+    #[test]
+    fn a_trial_that_was_left_behind_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let trial = format!(".tollgate-check-{}", std::process::id());
+        fs::create_dir(folder.path().join(trial)).unwrap();
+        writable(folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

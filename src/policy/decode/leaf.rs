@@ -1,6 +1,7 @@
 //! Texts of a certain form: spans, sizes, addresses, networks, header names.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +166,15 @@ impl Cx {
     /// Reads `127.0.0.1:8080` or `unix:/run/tollgate.sock`.
     pub(super) fn listen_address(&mut self, node: &Node) -> Option<At<Address>> {
         if node.text().is_some_and(|text| text.starts_with(UNIX)) {
-            let path = self.read(node, "a Unix socket", parse_unix)?;
+            let path = self.read(node, "a Unix socket", |text| {
+                let path = parse_unix(text)?;
+                // A process passes the paths to the next one in one variable, with `:` in between.
+                if path.as_os_str().as_bytes().contains(&b':') {
+                    let message = format!("the path of `{text}` has a `:`");
+                    return Err(wrong(message, "choose a path without it"));
+                }
+                Ok(path)
+            })?;
             return Some(path.map(Address::Unix));
         }
         self.address(node).map(|address| address.map(Address::Tcp))
@@ -180,7 +189,8 @@ impl Cx {
                 let help = "write three octal digits: `0660` lets the user and the group connect, `0666` everybody";
                 wrong(format!("`{text}` is not permissions of a file"), help)
             };
-            mode.filter(|_| digits.len() == 3).ok_or_else(wrong)
+            mode.filter(|_| digits.len() == 3 && !digits.starts_with('+'))
+                .ok_or_else(wrong)
         })
     }
 

@@ -173,9 +173,18 @@ fn is_of_name(c: char) -> bool {
 
 /// Whether what stands between is the user or the password of a URL.
 fn in_userinfo(before: &str, after: &str) -> bool {
+    let (before, after) = (without_references(before), without_references(after));
     let authority = before.split_once("://").map(|(_, rest)| rest);
     let end = after.find(['/', '?', '#']).unwrap_or(after.len());
     authority.is_some_and(|rest| !rest.contains(['/', '@'])) && after[..end].contains('@')
+}
+
+/// A path that is named in one may hold what ends a part of a URL.
+fn without_references(text: &str) -> String {
+    let mut pieces = text.split("${");
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.split_once('}').map_or("", |(_, rest)| rest));
+    std::iter::once(first).chain(rest).collect()
 }
 
 /// What is filled into a URL has no meaning there.

@@ -80,16 +80,34 @@ fn any_value_of_the_gateway_file_is_filled_in() {
 
 #[test]
 fn a_password_means_nothing_in_its_address() {
-    for store in [
-        "store: redis://tollgate:${file:secrets/redis}@127.0.0.5:6379/2\n",
-        "store: redis://tollgate:${env:SECRET}@127.0.0.5:6379/2\n",
-        "store: { address: redis://tollgate@127.0.0.5:6379/2, password_file: secrets/redis }\n",
+    for (user, store) in [
+        (
+            "tollgate",
+            "store: redis://tollgate:${file:secrets/redis}@127.0.0.5:6379/2\n",
+        ),
+        (
+            "tollgate",
+            "store: redis://tollgate:${env:SECRET}@127.0.0.5:6379/2\n",
+        ),
+        (
+            "tollgate",
+            "store: { address: redis://tollgate@127.0.0.5:6379/2, password_file: secrets/redis }\n",
+        ),
+        // The path of a file is no part of the URL.
+        (
+            SECRET,
+            "store: redis://${env:SECRET}:${file:secrets/redis}@127.0.0.5:6379/2\n",
+        ),
+        (
+            SECRET,
+            "store: redis://${file:secrets/redis}:${env:SECRET}@127.0.0.5:6379/2\n",
+        ),
     ] {
         let loaded = load(&format!("{USUAL}{store}"));
         let Some(Place::Redis(redis)) = loaded.process.shared.map(|shared| shared.place) else {
             panic!("{store}");
         };
-        assert_eq!(redis.address.user.as_deref(), Some("tollgate"), "{store}");
+        assert_eq!(redis.address.user.as_deref(), Some(user), "{store}");
         assert_eq!(redis.address.password.as_deref(), Some(SECRET), "{store}");
         assert_eq!(redis.address.hosts, [("127.0.0.5".to_owned(), 6379)]);
         assert_eq!(redis.address.database, 2);

@@ -7,7 +7,7 @@ use crate::policy::settings::LogTo;
 use crate::policy::{Loaded, Source};
 use crate::serve::access as access_log;
 
-pub const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
+const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Whether all of them can be written.
 pub fn tries(findings: &mut Findings<'_>, loaded: &Loaded) {

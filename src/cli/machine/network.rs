@@ -29,8 +29,10 @@ const MOST: usize = 256;
 /// How much of it at a time.
 const THREADS: usize = 32;
 
+const FOLDER: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
+
 /// Whether this user may listen where the file says. A gateway that runs already holds its addresses, and systemd may
-/// hold them for one that is to come, so none of this is a mistake.
+/// make them for one that is to come: a mistake is only a file in the place of a socket, which stops either.
 pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
     let process = &loaded.process;
     let listeners = process
@@ -49,7 +51,7 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
             let written = address.to_string();
             let shown = findings.shown(field, &written, &written);
             let message = format!("cannot listen on {shown}: {cause}");
-            findings.error((field, &written), message, files::HELP);
+            findings.warn((field, &written), message, FOLDER);
         }
         let Err(error) = probed else {
             continue;
@@ -121,6 +123,10 @@ pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
         .into_iter()
         .filter(|(_, host)| host.parse::<IpAddr>().is_err());
     tries.extend(names.map(|(field, host)| Try::Name(field, host)));
+    if let Some(left @ 1..) = tries.len().checked_sub(MOST) {
+        let message = format!("{left} names and servers are not tried, beyond the first {MOST}");
+        findings.warn(("upstreams", ""), message, "look them up yourself");
+    }
     let tries: Vec<Try> = tries.into_iter().take(MOST).collect();
     let results = in_parallel(tries.clone(), attempt);
     let late = || Some(format!("no answer within {} s", PATIENCE.as_secs()));
@@ -158,7 +164,7 @@ fn attempt(tried: Try) -> Option<String> {
             }
         }
         Try::Store(host, port) => {
-            // A name that leads nowhere is told of as a name.
+            // There is a message about a name that leads nowhere.
             let addresses = (host.as_str(), port).to_socket_addrs().ok()?;
             let mut last = None;
             for address in addresses {
@@ -181,7 +187,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     let threads = tasks.len().min(THREADS);
     let waiting = Arc::new(Mutex::new(tasks.into_iter().enumerate()));
     let (send, done) = channel();
-    // The system's resolver cannot be told to give up; a thread that waits for it ends with the process.
+    // Nobody can stop a lookup of the system's resolver; a thread that waits for it ends with the process.
     for _ in 0..threads {
         let (waiting, send) = (waiting.clone(), send.clone());
         thread::spawn(move || {

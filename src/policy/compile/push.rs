@@ -6,7 +6,7 @@ use super::super::collect::Cx;
 use super::super::model::{At, Gateway, Record};
 use super::super::source::Files;
 use super::files::named_secret;
-use super::tls::named_pem;
+use super::tls::named_roots;
 use crate::push::Settings;
 
 /// Fewest and most characters of a token.
@@ -25,10 +25,9 @@ pub(super) fn compile(
     let destinations = push.iter().map(|push| {
         let token_file = push.token_file.as_ref();
         let roots = push.roots.as_ref();
-        let roots = roots.and_then(|name| named_pem(cx, files, base, name));
         Settings {
             token: token_file.and_then(|name| token(cx, files, base, name)),
-            roots: roots.map(|(roots, _)| roots),
+            roots: roots.and_then(|name| named_roots(cx, files, base, name)),
             ..push.settings.clone()
         }
     });

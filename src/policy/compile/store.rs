@@ -7,7 +7,7 @@ use super::super::model::{self, StoreAddress};
 use super::super::source::Files;
 use super::STORE_BUDGET;
 use super::files::named_secret;
-use super::tls::named_pem;
+use super::tls::{named_roots, system};
 use crate::limit::{Bound, Sharing};
 use crate::store::{memcached, redis, shared};
 
@@ -18,19 +18,27 @@ pub(super) fn shared(
     base: &Path,
     store: &model::Store,
 ) -> Option<shared::Settings> {
-    let mut address = store.address.as_ref()?.value.clone();
+    let written = store.address.as_ref()?;
+    let mut address = written.value.clone();
     if let (StoreAddress::Redis(address), Some(name)) = (&mut address, &store.password_file) {
         let what = "the store's password";
         address.password = named_secret(cx, files, base, name, what);
     }
-    let roots = store.roots.as_ref();
-    let roots = roots.and_then(|name| named_pem(cx, files, base, name));
+    let roots = match (&store.roots, &address) {
+        (Some(name), _) => named_roots(cx, files, base, name),
+        (None, StoreAddress::Redis(address)) if address.tls => {
+            let help =
+                "install `ca-certificates`, or name a file: `store: { address: …, ca: ca.pem }`";
+            system(cx, written.place, help)
+        }
+        (None, _) => None,
+    };
     let prefix = String::from("tollgate");
     Some(shared::Settings {
         place: match address {
             StoreAddress::Redis(address) => shared::Place::Redis(redis::Settings {
                 address,
-                roots: roots.map(|(_, pem)| pem),
+                roots,
                 prefix,
             }),
             StoreAddress::Memcached(servers) => {

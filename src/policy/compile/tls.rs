@@ -87,27 +87,23 @@ fn issued(
     })
 }
 
-fn system(cx: &mut Cx, place: Place, help: &str) -> Option<Roots> {
+pub(super) fn system(cx: &mut Cx, place: Place, help: &str) -> Option<Roots> {
     let roots = Roots::of_system();
     let told = |error: connector::Error| cx.error(place, error.to_string(), Some(help.into()));
     roots.map_err(told).ok()
 }
 
-fn named_roots(cx: &mut Cx, files: &dyn Files, base: &Path, file: &At<String>) -> Option<Roots> {
-    named_pem(cx, files, base, file).map(|(roots, _)| roots)
-}
-
-/// The certificates of a file, and the file itself.
-pub(super) fn named_pem(
+/// The certificates of a file.
+pub(super) fn named_roots(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
     file: &At<String>,
-) -> Option<(Roots, Vec<u8>)> {
+) -> Option<Roots> {
     let pem = named_file(cx, files, base, file, "the certificates")?;
     let roots = Roots::from_pem(&pem);
     let told = |error| cx.error(file.place, format!("`{}`: {error}", file.value), None);
-    roots.map_err(told).ok().map(|roots| (roots, pem))
+    roots.map_err(told).ok()
 }
 
 /// What servers are verified by, read once.

@@ -28,6 +28,7 @@ use self::link::Fault;
 use self::reach::Place;
 use super::shared::call::{Answer, Beats, Call, Failure, Mark, Met, Name, Part, Said, Taking};
 use crate::clock::{Clock, Nanos};
+use crate::net::Roots;
 
 pub use address::{Address, AddressError, Topology, host};
 
@@ -42,8 +43,8 @@ const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(5), Nanos::from_millis(400));
 pub struct Settings {
     /// Where.
     pub address: Address,
-    /// Certificates of authorities, as PEM; those of the system when absent.
-    pub roots: Option<Vec<u8>>,
+    /// Needed where TLS is spoken.
+    pub roots: Option<Roots>,
     /// What all keys begin with.
     pub prefix: String,
 }

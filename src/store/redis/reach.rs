@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::Settings;
 use super::bounded::Bounded;
-use crate::net::{Connector, Roots, Socket};
+use crate::net::{Connector, Socket};
 
 /// How long connecting may take; a connection whose replies take longer is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
@@ -123,12 +123,11 @@ async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<S
     if !settings.address.tls {
         return Socket::new(TcpStream::connect((host, port)).await?);
     }
-    let roots = match &settings.roots {
-        Some(pem) => Roots::from_pem(pem),
-        None => Roots::of_system(),
+    let Some(roots) = &settings.roots else {
+        return Err(std::io::Error::other("no certificates to verify it by"));
     };
     let name = Connector::name(host).map_err(std::io::Error::other)?;
-    let connector = roots.and_then(|roots| Connector::new(name, &roots, None, false));
+    let connector = Connector::new(name, roots, None, false);
     let connector = connector.map_err(std::io::Error::other)?.without_protocol();
     Socket::connect(TcpStream::connect((host, port)).await?, &connector).await
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::handover::{self, Starter};
 use super::internal::Internal;
 use super::machine;
-use super::signals::{Blocked, Event, Signals};
+use super::signals::{Blocked, SignalEvent, Signals};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::clock::Clock;
@@ -174,9 +174,9 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
         tokio::select! {
             Some(()) = changed.recv() => reload(&app, "a changed file").await,
             event = signals.next() => match event {
-                Event::Reload => reload(&app, "SIGHUP").await,
-                Event::Reopen => app.reopen_log(),
-                Event::Replace => {
+                SignalEvent::Reload => reload(&app, "SIGHUP").await,
+                SignalEvent::Reopen => app.reopen_log(),
+                SignalEvent::Replace => {
                     app.hand_over();
                     let started = sockets(&app, &passed)
                         .and_then(|all| starter.start(all, &app.socket_files()));
@@ -185,8 +185,8 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
                         Err(error) => tracing::error!(%error, "no new process; this one goes on"),
                     }
                 }
-                Event::ChildEnded => starter.look(),
-                Event::End => break,
+                SignalEvent::ChildEnded => starter.look(),
+                SignalEvent::End => break,
             },
         }
     }

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal asks of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SignalEvent {
     /// SIGHUP: reload the configuration and reopen the access log.
     Reload,
     /// SIGUSR1: reopen the access log.
@@ -82,13 +82,13 @@ impl Signals {
     }
 
     /// The next one. None is lost when this is given up.
-    pub async fn next(&mut self) -> Event {
+    pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
-            _ = self.hangup.recv() => Event::Reload,
-            _ = self.reopen.recv() => Event::Reopen,
-            _ = self.replace.recv() => Event::Replace,
-            _ = self.child.recv() => Event::ChildEnded,
-            () = end(&mut self.terminate, &mut self.interrupt, &mut self.quit) => Event::End,
+            _ = self.hangup.recv() => SignalEvent::Reload,
+            _ = self.reopen.recv() => SignalEvent::Reopen,
+            _ = self.replace.recv() => SignalEvent::Replace,
+            _ = self.child.recv() => SignalEvent::ChildEnded,
+            () = end(&mut self.terminate, &mut self.interrupt, &mut self.quit) => SignalEvent::End,
         }
     }
 

@@ -165,7 +165,8 @@ fn is_on(other: SocketAddr, address: SocketAddr) -> bool {
     other.ip() == address.ip() && (address.port() == 0 || other.port() == address.port())
 }
 
-/// The variable in which a process tells the next one which files of sockets that one is to remove at its end.
+/// The variable with the paths of the sockets' files that a new process is to remove at its end, as the process before
+/// it sets it.
 pub const SOCKET_FILES: &str = "TOLLGATE_SOCKET_FILES";
 
 /// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each
@@ -210,7 +211,7 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
 
 /// What listens on one address.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundSockets {
     /// At least one for each worker.
     pub sockets: Vec<Socket>,
     /// The file of a Unix socket, if it is to be removed at the end.
@@ -219,7 +220,11 @@ pub struct Bound {
 
 /// Sockets on the address for so many workers; those that were `inherited`, if there are any. Port 0 becomes one free
 /// port for all of them.
-pub fn bind(listen: &Listen, workers: usize, inherited: &mut Inherited) -> io::Result<Bound> {
+pub fn bind(
+    listen: &Listen,
+    workers: usize,
+    inherited: &mut Inherited,
+) -> io::Result<BoundSockets> {
     let mut sockets = inherited.take(&listen.address);
     let mut file = None;
     match &listen.address {
@@ -235,7 +240,7 @@ pub fn bind(listen: &Listen, workers: usize, inherited: &mut Inherited) -> io::R
     for place in 0..workers.saturating_sub(sockets.len()) {
         sockets.push(sockets[place].try_clone()?);
     }
-    Ok(Bound { sockets, file })
+    Ok(BoundSockets { sockets, file })
 }
 
 /// A socket of its own for each worker.

@@ -52,12 +52,12 @@ impl Drop for Charge {
 }
 
 /// The text of a head, charged until the last head that shares it is dropped.
-struct Text {
+struct SharedText {
     bytes: Vec<u8>,
     _charge: Charge,
 }
 
-impl AsRef<[u8]> for Text {
+impl AsRef<[u8]> for SharedText {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -131,7 +131,7 @@ impl Heads {
             return Some((path, charge));
         }
         let charge = self.charge(fields.weight())?;
-        let text = Bytes::from_owner(Text {
+        let text = Bytes::from_owner(SharedText {
             _charge: self.charge(text.len() - FREE)?,
             bytes: text.to_vec(),
         });

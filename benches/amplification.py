@@ -285,6 +285,7 @@ PLAIN = {
     "h2": (blocks(b""), blocks(until(SIZE, field(b"a", b"v" * 600)))),
     "h1": (request([], GO), request([(b"x-%02d" % n, b"v" * 700) for n in range(84)], GO)),
     "target": (request([]), request([], b"/refused/" + b"a" * 16_000)),
+    "path": (request([]), request([], b"/refused/" + b"a" * 1_900)),
     "body": (lengthy(b"email=a%40b.c", FORM), lengthy(b"email=a%40b.c&x=" + b"v" * SIZE, FORM)),
     "content": (lengthy(b"v", [], GO), lengthy(b"v" * SIZE, [], GO)),
 }
@@ -311,6 +312,8 @@ WORK = [
     ("target", "escapes", request([], b"/refused/" + until(16_000, b"%61"))),
     ("target", "escaped slashes", request([], b"/refused/" + until(16_000, b"%2f"))),
     ("target", "parameters", request([], b"/refused/a?" + until(16_000, b"a&"))),
+    ("path", "all readings at once", request([], b"/refused/" + until(1_900, b"a;b%2f..//%61/"))),
+    ("path", "paths in the query", request([], b"/?" + b"&".join([b"s=" + until(230, b"a;b%2f..//%61/")] * 8))),
     ("body", "fields of a form", lengthy(until(SIZE, b"a=b&") + b"email=a%40b.c", FORM)),
     ("body", "nested names", lengthy(until(SIZE, b"a[b]") + b"=1&email=a%40b.c", FORM)),
     ("body", "members of JSON", lengthy(b'{"email":"a@b.c"' + until(SIZE, b',"a":1') + b"}", JSON)),

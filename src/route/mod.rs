@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use http::header::CONTENT_LENGTH;
 
-pub use path::{PathError, literal_readings, normalise, with_encoded_slashes};
+pub use path::{PathError, behind_authority, literal_readings, normalise, with_encoded_slashes};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, RouteMatch, RouteTable, is_usual};
 
@@ -122,6 +122,14 @@ pub enum Priority {
     Critical,
 }
 
+/// The lower of two priorities, of which one that is not said is up to the plan.
+fn lower(one: Option<Priority>, other: Option<Priority>) -> Option<Priority> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (said, None) | (None, said) => said.filter(|said| *said != Priority::Critical),
+    }
+}
+
 /// Which rate-limit headers answers carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HeaderStyle {
@@ -191,6 +199,7 @@ impl Route {
             },
             rules: rules.into_iter().collect(),
             require,
+            priority: lower(self.priority, other.priority),
             ..self.clone()
         }
     }

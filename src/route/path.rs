@@ -34,6 +34,9 @@ pub enum PathError {
     Ambiguous,
 }
 
+/// Longest path that is read in several ways, in bytes: each way is a pass over it.
+const MAX_AMBIGUOUS: usize = 2048;
+
 /// What a byte means in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -110,8 +113,9 @@ fn is_plainly_normal(path: &[u8]) -> bool {
 /// in segments; some see no slash in `%2F` (Express), some no step in a dot segment (Express, Django, Rack) or leave the
 /// segment out (CodeIgniter), some see no separator in a second slash (Express, Django, Rack), some no letter in `%61`
 /// when they look for literals (Express). To some the path ends at the first `;` (Fastify). `slashes_kept` leaves out the
-/// readings in which `%2F` is a slash. Empty where `path` has a control character or a `%` without two digits.
-pub fn literal_readings(path: &str, slashes_kept: bool) -> Vec<String> {
+/// readings in which `%2F` is a slash. Empty where `path` has a control character or a `%` without two digits; none where it
+/// is longer than [`MAX_AMBIGUOUS`] and has something of this.
+pub fn literal_readings(path: &str, slashes_kept: bool) -> Option<Vec<String>> {
     let has = |wanted: &dyn Fn(&[u8]) -> bool| path.as_bytes().windows(3).any(wanted);
     let escaped = |wanted: &str| has(&|bytes| bytes.eq_ignore_ascii_case(wanted.as_bytes()));
     let has_slashes = escaped("%2f");
@@ -125,6 +129,11 @@ pub fn literal_readings(path: &str, slashes_kept: bool) -> Vec<String> {
         [b'%', high, low] => decoded(high, low).is_ok_and(is_plain),
         _ => false,
     });
+    let has_names = path.contains([';', '\\']) || escaped("%3b") || escaped("%5c");
+    let is_ambiguous = has_slashes || has_dots || has_doubles || has_escapes || has_names;
+    if is_ambiguous && path.len() > MAX_AMBIGUOUS {
+        return None;
+    }
     let both = |has: bool| {
         [true, false]
             .into_iter()
@@ -166,7 +175,16 @@ pub fn literal_readings(path: &str, slashes_kept: bool) -> Vec<String> {
         };
         add(start, literal);
     }
-    readings
+    Some(readings)
+}
+
+/// What follows the first segment of a path that begins with two separators. `new URL(path, base)` and PHP's `parse_url`
+/// take that segment for a host.
+pub fn behind_authority(path: &str) -> Option<&str> {
+    let separators = ['/', '\\'];
+    let rest = path.strip_prefix('/')?.strip_prefix(separators)?;
+    let rest = rest.trim_start_matches(separators);
+    rest.find(separators).map(|end| &rest[end..])
 }
 
 /// The normal path in which `%2F` is part of its segment; none where there is no `%2F`, or beside it what readers that see

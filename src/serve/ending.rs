@@ -133,8 +133,8 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// A request that takes no route.
-    pub fn unrouted(arrival: Arrival, why: Why) -> Ending {
+    /// A request that takes no route, at the time `now`.
+    pub fn unrouted(arrival: Arrival, why: Why, now: Nanos) -> Ending {
         let note = &arrival.note;
         let generation = &note.generation;
         let who = Rc::new(unrouted_who(
@@ -142,12 +142,12 @@ impl Ending {
             &generation.identifier,
             note.peer.connection(),
             &arrival.head,
-            (note.at, || generation.clock.wall()),
+            (now, || generation.clock.wall()),
         ));
         let _ = note.who.set(who.clone());
         Ending {
             who,
-            now: note.at,
+            now,
             counted: Counted::Unrouted,
             why,
             arrival,

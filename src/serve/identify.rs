@@ -253,10 +253,7 @@ where
             if unnoted {
                 note(&identified.routed.arrival.note, &identified.who);
             }
-            let why = match looked {
-                Ok(()) => objects(&identified),
-                Err(why) => Some(why),
-            };
+            let why = looked.err().or_else(|| objects(&identified));
             match why {
                 None => inner.call(identified).await,
                 Some(why) => inner.call(Ending::routed(identified, why)).await,

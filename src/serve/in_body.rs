@@ -7,7 +7,7 @@ use super::answer::Why;
 use super::body::{MAX_AHEAD, RequestBody};
 use crate::head::Head;
 use crate::identity::Identifier;
-use crate::identity::body::hides_fields;
+use crate::identity::body::{hides_fields, is_stream};
 use crate::identity::form::FieldValue;
 use crate::route::Route;
 
@@ -18,7 +18,7 @@ const HIDDEN: &str = "the body cannot be searched for the credential that belong
 pub fn is_wanted(route: &Route, head: &Head) -> bool {
     // Only of a POST a body without a type is taken for a form.
     let typed = || head.method == Method::POST || head.fields.contains("content-type");
-    route.reads.token_in_body && head.upgrade.is_none() && typed()
+    route.reads.token_in_body && head.upgrade.is_none() && typed() && !is_stream(&head.fields)
 }
 
 /// Whether it may stand in the body, as far as that tells by its first bytes.

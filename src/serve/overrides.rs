@@ -107,6 +107,9 @@ pub fn hides_body(fields: &Fields) -> bool {
 
 /// What a body says, or, where `whole` is false, the beginning of one.
 pub fn in_body(head: &Head, text: &[u8], whole: bool) -> InBody {
+    if body::is_stream(&head.fields) {
+        return InBody::Unclear;
+    }
     if may_name_method(head, text, whole) == Some(false) {
         return InBody::Silent;
     }

@@ -9,8 +9,11 @@ use crate::identity::body::Name;
 use crate::identity::form;
 use crate::route::{literal_readings, normalise};
 
-/// Most paths that are looked at.
-const MAX: usize = 8;
+/// Most bytes of the paths that are looked at, with [`EACH`] for each of them.
+const MAX_BYTES: usize = 4096;
+
+/// What a short path is taken to cost beside its bytes.
+const EACH: usize = 64;
 
 /// Fields whose value is a path.
 static FIELDS: LazyLock<[Name; 7]> =
@@ -25,26 +28,24 @@ static REST_ROUTE: LazyLock<Name> = LazyLock::new(|| Name::new("rest_route"));
 /// A path that a query names.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Named {
-    /// As it stands there, below the folder of the script.
-    pub path: String,
+    /// The path by each reading that frameworks make of it, below the folder of the script.
+    pub readings: Vec<String>,
     /// How many segments that folder has.
     pub depth: usize,
     /// It begins with a slash, as words that are searched for do not.
     pub surely: bool,
 }
 
-impl Named {
-    /// The path by each reading that frameworks make of it.
-    pub fn readings(&self) -> Vec<String> {
-        let path = with_sound_escapes(&self.path);
-        let mut readings = literal_readings(&path, false);
-        if let Ok(normal) = normalise(&path)
-            && readings.iter().all(|reading| *reading != normal)
-        {
-            readings.push(normal.into_owned());
-        }
-        readings
+/// The readings of a path as it stands in a query.
+fn readings(path: &str) -> Option<Vec<String>> {
+    let path = with_sound_escapes(path);
+    let mut readings = literal_readings(&path, false)?;
+    if let Ok(normal) = normalise(&path)
+        && readings.iter().all(|reading| *reading != normal)
+    {
+        readings.push(normal.into_owned());
     }
+    Some(readings)
 }
 
 /// Each `%` that two hexadecimal digits do not follow stands for itself.
@@ -65,10 +66,16 @@ fn with_sound_escapes(path: &str) -> Cow<'_, str> {
     sound.into()
 }
 
-/// Whether frameworks look for a path in the query beside this path, which is normal.
+/// Whether frameworks look for a path in this query beside this path, which is normal.
 #[inline]
-pub fn is_looked_for(path: &str) -> bool {
-    path.ends_with('/') || is_script(path)
+pub fn is_looked_for(path: &str, query: &str) -> bool {
+    path.ends_with('/') || is_script(path) || query.split('&').any(may_be_route)
+}
+
+/// Whether a field of a query may be `r` of Yii or `rest_route` of WordPress, which both read beside any path.
+fn may_be_route(field: &str) -> bool {
+    let first = field.as_bytes().first();
+    first.is_some_and(|first| b"rR%.[+_ ".contains(first))
 }
 
 fn is_script(path: &str) -> bool {
@@ -76,7 +83,7 @@ fn is_script(path: &str) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case(b".php") || end.eq_ignore_ascii_case(b".cgi"))
 }
 
-/// The paths that a query names beside `path`; nothing if there are more than [`MAX`].
+/// The paths that a query names beside `path`; nothing if there are more than [`MAX_BYTES`] of them.
 pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
     let file = path.strip_suffix('/').unwrap_or(path);
     let script = is_script(file);
@@ -85,24 +92,24 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
         _ => path,
     };
     let mut all = Vec::new();
-    let mut add = |below: &str, text: &str, surely: bool| {
-        let path = format!("{folder}{below}{}", text.trim_start_matches('/'));
+    let mut bytes = 0;
+    let mut add = |folder: &str, text: &str, surely: bool| {
+        let path = format!("{folder}{}", text.trim_start_matches('/'));
         let depth = folder.matches('/').count() - 1;
+        bytes += path.len() + EACH;
+        let readings = (bytes <= MAX_BYTES).then(|| readings(&path))??;
         all.push(Named {
-            path,
+            readings,
             depth,
             surely,
         });
+        Some(())
     };
     if query.starts_with('/') {
         let end = query.find(['?', '&']).unwrap_or(query.len());
-        add("", &query[..end], true);
-    }
-    if !script && path != "/" {
-        return Some(all);
+        add(folder, &query[..end], true)?;
     }
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let mut named = 0;
     pairs.try_for_each(|(name, value)| {
         let name = form::decode(name.as_bytes());
         // PHP makes an array of those.
@@ -110,26 +117,28 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
             return Some(());
         }
         let of_wordpress = REST_ROUTE.resembles(&name);
-        if !of_wordpress && !FIELDS.iter().any(|field| field.resembles(&name)) {
+        let anywhere = of_wordpress || FIELDS[0].resembles(&name);
+        let beside = script || path == "/";
+        if !anywhere && !(beside && FIELDS.iter().any(|field| field.resembles(&name))) {
             return Some(());
         }
-        named += 1;
+        let folder = if beside { folder } else { "/" };
         let value = form::decode(value.as_bytes());
         let text = String::from_utf8_lossy(&value);
         // Frameworks trim those, or take them out.
         let text = text.replace(char::is_control, "");
-        add("", &text, text.starts_with('/'));
+        add(folder, &text, text.starts_with('/'))?;
         if LENIENT.iter().any(|field| field.resembles(&name)) {
             let mut bare = text.replace('|', "/");
             bare.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.'));
             if bare != text {
-                add("", &bare, text.starts_with('/'));
+                add(folder, &bare, text.starts_with('/'))?;
             }
         }
         if of_wordpress {
-            add("wp-json/", &text, true);
+            add(&format!("{folder}wp-json/"), &text, true)?;
         }
-        (named <= MAX).then_some(())
+        Some(())
     })?;
     Some(all)
 }
@@ -140,10 +149,14 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, query: &str, expected: &[&str]) {
-        assert!(is_looked_for(path), "{path}");
+        assert!(is_looked_for(path, query), "{path}");
         let found = find(path, query).unwrap();
-        let found: Vec<_> = found.iter().map(|named| &*named.path).collect();
-        assert_eq!(found, expected, "{path}?{query}");
+        let mut found = found.iter();
+        let same = expected.iter().all(|path| {
+            let named = found.next();
+            named.is_some_and(|named| named.readings.iter().any(|reading| reading == path))
+        });
+        assert!(same && found.next().is_none(), "{path}?{query}");
     }
 
     #[test]
@@ -155,7 +168,7 @@ mod tests {
             check(path, "r=site/login&x=y", &["/site/login"]);
             check(path, "x=y&_url=%2Flogin", &["/login"]);
             check(path, "[url=/login&q=&s[]=x", &["/login"]);
-            check(path, "path.info=a&q=b+c", &["/a", "/b c"]);
+            check(path, "path.info=a&q=b+c", &["/a", "/b%20c"]);
             check(path, "rest_route=/a/b", &["/a/b", "/wp-json/a/b"]);
             check(path, "x=/login&page=login&r", &[]);
         }
@@ -165,11 +178,14 @@ mod tests {
         check(
             "/",
             "s=login|index&q=a|b",
-            &["/login|index", "/login/index", "/a|b"],
+            &["/login%7Cindex", "/login/index", "/a%7Cb"],
         );
         for path in ["/a", "/a.png", "/php", "/a.php5x"] {
-            assert!(!is_looked_for(path), "{path}");
+            assert!(!is_looked_for(path, "a=b&q=/login"), "{path}");
         }
+        check("/a", "x&r=login&q=b", &["/login"]);
+        check("/shop/a", "rest_route=/b", &["/b", "/wp-json/b"]);
+        check("/a", "%72=login&ref=b", &["/login"]);
         let named = find("/a/x.php", "q=b&s=/c").unwrap();
         let seen: Vec<_> = named.iter().map(|one| (one.depth, one.surely)).collect();
         assert_eq!(seen, [(1, false), (1, true)]);
@@ -179,7 +195,7 @@ mod tests {
     fn readings_of_paths() {
         let check = |query: &str, expected: &[&str]| {
             let named = find("/", query).unwrap();
-            assert_eq!(named[0].readings(), expected, "{query}");
+            assert_eq!(named[0].readings, expected, "{query}");
         };
         check("/login", &["/login"]);
         check("/login/..", &["/login/..", "/login/", "/"]);
@@ -194,8 +210,11 @@ mod tests {
 
     #[test]
     fn they_are_bounded() {
-        assert_eq!(find("/", &"q=a&".repeat(8)).map(|all| all.len()), Some(8));
-        assert_eq!(find("/", &"q=a&".repeat(9)), None);
-        assert_eq!(find("/a/", &"q=a&".repeat(9)), Some(Vec::new()));
+        let count = |path: &str, many: usize| find(path, &"q=a&".repeat(many)).map(|all| all.len());
+        assert_eq!(count("/", 62), Some(62));
+        assert_eq!(count("/", 63), None);
+        assert_eq!(count("/a/", 63), Some(0));
+        let long = format!("/{}", "a/../".repeat(900));
+        assert_eq!(find("/", &long), None);
     }
 }

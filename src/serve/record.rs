@@ -306,7 +306,11 @@ where
                 recording,
             },
             Some(unreadable) => Recorder {
-                future: Either::Right(self.inner.call(Ending::unrouted(arrival, unreadable.why))),
+                future: Either::Right(self.inner.call(Ending::unrouted(
+                    arrival,
+                    unreadable.why,
+                    at,
+                ))),
                 recording,
             },
         }

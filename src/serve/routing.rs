@@ -19,6 +19,7 @@ use super::record::Arrival;
 use super::target::{MatchedRoute, Target, match_route};
 use crate::clock::Nanos;
 use crate::head::Head;
+use crate::identity::body::is_stream;
 use crate::policy::Ruleset;
 use crate::route::{Route, host};
 
@@ -90,7 +91,8 @@ where
                 }
             },
             Err(why) => {
-                let ending = Ending::unrouted(arrival, why);
+                let now = arrival.note.at;
+                let ending = Ending::unrouted(arrival, why, now);
                 Either::Right(Either::Left(self.inner.call(ending)))
             }
         }
@@ -116,12 +118,11 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            match read_method(&mut arrival, matched, others).await {
-                Ok(matched) => {
-                    let now = arrival.note.generation.clock.now();
-                    inner.call(routed(arrival, matched, now)).await
-                }
-                Err(why) => inner.call(Ending::unrouted(arrival, why)).await,
+            let matched = read_method(&mut arrival, matched, others).await;
+            let now = arrival.note.generation.clock.now();
+            match matched {
+                Ok(matched) => inner.call(routed(arrival, matched, now)).await,
+                Err(why) => inner.call(Ending::unrouted(arrival, why, now)).await,
             }
         })
     }
@@ -160,11 +161,12 @@ async fn read_method(
     let Arrival {
         head, body, note, ..
     } = arrival;
-    let may_name = body.begins(|begin, whole| overrides::may_name_method(head, begin, whole));
-    if !may_name.await? {
+    let is_stream = is_stream(&head.fields);
+    let may_name = |begin: &[u8], whole| overrides::may_name_method(head, begin, whole);
+    if !is_stream && !body.begins(may_name).await? {
         return Ok(matched);
     }
-    let in_body = match overrides::hides_body(&head.fields) {
+    let in_body = match is_stream || overrides::hides_body(&head.fields) {
         true => InBody::Unclear,
         false => {
             let peeked = body.peek(MAX_AHEAD).await?;

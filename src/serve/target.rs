@@ -2,9 +2,11 @@
 //! may lead to.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use http::{Method, Uri};
+use smallvec::SmallVec;
 
 use super::answer::Why;
 use super::overrides::{self, InBody};
@@ -13,16 +15,24 @@ use crate::head::Head;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
 use crate::route::{
-    PathError, Paths, Route, RouteMatch, is_usual, literal_readings, normalise,
+    PathError, Paths, Route, RouteMatch, behind_authority, is_usual, literal_readings, normalise,
     with_encoded_slashes,
 };
 
+/// Most limits that count one request.
+const MAX_LIMITS: usize = 64;
+
+/// Why a request is refused that more limits would count.
+const MANY_LIMITS: &str = "servers read the request in several ways, and more than 64 limits would count it: send the path in its plain form and the method as it is";
+
+/// Why a request is refused with a path that is too long to be read in several ways.
+const LONG_PATH: &str = "the path has more than 2 KiB and servers read it in several ways: send it without `;`, `\\`, `%2F`, `//`, dot segments and needless escapes";
+
 /// Why a request is refused whose query names more paths than are looked at.
-const MANY_PATHS: &str = "the query has more than 8 fields that may name a path (`r`, `route`, `q`, `s`, `url`, `_url`, `PATH_INFO`, `rest_route`): send fewer of them";
+const MANY_PATHS: &str = "the query has too many fields that may name a path, or too long ones (`r`, `route`, `q`, `s`, `url`, `_url`, `PATH_INFO`, `rest_route`): send less of them";
 
 /// Why a request is refused that names more methods than are looked at.
-const MANY_METHODS: &str =
-    "the request names more than four other methods (`X-HTTP-Method-Override`, `_method`)";
+const MANY_METHODS: &str = "the request names more than four other methods (`X-HTTP-Method-Override`, `_method`): name one";
 
 /// What counts a request by its head.
 ///
@@ -44,7 +54,7 @@ pub fn match_route(
     let methods =
         overrides::methods(head, target.query_in_path()).map_err(|_| Why::Bad(MANY_METHODS))?;
     methods.iter().try_fold(matched, |matched, method| {
-        Ok(matched.with(target.look_up(method, ruleset)?, ruleset))
+        matched.with(target.look_up(method, ruleset)?, ruleset)
     })
 }
 
@@ -91,31 +101,38 @@ impl MatchedRoute {
     }
 
     /// The same, held to what `other` is held to as well.
-    fn with(self, other: MatchedRoute, ruleset: &Ruleset) -> MatchedRoute {
+    ///
+    /// # Errors
+    ///
+    /// More than [`MAX_LIMITS`] would count the request: 400.
+    fn with(self, other: MatchedRoute, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
         if self.counts(&other, ruleset) {
-            return self;
+            return Ok(self);
         }
         let (own, added) = (self.route(ruleset), other.route(ruleset));
         if own.upstream == added.upstream && other.counts(&self, ruleset) {
-            return other;
+            return Ok(other);
         }
-        MatchedRoute {
+        let combined = own.combined_with(added);
+        if combined.rules.len() > MAX_LIMITS {
+            return Err(Why::Bad(MANY_LIMITS));
+        }
+        Ok(MatchedRoute {
             index: self.index,
-            combined: Some(Arc::new(own.combined_with(added))),
-        }
+            combined: Some(Arc::new(combined)),
+        })
     }
 
-    /// The same, or `other`, or both: what is held to enough by the routes of two readings, where `choose` says which of two
-    /// routes is enough.
-    fn or(
+    /// The one of both routes that `choose` finds enough for two readings; both, where it finds none.
+    fn enough_of(
         self,
         other: MatchedRoute,
         ruleset: &Ruleset,
         choose: impl FnOnce(usize, usize, &Ruleset) -> Option<usize>,
-    ) -> MatchedRoute {
+    ) -> Result<MatchedRoute, Why> {
         let both = self.alone().zip(other.alone());
         match both.and_then(|(one, two)| choose(one, two, ruleset)) {
-            Some(enough) => enough.into(),
+            Some(enough) => Ok(enough.into()),
             None => self.with(other, ruleset),
         }
     }
@@ -151,6 +168,11 @@ pub struct Target<'h> {
     uri: &'h Uri,
     /// The path, normal.
     path: Cow<'h, str>,
+    /// Other readings of the path, worked out once for all methods; where escaped slashes split it and where they do not.
+    /// None where the path is too long.
+    readings: [OnceCell<Option<Vec<String>>>; 2],
+    /// The same of the paths that the query names; none where there are too many.
+    named: [OnceCell<Option<Vec<Named>>>; 2],
 }
 
 impl<'h> Target<'h> {
@@ -165,6 +187,8 @@ impl<'h> Target<'h> {
             host,
             uri: &head.uri,
             path,
+            readings: Default::default(),
+            named: Default::default(),
         })
     }
 
@@ -187,7 +211,7 @@ impl<'h> Target<'h> {
     pub fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
         let is_rewritten = matches!(self.path, Cow::Owned(_));
         let kept = match is_rewritten {
-            true => self.look_up_kept(method, ruleset),
+            true => self.look_up_kept(method, ruleset)?,
             false => None,
         };
         let slashes_kept = kept.is_some();
@@ -202,13 +226,21 @@ impl<'h> Target<'h> {
             return Ok(matched);
         }
         if is_rewritten {
-            let readings = literal_readings(self.uri.path(), slashes_kept);
-            matched = self.look_up_literally(method, &path, &readings, matched, ruleset);
+            let readings = self.readings[usize::from(slashes_kept)]
+                .get_or_init(|| literal_readings(self.uri.path(), slashes_kept));
+            let readings = readings.as_ref().ok_or(Why::Bad(LONG_PATH))?;
+            matched = self.look_up_literally(method, &path, readings, matched, ruleset)?;
+            if let Some(Ok(path)) = behind_authority(self.uri.path()).map(normalise) {
+                matched = self.look_up_too(method, &path, matched, ruleset)?;
+            }
         }
-        if query_path::is_looked_for(&path)
-            && let Some(query) = self.uri.query()
+        if let Some(query) = self.uri.query()
+            && query_path::is_looked_for(&path, query)
         {
-            matched = self.look_up_in_query(method, (&path, query), matched, ruleset)?;
+            let named = self.named[usize::from(slashes_kept)]
+                .get_or_init(|| query_path::find(&path, query));
+            let named = named.as_ref().ok_or(Why::Bad(MANY_PATHS))?;
+            matched = self.look_up_in_query(method, named, matched, ruleset)?;
         }
         Ok(matched)
     }
@@ -218,7 +250,7 @@ impl<'h> Target<'h> {
         let table = &ruleset.table;
         match table.find(self.host, method, &self.path) {
             RouteMatch::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact.into()),
-            RouteMatch::Route(exact) => Ok(self.fold(method, &self.path, exact, ruleset)),
+            RouteMatch::Route(exact) => self.fold(method, &self.path, exact, ruleset),
             RouteMatch::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
             RouteMatch::None => Err(Why::NoRoute),
         }
@@ -239,10 +271,10 @@ impl<'h> Target<'h> {
     ) -> Result<MatchedRoute, Why> {
         match in_body {
             InBody::Silent => Ok(matched),
-            InBody::Named(method) => Ok(matched.with(self.look_up(method, ruleset)?, ruleset)),
+            InBody::Named(method) => matched.with(self.look_up(method, ruleset)?, ruleset),
             InBody::Unclear => {
-                let others = others.into_iter();
-                Ok(others.fold(matched, |matched, other| matched.with(other, ruleset)))
+                let mut others = others.into_iter();
+                others.try_fold(matched, |matched, other| matched.with(other, ruleset))
             }
         }
     }
@@ -250,7 +282,13 @@ impl<'h> Target<'h> {
     /// `exact`, which takes this path as it is spelled, or a route on its upstream that frameworks take it for, that
     /// holds requests to more and leaves nobody more, or both.
     #[inline]
-    fn fold(&self, method: &Method, path: &str, exact: usize, ruleset: &Ruleset) -> MatchedRoute {
+    fn fold(
+        &self,
+        method: &Method,
+        path: &str,
+        exact: usize,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, Why> {
         let Ruleset { table, routes, .. } = ruleset;
         let counts = |other: usize| {
             routes[other].holds_more_than(&routes[exact])
@@ -258,25 +296,44 @@ impl<'h> Target<'h> {
         };
         let found = table.find_folded(self.host, method, path, exact, counts);
         if found == exact {
-            return exact.into();
+            return Ok(exact.into());
         }
-        folded(path, found, exact, ruleset)
+        let mut matched = folded(path, found, exact, ruleset)?;
+        // Another reading may lead elsewhere: `/index.php/login` is the script and `/login`.
+        let mut seen: SmallVec<[usize; 4]> = SmallVec::from_slice(&[found]);
+        loop {
+            let counts = |other: usize| counts(other) && !seen.contains(&other);
+            let other = table.find_folded(self.host, method, path, exact, counts);
+            if other == exact {
+                return Ok(matched);
+            }
+            seen.push(other);
+            matched = matched.enough_of(other.into(), ruleset, coarser)?;
+        }
     }
 
     /// The path with `%2F` as part of a segment and the route that takes it, where its policy says so.
     #[cold]
-    fn look_up_kept(&self, method: &Method, ruleset: &Ruleset) -> Option<(String, MatchedRoute)> {
+    fn look_up_kept(
+        &self,
+        method: &Method,
+        ruleset: &Ruleset,
+    ) -> Result<Option<(String, MatchedRoute)>, Why> {
         if !ruleset.keeps_slashes {
-            return None;
+            return Ok(None);
         }
-        let path = with_encoded_slashes(self.uri.path())?;
-        let exact = ruleset.table.find(self.host, method, &path).route()?;
+        let Some(path) = with_encoded_slashes(self.uri.path()) else {
+            return Ok(None);
+        };
+        let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
+            return Ok(None);
+        };
         let matched = match ruleset.paths {
             Paths::Exact => exact.into(),
-            Paths::Fold => self.fold(method, &path, exact, ruleset),
+            Paths::Fold => self.fold(method, &path, exact, ruleset)?,
         };
         let keeps = matched.route(ruleset).keeps_slashes;
-        keeps.then_some((path, matched))
+        Ok(keeps.then_some((path, matched)))
     }
 
     /// `matched`, which takes `normal`, or another on its upstream that counts more and that frameworks find by other
@@ -289,7 +346,7 @@ impl<'h> Target<'h> {
         readings: &[String],
         matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> MatchedRoute {
+    ) -> Result<MatchedRoute, Why> {
         // Clients join paths carelessly: what differs in this only does not count as another route too.
         let has_doubles_only = without_doubles(self.uri.path()) == normal;
         let upstream = matched.route(ruleset).upstream;
@@ -298,38 +355,56 @@ impl<'h> Target<'h> {
             let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
                 continue;
             };
-            let other = self.fold(method, path, exact, ruleset);
+            let other = self.fold(method, path, exact, ruleset)?;
             if other.route(ruleset).upstream != upstream {
                 continue;
             }
             let before = matched.clone();
-            matched = matched.or(other, ruleset, coarser);
+            matched = matched.enough_of(other, ruleset, coarser)?;
             if has_doubles_only && matched.alone().is_none() {
                 matched = before;
             }
         }
-        matched
+        Ok(matched)
+    }
+
+    /// `matched`, or the route of its upstream that takes this path, or both.
+    #[cold]
+    fn look_up_too(
+        &self,
+        method: &Method,
+        path: &str,
+        matched: MatchedRoute,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, Why> {
+        let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
+            return Ok(matched);
+        };
+        let other = self.fold(method, path, exact, ruleset)?;
+        match other.route(ruleset).upstream == matched.route(ruleset).upstream {
+            true => matched.enough_of(other, ruleset, coarser),
+            false => Ok(matched),
+        }
     }
 }
 
 impl Target<'_> {
-    /// The same where the `query` beside a normal `path` names a path: `matched`, or a route on its upstream by that path
-    /// which leaves nobody more, or both.
+    /// The same by the paths that the query names: `matched`, or a route on its upstream by such a path which leaves nobody
+    /// more, or both.
     #[cold]
     fn look_up_in_query(
         &self,
         method: &Method,
-        (path, query): (&str, &str),
+        named: &[Named],
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, Why> {
-        let named = query_path::find(path, query).ok_or(Why::Bad(MANY_PATHS))?;
-        Ok(named.iter().fold(matched, |matched, named| {
-            let readings = named.readings().into_iter();
-            readings.fold(matched, |matched, path| {
-                self.look_up_named(method, named, &path, matched, ruleset)
+        named.iter().try_fold(matched, |matched, named| {
+            let mut readings = named.readings.iter();
+            readings.try_fold(matched, |matched, path| {
+                self.look_up_named(method, named, path, matched, ruleset)
             })
-        }))
+        })
     }
 
     /// The same by one reading of one of these paths.
@@ -340,11 +415,11 @@ impl Target<'_> {
         path: &str,
         matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> MatchedRoute {
+    ) -> Result<MatchedRoute, Why> {
         let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
-            return matched;
+            return Ok(matched);
         };
-        let other = self.fold(method, path, exact, ruleset);
+        let other = self.fold(method, path, exact, ruleset)?;
         let Route {
             pattern, upstream, ..
         } = other.route(ruleset);
@@ -353,9 +428,9 @@ impl Target<'_> {
             named.surely || own.any(|segment| matches!(segment, Segment::Literal(_)))
         };
         if *upstream != matched.route(ruleset).upstream || !is_named() {
-            return matched;
+            return Ok(matched);
         }
-        matched.or(other, ruleset, |own, other, ruleset| {
+        matched.enough_of(other, ruleset, |own, other, ruleset| {
             stricter(own, other, ruleset).or_else(|| as_strict(other, own, ruleset))
         })
     }
@@ -379,14 +454,14 @@ fn coarser(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
 /// `found`. Where neither is as strict as the other, both count, but not for spellings that are usual, nor behind `/**`,
 /// where no more than a name is expected.
 #[cold]
-fn folded(path: &str, found: usize, exact: usize, ruleset: &Ruleset) -> MatchedRoute {
+fn folded(path: &str, found: usize, exact: usize, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
     let [route, broader] = [found, exact].map(|at| &ruleset.routes[at].pattern);
     let counts = as_strict(found, exact, ruleset).is_some()
         || matches!(broader.segments(), [Segment::Rest])
         || is_usual(route, path);
     let found = MatchedRoute::from(found);
     match counts {
-        true => found,
+        true => Ok(found),
         false => found.with(exact.into(), ruleset),
     }
 }

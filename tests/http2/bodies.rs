@@ -92,7 +92,7 @@ fn a_call_is_not_waited_for() {
     let identity = "identity: { token: { query: key } }\n";
     let gateway = Gateway::start(upstream.address, identity, &policies);
     run(async {
-        for kind in ["application/grpc", "application/x-ndjson"] {
+        for kind in ["application/grpc", "application/connect+proto"] {
             let mut client = Client::connect(gateway.address).await;
             let post = request("POST", "/s/m").header("content-type", kind);
             let (answer, body) = client.begin(post.body(()).unwrap(), false);

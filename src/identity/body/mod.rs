@@ -121,8 +121,8 @@ pub fn each_in_json(
 /// Whether `field` may stand in a body that begins so, of which `is_whole` says that it ends there too; none where more
 /// must be seen to say so. However a body is cut, the answer is the same.
 ///
-/// Frameworks look for fields in forms, parts and JSON, and in a body without a type. There are readers to whom a body of
-/// any other type is JSON, and text may be a form, so of those it depends on the first bytes.
+/// Frameworks look for fields in forms, parts and JSON, and in a body without a type; some take any text for a form. There
+/// are readers to whom a body of any other type is JSON, so of those it depends on the first bytes.
 pub fn may_have_field(
     field: &Field,
     fields: &Fields,
@@ -131,24 +131,25 @@ pub fn may_have_field(
 ) -> Option<bool> {
     match Contents::of(fields) {
         Contents::Fields => Some(true),
-        Contents::Messages => Some(false),
         // What is coded cannot be seen.
         Contents::Unknown if is_coded(fields) => Some(true),
-        Contents::Unknown => {
-            let is_text = fields.text("content-type").is_some_and(is_text);
-            let begins = sniff::may_have_field(field, begin, is_text);
-            begins.or(is_whole.then_some(true))
-        }
+        Contents::Unknown => sniff::may_have_field(field, begin).or(is_whole.then_some(true)),
     }
+}
+
+/// Whether the body is a stream of messages whose client may wait for the response before it sends the first: gRPC and
+/// Connect, but for their JSON, which Laravel takes for JSON.
+pub fn is_stream(fields: &Fields) -> bool {
+    let essence = fields.text("content-type").unwrap_or_default();
+    let essence = essence.split(';').next().unwrap_or_default();
+    let essence = essence.to_ascii_lowercase();
+    ENVELOPES.iter().any(|kind| essence.starts_with(kind)) && !essence.contains("json")
 }
 
 /// What a type says of the fields in a body.
 enum Contents {
     /// There may be some.
     Fields,
-    /// It is a stream of messages that no framework takes fields from, whose client may wait for the response before it
-    /// sends the first.
-    Messages,
     /// Only the body itself shows it.
     Unknown,
 }
@@ -162,12 +163,8 @@ impl Contents {
         };
         let essence = lower.split(';').next().unwrap_or_default();
         let has = |part: &&str| essence.contains(*part);
-        // Laravel takes both for JSON, whatever else the type says.
-        let is_json = || lower.contains("/json") || lower.contains("+json");
         match media {
-            Media::Json | Media::Other if MESSAGES.iter().any(has) && !is_json() => {
-                Contents::Messages
-            }
+            _ if essence.trim_start().starts_with("text/") => Contents::Fields,
             Media::Json if !LINES.iter().chain(&ENVELOPES).any(has) => Contents::Fields,
             Media::Json | Media::Plain | Media::Other => Contents::Unknown,
             Media::Form | Media::Multipart(_) | Media::Unclear => Contents::Fields,
@@ -193,26 +190,11 @@ pub(super) fn is_longer(fields: &Fields, most: usize) -> bool {
     length.is_some_and(|length| length > most)
 }
 
-/// What the types of streams of messages have in their names.
-const MESSAGES: [&str; 6] = [
-    "application/grpc",
-    "application/connect+",
-    "protobuf",
-    "text/event-stream",
-    "ndjson",
-    "ldjson",
-];
-
-/// What the types of messages of JSON with a head of their own have in their names.
+/// What the types of messages with a head of their own begin with.
 const ENVELOPES: [&str; 2] = ["application/grpc", "application/connect+"];
 
 /// What the types of lines of JSON have in their names.
 const LINES: [&str; 5] = ["ndjson", "jsonl", "json-l", "json-seq", "ldjson"];
-
-fn is_text(content_type: &str) -> bool {
-    let kind = content_type.trim_ascii_start().as_bytes().get(..5);
-    kind.is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/"))
-}
 
 /// The field by which a form says what it is written in.
 static CHARSET: LazyLock<Name> = LazyLock::new(|| Name::new("_charset_"));

@@ -2,10 +2,10 @@
 //!
 //! Every verdict holds for all bodies that begin so: more bytes never change it.
 
-use super::{BYTE_ORDER_MARK, Field, json, start};
+use super::{BYTE_ORDER_MARK, Field, json};
 
-/// See [`super::may_have_field`]. `is_text` says that it may be a form.
-pub(super) fn may_have_field(field: &Field, begin: &[u8], is_text: bool) -> Option<bool> {
+/// See [`super::may_have_field`].
+pub(super) fn may_have_field(field: &Field, begin: &[u8]) -> Option<bool> {
     let mut letters = Letters::of(begin)?.filter(|c| !is_skipped(*c));
     match letters.next()? {
         '{' => match letters.next()? {
@@ -19,8 +19,6 @@ pub(super) fn may_have_field(field: &Field, begin: &[u8], is_text: bool) -> Opti
             // JSON5.
             c => Some(matches!(c, '\'' | '_' | '$' | '/') || c.is_alphabetic()),
         },
-        '\u{fffd}' => Some(false),
-        _ if is_text => begins_as_form(start(begin)),
         _ => Some(false),
     }
 }
@@ -29,24 +27,6 @@ pub(super) fn may_have_field(field: &Field, begin: &[u8], is_text: bool) -> Opti
 fn is_skipped(c: char) -> bool {
     let in_mark = matches!(c, '\u{a0}' | '\u{bb}' | '\u{bf}' | '\u{c2}' | '\u{ef}');
     c <= ' ' || matches!(c, '[' | '\u{feff}') || in_mark
-}
-
-/// Whether it is the name of a form's field up to a `=`.
-fn begins_as_form(text: &[u8]) -> Option<bool> {
-    let markup = |byte: &u8| byte.is_ascii_alphabetic() || b"?!/".contains(byte);
-    if let [b'<', next @ ..] = text
-        && next.first().is_none_or(markup)
-    {
-        return next.first().map(|_| false);
-    }
-    let ends = |byte: &u8| *byte <= b' ' || matches!(byte, 0x7f | b',' | b'=' | b'&');
-    let end = text.iter().position(ends);
-    match std::str::from_utf8(&text[..end.unwrap_or(text.len())]) {
-        // More bytes may be the rest of a letter.
-        Err(error) if error.error_len().is_none() && end.is_none() => None,
-        Err(_) => Some(false),
-        Ok(_) => Some(matches!(text[end?], b'=' | b'&')),
-    }
 }
 
 /// The characters of a text in UTF-8, UTF-16 or UTF-32, of which those beyond ASCII are not told apart in UTF-8. It ends

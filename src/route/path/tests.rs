@@ -19,6 +19,19 @@ fn check(path: &str, expected: Result<&str, PathError>) {
 }
 
 #[test]
+fn paths_behind_an_authority() {
+    let check = |path: &str, expected: Option<&str>| {
+        assert_eq!(behind_authority(path), expected, "{path}");
+    };
+    check("//x/login", Some("/login"));
+    check("///x:80//login", Some("//login"));
+    check("/\\x\\login", Some("\\login"));
+    check("//x", None);
+    check("/x//login", None);
+    check("/", None);
+}
+
+#[test]
 fn normal_paths_are_borrowed() {
     for path in [
         "/",
@@ -109,7 +122,7 @@ fn refused() {
 #[test]
 fn literal() {
     let check = |path: &str, expected: &[&str]| {
-        let got = literal_readings(path, false);
+        let got = literal_readings(path, false).unwrap();
         let normal = normalise(path).unwrap();
         let others: Vec<_> = got.iter().filter(|reading| **reading != normal).collect();
         assert_eq!(others, expected, "{path}");
@@ -164,7 +177,7 @@ proptest! {
     #[test]
     fn literal_readings_are_all_there(path in "/[a/.;%2eEfF5cC3bB6\\\\]{0,16}") {
         let Ok(normal) = normalise(&path) else { return Ok(()) };
-        let given = literal_readings(&path, false);
+        let given = literal_readings(&path, false).unwrap();
         for bits in 0..24_u8 {
             let literal = Literal {
                 names: true,

@@ -260,7 +260,7 @@ fn a_path_in_the_query() {
     check(&rules, &["POST /?rest_route=/user"], "home");
     let exact = ruleset("paths: exact", &[("login", LOGIN), ("rest", REST)]);
     check(&exact, &["POST /?/login"], "rest");
-    let many = format!("POST /?{}", "q=a&".repeat(9));
+    let many = format!("POST /?{}", "q=a&".repeat(63));
     check(&rules, &[&many], "400");
     let away = format!("upstream: b\n{LOGIN}");
     let rules = ruleset("", &[("login", &away), ("rest", REST)]);
@@ -308,6 +308,37 @@ fn dot_segments_that_are_left_out() {
         &["POST /a/../../login", "POST /a/..%2flogin"],
         "below",
     );
+}
+
+/// PHP's `parse_url` and `new URL` take the first segment for a host.
+#[test]
+fn paths_behind_an_authority() {
+    let rules = ruleset("", &[("login", LOGIN), ("rest", LIMITED)]);
+    check(
+        &rules,
+        &[
+            "POST //x/login",
+            "POST ///x:80/login",
+            "POST http://t//x/login",
+            "POST /a?r=login",
+            "POST /a/b?rest_route=/login",
+        ],
+        "login",
+    );
+    check(&rules, &["POST //x", "POST /x/login", "POST //x/a"], "rest");
+}
+
+/// A script has a policy, and what follows it names another.
+#[test]
+fn several_routes_by_frameworks_readings() {
+    let index = "match: /index.php\nlimits: { x: { key: ip, rate: 1000/m } }";
+    let rules = ruleset("", &[("index", index), ("login", LOGIN), ("rest", REST)]);
+    check(
+        &rules,
+        &["POST /index.php/login", "POST /Index.php/LOGIN"],
+        "index+login",
+    );
+    check(&rules, &["POST /index.php", "POST /index.php/a"], "index");
 }
 
 /// What people search for may be called as a route is: both count then.

@@ -1,6 +1,6 @@
 //! Which bodies are read ahead, by their type and their first bytes.
 
-use super::super::may_have_field;
+use super::super::{is_stream, may_have_field};
 use crate::head::Fields;
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -37,6 +37,10 @@ fn fields_in_bodies_of_other_types() {
     check(&[], b"\x89PNG", true);
     for other in [
         "text/plain",
+        "text/event-stream; charset=utf-8",
+        "application/x-ndjson",
+        "application/x-protobuf",
+        "application/grpc",
         "TEXT/HTML; charset=utf-8",
         "application/octet-stream",
         "image/png",
@@ -90,7 +94,7 @@ fn fields_in_bodies_of_other_types() {
             b"<!--a=b",
             b"a,b\nc=d",
         ] {
-            check(other, false);
+            check(other, text);
         }
         for form in [
             &b"email=a@b"[..],
@@ -98,6 +102,9 @@ fn fields_in_bodies_of_other_types() {
             b"\r\ne%6dail[]=",
             b"a&email=a@b",
             b"a!=1&email=",
+            b"a b=1&email=",
+            b"a,b=1&email=",
+            b"<x=1&email=",
             b"<=1&email=",
             b"\xc3\xa9=1&email=",
         ] {
@@ -106,21 +113,31 @@ fn fields_in_bodies_of_other_types() {
     }
     let coded = [("content-type", "image/png"), ("content-encoding", "gzip")];
     check(&coded, b"\x1f\x8b", true);
-    for messages in [
+}
+
+#[test]
+fn streams_whose_client_may_wait() {
+    let check = |kind: &str, expected: bool| {
+        let mut fields = Fields::default();
+        fields.add("content-type", kind.as_bytes());
+        assert_eq!(is_stream(&fields), expected, "{kind}");
+    };
+    for kind in [
         "application/grpc",
-        "application/grpc+proto",
+        "Application/gRPC+proto; x=y",
         "application/grpc-web-text",
-        "application/x-protobuf",
-        "text/event-stream; charset=utf-8",
-        "application/x-ndjson",
+        "application/connect+proto",
     ] {
-        check(&[("content-type", messages)], b"{\"email\":\"a@b\"}", false);
+        check(kind, true);
     }
-    let pushed = [
-        ("content-type", "application/x-protobuf"),
-        ("content-encoding", "snappy"),
-    ];
-    check(&pushed, b"{", false);
-    let named = [("content-type", "image/png; x=protobuf")];
-    check(&named, b"{\"email\":\"a@b\"}", true);
+    for kind in [
+        "application/grpc+json",
+        "application/connect+json",
+        "application/x-ndjson",
+        "text/event-stream",
+        "image/png; x=application/grpc",
+        "",
+    ] {
+        check(kind, false);
+    }
 }

@@ -299,10 +299,15 @@ impl<'h> Target<'h> {
             return Ok(exact.into());
         }
         let mut matched = folded(path, found, exact, ruleset)?;
-        // Another reading may lead elsewhere: `/index.php/login` is the script and `/login`.
+        // Another reading may lead elsewhere, not only to a broader pattern: `/index.php/login` is the script and `/login`.
         let mut seen: SmallVec<[usize; 4]> = SmallVec::from_slice(&[found]);
         loop {
-            let counts = |other: usize| counts(other) && !seen.contains(&other);
+            let counts = |other: usize| {
+                let is_broader = routes[other]
+                    .pattern
+                    .is_broader_than(&routes[found].pattern);
+                counts(other) && !is_broader && !seen.contains(&other)
+            };
             let other = table.find_folded(self.host, method, path, exact, counts);
             if other == exact {
                 return Ok(matched);

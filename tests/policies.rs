@@ -84,6 +84,19 @@ fn schemas_are_as_published() {
     }
 }
 
+/// What readers are given; `UPDATE_GOLDEN=1` writes it.
+#[test]
+fn the_reference_is_as_published() {
+    let (path, text) = ("docs/reference.md", policy::reference::markdown());
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(path, &text).expect("written");
+    }
+    assert!(
+        fs::read_to_string(path).unwrap_or_default() == text,
+        "{path} is not what is made"
+    );
+}
+
 #[test]
 fn samples_run_as_they_are() {
     let loaded =

@@ -17,6 +17,7 @@ mod filled;
 mod keys;
 mod load;
 mod model;
+pub mod reference;
 pub mod schema;
 pub mod settings;
 pub mod source;

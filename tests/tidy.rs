@@ -134,8 +134,56 @@ fn nothing_is_left_undone() {
 fn pages_name_every_policy_and_example() {
     let shipped = [files("policies", ".yaml"), files("examples", "")].concat();
     let paths: Vec<_> = shipped.iter().map(|file| file.path.as_str()).collect();
-    let beside = read("policies/README.md") + &read("examples/README.md");
-    none(pages::unnamed(&paths, &(read("README.md") + &beside)));
+    let text: String = all_pages().into_iter().map(|page| page.text).collect();
+    none(pages::unnamed(&paths, &text));
+}
+
+/// Every page that users read.
+fn all_pages() -> Vec<File> {
+    let beside = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "ARCHITECTURE.md",
+        "SECURITY.md",
+        "policies/README.md",
+    ];
+    let beside = beside.map(|path| File {
+        path: path.to_owned(),
+        text: read(path),
+    });
+    [
+        files("docs", ".md"),
+        files("examples", ".md"),
+        beside.into(),
+    ]
+    .concat()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = all_pages();
+    let anchors = |path: &str| {
+        let page = pages.iter().find(|page| page.path == path);
+        page.map(|page| pages::anchors(&page.text))
+    };
+    let is_there = |path: &str| root().join(path).exists();
+    let broken = |page: &File| pages::broken_links(&page.text, &page.path, is_there, anchors);
+    none(pages.iter().flat_map(broken).collect());
+}
+
+#[test]
+fn the_readme_is_short_and_names_every_guide() {
+    let readme = read("README.md");
+    none(rules::longer_than(200, &readme, "README.md"));
+    let guides = files("docs", ".md");
+    let missing = guides
+        .iter()
+        .filter(|guide| !readme.contains(&format!("({})", guide.path)));
+    none(
+        missing
+            .map(|guide| format!("README.md does not link {}", guide.path))
+            .collect(),
+    );
 }
 
 #[test]

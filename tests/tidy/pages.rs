@@ -40,6 +40,68 @@ pub fn modules_missing(modules: &[&str], page: &str) -> Vec<String> {
         .collect()
 }
 
+/// The anchors of a page's headings, as renderers make them.
+pub fn anchors(page: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut anchors: Vec<String> = Vec::new();
+    for line in page.lines() {
+        in_code ^= line.trim_start().starts_with("```");
+        if in_code || !line.starts_with('#') {
+            continue;
+        }
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter_map(|letter| match letter {
+            ' ' => Some('-'),
+            '-' | '_' => Some(letter),
+            _ => letter.is_alphanumeric().then_some(letter),
+        });
+        anchors.push(kept.collect());
+    }
+    anchors
+}
+
+/// Relative links of a page to files that are not there, or to headings that a page does not have.
+pub fn broken_links(
+    page: &str,
+    path: &str,
+    is_there: impl Fn(&str) -> bool,
+    anchors: impl Fn(&str) -> Option<Vec<String>>,
+) -> Vec<String> {
+    let targets = page
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'));
+    let targets = targets.map(|(target, _)| target);
+    let relative = targets.filter(|target| !target.contains("://") && !target.contains(' '));
+    let broken = relative.filter(|target| {
+        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let file = if file.is_empty() {
+            path.to_owned()
+        } else {
+            beside(path, file)
+        };
+        let lacks = || anchors(&file).is_some_and(|all| !all.iter().any(|known| known == anchor));
+        !is_there(&file) || (!anchor.is_empty() && lacks())
+    });
+    broken
+        .map(|target| format!("{path}: nothing is at `{target}`"))
+        .collect()
+}
+
+/// The path that a link on the page at `path` leads to.
+fn beside(path: &str, link: &str) -> String {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in link.trim_end_matches('/').split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            _ => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +128,25 @@ mod tests {
         assert_eq!(first_block_lacks(&["four"], page).len(), 1);
         assert_eq!(first_block_lacks(&["one"], page).len(), 1);
         assert_eq!(first_block_lacks(&["one"], "no block: one").len(), 1);
+    }
+
+    #[test]
+    fn links() {
+        assert_eq!(
+            anchors("# A `b`: c\n```\n# no\n```\n## D-e_f"),
+            ["a-b-c", "d-e_f"]
+        );
+        let page = "[a](x.md#one) [b](../y.md) [c](#here) [d](https://z/#q) ![e](gone.png)";
+        let there = |path: &str| ["docs/x.md", "y.md", "docs/p.md"].contains(&path);
+        let anchors = |path: &str| (path == "docs/x.md").then(|| vec!["two".to_owned()]);
+        let broken = broken_links(page, "docs/p.md", there, anchors);
+        assert_eq!(
+            broken,
+            [
+                "docs/p.md: nothing is at `x.md#one`",
+                "docs/p.md: nothing is at `gone.png`"
+            ]
+        );
     }
 
     #[test]

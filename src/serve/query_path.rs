@@ -119,7 +119,8 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
         let of_wordpress = REST_ROUTE.resembles(&name);
         let anywhere = of_wordpress || FIELDS[0].resembles(&name);
         let beside = script || path == "/";
-        if !anywhere && !(beside && FIELDS.iter().any(|field| field.resembles(&name))) {
+        let here = || beside && FIELDS.iter().any(|field| field.resembles(&name));
+        if !(anywhere || here()) {
             return Some(());
         }
         let folder = if beside { folder } else { "/" };

@@ -8,12 +8,14 @@ pub mod table;
 
 use std::sync::Arc;
 
+use http::Method;
 use http::header::CONTENT_LENGTH;
 
 pub use path::{PathError, behind_authority, literal_readings, normalise, with_encoded_slashes};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
 pub use table::{Conflict, RouteMatch, RouteTable, is_usual};
 
+use self::pattern::Segment;
 use crate::limit::{Count, Identity, Rule, Rules, Source};
 
 /// One route of the running policies.
@@ -87,6 +89,8 @@ pub struct Reads {
     pub cost_by_length: bool,
     /// Another method that a request's body may name, for it may lead to a route that counts more.
     pub method_in_body: bool,
+    /// A path of WordPress' REST API that a request's body may name, for the same reason.
+    pub path_in_body: bool,
     /// The credential of the query, which may stand in the request's body.
     pub token_in_body: bool,
 }
@@ -194,6 +198,7 @@ impl Route {
             own: OwnRules::of(&rules, &require),
             reads: Reads {
                 method_in_body: self.reads.method_in_body,
+                path_in_body: self.reads.path_in_body,
                 token_in_body: self.reads.token_in_body || other.reads.token_in_body,
                 ..Reads::of(&rules, &require)
             },
@@ -202,6 +207,13 @@ impl Route {
             priority: lower(self.priority, other.priority),
             ..self.clone()
         }
+    }
+
+    /// Whether it takes paths of WordPress' REST API and POST.
+    pub fn is_rest_api(&self) -> bool {
+        let first = self.pattern.segments().first();
+        matches!(first, Some(Segment::Literal(name)) if name.eq_ignore_ascii_case("wp-json"))
+            && self.pattern.methods().contains(&Method::POST)
     }
 
     /// Whether a request's answer depends on this identity.

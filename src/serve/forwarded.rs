@@ -49,7 +49,8 @@ pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
         return false;
     }
     // A method in the body is not looked up by another path.
-    let by_head = body.is_empty() || !routed.route().reads.method_in_body;
+    let reads = routed.route().reads;
+    let by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
     let route = routed.matched.alone().filter(|_| by_head);
     let path_stays = retain_paths(fields, head, route, ruleset);
     retain_prefixes(fields, head, route, ruleset) || path_stays

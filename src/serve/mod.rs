@@ -22,6 +22,7 @@ pub mod known;
 mod left;
 pub mod listen;
 pub mod load;
+mod matched;
 pub mod occupancy;
 pub mod overrides;
 pub mod peer;

@@ -100,6 +100,25 @@ pub fn may_name_method(head: &Head, begin: &[u8], is_whole: bool) -> Option<bool
     body::may_have_field(&FIELD, &head.fields, begin, is_whole)
 }
 
+/// The field by which a form names a path to WordPress, which takes it before that of the query.
+static PATH: LazyLock<Field> = LazyLock::new(|| Field::new("rest_route"));
+
+/// Whether a body that begins so may name a path; see [`body::may_have_field`].
+pub fn may_name_path(head: &Head, begin: &[u8], is_whole: bool) -> Option<bool> {
+    body::may_have_field(&PATH, &head.fields, begin, is_whole)
+}
+
+/// The path that a body names, or, where `whole` is false, the beginning of one.
+pub fn path_in_body<'b>(head: &Head, text: &'b [u8], whole: bool) -> FieldValue<'b> {
+    if may_name_path(head, text, whole) == Some(false) {
+        return FieldValue::Absent;
+    }
+    match whole && !hides_body(&head.fields) {
+        true => body::find(&PATH, head.fields.all("content-type"), text),
+        false => FieldValue::Ambiguous,
+    }
+}
+
 /// Whether the body cannot be searched.
 pub fn hides_body(fields: &Fields) -> bool {
     body::hides_fields(fields, MAX_AHEAD)

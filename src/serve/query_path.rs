@@ -83,6 +83,22 @@ fn is_script(path: &str) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case(b".php") || end.eq_ignore_ascii_case(b".cgi"))
 }
 
+/// The path that a form names as `rest_route`; nothing if it is longer than [`MAX_BYTES`].
+pub fn of_wordpress(value: &[u8]) -> Option<Vec<Named>> {
+    let text = String::from_utf8_lossy(value);
+    let text = text.trim_start_matches('/');
+    let named = |folder: &str| {
+        let path = format!("{folder}{text}");
+        let readings = (path.len() <= MAX_BYTES).then(|| readings(&path))??;
+        Some(Named {
+            readings,
+            depth: 0,
+            surely: true,
+        })
+    };
+    ["/", "/wp-json/"].into_iter().map(named).collect()
+}
+
 /// The paths that a query names beside `path`; nothing if there are more than [`MAX_BYTES`] of them.
 pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
     let file = path.strip_suffix('/').unwrap_or(path);

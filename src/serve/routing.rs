@@ -14,12 +14,14 @@ use tower::{Layer, Service};
 use super::answer::{Refusal, Why};
 use super::body::MAX_AHEAD;
 use super::ending::Ending;
+use super::matched::MatchedRoute;
 use super::overrides::{self, InBody};
 use super::record::Arrival;
-use super::target::{MatchedRoute, Target, match_route};
+use super::target::{Target, match_route};
 use crate::clock::Nanos;
 use crate::head::Head;
 use crate::identity::body::is_stream;
+use crate::identity::form::FieldValue;
 use crate::policy::Ruleset;
 use crate::route::{Route, host};
 
@@ -87,7 +89,7 @@ where
                     Either::Left(self.inner.call(routed(arrival, matched, now)))
                 }
                 Some(others) => {
-                    Either::Right(Either::Right(self.read_method(arrival, matched, others)))
+                    Either::Right(Either::Right(self.read_body(arrival, matched, others)))
                 }
             },
             Err(why) => {
@@ -108,8 +110,8 @@ where
         + Clone
         + 'static,
 {
-    /// Routes a request by the method that its body names too.
-    fn read_method(
+    /// Routes a request by the method and the path that its body names too.
+    fn read_body(
         &mut self,
         mut arrival: Arrival,
         matched: MatchedRoute,
@@ -118,7 +120,7 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let matched = read_method(&mut arrival, matched, others).await;
+            let matched = read_body(&mut arrival, matched, others).await;
             let now = arrival.note.generation.clock.now();
             match matched {
                 Ok(matched) => inner.call(routed(arrival, matched, now)).await,
@@ -140,20 +142,26 @@ fn routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
     }
 }
 
-/// Routes to which a method in a body may lead.
-type OtherRoutes = Vec<MatchedRoute>;
+/// Where a body may lead.
+struct OtherRoutes {
+    /// By a method that it names.
+    by_method: Vec<MatchedRoute>,
+    /// A path that it names may lead to others.
+    by_path: bool,
+}
 
 /// See [`other_routes`]; none where the body is not looked at.
 fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRoutes> {
     let ruleset = &arrival.note.generation.ruleset;
-    if arrival.body.is_empty() || !matched.route(ruleset).reads.method_in_body {
+    let reads = matched.route(ruleset).reads;
+    if arrival.body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
         return None;
     }
     let host = arrival.head.fields.text("host");
     other_routes(&arrival.head, host, matched, ruleset)
 }
 
-async fn read_method(
+async fn read_body(
     arrival: &mut Arrival,
     matched: MatchedRoute,
     others: OtherRoutes,
@@ -162,25 +170,55 @@ async fn read_method(
         head, body, note, ..
     } = arrival;
     let is_stream = is_stream(&head.fields);
-    let may_name = |begin: &[u8], whole| overrides::may_name_method(head, begin, whole);
+    let may_name = |begin: &[u8], whole| {
+        let method = overrides::may_name_method(head, begin, whole);
+        match method {
+            Some(false) if others.by_path => overrides::may_name_path(head, begin, whole),
+            may => may,
+        }
+    };
     if !is_stream && !body.begins(may_name).await? {
         return Ok(matched);
     }
-    let in_body = match is_stream || overrides::hides_body(&head.fields) {
-        true => InBody::Unclear,
-        false => {
-            let peeked = body.peek(MAX_AHEAD).await?;
-            let in_body = overrides::in_body(head, &peeked.ahead, peeked.whole);
-            body.put_back(peeked.ahead, peeked.trailers);
-            in_body
-        }
-    };
-    let target = Target::of(head, head.fields.text("host"))?;
-    target.by_body(&in_body, matched, others, &note.generation.ruleset)
+    let ruleset = &note.generation.ruleset;
+    let host = head.fields.text("host");
+    if is_stream || overrides::hides_body(&head.fields) {
+        return by_body((head, host), None, matched, others, ruleset);
+    }
+    let peeked = body.peek(MAX_AHEAD).await?;
+    let text = Some((&*peeked.ahead, peeked.whole));
+    let matched = by_body((head, host), text, matched, others, ruleset);
+    body.put_back(peeked.ahead, peeked.trailers);
+    matched
 }
 
-/// The routes to which a method in the body may lead, without those whose limits all count already; none if there are
-/// none, or if no framework looks for a method there.
+/// What counts a request by its body too, of which `text` is as much as is there and whether that is all; none where it
+/// cannot be searched.
+fn by_body(
+    (head, host): (&Head, Option<&str>),
+    text: Option<(&[u8], bool)>,
+    mut matched: MatchedRoute,
+    others: OtherRoutes,
+    ruleset: &Ruleset,
+) -> Result<MatchedRoute, Why> {
+    let target = Target::of(head, host)?;
+    if !others.by_method.is_empty() {
+        let in_body = text.map_or(InBody::Unclear, |(text, whole)| {
+            overrides::in_body(head, text, whole)
+        });
+        matched = target.by_body(&in_body, matched, others.by_method, ruleset)?;
+    }
+    if !others.by_path {
+        return Ok(matched);
+    }
+    let path = text.map_or(FieldValue::Ambiguous, |(text, whole)| {
+        overrides::path_in_body(head, text, whole)
+    });
+    target.by_path_in_body(&head.method, &path, matched, ruleset)
+}
+
+/// The routes to which the body may lead, without those whose limits all count already; none if there are none, or if no
+/// framework looks there.
 #[inline(never)]
 fn other_routes(
     head: &Head,
@@ -191,15 +229,21 @@ fn other_routes(
     if !overrides::may_be_in_body(head) {
         return None;
     }
+    let reads = matched.route(ruleset).reads;
+    let by_path = reads.path_in_body;
+    if !reads.method_in_body {
+        let by_method = Vec::new();
+        return by_path.then_some(OtherRoutes { by_method, by_path });
+    }
     let target = Target::of(head, host).ok()?;
     // A method that no pattern names stands for all of them.
     let unnamed = Method::from_bytes(b"_").ok();
     let methods = ruleset.table.methods().iter().chain(&unnamed);
     let others = methods.filter_map(|method| target.look_up(method, ruleset).ok());
-    let others: Vec<_> = others
+    let by_method: Vec<_> = others
         .filter(|other| !matched.counts(other, ruleset))
         .collect();
-    (!others.is_empty()).then_some(others)
+    (by_path || !by_method.is_empty()).then_some(OtherRoutes { by_method, by_path })
 }
 
 /// One that ends before it has a route.
@@ -247,15 +291,17 @@ pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<Matched
     is_served(head)?;
     let host = read_host(head)?;
     let matched = match_route(head, host.as_deref(), ruleset)?;
-    if body.is_empty() || !matched.route(ruleset).reads.method_in_body {
+    let reads = matched.route(ruleset).reads;
+    if body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
         return Ok(matched);
     }
     let host = host.as_deref();
     let Some(others) = other_routes(head, host, &matched, ruleset) else {
         return Ok(matched);
     };
-    let in_body = overrides::in_body(head, body, body.len() <= MAX_AHEAD);
-    Target::of(head, host)?.by_body(&in_body, matched, others, ruleset)
+    let is_searched = !is_stream(&head.fields) && !overrides::hides_body(&head.fields);
+    let text = is_searched.then_some((body, body.len() <= MAX_AHEAD));
+    by_body((head, host), text, matched, others, ruleset)
 }
 
 fn is_served(head: &Head) -> Result<(), Why> {

@@ -9,21 +9,17 @@ use http::{Method, Uri};
 use smallvec::SmallVec;
 
 use super::answer::Why;
+use super::matched::MatchedRoute;
 use super::overrides::{self, InBody};
 use super::query_path::{self, Named};
 use crate::head::Head;
+use crate::identity::form::FieldValue;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
 use crate::route::{
     PathError, Paths, Route, RouteMatch, behind_authority, is_usual, literal_readings, normalise,
     with_encoded_slashes,
 };
-
-/// Most limits that count one request.
-const MAX_LIMITS: usize = 64;
-
-/// Why a request is refused that more limits would count.
-const MANY_LIMITS: &str = "servers read the request in several ways, and more than 64 limits would count it: send the path in its plain form and the method as it is";
 
 /// Why a request is refused with a path that is too long to be read in several ways.
 const LONG_PATH: &str = "the path has more than 2 KiB and servers read it in several ways: send it without `;`, `\\`, `%2F`, `//`, dot segments and needless escapes";
@@ -78,86 +74,6 @@ fn as_strict(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
         (true, _) => Some(one),
         (false, true) => Some(two),
         (false, false) => None,
-    }
-}
-
-/// The route of a request, and those whose limits count it too because a server may take the request for one of theirs.
-#[derive(Clone, Debug)]
-pub struct MatchedRoute {
-    /// The route's place among the running policies' routes.
-    pub index: usize,
-    /// Made of it and of others whose limits count too.
-    combined: Option<Arc<Route>>,
-}
-
-impl MatchedRoute {
-    /// What it is held to.
-    #[inline]
-    pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Route {
-        match &self.combined {
-            Some(combined) => combined,
-            None => &ruleset.routes[self.index],
-        }
-    }
-
-    /// The same, held to what `other` is held to as well.
-    ///
-    /// # Errors
-    ///
-    /// More than [`MAX_LIMITS`] would count the request: 400.
-    fn with(self, other: MatchedRoute, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
-        if self.counts(&other, ruleset) {
-            return Ok(self);
-        }
-        let (own, added) = (self.route(ruleset), other.route(ruleset));
-        if own.upstream == added.upstream && other.counts(&self, ruleset) {
-            return Ok(other);
-        }
-        let combined = own.combined_with(added);
-        if combined.rules.len() > MAX_LIMITS {
-            return Err(Why::Bad(MANY_LIMITS));
-        }
-        Ok(MatchedRoute {
-            index: self.index,
-            combined: Some(Arc::new(combined)),
-        })
-    }
-
-    /// The one of both routes that `choose` finds enough for two readings; both, where it finds none.
-    fn enough_of(
-        self,
-        other: MatchedRoute,
-        ruleset: &Ruleset,
-        choose: impl FnOnce(usize, usize, &Ruleset) -> Option<usize>,
-    ) -> Result<MatchedRoute, Why> {
-        let both = self.alone().zip(other.alone());
-        match both.and_then(|(one, two)| choose(one, two, ruleset)) {
-            Some(enough) => Ok(enough.into()),
-            None => self.with(other, ruleset),
-        }
-    }
-
-    /// Whether a request is held to whatever `other` would hold it to.
-    pub fn counts(&self, other: &MatchedRoute, ruleset: &Ruleset) -> bool {
-        self.route(ruleset).counts_all_of(other.route(ruleset))
-    }
-
-    /// The route's place, where no other counts.
-    #[inline]
-    pub fn alone(&self) -> Option<usize> {
-        match &self.combined {
-            Some(_) => None,
-            None => Some(self.index),
-        }
-    }
-}
-
-impl From<usize> for MatchedRoute {
-    fn from(index: usize) -> MatchedRoute {
-        MatchedRoute {
-            index,
-            combined: None,
-        }
     }
 }
 
@@ -394,6 +310,36 @@ impl<'h> Target<'h> {
 }
 
 impl Target<'_> {
+    /// What counts a request that `matched` counts, by the path that its body names to WordPress too.
+    ///
+    /// # Errors
+    ///
+    /// Why the request is refused: 400.
+    #[cold]
+    pub fn by_path_in_body(
+        &self,
+        method: &Method,
+        value: &FieldValue<'_>,
+        matched: MatchedRoute,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, Why> {
+        match value {
+            FieldValue::Absent => Ok(matched),
+            FieldValue::One(value) => {
+                let named = query_path::of_wordpress(value).ok_or(Why::Bad(LONG_PATH))?;
+                self.look_up_in_query(method, &named, matched, ruleset)
+            }
+            FieldValue::Ambiguous => {
+                let upstream = matched.route(ruleset).upstream;
+                let any = |route: &&Arc<Route>| route.is_rest_api() && route.upstream == upstream;
+                let mut routes = ruleset.routes.iter().filter(any);
+                routes.try_fold(matched, |matched, route| {
+                    matched.with(route.index.into(), ruleset)
+                })
+            }
+        }
+    }
+
     /// The same by the paths that the query names: `matched`, or a route on its upstream by such a path which leaves nobody
     /// more, or both.
     #[cold]

@@ -367,6 +367,46 @@ fn uploads_that_hide_a_method_are_counted_by_all() {
     assert!(rest.contains("\"rest\";r=3;"), "{rest}");
 }
 
+/// WordPress takes the path of a form before that of the query.
+#[test]
+fn paths_that_bodies_name_to_wordpress() {
+    let users = "match: POST /wp-json/wp/v2/users\nupstream: up\nlimits: { users: { key: ip, rate: 100000/h } }\n";
+    let site = Site::start(
+        "",
+        &[("users", users), ("rest", "match: /**\nupstream: up\n")],
+    );
+    let coded = format!("{FORM}content-encoding: gzip\r\n");
+    let parts = PARTS
+        .replace("_method", "rest_route")
+        .replace("DELETE", "/wp/v2/users");
+    for path in ["/", "/index.php", "/a?x=y"] {
+        for chunked in [false, true] {
+            for (fields, body) in [
+                (FORM, "rest_route=/wp/v2/users"),
+                (FORM, "a=b&rest%5froute=%2Fwp/v2//users/"),
+                (FORM, "[rest_route=/wp/v2/users/../users"),
+                ("content-type: multipart/form-data; boundary=x\r\n", &*parts),
+                (&coded, "x"),
+            ] {
+                let got = post(&site, path, fields, body, chunked);
+                assert_eq!(
+                    got,
+                    (200, "users".into(), body.into()),
+                    "{path} {fields}{body}"
+                );
+            }
+            for (fields, body) in [
+                (FORM, "rest_route=/wp/v2/posts"),
+                (FORM, "a=b"),
+                ("content-type: image/png\r\n", "rest_route=/wp/v2/users"),
+            ] {
+                let got = post(&site, path, fields, body, chunked);
+                assert_eq!((got.0, &*got.1), (200, ""), "{path} {fields}{body}");
+            }
+        }
+    }
+}
+
 /// Neither route counts what the other counts, so both count.
 #[test]
 fn limits_that_depend_on_the_method_that_is_believed() {

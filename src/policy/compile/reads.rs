@@ -16,8 +16,14 @@ pub(super) fn note(routes: &mut [Route], identity: &Settings, paths: Paths) {
         .iter()
         .map(|route| looks && routes.iter().any(|other| may_be_taken_for(route, other)))
         .collect();
-    for (route, method) in routes.iter_mut().zip(methods) {
+    let by_path = |route: &Route| {
+        let counts_more = |other: &Route| other.is_rest_api() && other.holds_more_than(route);
+        paths == Paths::Fold && routes.iter().any(counts_more)
+    };
+    let paths: Vec<bool> = routes.iter().map(by_path).collect();
+    for ((route, method), path) in routes.iter_mut().zip(methods).zip(paths) {
         route.reads.method_in_body = method;
+        route.reads.path_in_body = path;
         route.reads.token_in_body = counts_by_query(route, identity);
     }
 }

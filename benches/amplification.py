@@ -313,7 +313,7 @@ WORK = [
     ("target", "escaped slashes", request([], b"/refused/" + until(16_000, b"%2f"))),
     ("target", "parameters", request([], b"/refused/a?" + until(16_000, b"a&"))),
     ("path", "all readings at once", request([], b"/refused/" + until(1_900, b"a;b%2f..//%61/"))),
-    ("path", "paths in the query", request([], b"/?" + b"&".join([b"s=" + until(230, b"a;b%2f..//%61/")] * 8))),
+    ("path", "paths in the query", request([], b"/refused/index.php?" + b"&".join([b"s=" + until(230, b"a;b%2f..//%61/")] * 8))),
     ("body", "fields of a form", lengthy(until(SIZE, b"a=b&") + b"email=a%40b.c", FORM)),
     ("body", "nested names", lengthy(until(SIZE, b"a[b]") + b"=1&email=a%40b.c", FORM)),
     ("body", "members of JSON", lengthy(b'{"email":"a@b.c"' + until(SIZE, b',"a":1') + b"}", JSON)),

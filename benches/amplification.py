@@ -20,7 +20,7 @@ import time
 
 TIMES = 10
 CONNECTIONS, STREAMS = 10, 100
-ROUNDS = 3
+ROUNDS = 8
 # What any head may hold and the heads of any connection (`FREE` and `FIXED` in src/serve/http2/heads.rs), and what two
 # processes that do the same differ by.
 FIXED = CONNECTIONS * (STREAMS * 1024 + 64 * 1024)

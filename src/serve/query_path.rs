@@ -69,7 +69,11 @@ fn with_sound_escapes(path: &str) -> Cow<'_, str> {
 /// Whether frameworks look for a path in this query beside this path, which is normal.
 #[inline]
 pub fn is_looked_for(path: &str, query: &str) -> bool {
-    path.ends_with('/') || is_script(path) || query.split('&').any(may_be_route)
+    is_folder_or_script(path) || query.split('&').any(may_be_route)
+}
+
+fn is_folder_or_script(path: &str) -> bool {
+    path.ends_with('/') || is_script(path)
 }
 
 /// Whether a field of a query may be `r` of Yii or `rest_route` of WordPress, which both read beside any path.
@@ -121,7 +125,7 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
         });
         Some(())
     };
-    if query.starts_with('/') {
+    if query.starts_with('/') && is_folder_or_script(path) {
         let end = query.find(['?', '&']).unwrap_or(query.len());
         add(folder, &query[..end], true)?;
     }
@@ -203,6 +207,7 @@ mod tests {
         check("/a", "x&r=login&q=b", &["/login"]);
         check("/shop/a", "rest_route=/b", &["/b", "/wp-json/b"]);
         check("/a", "%72=login&ref=b", &["/login"]);
+        check("/a", "/login&ref=b", &[]);
         let named = find("/a/x.php", "q=b&s=/c").unwrap();
         let seen: Vec<_> = named.iter().map(|one| (one.depth, one.surely)).collect();
         assert_eq!(seen, [(1, false), (1, true)]);

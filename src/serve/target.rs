@@ -146,8 +146,10 @@ impl<'h> Target<'h> {
                 .get_or_init(|| literal_readings(self.uri.path(), slashes_kept));
             let readings = readings.as_ref().ok_or(Why::Bad(LONG_PATH))?;
             matched = self.look_up_literally(method, &path, readings, matched, ruleset)?;
-            if let Some(Ok(path)) = behind_authority(self.uri.path()).map(normalise) {
-                matched = self.look_up_too(method, &path, matched, ruleset)?;
+            if let Some(Ok(path)) = behind_authority(self.uri.path()).map(normalise)
+                && let Some(other) = self.look_up_beside(method, &path, &matched, ruleset)?
+            {
+                matched = matched.enough_of(other, ruleset, coarser)?;
             }
         }
         if let Some(query) = self.uri.query()
@@ -270,16 +272,11 @@ impl<'h> Target<'h> {
     ) -> Result<MatchedRoute, Why> {
         // Clients join paths carelessly: what differs in this only does not count as another route too.
         let has_doubles_only = without_doubles(self.uri.path()) == normal;
-        let upstream = matched.route(ruleset).upstream;
         let mut matched = matched;
         for path in readings.iter().filter(|path| **path != normal) {
-            let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
+            let Some(other) = self.look_up_beside(method, path, &matched, ruleset)? else {
                 continue;
             };
-            let other = self.fold(method, path, exact, ruleset)?;
-            if other.route(ruleset).upstream != upstream {
-                continue;
-            }
             let before = matched.clone();
             matched = matched.enough_of(other, ruleset, coarser)?;
             if has_doubles_only && matched.alone().is_none() {
@@ -289,23 +286,21 @@ impl<'h> Target<'h> {
         Ok(matched)
     }
 
-    /// `matched`, or the route of its upstream that takes this path, or both.
+    /// What takes another reading of the path, on the upstream of `matched`.
     #[cold]
-    fn look_up_too(
+    fn look_up_beside(
         &self,
         method: &Method,
         path: &str,
-        matched: MatchedRoute,
+        matched: &MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<Option<MatchedRoute>, Why> {
         let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
-            return Ok(matched);
+            return Ok(None);
         };
         let other = self.fold(method, path, exact, ruleset)?;
-        match other.route(ruleset).upstream == matched.route(ruleset).upstream {
-            true => matched.enough_of(other, ruleset, coarser),
-            false => Ok(matched),
-        }
+        let is_beside = other.route(ruleset).upstream == matched.route(ruleset).upstream;
+        Ok(is_beside.then_some(other))
     }
 }
 
@@ -367,18 +362,12 @@ impl Target<'_> {
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, Why> {
-        let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
+        let Some(other) = self.look_up_beside(method, path, &matched, ruleset)? else {
             return Ok(matched);
         };
-        let other = self.fold(method, path, exact, ruleset)?;
-        let Route {
-            pattern, upstream, ..
-        } = other.route(ruleset);
-        let is_named = || {
-            let mut own = pattern.segments().iter().skip(named.depth);
-            named.surely || own.any(|segment| matches!(segment, Segment::Literal(_)))
-        };
-        if *upstream != matched.route(ruleset).upstream || !is_named() {
+        let segments = other.route(ruleset).pattern.segments();
+        let mut own = segments.iter().skip(named.depth);
+        if !named.surely && !own.any(|segment| matches!(segment, Segment::Literal(_))) {
             return Ok(matched);
         }
         matched.enough_of(other, ruleset, |own, other, ruleset| {

@@ -129,12 +129,11 @@ pub fn may_have_field(
     begin: &[u8],
     is_whole: bool,
 ) -> Option<bool> {
-    match Contents::of(fields) {
-        Contents::Fields => Some(true),
-        // What is coded cannot be seen.
-        Contents::Unknown if is_coded(fields) => Some(true),
-        Contents::Unknown => sniff::may_have_field(field, begin).or(is_whole.then_some(true)),
+    // What is coded cannot be seen.
+    if may_have_fields(fields) || is_coded(fields) {
+        return Some(true);
     }
+    sniff::may_have_field(field, begin).or(is_whole.then_some(true))
 }
 
 /// Whether the body is a stream of messages whose client may wait for the response before it sends the first: gRPC and
@@ -146,29 +145,19 @@ pub fn is_stream(fields: &Fields) -> bool {
     ENVELOPES.iter().any(|kind| essence.starts_with(kind)) && !essence.contains("json")
 }
 
-/// What a type says of the fields in a body.
-enum Contents {
-    /// There may be some.
-    Fields,
-    /// Only the body itself shows it.
-    Unknown,
-}
-
-impl Contents {
-    fn of(fields: &Fields) -> Contents {
-        let typed = fields.text("content-type").filter(|text| !text.is_empty());
-        let media = Media::of(fields.all("content-type"), b"");
-        let Some(lower) = typed.map(str::to_ascii_lowercase) else {
-            return Contents::Fields;
-        };
-        let essence = lower.split(';').next().unwrap_or_default();
-        let has = |part: &&str| essence.contains(*part);
-        match media {
-            _ if essence.trim_start().starts_with("text/") => Contents::Fields,
-            Media::Json if !LINES.iter().chain(&ENVELOPES).any(has) => Contents::Fields,
-            Media::Json | Media::Plain | Media::Other => Contents::Unknown,
-            Media::Form | Media::Multipart(_) | Media::Unclear => Contents::Fields,
-        }
+/// Whether a body of this type may have fields whatever it begins with. Of others only the body itself shows it.
+fn may_have_fields(fields: &Fields) -> bool {
+    let typed = fields.text("content-type").filter(|text| !text.is_empty());
+    let Some(lower) = typed.map(str::to_ascii_lowercase) else {
+        return true;
+    };
+    let essence = lower.split(';').next().unwrap_or_default();
+    let has = |part: &&str| essence.contains(*part);
+    match Media::of(fields.all("content-type"), b"") {
+        _ if essence.trim_start().starts_with("text/") => true,
+        Media::Json => !LINES.iter().chain(&ENVELOPES).any(has),
+        Media::Plain | Media::Other => false,
+        Media::Form | Media::Multipart(_) | Media::Unclear => true,
     }
 }
 

@@ -1,10 +1,9 @@
 //! Who asks whether the gateway is well: orchestrators, containers, scrapers.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -138,9 +137,12 @@ fn ready_needs_no_variable_that_it_does_not_use() {
 #[test]
 fn ready_waits_two_seconds_in_all() {
     let upstream = Upstream::scripted(|mut served, _| {
-        while served.stream.write_all(b"H").is_ok() {
-            thread::sleep(Duration::from_millis(100));
-        }
+        let pause = Some(Duration::from_millis(100));
+        served.stream.set_read_timeout(pause).unwrap();
+        // Until the client has gone.
+        while served.stream.write_all(b"H").is_ok()
+            && !matches!(served.reader.read(&mut [0]), Ok(0))
+        {}
     });
     let folder = folder(&upstream, &format!("admin: {}\n", upstream.address));
     let clock = Clock::system();

@@ -2,10 +2,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::common::{Client, soon};
@@ -27,6 +29,8 @@ impl Browser {
             .arg("--port=0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            // Chromium joins the group, and ends with it.
+            .process_group(0)
             .spawn()
             .expect("chromedriver: make tools");
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
@@ -159,7 +163,7 @@ impl Drop for Browser {
             client.send(format!("DELETE {path} HTTP/1.1\r\nhost: t\r\n\r\n"));
             let _ = client.head();
         }
-        let _ = self.driver.kill();
+        let _ = kill_process_group(Pid::from_child(&self.driver), Signal::KILL);
         let _ = self.driver.wait();
     }
 }

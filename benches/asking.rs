@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::clock::Clock;
-use tollgate::facts::distinct::Distinct;
-use tollgate::facts::{Key, LONGEST, List, Listed, Lists};
+use tollgate::base::clock::Clock;
+use tollgate::record::insight::distinct::Distinct;
+use tollgate::record::insight::{Key, LONGEST, List, Listed, Lists};
 use tollgate::record::{Kind, Record, Second, Series, Settings, Topic};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

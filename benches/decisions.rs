@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
 use tollgate::store::{Item, Memory, Places, Settings, Slot};
 

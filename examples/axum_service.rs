@@ -14,13 +14,13 @@ use axum::response::Response;
 use axum::routing::get;
 use clap::Parser;
 use tokio::net::TcpListener;
-use tollgate::admission::{Admission, Ask, Verdict};
-use tollgate::clock::{Clock, Nanos};
-use tollgate::head::Head;
+use tollgate::base::clock::{Clock, Nanos};
+use tollgate::http::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
+use tollgate::limit::pressure::Permit;
 use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule, Rules};
-use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
+use tollgate::throttle::admission::{Admission, Ask, Verdict};
 use tollgate::throttle::{Basis, Candidate, Denied, Failed, ThrottleLayer, reject};
 use tower::{Layer, ServiceExt};
 

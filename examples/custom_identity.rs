@@ -15,13 +15,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tollgate::admission::{Admission, Ask, Decided};
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 use tollgate::identity::key::Domain;
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{Identity, Limit, Name, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
+use tollgate::throttle::admission::{Admission, Ask, Decided};
 use tollgate::throttle::{Headers, Settle, reject};
 
 #[derive(Parser)]

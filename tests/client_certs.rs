@@ -15,9 +15,9 @@ use rustls::pki_types::ServerName;
 use rustls::{SupportedProtocolVersion, version};
 use tempfile::TempDir;
 use tokio_rustls::TlsConnector;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
+use tollgate::base::telemetry::{Label, Metric};
 use tollgate::serve::admin::Control;
-use tollgate::telemetry::{Label, Metric};
 
 const POLICIES: &[(&str, &str)] = &[
     (

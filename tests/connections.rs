@@ -11,7 +11,7 @@ use std::thread;
 
 use common::{Client, Gateway, Upstream, child, ok, says, soon, write};
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 use tollgate::net::proxy;
 
 const FEW: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 3/h } }\n";

@@ -18,7 +18,7 @@ use common::{Client, SOON, Upstream, descriptors, soon, write};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 const OPEN: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 1000000/s } }\n";
 const SLOW: usize = 2_000;

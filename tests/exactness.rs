@@ -9,13 +9,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use smallvec::SmallVec;
-use tollgate::admission::{Admission, Ahead, Ask, Decided, Ticket};
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{
     Algorithm, Bound, Concurrency, Fingerprint, Identity, Limit, Name, Rule, Scale, Throttle,
 };
 use tollgate::store::{Item, Memory, Settings, Slot};
+use tollgate::throttle::admission::{Admission, Ahead, Ask, Decided, Ticket};
 
 const THREADS: u32 = 8;
 const NOW: Nanos = Nanos::from_secs(90_000);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use common::{Client, Gateway, Message, Upstream, write};
 use serde_json::Value;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 /// A gateway before one upstream, its clock in the test's hand.
 struct Site {

@@ -18,7 +18,7 @@ use common::{Client, Gateway, Message, Upstream, ok, says, status};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use tollgate::app::App;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 const CONTRACT: &str = "tests/golden/product";
 const LOOPBACK: &str = "127.0.0.0/8";

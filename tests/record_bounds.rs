@@ -19,7 +19,7 @@ use common::{Client, Gate, SOON, Upstream, soon, status, write};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 /// Series by name with labels.
 fn series(server: &Server) -> Vec<String> {

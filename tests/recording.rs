@@ -17,7 +17,7 @@ use common::{Client, Message, Upstream, read_body, says, soon, write};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 fn folder(upstream: &Upstream, record: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ use common::child::{self, Server, line_with};
 use common::{Client, SOON, Upstream, ok, says, soon, write};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 /// A gateway with one limit by address, which keeps its counts.
 fn folder(upstream: &Upstream, rate: &str, store: &str) -> TempDir {

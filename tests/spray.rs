@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use smallvec::SmallVec;
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
 use tollgate::store::{Item, Memory, Parent, Settings, Slot};
 

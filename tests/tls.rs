@@ -12,9 +12,9 @@ use common::tls::{ALL, Tls, put, trusting};
 use common::{Gateway, SOON, Upstream, child, ok, says, soon, write};
 use rustls::{HandshakeKind, version};
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
+use tollgate::base::telemetry::{Label, Metric};
 use tollgate::serve::admin::Control;
-use tollgate::telemetry::{Label, Metric};
 
 const POLICY: &str = "match: /**\nupstream: up\nlimits:\n  few: { key: ip, rate: 1000/h }\n";
 

@@ -17,7 +17,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 const POLICY: &str = "match: /**\nupstream: up\n";
 

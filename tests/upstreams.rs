@@ -26,7 +26,7 @@ use std::time::Duration;
 use common::backend::Backend;
 use common::certificate::Certificate;
 use common::{Client, Gateway, soon};
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 

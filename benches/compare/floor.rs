@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use socket2::{Domain, Socket, Type};
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 
 use crate::Failure;
 use crate::poll::{Events, Poll};

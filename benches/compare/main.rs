@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use case::Case;
 use cpu::{Cores, Snapshot};

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 
 /// Sockets to read from, each with a token.
 pub struct Poll(OwnedFd);

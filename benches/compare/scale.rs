@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::case::Case;
 use crate::config::target_folder;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 
 use crate::message::Message;
 use crate::poll::{Events, Poll};

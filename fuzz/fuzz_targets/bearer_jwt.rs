@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::head::Head;
+use tollgate::http::head::Head;
 use tollgate::identity::{Identifier, Keyer, Settings, jwt, token, user};
 
 /// HS256 over `{"sub":"ann","exp":99999999999}` with the secret below.

@@ -4,7 +4,7 @@
 use bytes::BytesMut;
 use http::HeaderMap;
 use libfuzzer_sys::fuzz_target;
-use tollgate::http1::chunked::{Chunked, Piece};
+use tollgate::http::http1::chunked::{Chunked, Piece};
 
 /// Content, trailers, and how many bytes follow the body; nothing when it is not one, or not whole.
 fn read(data: &[u8], step: usize) -> Option<(Vec<u8>, HeaderMap, usize)> {

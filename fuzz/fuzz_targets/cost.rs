@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tollgate::cost::{Measured, Meter, Path, units};
+use tollgate::limit::cost::{Measured, Meter, Path, units};
 
 const CODINGS: [&str; 5] = ["identity", "gzip", "deflate", "br", "zstd"];
 

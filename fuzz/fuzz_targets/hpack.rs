@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::http2::hpack::{Decoder, Encoder, Kind};
+use tollgate::http::http2::hpack::{Decoder, Encoder, Kind};
 
 fuzz_target!(|data: &[u8]| {
     let (mut decoder, mut encoder, mut other) =

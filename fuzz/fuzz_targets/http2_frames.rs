@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::http2::reader::{PREFACE, Reader};
+use tollgate::http::http2::reader::{PREFACE, Reader};
 
 /// What comes of the bytes, read in pieces of so many.
 fn read(bytes: &[u8], piece: usize) -> Vec<String> {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::pressure::Report;
+use tollgate::limit::pressure::Report;
 
 fuzz_target!(|data: &[u8]| {
     let unnamed = Report::parse(data, None);

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::promql::labels::{Labels, Matcher, fits};
-use tollgate::promql::{Error, Found, Source, Times, instant, range, selector};
+use tollgate::record::promql::labels::{Labels, Matcher, fits};
+use tollgate::record::promql::{Error, Found, Source, Times, instant, range, selector};
 
 /// Three series with a sample in each of 100 seconds.
 struct Three;

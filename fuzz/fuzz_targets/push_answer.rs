@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::push::otlp::rejected;
+use tollgate::record::push::otlp::rejected;
 
 fuzz_target!(|data: &[u8]| {
     if let Some((count, why)) = rejected(data) {

@@ -4,9 +4,9 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use tollgate::http1::Framing;
-use tollgate::serve::known::Last;
-use tollgate::serve::request::{Bad, Request, next};
+use tollgate::http::http1::Framing;
+use tollgate::serve::http1::repeat::Last;
+use tollgate::serve::http1::request::{Bad, Request, next};
 
 /// What was read, in a form that compares, and how many bytes are left.
 type Read = (Result<Option<String>, Bad>, usize);

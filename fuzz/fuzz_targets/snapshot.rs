@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use smallvec::SmallVec;
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
 use tollgate::store::snapshot::{load, sealed};
 use tollgate::store::{Item, Memory, Settings};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use smallvec::smallvec;
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Fingerprint, Limit, OnError, Scale, Sharing};
 use tollgate::store::memcached;
 use tollgate::store::redis::wire;

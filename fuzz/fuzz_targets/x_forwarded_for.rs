@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::head::Fields;
+use tollgate::http::head::Fields;
 use tollgate::identity::embedded::Nat64;
 use tollgate::identity::ip::{Trusted, X_FORWARDED_FOR, client};
 

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::admission::Admission;
 use crate::limit::{Identity, Rule};
 use crate::policy::{Diagnostic, Ruleset, Severity};
+use crate::throttle::admission::Admission;
 
 const HELP: &str = "clients may use all of it once more, and gateways with the policy before count apart; \
     give all gateways the same policy at once";

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::facts::Change;
 use crate::policy::Ruleset;
+use crate::record::insight::Change;
 
 /// Most files that are named in the log.
 const NAMED: usize = 8;

@@ -9,13 +9,13 @@ use serde_json::json;
 
 use super::recording::Recorder;
 use super::{App, Error};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::telemetry::{Label, Metric};
 use crate::policy::Diagnostic;
-use crate::push;
 use crate::record::Record;
+use crate::record::push;
 use crate::serve::admin::{Control, Reload};
-use crate::serve::generation::Running;
-use crate::telemetry::{Label, Metric};
+use crate::serve::worker::generation::Running;
 
 impl Control for App {
     fn running(&self) -> Running {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{App, Error};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::policy::Process;
 use crate::store::Memory;

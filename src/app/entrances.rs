@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::acme::{Acme, Wanted};
-use crate::net::tls::{self, Shown, Tickets};
+use crate::net::tls::acme::{Acme, Wanted};
+use crate::net::tls::config;
+use crate::net::tls::config::{Shown, Tickets};
 use crate::policy::{self, Process, Ruleset, Source};
-use crate::serve::listen::Entrance;
+use crate::serve::worker::listen::Entrance;
 
 /// What the listeners that there are speak by `ruleset`; one that it does not name, or that it would have
 /// speak otherwise, for a listener goes and changes with a restart only, goes on as `before`.
@@ -42,7 +43,7 @@ pub fn entrances(
         });
         let shown: Vec<Shown> = shown.collect();
         let roots = settings.client_roots.as_ref();
-        let offer = || tls::offer(&shown, roots, tickets.clone());
+        let offer = || config::offer(&shown, roots, tickets.clone());
         entrances.push(Entrance {
             offer: listen.tls.then(offer).transpose()?,
             shown,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::clock::Clock;
-use crate::facts::{Change, Event};
+use crate::base::clock::Clock;
 use crate::limit::{Bound, Count, Rule, Throttle};
 use crate::policy::Ruleset;
+use crate::record::insight::{Change, Event};
 use crate::route::Route;
 
 /// Most changes that an event names.

@@ -9,12 +9,12 @@ use parking_lot::{Mutex, RwLock};
 use rustix::param::page_size;
 
 use super::entrances;
-use crate::clock::Clock;
-use crate::pressure::Class;
-use crate::serve::generation::{Outcome, Running};
+use crate::base::clock::Clock;
+use crate::base::telemetry::{Label, Metric, Registry};
+use crate::limit::pressure::Class;
+use crate::serve::worker::generation::{Outcome, Running};
 use crate::store::shared::ladder::Standing;
 use crate::store::{Memory, Shared};
-use crate::telemetry::{Label, Metric, Registry};
 use crate::upstream::health::Health;
 
 /// Everything that is counted, and what it is counted from.

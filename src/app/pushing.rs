@@ -6,7 +6,8 @@ use super::Error;
 use super::figures::Figures;
 use super::recording::{Recorder, living};
 use crate::policy::Process;
-use crate::push::{self, Push};
+use crate::record::push;
+use crate::record::push::Push;
 
 /// Pushes what is recorded, if anybody wants it.
 pub fn start(

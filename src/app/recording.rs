@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 use super::Error;
 use super::figures::Figures;
 use super::witness::{Longer, Witness, minute};
-use crate::clock::{Clock, Nanos};
-use crate::facts::Event;
+use crate::base::clock::{Clock, Nanos};
+use crate::base::telemetry::{Label, Metric, Registry, names};
+use crate::record::insight::Event;
 use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
-use crate::telemetry::{Label, Metric, Registry, names};
 
 /// Series that are sums of others, by the labels that are left: the most in one second of a sum is not to be had from the most of
 /// its parts. Named as Prometheus' recording rules are.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::App;
-use crate::serve::worker::Order;
+use crate::serve::worker::run::Order;
 
 impl App {
     /// Says from now on that no new requests should come, and for how long they are still taken.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::facts::{Event, Facts, LONGEST, Lists, Minute, Sample, Sums};
+use crate::record::insight::{Event, Facts, LONGEST, Lists, Minute, Sample, Sums};
 use crate::record::{Record, Topic};
 
 /// Most minutes that wait for the record.
@@ -175,7 +175,7 @@ fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: 
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::facts::Key;
+    use crate::record::insight::Key;
     use crate::record::{Note, Second, Settings};
 
     const HOUR: u64 = 500_000 * 3_600;

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 
 use super::{internal, output};
 use crate::app::App;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::telemetry::{Label, Metric};
 use crate::serve::admin::{self, Control};
-use crate::telemetry::{Label, Metric};
 
 const POLICY: &str = "\
 match: GET /api/**

@@ -9,14 +9,15 @@ use serde_json::Value;
 
 use super::admin::{Admin, Failure};
 use super::{MISTAKE, output};
-use crate::acme::Tokens;
-use crate::admission::Admission;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::identity::Keyer;
+use crate::net::tls::acme::Tokens;
 use crate::policy;
-use crate::serve::explain::{self, Question};
-use crate::serve::generation::Running;
+use crate::serve::stack::explain;
+use crate::serve::stack::explain::Question;
+use crate::serve::worker::generation::Running;
 use crate::store::{Memory, Settings};
+use crate::throttle::admission::Admission;
 use futures_util::FutureExt;
 
 #[derive(clap::Args)]

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 use sd_notify::NotifyState;
 use socket2::Socket;
 
-use crate::serve::listen::SOCKET_FILES;
+use crate::serve::worker::listen::SOCKET_FILES;
 
 /// The process that passed its sockets on.
 const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";

@@ -13,7 +13,7 @@ use super::run::unusable;
 use crate::app::{App, Error};
 use crate::policy::Process;
 use crate::serve::admin;
-use crate::serve::listen::Inherited;
+use crate::serve::worker::listen::Inherited;
 
 /// Both, bound and not served yet.
 pub struct Internal {

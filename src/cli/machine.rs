@@ -7,10 +7,10 @@ mod network;
 
 use std::sync::Arc;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::policy::diagnostic::{Diagnostic, Excerpt};
 use crate::policy::{Filled, Loaded, Severity, Source};
-use crate::serve::listen;
+use crate::serve::worker::listen;
 use crate::store::{redis, shared};
 
 /// Certificates that expire sooner than after so many days are told of.

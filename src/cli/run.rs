@@ -15,11 +15,12 @@ use super::machine;
 use super::signals::{Blocked, SignalEvent, Signals};
 use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::telemetry;
 use crate::net::Address;
 use crate::policy::{self, Diagnostic, Listen};
-use crate::serve::listen::{self, Inherited};
-use crate::telemetry;
+use crate::serve::worker::listen;
+use crate::serve::worker::listen::Inherited;
 
 #[derive(clap::Args)]
 pub struct Arguments {

@@ -4,7 +4,7 @@ use super::body::{self, Field};
 use super::form::FieldValue;
 use super::mailbox::{self, Fold, Mailbox};
 use super::query;
-use crate::head::{Fields, Head};
+use crate::http::head::{Fields, Head};
 
 /// Where the address is found.
 #[derive(Clone, Debug, PartialEq, Eq)]

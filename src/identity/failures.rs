@@ -6,7 +6,7 @@
 use parking_lot::Mutex;
 
 use super::verdict::Cache;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::Fingerprint;
 
 /// Signatures that may fail at once.

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::embedded::{self, Nat64};
-use crate::head::Fields;
+use crate::http::head::Fields;
 use crate::net::{PeerAddress, PeerNetwork};
 
 /// `X-Forwarded-For`.

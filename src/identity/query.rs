@@ -4,7 +4,7 @@
 use super::body::{Name, is_read_as_utf8};
 use super::form::{self, FieldValue};
 use super::token::{self, MAX_TOKEN};
-use crate::head::Head;
+use crate::http::head::Head;
 
 /// The value of the field.
 pub(super) fn find<'r>(head: &'r Head, name: &Name) -> FieldValue<'r> {

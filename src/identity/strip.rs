@@ -14,7 +14,7 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use super::{Settings, plan, token, user};
-use crate::head::Fields;
+use crate::http::head::Fields;
 
 /// Fields by which proxies tell of the host or path that a client asked for: Symfony and IIS, Envoy, Azure, gunicorn.
 const ROUTING: [&str; 12] = [

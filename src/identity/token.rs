@@ -19,7 +19,7 @@ pub use counted::counted;
 use super::body::{self, Name, is_blank};
 use super::form::{self, FieldValue};
 use super::query;
-use crate::head::{Fields, Head};
+use crate::http::head::{Fields, Head};
 
 /// Longest credential that is looked at, in bytes.
 pub const MAX_TOKEN: usize = 8 * 1024;

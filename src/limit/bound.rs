@@ -1,7 +1,7 @@
 //! What a rule holds requests to: a rate, or a number that are open at once.
 
 use super::{Concurrency, Limit, Rate, Reading, Throttle};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Either kind of limit.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //! than the window has buckets. What all counts say stops at `u32::MAX`, as each of them does.
 
 use super::rate::Interval;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Words before the counts.
 const HEAD: usize = 3;

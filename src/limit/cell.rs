@@ -14,7 +14,7 @@ use super::lending::{self, Lending};
 use super::window::Window;
 use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, Throttle};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// What must be equal for two limits to share states: algorithm, window lengths, reservation, whether something is
 /// lent, and for arrival times the rates. Quotas of others, what a soft limit adds and plans may differ.

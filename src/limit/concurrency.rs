@@ -2,7 +2,7 @@
 //! window and no clock.
 
 use super::{Reading, Standing, Throttle};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// What a refused client is told to wait. Nobody knows when an open request ends; a second is the
 /// least that the field can say, and who asks that often costs little.

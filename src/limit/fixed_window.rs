@@ -5,7 +5,7 @@
 //! of a second 136 years after the clock's origin.
 
 use super::Fingerprint;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Words of each window.
 pub(super) const WORDS: usize = 2;

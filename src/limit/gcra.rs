@@ -8,7 +8,7 @@
 //! Words of each window: `[theoretical arrival time in ns, low half, high half]`.
 
 use super::rate::Interval;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Words of each window.
 pub(super) const WORDS: usize = 2;

@@ -1,7 +1,7 @@
 //! The sentence that a limit guarantees, and what a key of it costs.
 
 use super::{Algorithm, Bound, Limit, Rate, Rule, Throttle, multi_level, sliding_window};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Bytes of a table entry, with the room that a table at its usual fill leaves free.
 const ENTRY: usize = 22;

@@ -13,7 +13,7 @@
 
 use super::spec::Pace;
 use super::{Limit, Rate, Scale};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Words of a state.
 pub(super) const WORDS: usize = 4;

@@ -4,11 +4,13 @@ mod bound;
 mod buckets;
 pub mod cell;
 pub mod concurrency;
+pub mod cost;
 mod fixed_window;
 mod gcra;
 mod guarantee;
 mod lending;
 mod multi_level;
+pub mod pressure;
 pub mod rate;
 mod reserve;
 pub mod rule;
@@ -21,7 +23,7 @@ mod terms;
 pub mod texts;
 mod window;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 pub use bound::Bound;
 pub use cell::{Cell, Shape};

@@ -6,7 +6,7 @@
 use super::Limit;
 use super::buckets::Ring;
 use super::rate::Interval;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 const LEVELS: [Interval; 4] = [seconds(1), seconds(60), seconds(3_600), seconds(86_400)];
 

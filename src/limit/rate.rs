@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::sliding_window::BUCKETS;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// A quota of units in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::HeaderName;
 
-use crate::cost;
+use super::cost;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::cost;
+use super::pressure::Condition;
 use super::texts::{Once, Texts};
 use super::{Bound, OnError, Reserve, Sharing};
-use crate::cost;
-use crate::pressure::Condition;
 
 /// The one word that a limit is called by everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! How several gateways hold one limit together.
 
 use super::{Algorithm, Limit};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// How gateways share what a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

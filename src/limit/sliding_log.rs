@@ -8,7 +8,7 @@
 //! Words: `[len | head << 16, high half of the newest stamp, stamps …]`.
 
 use super::Limit;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Words before the stamps.
 const HEAD: usize = 2;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::lending::Lending;
 use super::{Algorithm, Fingerprint, Limit, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// What remembers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

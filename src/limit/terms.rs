@@ -5,7 +5,7 @@
 use super::rate::Interval;
 use super::sliding_window::{BUCKETS, ring};
 use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// What such a limit admits to requests with one multiplier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

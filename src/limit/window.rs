@@ -4,7 +4,7 @@ use super::rate::Interval;
 use super::sliding_window::BUCKETS;
 use super::{Algorithm, Fingerprint, Limit, Rate};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// How long a request waits when only reservations of unknown length are in its way.
 const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);

@@ -15,8 +15,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::corked::Corked;
-use super::tls::HTTP2;
-use super::{Certificate, Stream, certificate};
+use super::tls::certificate;
+use super::tls::config::HTTP2;
+use super::{Certificate, Stream};
 
 /// Whom to believe that a server is who it says.
 #[derive(Clone, Debug)]

@@ -16,23 +16,21 @@
 //! | `unix` | the file of a Unix socket that listens |
 
 pub mod address;
-pub mod certificate;
+pub mod client;
 pub mod connector;
 mod corked;
 pub mod flush;
-pub mod issued;
 pub mod proxy;
 pub mod socket;
 pub mod stream;
-pub mod subject;
 pub mod tls;
 pub mod unix;
 
+pub use crate::net::tls::certificate::Certificate;
+pub use crate::net::tls::issued::Issued;
+pub use crate::net::tls::subject::Subject;
 pub use address::{Address, PeerAddress, PeerNetwork};
-pub use certificate::Certificate;
 pub use connector::{Connector, Roots};
 pub use flush::{Flushes, Leave};
-pub use issued::Issued;
 pub use socket::Socket;
 pub use stream::Stream;
-pub use subject::Subject;

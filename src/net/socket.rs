@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::corked::Corked;
-use super::tls::{HTTP2, Offer, PROOF};
+use super::tls::config::{HTTP2, Offer, PROOF};
 use super::{Connector, Stream, Subject};
 
 /// See the module.

@@ -6,11 +6,11 @@ use super::collect::Cx;
 use super::compile::ADMIN;
 use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
 use super::tree::Place;
+use crate::base::suggest::{listed, nearest};
 use crate::limit::Identity;
 use crate::net::Address;
 use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
-use crate::suggest::{listed, nearest};
 use crate::upstream::Balance;
 
 mod limit;

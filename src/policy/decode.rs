@@ -24,7 +24,7 @@ pub use route::{POLICY, policy};
 use super::collect::Cx;
 use super::model::At;
 use super::tree::{Key, Node, Place, Value};
-use crate::suggest::{listed, nearest};
+use crate::base::suggest::{listed, nearest};
 
 /// What is wrong with a text, and where in it.
 struct Wrong {

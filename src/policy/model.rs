@@ -13,12 +13,12 @@ use ipnet::IpNet;
 
 use super::settings::{Connections, HalfClose};
 use super::tree::Place;
-use crate::acme::Challenge;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
+use crate::limit::pressure::{Condition, Trust};
 use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Reserve, Sharing};
 use crate::net::proxy::Version;
+use crate::net::tls::acme::Challenge;
 use crate::net::{Address, PeerNetwork};
-use crate::pressure::{Condition, Trust};
 use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
 use crate::upstream::{Balance, Bounds, Location};
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::{Rule, Rules};
+use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
+use crate::record::push;
 use crate::route::{HeaderStyle, Paths, Route, RouteTable};
 use crate::store::{shared, snapshot};
-use crate::{acme, identity, push, record, upstream};
+use crate::{identity, record, upstream};
 
 /// Everything that a reload may change, swapped as a whole.
 #[derive(Debug)]

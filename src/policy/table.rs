@@ -3,7 +3,7 @@
 
 use super::collect::Cx;
 use super::tree::{Key, Node, Place, Value, repeated};
-use crate::suggest::{listed, nearest};
+use crate::base::suggest::{listed, nearest};
 
 /// A map with fixed fields.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::frames::Frames;
 use super::segment::Damage;
-use crate::varint::{put, take};
+use crate::base::varint::{put, take};
 
 const MARK: [u8; 16] = *b"tollgate second\n";
 

@@ -10,11 +10,11 @@ use std::rc::Rc;
 
 use http::Uri;
 
-use super::generation::Outcome;
-use super::known::MOST;
-use super::record::Note;
-use crate::clock::{Clock, Nanos};
-use crate::head::Head;
+use super::http1::repeat::MOST;
+use super::stack::observe::Note;
+use super::worker::generation::Outcome;
+use crate::base::clock::{Clock, Nanos};
+use crate::http::head::Head;
 use crate::identity::{Who, token};
 use crate::limit::{Rule, Standing};
 use crate::policy::settings::Logged;
@@ -156,7 +156,7 @@ fn again(out: &mut Vec<u8>, note: &Note) {
 }
 
 /// See [`again`]. Who asks is looked up once for each route and generation, so its place stands for both.
-pub(super) struct Words {
+pub(crate) struct Words {
     head: Rc<Head>,
     who: Rc<Who>,
     /// Status, bytes, the limit that spoke, and whether without a shared store.

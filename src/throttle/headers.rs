@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::admission::{Finding, Verdict};
-use crate::head::Fields;
+use super::admission::{Finding, Verdict};
+use crate::http::head::Fields;
 use crate::limit::texts::Texts;
 use crate::limit::{Bound, Disclose, Reading, Rule, Rules};
 use crate::route::HeaderStyle;

@@ -4,6 +4,7 @@
 //! keyed; this one decides in `call`. It takes any request that can say what it asks ([`Candidate`])
 //! and gives the inner service what admission makes of it.
 
+pub mod admission;
 pub mod headers;
 pub mod reject;
 pub mod settle;
@@ -17,12 +18,14 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use crate::admission::{Admission, Ahead, Ask, Decided, Later, Outcome, Stake, Ticket, Verdict};
-use crate::clock::Clock;
-use crate::head::Fields;
+use crate::base::clock::Clock;
+use crate::http::head::Fields;
+use crate::limit::pressure::{Permit, Shed};
 use crate::limit::{Rule, Rules};
-use crate::pressure::{Permit, Shed};
 use crate::route::HeaderStyle;
+use crate::throttle::admission::{
+    Admission, Ahead, Ask, Decided, Later, Outcome, Stake, Ticket, Verdict,
+};
 use std::sync::Arc;
 
 pub use headers::Headers;

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use crate::admission::Verdict;
-use crate::head::{Answer, AnswerHead, Fields, Lookup};
+use super::admission::Verdict;
+use crate::http::head::{Answer, AnswerHead, Fields, Lookup};
 use crate::limit::{Disclose, Rules};
 use crate::route::HeaderStyle;
 

@@ -9,12 +9,12 @@ use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::admission::{Outcome, Ticket};
 use super::headers::Headers;
-use crate::admission::{Outcome, Ticket};
-use crate::clock::Clock;
-use crate::cost::Meter;
-use crate::head::{Answer, Fields, Lookup};
+use crate::base::clock::Clock;
+use crate::http::head::{Answer, Fields, Lookup};
 use crate::limit::Rules;
+use crate::limit::cost::Meter;
 
 /// An answer that limits can be settled by and told in.
 pub trait Settle {

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use super::Headers;
-use crate::admission::{Admission, Ahead, Ask, Decided, Outcome, Ticket, Verdict};
-use crate::chance::Dice;
-use crate::clock::{Clock, Nanos};
-use crate::head::Fields;
+use super::admission::{Admission, Ahead, Ask, Decided, Outcome, Ticket, Verdict};
+use crate::base::clock::{Clock, Nanos};
+use crate::base::random::Dice;
+use crate::http::head::Fields;
 use crate::identity::{self, Identifier, Keyer, Who};
 use crate::limit::{Algorithm, Disclose, Identity, Limit, Name, Reading, Rule, Rules, Throttle};
 use crate::route::HeaderStyle;

@@ -7,8 +7,8 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 
-use crate::head::{AnswerHead, Fields, hop};
-use crate::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields};
+use crate::http::head::{AnswerHead, Fields, hop};
+use crate::http::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -209,7 +209,7 @@ impl Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http1::chunked::Chunked;
+    use crate::http::http1::chunked::Chunked;
 
     fn read(text: &[u8], bodiless: bool, cut: usize) -> Result<Option<Head>, Malformed> {
         let mut reader = Reader {

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Requests that earn one retry.
 const EARN: u32 = 5;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::http1::Cause;
+use crate::http::http1::Cause;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]

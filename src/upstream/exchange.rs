@@ -10,9 +10,9 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::pool::{Connection, Line};
 use super::{http1, http2};
-use crate::clock::Nanos;
-use crate::head::{AnswerHead, Head};
-use crate::http1::{Cause, Malformed};
+use crate::base::clock::Nanos;
+use crate::http::head::{AnswerHead, Head};
+use crate::http::http1::{Cause, Malformed};
 
 /// Which side an exchange failed on; `E` is what the request's body breaks with.
 #[derive(Debug, thiserror::Error)]

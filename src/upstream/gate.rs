@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// From a vain search to the next.
 const PAUSE: Nanos = Nanos::from_millis(100);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::settings::Eject;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// A server's whole share of its weight.
 pub const FULL: u32 = 1024;

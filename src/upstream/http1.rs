@@ -16,10 +16,10 @@ use super::answer::{Read, Reader};
 use super::exchange::{Failure, Lead, Next};
 use super::pool::{Lease, Link};
 use super::upload::{Broken, Upload};
-use crate::clock::Nanos;
-use crate::head::Head;
-use crate::http1::chunked::Piece;
-use crate::http1::{Cause, Framing, Outbox};
+use crate::base::clock::Nanos;
+use crate::http::head::Head;
+use crate::http::http1::chunked::Piece;
+use crate::http::http1::{Cause, Framing, Outbox};
 
 /// See the module.
 pub struct Exchange<B> {

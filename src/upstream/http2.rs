@@ -17,8 +17,8 @@ use super::exchange::{Failure, Lead, Next};
 use super::mux::Channel;
 use super::pool::Lease;
 use super::websocket;
-use crate::head::{AnswerHead, Fields, Head, hop};
-use crate::http1::{Cause, MAX_FIELDS, Malformed, without_zeros};
+use crate::http::head::{AnswerHead, Fields, Head, hop};
+use crate::http::http1::{Cause, MAX_FIELDS, Malformed, without_zeros};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;

@@ -9,7 +9,7 @@ use h2::Ping;
 use h2::client::{Builder, SendRequest};
 use tokio::sync::Mutex;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::net::Socket;
 
 /// Requests under way on one connection, if the server allows as many.

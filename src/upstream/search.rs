@@ -21,8 +21,8 @@ use super::error::Error;
 use super::health::Reach;
 use super::pool::{Caller, Connection, EndpointSet, Lease, Line, Link, Pool, Tried};
 use super::servers::Bound;
-use crate::http1::Outbox;
-use crate::http1::inbox::Inbox;
+use crate::http::http1::Outbox;
+use crate::http::http1::inbox::Inbox;
 use crate::net::proxy::{self, Ends};
 use crate::net::{Socket, Stream};
 

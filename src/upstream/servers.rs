@@ -14,9 +14,9 @@ use super::endpoint::Endpoint;
 use super::gate::Gate;
 use super::health::{EJECTED, FAILING, FULL, LEAST, STARTING, TRIAL};
 use super::{Location, Server, Settings};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
+use crate::limit::pressure::{Around, Controller, Pressure};
 use crate::net::Address;
-use crate::pressure::{Around, Controller, Pressure};
 
 /// Addresses of one name that are looked at.
 const MOST: usize = 64;
@@ -213,7 +213,7 @@ impl Servers {
         self.steering.as_ref().map(|steering| &steering.pressure)
     }
 
-    /// To be called every [`STEP`](crate::pressure::STEP), by one worker.
+    /// To be called every [`STEP`](crate::limit::pressure::STEP), by one worker.
     pub fn steer(&self, now: Nanos, around: &Around) {
         if let Some(steering) = &self.steering {
             steering.controller.lock().step(now, around);

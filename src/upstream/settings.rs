@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::Identity;
+use crate::limit::pressure;
 use crate::net::proxy::Version;
 use crate::net::{Address, Connector};
-use crate::pressure;
 
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq)]

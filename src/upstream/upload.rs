@@ -12,8 +12,8 @@ use tokio::io::AsyncWrite;
 
 use super::pool::Link;
 use super::websocket;
-use crate::head::Head;
-use crate::http1::{Outbox, fields};
+use crate::http::head::Head;
+use crate::http::http1::{Outbox, fields};
 
 /// Why a request could not be sent whole.
 #[derive(Debug)]

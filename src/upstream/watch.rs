@@ -18,7 +18,7 @@ use super::endpoint::Endpoint;
 use super::health::{FAILING, Judge};
 use super::servers::Servers;
 use super::settings::Check;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::net::{Socket, Stream};
 
 /// How often a name is looked up.

@@ -20,9 +20,9 @@ use directory::{Directory, Plan};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
+use tollgate::base::telemetry::{Label, Metric};
 use tollgate::serve::admin::Control;
-use tollgate::telemetry::{Label, Metric};
 
 const POLICY: &str = "match: /**\nupstream: up\n";
 const NAME: &str = "api.example";

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::{Client, Upstream, child, read_body, soon, write};
 use crate::{ADMIN, FREE, Setup, problem, start, start_with};

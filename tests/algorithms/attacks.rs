@@ -1,7 +1,7 @@
 //! Clients that time their requests: the attacks that a limit's sentence admits reach its bound, so
 //! that the sentence stays honest, and greedy clients get at least what it promises.
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Limit, Rate, Standing, Throttle};
 
 use crate::draw::{BUCKETS, Draw, FIXED, GCRA, LEVELS, LOG, SECOND, histories};

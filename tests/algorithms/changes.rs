@@ -1,7 +1,7 @@
 //! Limits that change under a key: other quotas and plans on the same state, other shapes by
 //! conversion. Nothing that was used is forgiven.
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Cell, Throttle};
 
 use crate::draw::{BUCKETS, Draw, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, histories};

@@ -1,6 +1,6 @@
 //! Random numbers, limits and moments, reproducible from a seed.
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Limit, Rate, Throttle};
 
 /// Histories of each algorithm and subject.

@@ -2,7 +2,7 @@
 //! lent keeps its pace, and both together stay below `at_most`.
 
 use smallvec::SmallVec;
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Standing, Throttle};
 use tollgate::store::{Item, Memory, Settings};
 

@@ -12,7 +12,7 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
         let mut subject = Subject::drawn(draw, algorithm);
         let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
         let most = subject.most(multiply);
-        let mut wait = tollgate::clock::Nanos::ZERO;
+        let mut wait = tollgate::base::clock::Nanos::ZERO;
         for _ in 0..draw.within(10, 24) {
             let step = draw.step(subject.now, &subject.limit, wait);
             subject.now = subject.now.saturating_add(step);
@@ -198,7 +198,7 @@ fn leaky_bucket_spaces_what_passes() {
         let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
         let most = subject.most(multiply);
         let mut next = vec![0_u64; subject.limit.windows.len()];
-        let mut wait = tollgate::clock::Nanos::ZERO;
+        let mut wait = tollgate::base::clock::Nanos::ZERO;
         for _ in 0..draw.within(10, 24) {
             let step = draw.step(subject.now, &subject.limit, wait);
             subject.now = subject.now.saturating_add(step);

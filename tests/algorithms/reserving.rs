@@ -14,7 +14,7 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
         let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
         let most = subject.most(multiply);
         let mut open: Vec<u32> = Vec::new();
-        let mut wait = tollgate::clock::Nanos::ZERO;
+        let mut wait = tollgate::base::clock::Nanos::ZERO;
         for _ in 0..draw.within(10, 30) {
             let step = draw.step(subject.now, &subject.limit, wait);
             subject.now = (subject.now + step).min(u64::MAX / 8);

@@ -1,6 +1,6 @@
 //! A cell, the words it lives in, and the oracle beside it: every unit that was ever admitted.
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Reading, Scale, Standing};
 
 use crate::draw::{Draw, SECOND};

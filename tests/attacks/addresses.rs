@@ -4,7 +4,7 @@
 use crate::case::{Asker, Site};
 use crate::common::{Gateway, write};
 use crate::recorder::Recorder;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 const ONE: (&str, &str) = (
     "all",

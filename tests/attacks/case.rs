@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use crate::common::{Gateway, SOON, write};
 use crate::recorder::Recorder;
 use crate::strict::{self, Message, Stop};
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 pub const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 

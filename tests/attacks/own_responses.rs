@@ -3,7 +3,7 @@
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use crate::case::{Asker, Site};
 use crate::common::raw::{END_HEADERS, END_STREAM, Frame, HEADERS, RST_STREAM, Raw, frame, get};

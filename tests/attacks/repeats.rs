@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use crate::case::{ALL, Asker, Random, Site};
 use crate::common::{self, Client, Gateway, Upstream, write};

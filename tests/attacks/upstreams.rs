@@ -9,7 +9,7 @@ use crate::case::{ALL, Asker, Cut, each};
 use crate::common::{Gate, Gateway, Served, Upstream, ok, read_head};
 use crate::replay::{Replay, Script, Then};
 use crate::strict::{self, Stop};
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 const TIMEOUTS: &str = "workers: 1\ntimeouts: { connect: 500ms, first_byte: 1s }\n";
 

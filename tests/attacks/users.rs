@@ -3,7 +3,7 @@
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::case::Site;
 use crate::common::{child, says, soon};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::{Gateway, write};
 use crate::program::{CURL, PYTHON, Server};

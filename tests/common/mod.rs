@@ -21,7 +21,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tollgate::app::App;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 /// Longest wait for anything that should happen at once.
 pub const SOON: Duration = Duration::from_secs(20);

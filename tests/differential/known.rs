@@ -6,7 +6,7 @@ use crate::compare::ours::Ours;
 use crate::compare::{Asks, Case, End, check, reasons, theirs};
 
 use Asks::{Get, Head, Upgrade};
-use tollgate::http1::{MAX_FIELDS, MAX_HEAD};
+use tollgate::http::http1::{MAX_FIELDS, MAX_HEAD};
 
 /// What is asked, the answer, and the reason why it is read differently.
 type Known = (Asks, String, Option<&'static str>);

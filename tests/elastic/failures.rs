@@ -1,6 +1,6 @@
 //! What goes wrong with the signals: gone, lying, rare, drifting.
 
-use tollgate::pressure::{Class, Report, Trust};
+use tollgate::limit::pressure::{Class, Report, Trust};
 
 use super::world::{Simulation, World};
 

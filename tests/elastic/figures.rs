@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use tollgate::clock::Nanos;
-use tollgate::pressure::Class;
+use tollgate::base::clock::Nanos;
+use tollgate::limit::pressure::Class;
 
 use super::world::{BASE, World};
 

@@ -1,7 +1,7 @@
 //! The same promises where the world is another: capacities, mixtures, a service that grows slow by itself.
 //! Nothing in the module knows the numbers of the scenarios.
 
-use tollgate::pressure::Class;
+use tollgate::limit::pressure::Class;
 
 use super::figures::Figures;
 use super::upstream::Service;

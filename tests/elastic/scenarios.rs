@@ -1,7 +1,7 @@
 //! What is promised of a surge, of an upstream that grows slow, and of too much that is critical, each
 //! with 1, 4 and 16 gateways: a minute of calm, a minute of trouble from its first moment on, the recovery.
 
-use tollgate::pressure::Class;
+use tollgate::limit::pressure::Class;
 
 use super::figures::Figures;
 use super::world::{Simulation, World};

@@ -6,12 +6,12 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
-use tollgate::pressure::{
+use tollgate::base::clock::Nanos;
+use tollgate::limit::pressure::{
     Around, Class, Controller, Host, Kind, Permit, Pressure, STEP, Settings, Snapshot, Trust,
     Utilisation,
 };
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
 use tollgate::store::{self, Item, Memory, Registered};
 
 use super::draw::Draw;

@@ -3,7 +3,7 @@
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::apps::SECRET;
 

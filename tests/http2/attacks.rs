@@ -232,7 +232,7 @@ fn settings_that_flap() {
         let pair = |value: u32| [&about.to_be_bytes()[..], &value.to_be_bytes()].concat();
         let both = [pair(0x7fff_ffff), pair(0)].concat();
         let many = frame(SETTINGS, 0, 0, &both.repeat(1300)).repeat(200);
-        let clock = tollgate::clock::Clock::system();
+        let clock = tollgate::base::clock::Clock::system();
         let start = clock.now();
         raw.send(&many);
         raw.send(&frame(PING, 0, 0, b"12345678"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use crate::bodies::send;
 use crate::common::http2::{Client, request, run, whole};

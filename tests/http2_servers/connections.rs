@@ -163,7 +163,7 @@ fn under_tls() {
     std::fs::write(inner.path().join("tollgate.yaml"), text).unwrap();
     let policy = "match: /**\nupstream: up\n";
     std::fs::write(inner.path().join("policies/all.yaml"), policy).unwrap();
-    let inner = Gateway::start_in(inner, tollgate::clock::Clock::system());
+    let inner = Gateway::start_in(inner, tollgate::base::clock::Clock::system());
     let upstreams = format!(
         "upstreams: {{ up: {{ servers: [\"https://localhost:{}\"], protocol: h2, tls: {{ roots: {}/own.pem }} }} }}\n",
         inner.address.port(),

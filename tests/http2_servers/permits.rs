@@ -1,7 +1,7 @@
 //! Permits count the work of a server of HTTP/2, though the client has left or the gateway waits no longer.
 
 use tokio::sync::watch;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use crate::common::{Gateway, soon, write};
 use crate::server::Server;

@@ -1,6 +1,6 @@
 //! What is said to be left: never more than the quota beside it, and never for longer than its window.
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 
 use crate::Site;
 use crate::common::{Message, Upstream};

@@ -1,6 +1,6 @@
 //! What is decided, beside the arithmetic that stores in this process use.
 
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
 use tollgate::store::shared::call::{Back, Failure, Name, Part, Taking};
 

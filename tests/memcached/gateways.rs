@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::store::shared::call::{Failure, Part};
 
 use crate::server::Server;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::Algorithm;
 
 use crate::server::Server;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Throttle};
 use tollgate::store::memcached::{Client, Settings};
 use tollgate::store::shared::call::{Call, Failure, Name, Part, Said, Taking};

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame};
 use http_body_util::{Full, StreamBody};
-use tollgate::admission::{Admission, Ask, Verdict};
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
+use tollgate::limit::pressure::Permit;
 use tollgate::limit::{Concurrency, Identity, Name, Rule, Rules};
-use tollgate::pressure::Permit;
 use tollgate::store::{Memory, Settings};
+use tollgate::throttle::admission::{Admission, Ask, Verdict};
 use tollgate::throttle::{Basis, Candidate, Denied, Failed, Settling, ThrottleLayer};
 use tower::{Layer, Service, service_fn};
 

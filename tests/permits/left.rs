@@ -4,7 +4,7 @@
 use std::net::Shutdown;
 
 use http::Request;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::certificate::Certificate;
 use crate::common::http2::{self, reached, request};

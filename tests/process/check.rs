@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rcgen::date_time_ymd;
 use tempfile::TempDir;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use super::common::certificate::Authority;
 use super::common::child::{self, Ended, Guard, Server, line_with, lines};

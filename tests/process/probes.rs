@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use super::common::child::{self, Ended, Server, line_with};
 use super::common::{Client, Message, Upstream, says, soon};

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::Shutdown;
 use std::time::Duration;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::certificate::Certificate;
 use crate::common::tls::{Tls, put, trusting};

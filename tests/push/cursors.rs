@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tollgate::push::cursor::{Count, Cursor};
+use tollgate::record::push::cursor::{Count, Cursor};
 
 fn cursor() -> Cursor {
     let count = |base, sent, trying: Option<u64>| Count {

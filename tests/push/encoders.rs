@@ -1,8 +1,8 @@
 //! What is sent, byte by byte, and read by a decoder that knows nothing of the encoder.
 
 use proptest::prelude::*;
-use tollgate::push::row::{Part, Row, Sample, families, float, stack};
-use tollgate::push::{graphite, otlp, remote_write};
+use tollgate::record::push::row::{Part, Row, Sample, families, float, stack};
+use tollgate::record::push::{graphite, otlp, remote_write};
 use tollgate::record::{Kind, Series};
 
 use crate::wire::{Field, all, fields, one, write_request};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::runtime::Builder;
-use tollgate::clock::{Clock, Nanos};
-use tollgate::push::cursor::Cursor;
-use tollgate::telemetry::{Label, Metric};
+use tollgate::base::clock::{Clock, Nanos};
+use tollgate::base::telemetry::{Label, Metric};
+use tollgate::record::push::cursor::Cursor;
 
 use crate::common::certificate::Certificate;
 use crate::common::tls::put;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tollgate::push::batch::{Batch, MOST_SAMPLES, Progress};
-use tollgate::push::cursor::Cursor;
+use tollgate::record::push::batch::{Batch, MOST_SAMPLES, Progress};
+use tollgate::record::push::cursor::Cursor;
 use tollgate::record::{Kind, Record, Second, Series, Settings};
 
 const START: u64 = 1_700_006_400;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use socket2::SockRef;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
+use tollgate::base::telemetry::{Label, Metric};
 use tollgate::serve::admin::Control;
-use tollgate::telemetry::{Label, Metric};
 
 use crate::common::{Gateway, Upstream, soon, write};
 use crate::flaky::ask_for;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use tollgate::clock::{Clock, Nanos};
-use tollgate::push::cursor::Cursor;
+use tollgate::base::clock::{Clock, Nanos};
+use tollgate::record::push::cursor::Cursor;
 
 use crate::common::{Gateway, Upstream, soon};
 use crate::flaky::{Mood, Receiver, ask_for, folder};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 
 use crate::common::child::{Server, command};
 use crate::common::redis::free_port;

@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tempfile::TempDir;
-use tollgate::clock::Clock;
-use tollgate::push::cursor::Cursor;
-use tollgate::push::{Engine, Living, Push, Settings, Start};
+use tollgate::base::clock::Clock;
+use tollgate::base::telemetry::Registry;
+use tollgate::record::push::cursor::Cursor;
+use tollgate::record::push::{Engine, Living, Push, Settings, Start};
 use tollgate::record::{self, Kind, Record, Second, Series};
-use tollgate::telemetry::Registry;
 
 use crate::common::{SOON, Upstream, soon, status};
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tollgate::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::record::{Kind, Record, Second, Series, Settings};
 
 use super::common::child::Server;

@@ -1,6 +1,6 @@
 //! What changes under the script: the server's clock, rates, and the gateways that ask.
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Limit, Scale, Standing, Throttle};
 use tollgate::store::shared::call::ALONE;
 

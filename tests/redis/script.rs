@@ -1,6 +1,6 @@
 //! Histories that the script and the arithmetic of `limit` decide side by side, and what only the script does.
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
 use tollgate::store::shared::call::{Back, Taking};
 

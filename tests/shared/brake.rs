@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
 use crate::common::{Client, soon};

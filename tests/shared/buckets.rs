@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::fleet::Fleet;
 use crate::greedy::{Crowd, most, percentile, says};

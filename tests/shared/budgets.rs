@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 use tollgate::store::shared::Settings;
 
 use crate::common::redis::Redis;

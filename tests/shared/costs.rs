@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
 use crate::common::{self, Client, Gate, soon};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::redis::{Redis, ask};
 use crate::common::soon;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 /// One answer: when it was asked for, how long it took, both in nanoseconds; its status, 0 when there was none.
 #[derive(Clone, Copy, Debug, Default)]

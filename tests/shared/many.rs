@@ -7,7 +7,7 @@ use std::env;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
 use crate::common::{descriptors, soon};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::soon;
 use crate::fleet::{Counts, Fleet};

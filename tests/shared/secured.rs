@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::certificate::Authority;
 use crate::common::child::line_with;

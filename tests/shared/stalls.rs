@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
 use crate::common::topology::{Cluster, Watched};

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 /// Who sent a request, and when it came in nanoseconds.
 type Log = Arc<Mutex<Vec<(String, u64)>>>;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, Throttle};
 use tollgate::store::shared::backs::Backs;
 use tollgate::store::shared::call::Name;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 
 /// Clocks go faster than time by at most this, in millionths; a window is as long as the fastest of them says.
 pub const DRIFT: u64 = 499;

@@ -22,7 +22,7 @@ mod world;
 use std::env;
 
 use gateway::{Gateway, Rule};
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Sharing, Standing};
 use tollgate::store::shared::call::{ALONE, Answer, Beats, Said, Taking};
 use tollgate::store::shared::core::Begun;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
-use tollgate::clock::Nanos;
+use tollgate::base::clock::Nanos;
 use tollgate::limit::Standing;
 use tollgate::limit::spec::{Kind, Span};
 use tollgate::store::shared::call::{Answer, Beats, Call, Failure, Name, Part, Said, Taking};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::browser::Browser;
 use crate::common::soon;

@@ -13,7 +13,7 @@ use std::thread;
 
 use common::{says, soon};
 use storm::{HOSTILE, Kind, Site, next_minute};
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 #[test]
 fn every_storm_is_explained() {

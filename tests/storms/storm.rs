@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::child::Server;
 use crate::common::{Client, Message, Upstream, ok, status, write};

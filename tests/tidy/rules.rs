@@ -24,13 +24,13 @@ pub fn no_module_doc(text: &str, path: &str) -> Vec<String> {
 
 /// Lines that read a clock.
 pub fn reads_time(text: &str, path: &str) -> Vec<String> {
-    let why = "time comes in as a value; only src/clock.rs reads it";
+    let why = "time comes in as a value; only src/base/clock.rs reads it";
     calls(&["Instant::now", "SystemTime::now"], why, text, path)
 }
 
 /// Lines that name a metric in place.
 pub fn raw_metrics(text: &str, path: &str) -> Vec<String> {
-    let why = "metrics are named in src/telemetry; use its handles";
+    let why = "metrics are named in src/base/telemetry; use its handles";
     calls(&["counter!", "gauge!", "histogram!"], why, text, path)
 }
 

@@ -13,7 +13,7 @@ use notify::event::AccessKind;
 use notify::{Event, EventKind, RecursiveMode, Watcher};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
-use tollgate::clock::Clock;
+use tollgate::base::clock::Clock;
 
 use crate::common::child::{Server, program};
 use crate::common::{Client, Gate, Message, SOON, Served, ok, soon, write};

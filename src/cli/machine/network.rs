@@ -11,10 +11,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Findings, files, hosts_of};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::net::Address;
 use crate::policy::Loaded;
-use crate::serve::listen;
+use crate::serve::worker::listen;
 use crate::upstream::Location;
 
 /// Longest wait for all that is tried.

@@ -19,7 +19,7 @@ pub use name::Name;
 pub(super) use name::is_blank;
 
 use super::form::{self, FieldValue};
-use crate::head::Fields;
+use crate::http::head::Fields;
 use media::Media;
 
 /// A field of bodies. A dotted path reaches into nested objects: `user.email` is `{"user":{"email":…}}`,

@@ -1,7 +1,7 @@
 //! Who a request comes from as far as its address tells. Looks at no credential.
 
 use super::Identifier;
-use crate::head::Fields;
+use crate::http::head::Fields;
 use crate::identity::{Connection, Who, ip};
 
 impl Identifier {

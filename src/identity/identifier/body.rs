@@ -1,7 +1,7 @@
 //! What of a request's body says who sends it.
 
 use super::{Domain, Fingerprint, Head, Identifier, Who};
-use crate::head::Fields;
+use crate::http::head::Fields;
 use crate::identity::form::FieldValue;
 use crate::identity::mailbox::{self, Mailbox};
 use crate::identity::{body, email, token};

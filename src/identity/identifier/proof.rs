@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 
 use super::{Check, Identifier};
-use crate::head::Fields;
+use crate::http::head::Fields;
 use crate::identity::form::FieldValue;
 use crate::identity::key::Domain;
 use crate::identity::{Unverified, Who, api_keys, jwt, plan, token, user};

@@ -2,7 +2,7 @@
 
 use super::super::{Algorithm, gcra, lending, sliding_log};
 use super::Cell;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 impl Cell<'_> {
     /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any

@@ -4,7 +4,7 @@
 use super::super::buckets::Ring;
 use super::super::{Algorithm, multi_level, sliding_log, sliding_window};
 use super::Cell;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 impl Cell<'_> {
     /// Writes the state into `words`, which become as few as hold it; what has left all windows is left

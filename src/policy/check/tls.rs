@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::collect::Cx;
 use super::super::model::{Acme, At, Gateway, Listener, Source, User};
 use super::super::tree::Place;
-use crate::acme::Challenge;
+use crate::net::tls::acme::Challenge;
 
 /// Reports everything that does not.
 pub fn check(cx: &mut Cx, gateway: &Gateway) {

@@ -8,8 +8,8 @@ use super::super::model::{At, Gateway, KeyFile, PlanFrom, Token, User};
 use super::super::source::Files;
 use super::super::tree::{self, Key, Node, Place, SyntaxError, Value};
 use super::files::{hidden_text, named_file, secret_of};
+use crate::base::suggest::{listed, nearest};
 use crate::identity::{self, api_keys, email, jwt, plan, token, user};
-use crate::suggest::{listed, nearest};
 
 /// The settings; what cannot be read or is wrong with a file is on record.
 pub fn compile(

@@ -7,7 +7,7 @@ use super::super::model::{At, Gateway, Record};
 use super::super::source::Files;
 use super::files::named_secret;
 use super::tls::named_roots;
-use crate::push::Settings;
+use crate::record::push::Settings;
 
 /// Fewest and most characters of a token.
 const TOKEN: std::ops::RangeInclusive<usize> = 1..=4096;

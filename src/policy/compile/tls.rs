@@ -8,7 +8,7 @@ use super::super::settings::{Entrance, Source};
 use super::super::source::Files;
 use super::super::tree::Place;
 use super::files::{hidden_file, named_file};
-use crate::acme;
+use crate::net::tls::acme;
 use crate::net::{Certificate, Connector, Roots, connector};
 use crate::upstream::{Location, Server};
 

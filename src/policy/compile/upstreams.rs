@@ -9,7 +9,8 @@ use super::super::settings::Timeouts;
 use super::super::source::Files;
 use super::tls::Servers;
 use crate::limit::Throttle;
-use crate::pressure::{self, Trust};
+use crate::limit::pressure;
+use crate::limit::pressure::Trust;
 use crate::route::{Priority, Route};
 use crate::upstream;
 

@@ -8,7 +8,7 @@ use super::super::table::{Fields, Form, Shape, Table, either, may, must};
 use super::super::tree::{Key, Node, Place};
 use super::Wrong;
 use super::leaf::{DURATION, IDENTITIES, RATE, parse_name};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
 
 mod phrase;

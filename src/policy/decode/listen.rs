@@ -8,8 +8,8 @@ use super::super::tree::{Node, Value};
 use super::leaf::{ADDRESS, LISTEN, MODE, PATH, PEERS};
 use super::switch::is_off;
 use super::wrong;
-use crate::acme::Challenge;
 use crate::net::Address;
+use crate::net::tls::acme::Challenge;
 
 static ACME: Table = Table {
     name: "`acme`",

@@ -10,7 +10,7 @@ use super::super::table::{Form, Shape, Table, may, must};
 use super::super::tree::Node;
 use super::leaf::{DURATION, PATH, parse_name};
 use super::{Wrong, wrong};
-use crate::push::{Engine, MOST, Settings};
+use crate::record::push::{Engine, MOST, Settings};
 
 /// Most labels of a destination.
 const MOST_LABELS: usize = 16;

@@ -10,9 +10,9 @@ use super::super::tree::{Node, Value};
 use super::leaf::{DURATION, PATH, SIZE};
 use super::snapshots::snapshots;
 use super::{Wrong, wrong};
+use crate::base::suggest::nearest;
 use crate::store::Settings;
 use crate::store::redis::{self, Address, AddressError};
-use crate::suggest::nearest;
 
 /// Where counts live.
 pub static STORE: Table = Table {

@@ -2,7 +2,7 @@
 
 use super::super::collect::Cx;
 use super::super::model::At;
-use crate::suggest::nearest;
+use crate::base::suggest::nearest;
 
 /// Whether a word switches off. YAML 1.1 and other programs have several of them.
 pub fn is_off(text: &str) -> bool {

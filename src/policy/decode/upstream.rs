@@ -9,9 +9,9 @@ use super::super::tree::{Key, Node, Value};
 use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
 use super::leaf::{DURATION, PATH, parse_name, parse_unix};
 use super::{Wrong, wrong};
+use crate::limit::pressure::Trust;
 use crate::net::address::UNIX;
 use crate::net::proxy::Version;
-use crate::pressure::Trust;
 use crate::upstream::{Bounds, Location};
 
 /// A server.

@@ -3,8 +3,8 @@
 use super::super::settings::{LogTo, Logged};
 use super::super::tree::Place;
 use super::At;
-use crate::push;
 use crate::record::Settings;
+use crate::record::push;
 
 /// Where what happens is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use std::time::Duration;
 use metrics::Counter;
 
 use super::file::LogFile;
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
+use crate::base::telemetry::{Metric, Registry};
 use crate::policy::{
     AccessLog,
     settings::{LogTo, Logged},
 };
-use crate::telemetry::{Metric, Registry};
 
 /// Pieces that may wait for the writer.
 pub const QUEUE: usize = 128;

@@ -9,12 +9,13 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::{Control, problem};
-use crate::admission::Ask;
-use crate::facts::Key;
 use crate::identity::{Identifier, Who};
 use crate::limit::Rule;
-use crate::serve::generation::{self, Running};
-use crate::serve::{explain, witness};
+use crate::record::insight::Key;
+use crate::serve::stack::{explain, sampling};
+use crate::serve::worker::generation;
+use crate::serve::worker::generation::Running;
+use crate::throttle::admission::Ask;
 
 /// The rules called by a name, and the key that an operator wrote.
 struct Asked {
@@ -170,7 +171,7 @@ fn with_plan(who: Who, rule: &Rule, identifier: &Identifier, running: &Running) 
         .facts
         .as_ref()
         .zip(key)
-        .and_then(|(facts, key)| facts.plans.get(witness::hash(key, generation::mark(rule))));
+        .and_then(|(facts, key)| facts.plans.get(sampling::hash(key, generation::mark(rule))));
     match known {
         Some(name) => Who {
             plan: plans.named(&name),

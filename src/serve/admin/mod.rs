@@ -24,13 +24,14 @@ use axum::{Json, Router};
 use rustix::system::uname;
 use serde_json::{Value, json};
 
-use super::explain::{self, Question};
-use super::generation::Running;
-use crate::clock::Clock;
+use super::stack::explain;
+use super::stack::explain::Question;
+use super::worker::generation::Running;
+use crate::base::clock::Clock;
+use crate::base::telemetry::{Label, Metric};
 use crate::policy::Report;
-use crate::push;
 use crate::record::Record;
-use crate::telemetry::{Label, Metric};
+use crate::record::push;
 use crate::upstream::Servers;
 
 /// Most bytes of a request to the admin listener.

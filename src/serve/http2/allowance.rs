@@ -1,7 +1,7 @@
 //! How much may come over a connection that asks for nothing. Each such frame costs its sender nothing and
 //! the receiver a little, so their number is bounded (CVE-2019-9512, -9514, -9515, CVE-2023-44487).
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Frames that ask for nothing, as many as may come at once.
 const MOST: u32 = 1000;

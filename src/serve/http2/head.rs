@@ -8,14 +8,14 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
 
 use super::heads::{Charge, Heads};
-use crate::head::hop::accepts_trailers;
-use crate::head::{Fields, Head};
-use crate::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
-use crate::http2::hpack::{Field, Kind};
+use crate::http::head::hop::accepts_trailers;
+use crate::http::head::{Fields, Head};
+use crate::http::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
+use crate::http::http2::hpack::{Field, Kind};
 use crate::route::host;
-use crate::serve::answer::Why;
-use crate::serve::request::passes;
-use crate::serve::unreadable::{FirstLine, Unreadable};
+use crate::serve::http1::request::passes;
+use crate::serve::stack::refusal::Why;
+use crate::serve::stack::unreadable::{FirstLine, Unreadable};
 
 /// Bytes that are made room for at first.
 const USUAL: usize = 512;

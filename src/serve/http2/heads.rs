@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use crate::head::Fields;
+use crate::http::head::Fields;
 
 /// Bytes of each head that are not charged. Larger heads share their bytes.
 pub const FREE: usize = 768;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::shared::{MAX_STREAMS, Shared};
-use crate::http2::{Fatal, Reason};
+use crate::http::http2::{Fatal, Reason};
 
 /// Streams that were reset, and stretches of identifiers that were left out, that are remembered.
 const KEPT: usize = MAX_STREAMS;

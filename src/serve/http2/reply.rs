@@ -10,9 +10,9 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame};
 
 use super::stream::{Broken, Stream};
-use crate::head::Answer;
-use crate::http2::Reason;
-use crate::serve::record::Recorded;
+use crate::http::head::Answer;
+use crate::http::http2::Reason;
+use crate::serve::stack::observe::Recorded;
 
 /// Sends an answer, to a HEAD if `head_only`; gives up when the client does.
 pub async fn send(stream: &Rc<Stream>, head_only: bool, date: &str, answer: Answer<Recorded>) {

@@ -10,12 +10,13 @@ use super::allowance::Allowance;
 use super::heads::Heads;
 use super::past::Past;
 use super::stream::{State, Stream};
-use crate::clock::Nanos;
-use crate::http1::{MAX_HEAD, Outbox};
-use crate::http2::frame::{self, flag, kind, setting};
-use crate::http2::hpack::Encoder;
-use crate::http2::reader::Settings;
-use crate::http2::{FIRST_WINDOW, Fatal, MAX_FRAME, MAX_WINDOW, Reason};
+use crate::base::clock::Nanos;
+use crate::http::http1::{MAX_HEAD, Outbox};
+use crate::http::http2::frame;
+use crate::http::http2::frame::{flag, kind, setting};
+use crate::http::http2::hpack::Encoder;
+use crate::http::http2::reader::Settings;
+use crate::http::http2::{FIRST_WINDOW, Fatal, MAX_FRAME, MAX_WINDOW, Reason};
 
 /// Requests under way on one connection.
 pub const MAX_STREAMS: usize = 128;

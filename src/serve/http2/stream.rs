@@ -12,14 +12,14 @@ use http_body::SizeHint;
 use super::heads::Charge;
 use super::mux::Mux;
 use super::shared::{STREAM_WINDOW, Shared};
-use crate::head::{AnswerHead, Head};
-use crate::http1::Cause;
-use crate::http1::chunked::Piece;
-use crate::http2::hpack::Encoder;
-use crate::http2::{Reason, frame};
-use crate::serve::body::CLIENT_LEFT;
-use crate::serve::guard::Guard;
-use crate::serve::wire::MAX_DRAIN;
+use crate::http::head::{AnswerHead, Head};
+use crate::http::http1::Cause;
+use crate::http::http1::chunked::Piece;
+use crate::http::http2::hpack::Encoder;
+use crate::http::http2::{Reason, frame};
+use crate::serve::http1::wire::MAX_DRAIN;
+use crate::serve::stack::body::CLIENT_LEFT;
+use crate::serve::worker::guard::Guard;
 
 /// Most bytes of a body that are handed on at once.
 const PIECE: usize = 64 * 1024;
@@ -175,7 +175,7 @@ impl Stream {
         &self.guard
     }
 
-    /// See [`Source::poll_body`](crate::serve::source::Source::poll_body).
+    /// See [`Source::poll_body`](crate::serve::stack::source::Source::poll_body).
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         if self.waits() {
             self.inform(&AnswerHead {

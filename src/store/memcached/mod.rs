@@ -60,7 +60,7 @@ use self::plan::{Plan, Track};
 use self::replies::Replies;
 use self::wire::{Batch, Reply};
 use super::shared::call::{Failure, Name, Part};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 
 /// Longest time to live that memcached takes for a span; what is longer is a date.
 const LONGEST_SPAN: u64 = 30 * 86_400;
@@ -285,7 +285,7 @@ fn life_until(end: u64, now: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Nanos;
+    use crate::base::clock::Nanos;
     use crate::limit::Fingerprint;
 
     const DAY: u64 = 86_400 * 1_000_000;

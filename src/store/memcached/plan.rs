@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::spec::Kind;
 use crate::limit::{Spec, Standing};
 use crate::store::shared::call::{Answer, Part};

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::arena::{Arena, Block};
 use super::slots::{Info, Slots};
 use super::table::{At, ENTRIES, Held, Spot, Table};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Cell, Limit};
 use crate::store::Slot;
 

@@ -10,7 +10,7 @@ use super::hedge;
 use super::networks::{Budget, Room};
 use super::sketch::Sketch;
 use super::table::{At, Held, Spot};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Cell, Reading, Standing};
 use crate::store::Item;
 

@@ -5,7 +5,7 @@ use super::cells::Cells;
 use super::decide::{Net, Part};
 use super::sketch::{Estimate, Sketch, shared};
 use super::table::Held;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, Reading, Standing};
 use crate::store::Item;
 

@@ -47,7 +47,7 @@ use self::sketch::Sketch;
 use self::table::Table;
 use self::together::together;
 use super::{Item, Registered, Slot};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, Reading};
 
 pub use self::whereabouts::{Place, Places};

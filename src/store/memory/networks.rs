@@ -3,7 +3,7 @@
 //! never refuses its only client. The arithmetic is that of the generic cell rate algorithm with a
 //! burst of the whole budget: a wait is exact, and one window may see up to twice the budget.
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::spec::{Kind, Span};
 use crate::limit::{Limit, Rate, Scale, Spec};
 use crate::store::Parent;

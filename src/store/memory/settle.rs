@@ -11,7 +11,7 @@ use super::hedge::{self, RESERVED_AT_MOST};
 use super::networks::Budget;
 use super::sketch::Sketch;
 use super::table::Held;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::Limit;
 use crate::store::{Item, Slot};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Rows of an epoch.
 const ROWS: usize = 4;

@@ -12,7 +12,7 @@ use super::entry::{Entry, Locks};
 use super::hedge;
 use super::sketch::Sketch;
 use super::whereabouts::{MOST, Place, Places};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Cell, Found, Reading, Terms};
 use crate::store::Item;
 

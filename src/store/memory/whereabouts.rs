@@ -88,7 +88,7 @@ impl FromIterator<Place> for Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::Dice;
+    use crate::base::random::Dice;
 
     #[test]
     fn buckets_come_in_order_and_once_and_twins_are_seen() {

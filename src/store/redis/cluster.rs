@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::Settings;
 use super::link::{Fault, Link};
 use super::reach::{self, Target};
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::Failure;
 
 /// Shelves; each is in one slot, and all slots have some.

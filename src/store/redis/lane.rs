@@ -6,7 +6,7 @@ use super::cluster::{Cluster, SHELVES};
 use super::link::{Fault, Link};
 use super::reach::{Place, Target};
 use super::{Settings, Topology};
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 
 /// See the module.
 pub(super) enum Lane {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::Settings;
 use super::reach::{self, Connection, Place, Target};
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::Failure;
 
 /// Between two attempts to connect; doubled after each that fails.

@@ -27,7 +27,7 @@ use self::lane::Lane;
 use self::link::Fault;
 use self::reach::Place;
 use super::shared::call::{Answer, Beats, Call, Failure, Mark, Met, Name, Part, Said, Taking};
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 use crate::net::Roots;
 
 pub use address::{Address, AddressError, Topology, host};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::Standing;
 use crate::limit::spec::Kind;
 use crate::store::shared::call::{Answer, Call, Failure, Part, Said, Taking};

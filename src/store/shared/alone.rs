@@ -11,7 +11,7 @@ use super::ledger::Entry;
 use super::plan::Plan;
 use super::returning::BATCH;
 use super::share::Share;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Limit, OnError, Reading, Scale, Standing};
 use crate::store::Item;
 

@@ -9,7 +9,7 @@ use super::core::{Asking, Core, Counted, Done, Line, Lines, Purpose, Role, item,
 use super::ladder::Way;
 use super::ledger::Grant;
 use super::plan::Plan;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::Reading;
 use crate::store::Item;
 use crate::store::memory::networks;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, Spec, Standing};
 
 /// Who takes what is admitted.

@@ -2,7 +2,7 @@
 
 use super::call::{Beats, Call, Failure, Met, Part, Said};
 use super::returning::Lost;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::store::{memcached, redis};
 
 /// Where a store is.

@@ -10,7 +10,7 @@ use super::call::{Call, Failure, Name, Said, Taking};
 use super::ladder::{Ladder, Way};
 use super::ledger::{Entry, Grant, Ledger, Spent};
 use super::plan::Plan;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, Reading, Scale, Standing};
 use crate::store::{Item, Memory, Parent, Slot};
 

@@ -13,7 +13,7 @@ use super::call::{Beats, Failure, Met};
 use super::ladder::Standing;
 use super::returning::{Lost, Return, Step};
 use super::{Shared, UNMET};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// How long anything may take that no request waits for.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);

@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Failures in a row after which the store is away.
 const IN_A_ROW: u32 = 5;

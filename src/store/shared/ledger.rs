@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::call::{Answer, Name};
 use super::plan::Plan;
 use super::share::Share;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 const SHARDS: usize = 64;
 /// What a place for an entry takes, with the note of when a grant ends, in bytes.

@@ -46,7 +46,7 @@ use self::ledger::Ledger;
 use self::plan::Plan;
 use super::Memory;
 use super::memcached;
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Fingerprint, Scale};
 
 pub use client::Place;

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use siphasher::sip::SipHasher13;
 
 use super::call::{Name, Part};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing};
 use crate::store::Registered;
 

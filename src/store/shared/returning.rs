@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::call::{Beats, Failure, Name};
 use super::core::{Asking, Core};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 
 /// Counters that are told of in one call.
 pub(super) const BATCH: usize = 64;

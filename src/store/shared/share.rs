@@ -8,7 +8,7 @@
 
 use smallvec::SmallVec;
 
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, Rate, Scale, Throttle};
 
 /// Gateways notice at most so far apart that a store is away: two beats and their patience. One that has noticed

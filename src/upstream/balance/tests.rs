@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::*;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::Identity;
 use crate::upstream::Servers;
 use crate::upstream::tests::settings;

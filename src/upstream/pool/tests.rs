@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::time::sleep;
 
 use super::*;
-use crate::head::{Fields, Head};
+use crate::http::head::{Fields, Head};
 use crate::upstream::health::EJECTED;
 use crate::upstream::http1::Exchange;
 use crate::upstream::settings::{Bounds, Eject};

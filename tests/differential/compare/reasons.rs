@@ -1,7 +1,7 @@
 //! Why the gateway may read an answer differently than hyper's client: a closed list. But for two marks of
 //! hyper's own, every reason is one to be stricter.
 
-use tollgate::http1::MAX_HEAD;
+use tollgate::http::http1::MAX_HEAD;
 
 use super::{Asks, Case, End, Verdict};
 

@@ -1,7 +1,7 @@
 //! Which bodies are read ahead, by their type and their first bytes.
 
 use super::super::{is_stream, may_have_field};
-use crate::head::Fields;
+use crate::http::head::Fields;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 

@@ -3,10 +3,10 @@
 use super::super::super::model::Throttle;
 use super::super::leaf::parse_header;
 use super::super::{Wrong, wrong};
-use crate::cost;
+use crate::base::suggest::nearest;
+use crate::limit::cost;
+use crate::limit::pressure::Condition;
 use crate::limit::{Count, Rate, Reserve, Source};
-use crate::pressure::Condition;
-use crate::suggest::nearest;
 
 pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
     let mut words = text.split_whitespace();

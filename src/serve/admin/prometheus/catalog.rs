@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::promql::labels::{Labels, NAME};
-use crate::promql::{BOUND, number};
+use crate::record::promql::labels::{Labels, NAME};
+use crate::record::promql::{BOUND, number};
 use crate::record::{Kind, Series};
 
 /// What the names of a histogram's buckets end in.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::catalog::Exposed;
 use super::samples::Recorded;
 use super::{Answer, Control, Opened, PATIENCE, Parameters, success};
-use crate::promql::labels::NAME;
 use crate::record::Kind;
+use crate::record::promql::labels::NAME;
 
 /// `GET /api/v1/metadata`.
 pub async fn metadata(State(gateway): State<Arc<dyn Control>>, asked: Parameters) -> Answer {
@@ -79,7 +79,7 @@ fn described(metrics: &str, exposed: &[Exposed]) -> Described {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::promql::labels::Labels;
+    use crate::record::promql::labels::Labels;
 
     #[test]
     fn kinds_and_sentences() {

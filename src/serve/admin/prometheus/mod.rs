@@ -24,10 +24,11 @@ use tokio::task::spawn_blocking;
 
 use self::samples::Recorded;
 use super::Control;
-use crate::clock::{Clock, Nanos};
-use crate::promql::labels::{Labels, Matcher, is_label_name};
-use crate::promql::{self, Error, Times};
+use crate::base::clock::{Clock, Nanos};
 use crate::record::Record;
+use crate::record::promql;
+use crate::record::promql::labels::{Labels, Matcher, is_label_name};
+use crate::record::promql::{Error, Times};
 
 /// Two queries at a time, so that a long one keeps no short ones waiting, and beside what the dashboard asks.
 static ANSWERING: Semaphore = Semaphore::const_new(2);

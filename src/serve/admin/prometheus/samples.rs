@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use super::catalog::Exposed;
-use crate::promql::labels::{Matcher, fits};
-use crate::promql::{Error, Found, Sample, Source};
+use crate::record::promql::labels::{Matcher, fits};
+use crate::record::promql::{Error, Found, Sample, Source};
 use crate::record::{Grid, Kind, Record};
 
 /// Fewest buckets of a series: with less, curves would say nothing.

@@ -1,6 +1,6 @@
 //! Times and steps as parameters have them.
 
-use crate::promql::number;
+use crate::record::promql::number;
 
 /// Milliseconds since 1970, of seconds or of a time as RFC 3339 has it.
 pub fn moment(text: &str) -> Option<i64> {

@@ -1,7 +1,7 @@
 //! Answers as Prometheus writes them: times are numbers, values are texts.
 
-use crate::promql::labels::Labels;
-use crate::promql::{Answer, Series, number};
+use crate::record::promql::labels::Labels;
+use crate::record::promql::{Answer, Series, number};
 
 /// An answer about one moment, with its kind.
 pub fn answer(answer: &Answer, at: i64) -> String {

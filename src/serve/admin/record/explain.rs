@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::notes::{Of, describe, find, happened, lists};
 use super::{between, read, wrong};
-use crate::facts::{Change, Event, Facts, Lists};
 use crate::policy::Ruleset;
+use crate::record::insight::{Change, Event, Facts, Lists};
 use crate::record::{Record, Series};
 use crate::route::Route;
 use crate::serve::admin::Control;

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::opened;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::record::Record;
 use crate::serve::admin::{Control, problem};
 

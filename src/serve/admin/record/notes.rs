@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Wrong, between, read, wrong};
-use crate::facts::{Event, Facts, Key, LONGEST, List, Lists, Sample, Sums};
+use crate::record::insight::{Event, Facts, Key, LONGEST, List, Lists, Sample, Sums};
 use crate::record::{Record, Topic};
 use crate::serve::admin::{Control, keys};
 

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Wrong, between, opened, read, wrong};
+use crate::base::telemetry::histogram;
 use crate::record::{Column, Found, Grid, Kind, Record, Series};
 use crate::serve::admin::Control;
-use crate::telemetry::histogram;
 
 /// Most buckets of an answer.
 const POINTS: usize = 11_000;

@@ -11,7 +11,7 @@ use super::super::cells::split;
 use super::super::table::{At, ENTRIES};
 use super::super::{Memory, Slot};
 use super::records::{End, Head, Place, Recorder};
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Cell, Limit};
 
 /// How a copy ends that is not whole.

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::blocks::{Damage, Opening};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, MAX_WINDOWS, Rate, Throttle};
 
 /// Appends a limit.

@@ -17,7 +17,7 @@ use super::super::slots::Info;
 use super::super::{Memory, Registered};
 use super::blocks::Damage;
 use super::records::{Place, Reading, Visitor};
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Cell, Limit};
 
 /// The most that the budget of a network is of its keys' own: a /32 of IPv6.

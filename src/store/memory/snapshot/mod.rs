@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use self::records::{End, Head, Nobody, Reading};
 use super::Memory;
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 
 pub use blocks::{Damage, sealed};
 pub(super) use copying::Copying;

@@ -11,7 +11,7 @@ use super::super::table::BUCKET;
 use super::super::table::Mark;
 use super::blocks::{Damage, Opening, Sealing};
 use super::limits;
-use crate::clock::Nanos;
+use crate::base::clock::Nanos;
 use crate::limit::{Cell, Limit};
 
 const LIMIT: u8 = 1;

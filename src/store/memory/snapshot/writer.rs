@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::copy::{Stopped, copy};
 use super::folder::Folder;
 use super::{Settings, folder};
-use crate::clock::{Clock, Nanos};
+use crate::base::clock::{Clock, Nanos};
 use crate::store::Memory;
 
 /// How often a folder is looked at that another process has.

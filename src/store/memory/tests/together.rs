@@ -1,7 +1,7 @@
 //! The cheap path is held against the call that it saves: two stores are told the same, one takes it where it can.
 
 use super::*;
-use crate::chance::Dice;
+use crate::base::random::Dice;
 use crate::store::memory::entry::Locks;
 use crate::store::memory::whereabouts::MOST;
 

@@ -2,7 +2,7 @@
 
 use super::super::catalog::exposed;
 use super::*;
-use crate::promql::selector;
+use crate::record::promql::selector;
 use crate::record::{Second, Settings};
 
 const START: u64 = 1_700_000_000;

@@ -1,0 +1,143 @@
+//! The cost that a response's body states, found while the body streams past: JSON, event streams, JSON lines,
+//! plain or compressed. Nothing of the body is kept.
+//!
+//! Bounds: for each path a number of [`json::MAX_NUMBER`] bytes; what a decompressor needs, see [`unpack`].
+
+mod events;
+mod json;
+mod skip;
+mod unpack;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use crate::http::head::Lookup;
+
+use events::Text;
+use unpack::Unpacker;
+
+/// The names that lead to a number in a JSON document, outermost first.
+pub type Path = Arc<[String]>;
+
+/// A number in a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// The last number at the path, rounded up.
+    pub units: u32,
+    /// The body was read to its end, so no later number can stand in it, and is of a type whose numbers are not those of
+    /// the request repeated.
+    pub exact: bool,
+}
+
+/// Looks for numbers in the body of one response.
+#[derive(Debug)]
+pub struct Meter {
+    paths: Vec<Path>,
+    input: Input,
+    whole: bool,
+}
+
+#[derive(Debug)]
+enum Input {
+    Plain(Text),
+    Packed(Box<Unpacker>),
+    /// The coding is unknown, the bytes are not what it says, or too much comes out of them: what each path had until
+    /// then.
+    Unreadable(Vec<Option<u32>>),
+}
+
+impl Meter {
+    /// Looks for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` is whose response it is:
+    /// what decompressors need is shared out between owners.
+    pub fn new<'a>(
+        paths: impl Iterator<Item = &'a Path>,
+        codings: impl Iterator<Item = &'a [u8]>,
+        content_type: Option<&[u8]>,
+        owner: u128,
+    ) -> Meter {
+        let mut distinct: Vec<Path> = Vec::new();
+        for path in paths {
+            if !distinct.contains(path) {
+                distinct.push(path.clone());
+            }
+        }
+        let text = Text::new(&distinct, content_type);
+        Meter {
+            input: match unpack::unpacker(codings, text, owner) {
+                Ok(Ok(unpacker)) => Input::Packed(unpacker),
+                Ok(Err(text)) => Input::Plain(text),
+                Err(unpack::Unknown) => Input::Unreadable(vec![None; distinct.len()]),
+            },
+            paths: distinct,
+            whole: false,
+        }
+    }
+
+    /// Reads the next piece of the body.
+    pub fn feed(&mut self, data: &[u8]) {
+        match &mut self.input {
+            Input::Plain(text) => text.feed(data),
+            Input::Packed(unpacker) => {
+                if unpacker.feed(data).is_err() {
+                    let text = unpacker.text();
+                    let each = (0..self.paths.len()).map(|path| text?.found(path).0);
+                    self.input = Input::Unreadable(each.collect());
+                }
+            }
+            Input::Unreadable(_) => {}
+        }
+    }
+
+    /// Nothing more comes; `whole` when the body was not cut off.
+    pub fn finish(&mut self, whole: bool) {
+        self.whole = whole;
+        if let Input::Packed(unpacker) = &mut self.input {
+            self.whole &= unpacker.finish().is_ok();
+        }
+    }
+
+    /// The last number at `path` so far.
+    pub fn measured(&self, path: &Path) -> Option<Measured> {
+        let index = self.paths.iter().position(|own| own == path)?;
+        let of = |text: &Text| {
+            let (units, between) = text.found(index);
+            (units, between && text.is_stated())
+        };
+        let (units, sure) = match &self.input {
+            Input::Plain(text) => of(text),
+            Input::Packed(unpacker) => of(unpacker.text()?),
+            Input::Unreadable(found) => (found[index], false),
+        };
+        Some(Measured {
+            units: units?,
+            exact: self.whole && sure,
+        })
+    }
+}
+
+/// The largest number in fields of this name, whose values may be lists.
+pub fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
+    let mut largest = None;
+    fields.visit(name.as_str(), &mut |value| {
+        let each = value.split(|byte| *byte == b',').filter_map(units);
+        largest = largest.max(each.max());
+    });
+    largest
+}
+
+/// A number of units: rounded up, however large. None for what is no number or below zero.
+pub fn units(text: &[u8]) -> Option<u32> {
+    units_from(0.0, text)
+}
+
+/// The same; none for what is below `least`.
+pub fn units_from(least: f64, text: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let number: f64 = text.parse().ok()?;
+    // The cast saturates.
+    (number >= least).then(|| number.ceil() as u32)
+}

@@ -1,0 +1,105 @@
+//! L: how many open requests an upstream serves without a standing queue, as one gateway's share.
+//!
+//! Netflix' Gradient2 (concurrency-limits): the limit follows the ratio of the latency without a queue to
+//! the latency now, plus a headroom that makes it try for more. With G gateways each has the G-th part of
+//! L and of the headroom, so that all together queue no more than one would alone.
+//!
+//! The headroom is the fourth root of the whole L, times 2.1: 4.4 requests where 20 are served. Gradient2 and
+//! Envoy have the square root, about the same there; but then a limit settles at (1 - g)^-2, and of two
+//! gateways whose baselines are off by a tenth one gets four times the share of the other and the other sheds
+//! what matters. With the fourth root it is two and a half times.
+//!
+//! Until the first queue it grows by a tenth a step, as TCP starts slowly, for otherwise an upstream that
+//! serves hundreds at once would be found out over minutes.
+
+/// Slower than this times the baseline is a queue. Medians of the pool are off by a tenth.
+const TOLERANCE: f64 = 1.5;
+const SMOOTHING: f64 = 0.2;
+/// The share of L that must be open for L to grow: what is not asked for is not known. Lower than the load
+/// up to which the elastic factor rises, or neither would ever find the end.
+const BUSY: f64 = 0.7;
+/// Headroom of all gateways together, in requests, where L is 1.
+const QUEUE: f64 = 2.1;
+/// Headroom as a share of L before the first queue.
+const START: f64 = 0.5;
+/// What all gateways together begin with.
+const FIRST: f64 = 32.0;
+
+/// See the module. In requests.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    limit: f64,
+    /// No queue was met yet.
+    starting: bool,
+}
+
+impl Capacity {
+    pub(crate) fn new(gateways: f64, most: f64) -> Capacity {
+        Capacity {
+            limit: (FIRST / gateways).max(2.0).min(most),
+            starting: true,
+        }
+    }
+
+    pub(crate) fn limit(&self) -> f64 {
+        self.limit
+    }
+
+    /// `slowness` is the median latency over the baseline, `open` the mean of open requests.
+    pub(crate) fn step(&mut self, slowness: f64, open: f64, gateways: f64, most: f64) {
+        let gradient = (TOLERANCE / slowness).clamp(0.5, 1.0);
+        if gradient < 1.0 {
+            self.starting = false;
+        } else if open <= self.limit * BUSY {
+            return;
+        }
+        let headroom = if self.starting {
+            self.limit * START
+        } else {
+            QUEUE * (self.limit * gateways).powf(0.25) / gateways
+        };
+        self.limit += SMOOTHING * (gradient * self.limit + headroom - self.limit);
+        self.limit = self.limit.clamp(1.0, most.max(1.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(steps: usize, slowness: f64, load: f64, gateways: f64) -> f64 {
+        let mut capacity = Capacity::new(gateways, 1_000.0);
+        // One queue ends the start.
+        capacity.step(1.6, 0.0, gateways, 1_000.0);
+        for _ in 0..steps {
+            let open = load * capacity.limit();
+            capacity.step(slowness, open, gateways, 1_000.0);
+        }
+        capacity.limit()
+    }
+
+    #[test]
+    fn grows_only_while_it_is_used() {
+        let first = after(0, 1.0, 0.0, 1.0);
+        assert_eq!(after(100, 1.0, 0.69, 1.0), first);
+        assert!(after(100, 1.0, 0.71, 1.0) > first + 50.0);
+        assert_eq!(after(10_000, 1.0, 0.9, 1.0), 1_000.0);
+    }
+
+    #[test]
+    fn a_queue_shrinks_it_to_what_the_headroom_feeds() {
+        // (1 - 1.5 / 2) L = 2.1 L^(1/4)
+        assert!((after(1_000, 2.0, 1.0, 1.0) - 17.1).abs() < 0.1);
+        assert!((after(1_000, 2.0, 1.0, 4.0) - 17.1 / 4.0).abs() < 0.1);
+        assert_eq!(after(1_000, 50.0, 1.0, 16.0), 1.0);
+    }
+
+    #[test]
+    fn starts_fast() {
+        let mut capacity = Capacity::new(1.0, 1_000.0);
+        (0..24).for_each(|_| capacity.step(1.0, 900.0, 1.0, 1_000.0));
+        assert!(capacity.limit() > 300.0, "{}", capacity.limit());
+        assert_eq!(Capacity::new(16.0, 1_000.0).limit(), 2.0);
+        assert_eq!(Capacity::new(1.0, 1.0).limit(), 1.0);
+    }
+}

@@ -1,0 +1,376 @@
+//! `while:` of an elastic limit: what must be so for anything to be lent, for instance
+//! `upstream.load < 0.7 and upstream.latency.p90 < 200ms`.
+//!
+//! Only upper bounds: a limit that lends more as load rises is a mistake. What is not known does not hold.
+
+use super::Snapshot;
+use crate::base::clock::Nanos;
+use crate::base::suggest::{listed, nearest};
+
+/// Bounds that one condition may join.
+pub const MOST: usize = 8;
+
+const LOAD: &str = "upstream.load";
+const P50: &str = "upstream.latency.p50";
+const P90: &str = "upstream.latency.p90";
+const CPU: &str = "gateway.cpu";
+const SIGNALS: [&str; 4] = [LOAD, P50, P90, CPU];
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    text: Box<str>,
+    bounds: Vec<Bound>,
+}
+
+/// One signal and what it must be below.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bound {
+    Load(f64),
+    P50(Nanos),
+    P90(Nanos),
+    Cpu(f64),
+}
+
+/// What is wrong with a condition, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{mistake}")]
+pub struct ConditionError {
+    /// Bytes before the word that is wrong.
+    pub offset: usize,
+    /// What is wrong with it.
+    pub mistake: Mistake,
+}
+
+/// See [`ConditionError`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mistake {
+    /// Something is missing at the end.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// Not a signal.
+    #[error("`{word}` is not a signal; {}", hint(.nearest))]
+    Signal {
+        /// What is written.
+        word: String,
+        /// What may be meant.
+        nearest: Option<&'static str>,
+    },
+    /// Not `<`.
+    #[error("`{0}` cannot compare; a condition bounds from above, with `<`")]
+    Comparison(String),
+    /// Not `and`.
+    #[error("`{0}` cannot join; conditions are joined by `and`")]
+    Joint(String),
+    /// Not a value of the signal.
+    #[error("`{word}` is not {expected}")]
+    Value {
+        /// What is written.
+        word: String,
+        /// What a value of the signal is.
+        expected: &'static str,
+    },
+    /// More than [`MOST`] bounds.
+    #[error("more than {MOST} bounds")]
+    Many,
+}
+
+fn hint(nearest: &Option<&'static str>) -> String {
+    match nearest {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => format!("use {}", listed(SIGNALS)),
+    }
+}
+
+impl Condition {
+    /// Reads a condition as policies write it.
+    pub fn parse(text: &str) -> Result<Condition, ConditionError> {
+        let mut words = Words { text, at: 0 };
+        let mut bounds = Vec::new();
+        loop {
+            let (offset, signal) = words.expect("a signal")?;
+            if !SIGNALS.contains(&signal) {
+                let mistake = Mistake::Signal {
+                    word: signal.to_owned(),
+                    nearest: nearest(signal, SIGNALS),
+                };
+                return Err(mistake.at(offset));
+            }
+            let (offset, sign) = words.expect("`<`")?;
+            if sign != "<" {
+                return Err(Mistake::Comparison(sign.to_owned()).at(offset));
+            }
+            let (offset, word) = words.expect("a value")?;
+            let wrong = || Mistake::Value {
+                word: word.to_owned(),
+                expected: value_of(signal),
+            };
+            bounds.push(bound(signal, word).ok_or_else(|| wrong().at(offset))?);
+            if bounds.len() > MOST {
+                return Err(Mistake::Many.at(offset));
+            }
+            match words.next() {
+                None => {
+                    let text = text.trim().into();
+                    return Ok(Condition { text, bounds });
+                }
+                Some((_, "and")) => {}
+                Some((offset, word)) => return Err(Mistake::Joint(word.to_owned()).at(offset)),
+            }
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// How far it is so, from 0 where it is not to 1 where nothing is near its bound. What is lent shrinks on
+    /// the way: with a yes or no in its place, lending would end itself and begin again at every step.
+    pub fn headroom(&self, now: &Snapshot) -> f64 {
+        let each = self.bounds.iter().map(|bound| match *bound {
+            Bound::Load(most) => below(Some(now.load), most),
+            Bound::P50(most) => below(now.p50.map(|span| span.0 as f64), most.0 as f64),
+            Bound::P90(most) => below(now.p90.map(|span| span.0 as f64), most.0 as f64),
+            Bound::Cpu(most) => below(now.cpu, most),
+        });
+        each.fold(1.0, f64::min)
+    }
+}
+
+/// Of a bound, what is near it.
+const NEAR: f64 = 0.2;
+
+fn below(value: Option<f64>, most: f64) -> f64 {
+    // What is no number is above any bound.
+    let left = value.map_or(0.0, |value| (most - value) / (NEAR * most));
+    if left > 0.0 { left.min(1.0) } else { 0.0 }
+}
+
+impl Mistake {
+    fn at(self, offset: usize) -> ConditionError {
+        ConditionError {
+            offset,
+            mistake: self,
+        }
+    }
+}
+
+fn bound(signal: &str, value: &str) -> Option<Bound> {
+    match signal {
+        LOAD => share(value).map(Bound::Load),
+        CPU => share(value).map(Bound::Cpu),
+        P50 => span(value).map(Bound::P50),
+        P90 => span(value).map(Bound::P90),
+        _ => None,
+    }
+}
+
+fn value_of(signal: &str) -> &'static str {
+    match signal {
+        LOAD | CPU => "a share above 0 and at most 1, for instance 0.7 or 70%",
+        _ => "a span above 0, for instance 200ms, 1.5s or 800us",
+    }
+}
+
+/// `0.7` or `70%`.
+fn share(text: &str) -> Option<f64> {
+    let share = match text.strip_suffix('%') {
+        Some(percent) => number(percent)? / 100.0,
+        None => number(text)?,
+    };
+    (share > 0.0 && share <= 1.0).then_some(share)
+}
+
+/// `200ms`; up to an hour.
+fn span(text: &str) -> Option<Nanos> {
+    let units = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let (count, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let nanos = number(count)? * unit;
+    (1.0..=3.6e12)
+        .contains(&nanos)
+        .then_some(Nanos(nanos as u64))
+}
+
+/// Digits with at most one point among them.
+fn number(text: &str) -> Option<f64> {
+    let plain = text.starts_with(|c: char| c.is_ascii_digit())
+        && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    text.parse().ok().filter(|_| plain)
+}
+
+/// Words and runs of comparison signs, each with the bytes before it.
+struct Words<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Words<'t> {
+    fn expect(&mut self, what: &'static str) -> Result<(usize, &'t str), ConditionError> {
+        self.next()
+            .ok_or_else(|| Mistake::Missing(what).at(self.text.len()))
+    }
+}
+
+impl<'t> Iterator for Words<'t> {
+    type Item = (usize, &'t str);
+
+    fn next(&mut self) -> Option<(usize, &'t str)> {
+        let rest = self.text[self.at..].trim_start();
+        let start = self.text.len() - rest.len();
+        let is_sign = |c: char| matches!(c, '<' | '>' | '=' | '!');
+        let signs = rest.starts_with(is_sign);
+        let end = rest
+            .find(|c: char| c.is_whitespace() || is_sign(c) != signs)
+            .unwrap_or(rest.len());
+        self.at = start + end;
+        (end > 0).then(|| (start, &rest[..end]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Class, Factor};
+    use super::*;
+
+    const IDLE: Snapshot = Snapshot {
+        factor: Factor::ONE,
+        load: 0.2,
+        limit: 20.0,
+        open: 4,
+        base: None,
+        p50: Some(Nanos::from_millis(20)),
+        p90: Some(Nanos::from_millis(90)),
+        level: 4.0,
+        reported: None,
+        cpu: Some(0.3),
+        lent: 0,
+        shed: [0; Class::ALL.len()],
+    };
+
+    #[track_caller]
+    fn check(text: &str, snapshot: Snapshot, expected: bool) {
+        let condition = Condition::parse(text).unwrap();
+        assert_eq!(condition.headroom(&snapshot) > 0.0, expected, "{text}");
+    }
+
+    #[test]
+    fn all_bounds_must_hold() {
+        let all = "upstream.load < 0.7 and upstream.latency.p90 < 200ms and gateway.cpu < 80%";
+        check(all, IDLE, true);
+        check(all, Snapshot { load: 0.7, ..IDLE }, false);
+        check(
+            all,
+            Snapshot {
+                p90: Some(Nanos::from_millis(200)),
+                ..IDLE
+            },
+            false,
+        );
+        check(
+            all,
+            Snapshot {
+                cpu: Some(0.8),
+                ..IDLE
+            },
+            false,
+        );
+        check(
+            all,
+            Snapshot {
+                load: f64::NAN,
+                ..IDLE
+            },
+            false,
+        );
+        check(
+            " upstream.load<30%  and\tupstream.latency.p50<0.021s",
+            IDLE,
+            true,
+        );
+        check("upstream.latency.p50 < 19999us", IDLE, false);
+    }
+
+    #[test]
+    fn less_is_left_the_nearer_the_bound() {
+        let condition = Condition::parse("upstream.load < 0.5 and gateway.cpu < 100%").unwrap();
+        for (load, headroom) in [(0.0, 1.0), (0.4, 1.0), (0.45, 0.5), (0.5, 0.0), (9.0, 0.0)] {
+            let now = Snapshot { load, ..IDLE };
+            assert!((condition.headroom(&now) - headroom).abs() < 1e-9, "{load}");
+        }
+    }
+
+    #[test]
+    fn the_unknown_does_not_hold() {
+        check(
+            "upstream.latency.p90 < 1s",
+            Snapshot { p90: None, ..IDLE },
+            false,
+        );
+        check(
+            "upstream.latency.p50 < 1s",
+            Snapshot { p50: None, ..IDLE },
+            false,
+        );
+        check("gateway.cpu < 100%", Snapshot { cpu: None, ..IDLE }, false);
+    }
+
+    #[track_caller]
+    fn wrong(text: &str, offset: usize, message: &str) {
+        let error = Condition::parse(text).unwrap_err();
+        assert_eq!(
+            (error.offset, error.to_string().as_str()),
+            (offset, message)
+        );
+    }
+
+    #[test]
+    fn mistakes_say_what_and_where() {
+        wrong("", 0, "a signal is missing");
+        wrong("upstream.load", 13, "`<` is missing");
+        wrong("upstream.load < ", 16, "a value is missing");
+        wrong("upstream.load < 0.5 and", 23, "a signal is missing");
+        wrong(
+            "gateway.cpu<1 and upsteam.load < 1",
+            18,
+            "`upsteam.load` is not a signal; did you mean `upstream.load`?",
+        );
+        wrong(
+            "x < 1",
+            0,
+            "`x` is not a signal; use `upstream.load`, `upstream.latency.p50`, \
+             `upstream.latency.p90` or `gateway.cpu`",
+        );
+        let sign = "cannot compare; a condition bounds from above, with `<`";
+        wrong("upstream.load > 0.7", 14, &format!("`>` {sign}"));
+        wrong("upstream.load <= 0.7", 14, &format!("`<=` {sign}"));
+        wrong("upstream.load is 0.7", 14, &format!("`is` {sign}"));
+        wrong(
+            "upstream.load < 0.7 or gateway.cpu < 1",
+            20,
+            "`or` cannot join; conditions are joined by `and`",
+        );
+        for value in [
+            "200ms", "0", "1.1", "101%", "-1", "nan", "1e-3", "0.7.1", "+1", ".",
+        ] {
+            let expected = "a share above 0 and at most 1, for instance 0.7 or 70%";
+            wrong(
+                &format!("upstream.load < {value}"),
+                16,
+                &format!("`{value}` is not {expected}"),
+            );
+        }
+        for value in ["200", "0ms", "2h", "9999s", "ms", "-1s", "1é"] {
+            let expected = "a span above 0, for instance 200ms, 1.5s or 800us";
+            wrong(
+                &format!("upstream.latency.p90 < {value}"),
+                23,
+                &format!("`{value}` is not {expected}"),
+            );
+        }
+        let many = ["gateway.cpu < 1"; 9].join(" and ");
+        wrong(&many, 174, "more than 8 bounds");
+    }
+}

@@ -1,0 +1,7 @@
+//! Certificates, and what a listener or a client offers under TLS.
+
+pub mod acme;
+pub mod certificate;
+pub mod config;
+pub mod issued;
+pub mod subject;

@@ -1,0 +1,252 @@
+//! Known traffic, and what the lists say of it.
+
+use std::collections::HashMap;
+
+use super::heavy_keeper::HeavyKeeper;
+use super::sum::Sum;
+use super::*;
+
+/// Marsaglia's xorshift64*, for tests.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+fn key(number: u64) -> Key {
+    Key {
+        limit: "per-ip".into(),
+        key: format!("ip={number}"),
+    }
+}
+
+/// A hash as the keyed ones are: without pattern.
+fn hash(number: u64) -> u64 {
+    let mut dice = Dice(number + 1);
+    dice.next();
+    dice.next()
+}
+
+/// A key and where it is counted.
+struct Counted<'t>(&'t Top, u64);
+
+impl Whom for Counted<'_> {
+    fn tell(&self, hash: u64, asked: u32, _: u32) {
+        self.0.count(hash, asked, || key(self.1));
+    }
+}
+
+/// 20 keys with Zipf's frequencies among many that come once, counted by four workers.
+#[track_caller]
+fn check(spray: u64, seed: u64) {
+    const EVENTS: u64 = 1_200_000;
+    let mut dice = Dice(seed);
+    let top = Top::new(seed);
+    let workers: [Recent<Counted<'_>>; 4] = Default::default();
+    let weights: Vec<f64> = (1..=2_000).map(|rank| 1.0 / f64::from(rank)).collect();
+    let sums: Vec<f64> = weights
+        .iter()
+        .scan(0.0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        })
+        .collect();
+    let mut truth: HashMap<u64, u64> = HashMap::new();
+    for event in 0..EVENTS {
+        let number = if dice.next() % 100 < spray {
+            1_000_000 + event
+        } else {
+            let point = (dice.next() >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
+            sums.partition_point(|sum| *sum < point) as u64
+        };
+        *truth.entry(number).or_default() += 1;
+        workers[event as usize % 4].count(hash(number), false, |_| true, || Counted(&top, number));
+        if event % 10_000 == 0 {
+            workers.iter().for_each(Recent::tell);
+        }
+    }
+    workers.iter().for_each(Recent::tell);
+    let list = top.list(0, true);
+    let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
+    heavy.sort_unstable_by(|one, other| other.cmp(one));
+    let near = |(count, number): &&(u64, u64)| {
+        let named = key(*number);
+        let listed = list.keys.iter().find(|listed| listed.key == named);
+        listed.is_some_and(|listed| listed.count.abs_diff(*count) * 20 <= *count)
+    };
+    let found = heavy[..20].iter().filter(near).count();
+    println!("{spray} % spray, seed {seed}: {found} of 20 within 5 %");
+    assert!(found >= 19, "{spray} %: {found} of 20");
+    assert_eq!(list.total, EVENTS);
+    let (distinct, true_distinct) = (list.distinct(), truth.len() as u64);
+    let off = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
+    assert!(off < 0.1, "{distinct} of {true_distinct} keys");
+    assert_eq!(top.list(0, false), List::default());
+}
+
+#[test]
+fn those_that_come_most_often_are_found_among_keys_that_come_once() {
+    for seed in [1, 2, 3, 4] {
+        for spray in [0, 70, 95] {
+            check(spray, seed);
+        }
+    }
+}
+
+#[test]
+fn it_takes_at_most_128_kib() {
+    // The two texts of a name are some 100 bytes in all.
+    let names = top::KEPT * (16 + 24 * 2 + 100 + 16);
+    let cells = heavy_keeper::ROWS * top::WIDTH * 8;
+    let all = top::STRIPES * (cells + top::REGISTERS + names);
+    println!("{all} bytes");
+    assert!(all <= 128 << 10, "{all}");
+}
+
+#[test]
+fn lists_add_up() {
+    let list = |counts: &[(u64, u64)]| {
+        let facts = Facts::default();
+        for (number, count) in counts {
+            for _ in 0..*count {
+                facts.asked.count(hash(*number), 1, || key(*number));
+            }
+        }
+        facts.asked.list(0, true)
+    };
+    let sum = |lists: &[List]| {
+        let mut sum = Sum::default();
+        lists.iter().for_each(|list| sum.add(list));
+        sum.list(LONGEST)
+    };
+    let one = sum(&[list(&[(1, 5), (2, 3)]), list(&[(2, 4), (3, 1)])]);
+    let counts: Vec<_> = one
+        .keys
+        .iter()
+        .map(|listed| (&*listed.key.key, listed.count))
+        .collect();
+    assert_eq!(counts, [("ip=2", 7), ("ip=1", 5), ("ip=3", 1)]);
+    assert_eq!((one.total, one.distinct()), (13, 3));
+    let many: Vec<_> = (0..500).map(|number| (number, 1)).collect();
+    let other: Vec<_> = (400..900).map(|number| (number, 1)).collect();
+    assert_eq!(list(&many).keys.len(), LONGEST);
+    let spray = sum(&[list(&many), list(&other)]);
+    assert_eq!(spray.keys.len(), LONGEST);
+    let distinct = spray.distinct();
+    assert!((830..970).contains(&distinct), "{distinct}");
+    let text = serde_json::to_string(&spray).unwrap();
+    assert_eq!(serde_json::from_str::<List>(&text).unwrap(), spray);
+    assert!(serde_json::from_str::<List>("{\"total\":1,\"keys\":[],\"distinct\":\"A\"}").is_err());
+}
+
+#[test]
+fn samples_are_few_and_of_every_class() {
+    let sampler = Sampler::default();
+    let at = |millis: u64| crate::base::clock::Nanos(millis * 1_000_000);
+    let takes = |class, millis| sampler.takes(class, at(millis));
+    let taken = (0..100).filter(|_| takes((1, Some(3)), 5_000)).count();
+    assert_eq!(taken, 2);
+    assert!(takes((1, Some(4)), 5_500));
+    assert!(takes((1, Some(3)), 6_000));
+    let many = (0..100)
+        .filter(|limit| takes((1, Some(*limit)), 7_000))
+        .count();
+    assert_eq!(many, 24);
+    assert!(!sampler.has_room(at(7_999)) && sampler.has_room(at(8_000)));
+}
+
+/// What a key that comes 40 times, `times` at once, counts in the place of one that came before.
+fn worn(before: u32, times: u32) -> u64 {
+    let each = 1..=400;
+    let counts = each.map(|seed| {
+        let mut keeper = HeavyKeeper::new(1, 2, hash(seed));
+        keeper.count(hash(1), before, || "before");
+        (0..40 / times).for_each(|_| keeper.count(hash(2), times, || "after"));
+        let found = keeper.candidates().iter().find(|one| one.name == "after");
+        let count = found.map_or(0, |one| one.count);
+        assert!(count <= 40, "{count}");
+        count
+    });
+    counts.sum()
+}
+
+#[test]
+fn who_comes_many_times_at_once_counts_as_one_by_one() {
+    assert_eq!(worn(0, 40), 400 * 40);
+    for before in [1, 5, 15] {
+        let (single, lumps) = (worn(before, 1), worn(before, 8));
+        println!("{before}: {single} singly, {lumps} in lumps");
+        assert!(single.abs_diff(lumps) * 25 < 400 * 40);
+    }
+    assert_eq!(worn(300, 40), 0);
+}
+
+#[test]
+fn keys_under_another_secret_are_not_counted_twice() {
+    let list = |seed: u64| {
+        let top = Top::new(7);
+        for number in 0..500 {
+            top.count(hash(number * 2 + seed), 1, || key(number));
+        }
+        top.list(seed, true)
+    };
+    let mut all = Sum::default();
+    all.add(&list(0));
+    all.add(&list(0));
+    let mut both = Sum::default();
+    let once = all.list(LONGEST);
+    assert!(!once.at_least && once.distinct().abs_diff(500) < 50);
+    both.add(&once);
+    both.add(&list(1));
+    let both = both.list(LONGEST);
+    assert!(both.at_least && both.distinct().abs_diff(500) < 50);
+    assert_eq!(both.total, 1_500);
+    // Of few all are known by name.
+    let few = |seed: u64| {
+        let top = Top::new(7);
+        let keys = 40 * seed..40 * (seed + 1);
+        keys.for_each(|number| top.count(hash(number), 1, || key(number)));
+        top.list(seed, true)
+    };
+    let mut all = Sum::default();
+    [
+        few(0),
+        few(1),
+        List {
+            seed: 2,
+            ..List::default()
+        },
+    ]
+    .iter()
+    .for_each(|list| all.add(list));
+    let all = all.list(LONGEST);
+    assert!(
+        !all.at_least && all.distinct().abs_diff(80) < 5,
+        "{}",
+        all.distinct()
+    );
+}
+
+#[test]
+fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
+    let facts = Facts::default();
+    facts.asked.count(hash(1), 1, || key(1));
+    let kept = Mutex::new(Vec::new());
+    let next = Minute { at: 60, seed: 0 };
+    let ends = std::cell::Cell::new(true);
+    let read = || -> Result<_, ()> {
+        let read = kept.lock().clone();
+        // It ends just after what is over was read.
+        if ends.replace(false) {
+            facts.turn(next, |_, lists| kept.lock().push(lists.asked.total));
+        }
+        Ok(read)
+    };
+    let (minute, live, over) = facts.with(read).unwrap();
+    assert_eq!((minute, live.asked.total, over), (60, 0, vec![1]));
+}

@@ -1,0 +1,288 @@
+//! The head of a request: RFC 9112 section 3, read strictly.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::rc::Rc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Method, Uri};
+
+use super::repeat::{Asks, Block, Last, MOST};
+use crate::http::head::{Fields, Head, hop};
+use crate::http::http1::{
+    Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields,
+};
+use crate::http::http2::reader::PREFACE;
+use crate::throttle::reject::is_grpc;
+
+/// A request that begins.
+pub struct Request {
+    /// Method, target and fields.
+    pub head: Rc<Head>,
+    /// How far the body reaches.
+    pub framing: Framing,
+    /// What the client expects of the answer.
+    pub wants: Wants,
+    /// The client sends the body when it has been told to continue.
+    pub waits: bool,
+    /// What was made of the same fields before.
+    pub known: Option<Rc<Block>>,
+}
+
+/// What the client expects of the answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    /// A head only.
+    pub head_only: bool,
+    /// HTTP/1.1 and not 1.0.
+    pub newer: bool,
+    /// The connection goes on.
+    pub keep: bool,
+    /// Trailers are understood.
+    pub trailers: bool,
+}
+
+/// Why there is no head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bad {
+    /// It is no request.
+    Malformed(&'static str),
+    /// It has too many fields or bytes.
+    TooLarge,
+    /// Its target has too many.
+    LongTarget,
+    /// It is of another version of HTTP.
+    Version,
+    /// It is the preface of HTTP/2.
+    Http2,
+    /// It is neither HTTP/1 nor the preface of HTTP/2.
+    Preface,
+}
+
+impl From<Malformed> for Bad {
+    fn from(malformed: Malformed) -> Bad {
+        Bad::Malformed(malformed.0)
+    }
+}
+
+/// Takes a head off the front of `input`, when all of it is there. One that cannot be read stays. `last` is what was
+/// read before it.
+// In one piece with what every request takes; the other caller is rare.
+#[inline(always)]
+pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Bad> {
+    if input.starts_with(&PREFACE[..3]) {
+        let known = input.len().min(PREFACE.len());
+        match input[..known] == PREFACE[..known] {
+            true if known < PREFACE.len() => return Ok(None),
+            true => return Err(Bad::Http2),
+            false if input.starts_with(&PREFACE[..BEGINNING]) => return Err(Bad::Preface),
+            false => {}
+        }
+    }
+    if let Some(request) = again(input, last)? {
+        return Ok(Some(request));
+    }
+    let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut head = httparse::Request::new(&mut []);
+    let end = match head.parse_with_uninit_headers(input, &mut parsed) {
+        Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
+        Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Bad::TooLarge),
+        Err(httparse::Error::Version) => return Err(other_version(input)),
+        Err(_) => return Err(Bad::Malformed("its head cannot be read")),
+    };
+    if !ends_in_crlf(&input[..end]) {
+        return Err(Bad::Malformed("a line of its head does not end in CRLF"));
+    }
+    let line = Line::of(input, &head)?;
+    let first = head.headers.first();
+    let lines = first.map_or(end - 2, |field| {
+        fields::offset(input, field.name.as_bytes())
+    });
+    let (mut fields, said) = fields::read(input, head.headers)?;
+    let known = last.knows(&input[lines..end]);
+    let bytes = input.split_to(end).freeze();
+    fields.settle(bytes.clone());
+    let asks = Asks::of(&fields, said);
+    if known {
+        last.learn(&fields, said, &asks, line.newer);
+    }
+    match line.head(&bytes, fields, said, &asks) {
+        Ok((head, framing)) => Ok(Some(Request::new(head, framing, said, &asks, None))),
+        Err(bad) => {
+            // For the record.
+            let rest = std::mem::take(input);
+            input.extend_from_slice(&bytes);
+            input.extend_from_slice(&rest);
+            Err(bad)
+        }
+    }
+}
+
+/// The same of a request that differs from the last one in its first line, if in anything.
+#[inline(always)]
+fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
+    let Some((start, block)) = last.again(input) else {
+        return Ok(None);
+    };
+    let (head, framing) = match block.asked(&input[..start]) {
+        Some(head) => {
+            let framing = block.said.framing(block.newer, Framing::Length(0))?;
+            (head, framing)
+        }
+        None => {
+            let mut head = httparse::Request::new(&mut []);
+            let line = match head.parse(input) {
+                // There is no room for the fields, which are known.
+                Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
+                    Line::of(input, &head)?
+                }
+                _ => return Ok(None),
+            };
+            // Empty lines may have come before the first one.
+            let first = line.target.end < start;
+            if !first || line.newer != block.newer || start + last.len() > MAX_HEAD {
+                return Ok(None);
+            }
+            // A copy, for a part of the input would keep all of it.
+            let bytes = Bytes::copy_from_slice(&input[..start]);
+            let (head, framing) =
+                line.head(&bytes, block.fields.clone(), block.said, &block.asks)?;
+            if start <= MOST {
+                block.ask(bytes, head.clone());
+            }
+            (head, framing)
+        }
+    };
+    input.advance(start + last.len());
+    let known = Some(block.clone());
+    let request = Request::new(head, framing, block.said, &block.asks, known);
+    Ok(Some(request))
+}
+
+/// The first line of a request.
+struct Line {
+    method: Method,
+    target: Range<usize>,
+    newer: bool,
+}
+
+impl Line {
+    fn of(input: &BytesMut, head: &httparse::Request<'_, '_>) -> Result<Line, Bad> {
+        let method = head.method.unwrap_or_default();
+        let method = Method::from_bytes(method.as_bytes());
+        let target = head.path.unwrap_or_default();
+        if target.len() > MAX_TARGET {
+            return Err(Bad::LongTarget);
+        }
+        // It would be cut off, and no two servers agree on what is left: CVE-2023-45539.
+        if target.contains('#') {
+            return Err(Bad::Malformed("its target has a fragment"));
+        }
+        let start = fields::offset(input, target.as_bytes());
+        Ok(Line {
+            method: method.map_err(|_| Bad::Malformed("its method is not one"))?,
+            target: start..start + target.len(),
+            newer: head.version == Some(1),
+        })
+    }
+
+    /// The head that begins with it, and how far the body reaches. `bytes` are those that it stands in.
+    fn head(
+        self,
+        bytes: &Bytes,
+        fields: Fields,
+        said: Said,
+        asks: &Asks,
+    ) -> Result<(Rc<Head>, Framing), Bad> {
+        let Line { method, newer, .. } = self;
+        let uri = Uri::from_maybe_shared(bytes.slice(self.target));
+        let framing = said.framing(newer, Framing::Length(0))?;
+        let upgrade = asks.upgrade.as_ref();
+        let head = Rc::new(Head {
+            method,
+            uri: uri.map_err(|_| Bad::Malformed("its target is not one"))?,
+            newer,
+            upgrade: upgrade.filter(|_| newer && framing.is_over()).cloned(),
+            fields,
+        });
+        Ok((head, framing))
+    }
+}
+
+impl Request {
+    fn new(
+        head: Rc<Head>,
+        framing: Framing,
+        said: Said,
+        asks: &Asks,
+        known: Option<Rc<Block>>,
+    ) -> Request {
+        let newer = head.newer;
+        Request {
+            framing,
+            wants: Wants {
+                head_only: head.method == Method::HEAD,
+                newer,
+                keep: said.keeps(newer),
+                trailers: asks.trailers,
+            },
+            waits: asks.expects && newer && !framing.is_over(),
+            head,
+            known,
+        }
+    }
+}
+
+impl Asks {
+    fn of(fields: &Fields, said: Said) -> Asks {
+        let expects = fields.first("expect");
+        Asks {
+            expects: expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
+            trailers: fields.all("te").any(hop::accepts_trailers),
+            upgrade: said.upgrade.then(|| upgrade(fields)).flatten(),
+            grpc: is_grpc(fields),
+        }
+    }
+}
+
+/// The one protocol that a request names, if the gateway passes it on.
+fn upgrade(fields: &Fields) -> Option<Bytes> {
+    let mut all = fields.all("upgrade");
+    let only = all.next().filter(|_| all.next().is_none())?;
+    passes(only).then(|| Bytes::copy_from_slice(only))
+}
+
+/// Whether the gateway passes on a change to this protocol. A server that took up HTTP/2 or TLS would be spoken
+/// to behind the gateway's back.
+pub fn passes(protocol: &[u8]) -> bool {
+    let name = protocol.split(|byte| *byte == b'/').next();
+    let name = name.unwrap_or_default();
+    let refused: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
+    let is_token = !name.is_empty() && protocol.iter().all(|byte| is_token_or_slash(*byte));
+    is_token && !refused.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+fn is_token_or_slash(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte)
+}
+
+/// Bytes of the preface that no request of HTTP/1 begins with.
+const BEGINNING: usize = b"PRI * HTTP/2".len();
+
+/// What a head is whose first line does not end in a version of HTTP/1.
+#[cold]
+fn other_version(input: &[u8]) -> Bad {
+    let lines = input.split(|byte| *byte == b'\n');
+    let line = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
+    let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
+    let (_, target, version) = (words.next(), words.next(), words.next());
+    let is_target = |word: &[u8]| word == b"*" || word.contains(&b'/');
+    match (target, version, words.next()) {
+        (_, Some(version), None) if version.starts_with(b"HTTP/") => Bad::Version,
+        (Some(target), Some(_), None) if !is_target(target) && input.contains(&b'\n') => {
+            Bad::Preface
+        }
+        _ => Bad::Malformed("its head cannot be read"),
+    }
+}

@@ -1,0 +1,256 @@
+//! A request that the gateway answers itself, such as by 401 or 404. Limits count it before it ends, so that scans for
+//! paths and guesses of credentials end in 429. It never reaches an upstream.
+
+use std::future::{Ready, ready};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tower::Service;
+
+use super::body::Relay;
+use super::forward::Forward;
+use super::identify::Identified;
+use super::matched::MatchedRoute;
+use super::observe::Arrival;
+use super::refusal::{Refusal, Why};
+use crate::base::clock::{Clock, Nanos};
+use crate::http::head::{Answer, Head};
+use crate::identity::form::FieldValue;
+use crate::identity::{Check, Connection, Identifier, Unverified, Who};
+use crate::limit::Rules;
+use crate::limit::pressure::Permit;
+use crate::policy::Ruleset;
+use crate::route::{HeaderStyle, Route};
+use crate::serve::worker::generation::Generation;
+use crate::throttle::admission::{Admission, Ask, Verdict};
+use crate::throttle::{Basis, Candidate};
+
+/// Which limits count such a request.
+#[derive(Clone, Debug)]
+pub enum Counted {
+    /// Those of requests that take no route.
+    Unrouted,
+    /// Those of its route.
+    Routed(MatchedRoute),
+    /// Those of its route that count by ip and nothing else, where a credential is not checked.
+    ByIp(MatchedRoute),
+    /// The same as of its route but for those that count by the identity at this place of the route's `require`, which is absent.
+    Without(MatchedRoute, usize),
+}
+
+impl Counted {
+    /// Of a request that has a route.
+    pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &Who) -> Counted {
+        let matched = matched.clone();
+        if who.unverified == Some(Unverified::Unchecked) {
+            return Counted::ByIp(matched);
+        }
+        let mut required = matched.route(ruleset).require.iter();
+        match required.position(|identity| !who.has(*identity)) {
+            Some(place) => Counted::Without(matched, place),
+            None => Counted::Routed(matched),
+        }
+    }
+
+    /// The limits.
+    pub fn rules<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Rules {
+        match self {
+            Counted::Unrouted => &ruleset.unrouted.rules,
+            Counted::Routed(matched) => &matched.route(ruleset).own.all,
+            Counted::ByIp(matched) => &matched.route(ruleset).own.by_ip,
+            Counted::Without(matched, place) => &matched.route(ruleset).own.without[*place],
+        }
+    }
+
+    fn matched(&self) -> Option<&MatchedRoute> {
+        match self {
+            Counted::Unrouted => None,
+            Counted::Routed(matched) | Counted::ByIp(matched) | Counted::Without(matched, _) => {
+                Some(matched)
+            }
+        }
+    }
+
+    /// Its route.
+    pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> Option<&'r Route> {
+        self.matched().map(|matched| matched.route(ruleset))
+    }
+
+    /// A number that no route and no other one has; none of several routes that count together.
+    pub fn number(&self, ruleset: &Ruleset) -> Option<usize> {
+        let routes = ruleset.routes.len();
+        let Some(matched) = self.matched() else {
+            return Some(usize::MAX);
+        };
+        let set = match self {
+            Counted::Unrouted | Counted::Routed(_) => 1,
+            Counted::ByIp(_) => 2,
+            Counted::Without(_, place) => place + 3,
+        };
+        Some(routes * set + matched.alone()?)
+    }
+
+    /// Which rate-limit headers a refusal carries.
+    pub fn header_style(&self, ruleset: &Ruleset) -> HeaderStyle {
+        let route = self.route(ruleset);
+        route.map_or(ruleset.unrouted.headers, |route| route.headers)
+    }
+}
+
+/// Who a request comes from that takes no route: its address, and what its credentials prove where a limit counts by
+/// that. A signature is not looked at for the sake of a 404.
+pub fn unrouted_who<'a>(
+    ruleset: &Ruleset,
+    identifier: &Identifier,
+    connection: Connection<'a>,
+    head: &Head,
+    (now, wall): (Nanos, impl FnOnce() -> Duration),
+) -> Who {
+    // Its limits are asked in any case.
+    let check = Check {
+        now,
+        may: &|_| true,
+    };
+    match ruleset.unrouted.by_credential {
+        true => identifier.identify_if(connection, (head, FieldValue::Absent), wall, Some(&check)),
+        false => identifier.client(connection, &head.fields),
+    }
+}
+
+/// See the module.
+pub struct Ending {
+    /// The request.
+    pub arrival: Arrival,
+    /// Who it comes from.
+    pub who: Rc<Who>,
+    /// When its limits are asked.
+    pub now: Nanos,
+    /// Which limits count it.
+    pub counted: Counted,
+    /// Why it ends.
+    pub why: Why,
+}
+
+impl Ending {
+    /// A request that takes no route, at the time `now`.
+    pub fn unrouted(arrival: Arrival, why: Why, now: Nanos) -> Ending {
+        let note = &arrival.note;
+        let generation = &note.generation;
+        let who = Rc::new(unrouted_who(
+            &generation.ruleset,
+            &generation.identifier,
+            note.peer.connection(),
+            &arrival.head,
+            (now, || generation.clock.wall()),
+        ));
+        let _ = note.who.set(who.clone());
+        Ending {
+            who,
+            now,
+            counted: Counted::Unrouted,
+            why,
+            arrival,
+        }
+    }
+
+    /// A request whose route does not serve it.
+    pub fn routed(identified: Identified, why: Why) -> Ending {
+        let Identified { routed, who, .. } = identified;
+        let ruleset = &routed.arrival.note.generation.ruleset;
+        let counted = Counted::of(&routed.matched, ruleset, &who);
+        Ending {
+            arrival: routed.arrival,
+            who,
+            now: routed.now,
+            counted,
+            why,
+        }
+    }
+
+    /// The limits that count it.
+    pub fn rules(&self) -> &Rules {
+        self.counted.rules(&self.generation().ruleset)
+    }
+
+    fn generation(&self) -> &Rc<Generation> {
+        &self.arrival.note.generation
+    }
+}
+
+impl Candidate for Ending {
+    type Admitted = Ending;
+    type Basis = EndingLimits;
+
+    fn ask(&self) -> Ask<'_> {
+        let generation = self.generation();
+        let route = self.counted.route(&generation.ruleset);
+        let servers = route.map(|route| generation.pools[route.upstream].servers());
+        Ask {
+            rules: self.rules(),
+            who: &self.who,
+            identifier: &generation.identifier,
+            now: self.now,
+            pressure: servers
+                .and_then(|servers| servers.pressure())
+                .map(|at| &**at),
+            reserved: &[],
+        }
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.generation().admission
+    }
+
+    fn basis(&self) -> EndingLimits {
+        EndingLimits {
+            generation: self.generation().clone(),
+            counted: self.counted.clone(),
+        }
+    }
+
+    fn header_style(&self) -> HeaderStyle {
+        self.counted.header_style(&self.generation().ruleset)
+    }
+
+    fn note(&self, verdict: &Verdict) {
+        let note = &self.arrival.note;
+        note.decided(verdict, self.rules(), &self.who, self.now);
+    }
+
+    fn admitted(self, _: &Verdict, _: Option<Permit>) -> Ending {
+        self
+    }
+}
+
+/// The limits that count a request which ends at the gateway.
+pub struct EndingLimits {
+    generation: Rc<Generation>,
+    counted: Counted,
+}
+
+impl Basis for EndingLimits {
+    fn rules(&self) -> &Rules {
+        self.counted.rules(&self.generation.ruleset)
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.generation.clock
+    }
+}
+
+/// Limits admit it, and it ends here.
+impl Service<Ending> for Forward {
+    type Response = Answer<Relay>;
+    type Error = Refusal;
+    type Future = Ready<Result<Answer<Relay>, Refusal>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, ending: Ending) -> Self::Future {
+        let fields = &ending.arrival.head.fields;
+        ready(Err(Refusal::unsent(ending.why, fields)))
+    }
+}

@@ -1,0 +1,456 @@
+//! Sends an admitted request to its upstream and the answer back, streaming both ways.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use http_body::Body;
+use tower::Service;
+
+use super::announce::{Claims, announce};
+use super::body::{Relay, RequestBody};
+use super::deadline::Deadline;
+use super::forwarded;
+use super::identify::Identified;
+use super::left::{self, Rest};
+use super::load::{self, Load};
+use super::observe::{Arrival, Note};
+use super::peer::Peer;
+use super::pooled::{FuturePool, Pooled};
+use super::refusal::{Refusal, Why};
+use super::source::Source;
+use crate::base::telemetry::Metric;
+use crate::http::head::{Answer, AnswerHead, Fields, Head, hop};
+use crate::http::http1::Malformed;
+use crate::limit::pressure::{Permit, Utilisation};
+use crate::net::flush::OthersFirst;
+use crate::route::Route;
+use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
+
+/// How long a server that is asked whether to send the body may take before it is sent anyway.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often one request is sent again.
+const MAX_REPEATS: u32 = 2;
+
+const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+
+/// A request that all its limits admit.
+pub struct Admitted {
+    /// The request, its route and who asks.
+    pub identified: Identified,
+    /// The soft and elastic limits it exceeds.
+    pub over: Option<Box<str>>,
+    /// Its place among the open requests of the upstream, where those are bounded by what it bears.
+    pub permit: Option<Permit>,
+}
+
+/// The innermost service.
+#[derive(Clone)]
+pub struct Forward(FuturePool<Admitted, Result<Answer<Relay>, Refusal>>);
+
+impl Default for Forward {
+    fn default() -> Forward {
+        Forward(FuturePool::new(forward))
+    }
+}
+
+impl Service<Admitted> for Forward {
+    type Response = Answer<Relay>;
+    type Error = Refusal;
+    type Future = Pooled<Admitted, Result<Answer<Relay>, Refusal>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, admitted: Admitted) -> Self::Future {
+        self.0.run(admitted)
+    }
+}
+
+// An `async fn` would keep what it takes apart beside the parts.
+fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Refusal>> {
+    let Admitted {
+        identified,
+        over,
+        permit,
+    } = admitted;
+    let route = identified.routed.route();
+    let (index, upstream) = (identified.routed.matched.index, route.upstream);
+    let costs_in_body = route.reads.cost_in_body;
+    let note = &identified.routed.arrival.note;
+    let placement = |identities| {
+        note.generation
+            .identifier
+            .placement(&identified.who, identities)
+    };
+    let key = note.generation.pools[upstream].hashes().and_then(placement);
+    let head = onward(&identified, over);
+    let Arrival {
+        body, source, note, ..
+    } = identified.routed.arrival;
+    async move {
+        let (peer, generation) = (&note.peer, &note.generation);
+        let pool = &generation.pools[upstream];
+        let load = |permit| Load::new(permit, generation.kinds[index], generation.clock.clone());
+        let attempt = Attempt {
+            pool,
+            key,
+            source: &source,
+            note: &note,
+            load: permit.map(load),
+        };
+        match attempt.run(&head, body).await {
+            Ok(mut answer) => {
+                if let Some(metric) = &pool.settings().load_metric {
+                    let load = load::take_report(&mut answer.head.fields, metric.as_deref());
+                    attempt.told(load);
+                }
+                let upgrade = head.upgrade.as_ref();
+                if let Some(protocol) = upgrade.filter(|_| answer.head.status == SWITCHED) {
+                    hop::strip(&mut answer.head.fields);
+                    answer.head.fields.add("connection", b"upgrade");
+                    answer.head.fields.add("upgrade", protocol);
+                }
+                if costs_in_body && answer.head.fields.contains("accept-ranges") {
+                    // Ranges are taken out of its requests.
+                    answer.head.fields.set("accept-ranges", b"none");
+                }
+                Ok(answer)
+            }
+            Err(why) => {
+                if let Why::Upstream(error) = &why {
+                    peer.count_failure(&pool.settings().name, error);
+                    tracing::warn!(upstream = %pool.settings().name, %error, "no answer");
+                    if let Some(load) = &attempt.load {
+                        load.failed();
+                    }
+                }
+                Err(Refusal::new(why, &head.fields))
+            }
+        }
+    }
+}
+
+/// What the request goes to the upstream as.
+fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
+    let Identified {
+        routed,
+        who,
+        served,
+        ..
+    } = identified;
+    let Arrival {
+        head: asked,
+        body,
+        source,
+        note,
+        ..
+    } = &routed.arrival;
+    let known = served.as_ref().filter(|_| over.is_none());
+    if let Some(head) = known.and_then(|known| known.onward(asked)) {
+        return head;
+    }
+    let (peer, generation) = (&note.peer, &note.generation);
+    let route = routed.route();
+    let plans = &generation.ruleset.identity.plan.plans;
+    let claims = Claims {
+        user: who.user.as_deref(),
+        plan: who.plan.map(|plan| &*plans[plan].name),
+        over,
+    };
+    let mut fields = asked.fields.clone();
+    // What the client lists in Connection goes before the gateway adds fields of its own, so that
+    // it cannot list those.
+    hop::strip(&mut fields);
+    let names_target = generation.identifier.strip(peer.remote, &mut fields);
+    let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
+    claims.write(&mut fields);
+    announce(&mut fields, peer, source.via(asked.newer));
+    if !fields.contains("host") {
+        let host = generation.pools[route.upstream].host();
+        fields.add("host", host.as_bytes());
+    }
+    adapt(&mut fields, route, body);
+    if known.is_some() {
+        fields = fields.gathered();
+    }
+    let mut line = asked.line();
+    if line.method == Method::HEAD && route.reads.cost_in_body {
+        // The client gets the head of the same response, and what it costs is known.
+        line.method = Method::GET;
+    }
+    let head = Rc::new(Head { fields, ..line });
+    if let Some(known) = known.filter(|_| !passing) {
+        known.goes(asked.clone(), head.clone());
+    }
+    head
+}
+
+/// Takes out what would not be true, or would be in the way, once the request goes on.
+fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
+    if route.reads.cost_in_body || route.reads.cost_by_length {
+        // To unpack costs time, and what is packed on the way has no length in its head.
+        fields.set("accept-encoding", b"identity");
+    }
+    if route.reads.cost_in_body {
+        // A part of a body need not have the cost in it.
+        fields.remove("range");
+        // Apache reads it where there is no Range.
+        fields.remove("request-range");
+    }
+    if body.size_hint().exact().is_none() {
+        // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
+        fields.remove("content-length");
+    }
+}
+
+/// Sees that a server has changed to the protocol that it was asked to, or says clearly that it has not: to a
+/// client of HTTP/2 any success would mean that it has (RFC 8441 section 5).
+fn agreed(
+    exchange: &Exchange<RequestBody>,
+    asked: &Head,
+    head: &AnswerHead,
+    source: &Source,
+) -> Result<(), Why> {
+    let asked = asked.upgrade.as_deref();
+    if asked.is_none() && head.status != SWITCHED {
+        return Ok(());
+    }
+    let said = head.fields.first("upgrade").unwrap_or_default();
+    let same = asked.is_some_and(|asked| asked.eq_ignore_ascii_case(said));
+    let unclear =
+        asked.is_some() && matches!(source, Source::Stream(_)) && head.status.is_success();
+    let wrong = match head.status {
+        SWITCHED if same => return Ok(()),
+        SWITCHED => "it changes to a protocol that was not asked for",
+        _ if unclear => "it does not change to the protocol that was asked for",
+        _ => return Ok(()),
+    };
+    Err(Why::Upstream(upstream::Error::Exchange {
+        server: exchange.server().to_string(),
+        cause: Malformed(wrong).into(),
+    }))
+}
+
+struct Attempt<'a> {
+    pool: &'a Rc<Pool>,
+    /// What chooses the server, if something does.
+    key: Option<u64>,
+    source: &'a Source,
+    note: &'a Note,
+    load: Option<Load>,
+}
+
+impl Attempt<'_> {
+    /// The upstream has said how busy it is.
+    fn told(&self, load: Option<Utilisation>) {
+        if let Some((own, load)) = self.load.as_ref().zip(load) {
+            own.report(load);
+        }
+    }
+
+    /// Sends the request once. Sends it again, over another connection or to a server that says that it has not
+    /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
+    /// that the server may have closed in the meantime.
+    async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
+        if !body.is_empty() {
+            OthersFirst::default().await;
+        }
+        let mut deadline = Deadline::new(self.pool.settings().total);
+        let connection = {
+            let checkout = pin!(self.pool.checkout(self.caller()));
+            deadline.before(checkout).await
+        };
+        let connection = connection.unwrap_or_else(|| Err(self.overdue()));
+        let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
+        let began = self.note.generation.clock.now();
+        let mut repeats = 0;
+        loop {
+            match self.head(&mut exchange, &mut deadline).await {
+                Ok(head) => {
+                    let now = self.note.generation.clock.now();
+                    if let Some(load) = &self.load {
+                        load.answered(head.status, now);
+                    }
+                    let counters = self.note.generation.route_counters(self.note.route.get());
+                    counters.upstream.observe(now.since(began));
+                    let mut silence = self.pool.settings().first_byte;
+                    // From now on the client is late only if the server is silent too.
+                    self.source.guard().answer_begins();
+                    if let Err(why) = agreed(&exchange, asked, &head, self.source) {
+                        let body = exchange.into_body(self.note.peer.coarse());
+                        self.give_up(Rest::Body(body));
+                        return Err(why);
+                    }
+                    let tunnel = head.status == SWITCHED;
+                    if tunnel {
+                        silence = self.note.generation.ruleset.timeouts.tunnel;
+                        deadline = Deadline::new(None);
+                        self.source.open_tunnel();
+                        exchange.tunnel(RequestBody::new(self.source, &self.note.generation));
+                    }
+                    let body = exchange.into_body(self.note.peer.coarse());
+                    let guard = self.source.guard().clone();
+                    let reports = self.pool.settings().load_metric.is_some();
+                    let body = Relay::new(body, guard, silence, deadline, reports, tunnel);
+                    return Ok(Answer { head, body });
+                }
+                Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
+                    if repeats < MAX_REPEATS && exchange.may_repeat() && self.pool.may_retry() =>
+                {
+                    repeats += 1;
+                    if let Some(load) = &self.load {
+                        load.again();
+                    }
+                    let connection = {
+                        // Boxed, for it is rare.
+                        let mut checkout = Box::pin(self.pool.checkout_fresh(self.caller()));
+                        deadline.before(checkout.as_mut()).await
+                    };
+                    match connection.unwrap_or_else(|| Err(self.overdue())) {
+                        Ok(connection) => exchange.repeat(asked, connection),
+                        // The first server may have seen the request.
+                        Err(_) if exchange.has_begun() => return Err(why),
+                        Err(error) => return Err(Why::Upstream(error)),
+                    }
+                }
+                Err(why) => {
+                    let ended = matches!(why, Why::Upstream(upstream::Error::Exchange { .. }));
+                    if exchange.has_begun() && !ended {
+                        self.give_up(Rest::Head(exchange));
+                    }
+                    return Err(why);
+                }
+            }
+        }
+    }
+
+    /// The server may work on, and permits count its work.
+    #[cold]
+    fn give_up(&self, rest: Rest) {
+        if let Some(permits) = self.note.permits() {
+            left::go_on(rest, Some(permits), &self.note.peer.worker.left);
+        }
+    }
+
+    fn caller(&self) -> Caller {
+        Caller {
+            key: self.key,
+            ends: self.note.peer.ends,
+        }
+    }
+
+    fn overdue(&self) -> upstream::Error {
+        let settings = self.pool.settings();
+        upstream::Error::TotalTimeout {
+            upstream: settings.name.clone(),
+            after: settings.total.unwrap_or_default(),
+        }
+    }
+
+    async fn head(
+        &self,
+        exchange: &mut Exchange<RequestBody>,
+        deadline: &mut Deadline,
+    ) -> Result<AnswerHead, Why> {
+        if self.note.wants_server() {
+            self.note.server.replace(Some(exchange.server().clone()));
+        }
+        let guard = self.source.guard();
+        let after = self.pool.settings().first_byte;
+        let mut patience = self.source.waits().then(|| {
+            exchange.ask_first();
+            // In time before it would be late itself.
+            Box::pin(tokio::time::sleep(PATIENCE.min(after / 2)))
+        });
+        let result = poll_fn(|cx| {
+            loop {
+                match exchange.poll_head(cx) {
+                    Poll::Ready(Ok(Lead::Interim(mut head))) => {
+                        if self.pool.settings().load_metric.is_some() {
+                            load::take_report(&mut head.fields, None);
+                        }
+                        self.source.inform(&head);
+                        continue;
+                    }
+                    Poll::Ready(Ok(Lead::Final(head))) => return Poll::Ready(Some(Ok(head))),
+                    Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
+                    Poll::Pending => {}
+                }
+                if let Some(load) = &self.load {
+                    load.waits(!exchange.is_sent());
+                }
+                if self.note.left.get() && !self.note.settles() {
+                    exchange.hang_up(cx);
+                }
+                // A client that takes nothing shows with the answer.
+                let _ = self.source.poll_flush(cx);
+                if patience
+                    .as_mut()
+                    .is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
+                {
+                    patience = None;
+                    exchange.go_on();
+                    continue;
+                }
+                if deadline.has_passed(cx) {
+                    return Poll::Ready(None);
+                }
+                let progress = exchange.has_sent();
+                if !progress && guard.server_late() {
+                    return Poll::Ready(None);
+                }
+                guard.server_waits(after, progress);
+                return Poll::Pending;
+            }
+        })
+        .await;
+        let (slow_body, late) = (guard.body_late(), guard.server_late());
+        if result.is_none() && !slow_body && (late || exchange.is_sent()) {
+            exchange.late();
+        }
+        guard.server_spoke();
+        let server = || exchange.server().to_string();
+        Err(match result {
+            Some(Ok(head)) => return Ok(head),
+            Some(Err(_)) | None if slow_body => Why::SlowBody,
+            Some(Err(Failure::Request(error))) => error.into(),
+            Some(Err(Failure::Server(cause))) => Why::Upstream(upstream::Error::Exchange {
+                server: server(),
+                cause,
+            }),
+            None if late => Why::Upstream(upstream::Error::FirstByteTimeout {
+                server: server(),
+                after,
+            }),
+            None => Why::Upstream(self.overdue()),
+        })
+    }
+}
+
+impl Peer {
+    fn count_failure(&self, upstream: &str, error: &upstream::Error) {
+        let reason = super::refusal::upstream_reason(error);
+        self.failures(Metric::UpstreamErrors, upstream, reason)
+            .increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<F>(_: fn(Admitted) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_future_is_small_for_empty_boxes_are_kept() {
+        assert!(size(forward) <= 800, "{}", size(forward));
+    }
+}

@@ -1,0 +1,500 @@
+//! Says who asks. Reads ahead in a body only where something that a limit counts by may stand in it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::Either;
+use tower::{Layer, Service};
+
+use super::body::MAX_AHEAD;
+use super::ending::Ending;
+use super::forward::Admitted;
+use super::in_body;
+use super::matched::MatchedRoute;
+use super::observe::{Arrival, Note};
+use super::refusal::{Refusal, Why};
+use super::reserve::{self, Reserved};
+use super::routing::Routed;
+use crate::base::clock::{Clock, Nanos};
+use crate::http::head::Head;
+use crate::identity::form::FieldValue;
+use crate::identity::{Check, Identifier, Unverified, Who};
+use crate::limit::pressure::{Class, Permit, Pressure, Shed};
+use crate::limit::{Identity, Rules};
+use crate::route::{HeaderStyle, Priority, Route};
+use crate::serve::http1::repeat::Served;
+use crate::serve::worker::generation::Generation;
+use crate::throttle::admission::{Admission, Ahead, Ask, Stake, Verdict};
+use crate::throttle::{Basis, Candidate, over_header};
+
+/// A request, its route and who asks.
+pub struct Identified {
+    /// The request and its route.
+    pub routed: Routed,
+    /// Who asks.
+    pub who: Rc<Who>,
+    /// What was made of the same fields before.
+    pub served: Option<Rc<Served>>,
+    /// What it holds of limits on cost.
+    pub reserved: Reserved,
+}
+
+impl Identified {
+    /// The pressure on its upstream, where something gives way to that.
+    fn pressure(&self) -> Option<&Arc<Pressure>> {
+        let pools = &self.routed.arrival.note.generation.pools;
+        pools[self.routed.route().upstream].servers().pressure()
+    }
+
+    /// The limits of its route.
+    pub fn rules(&self) -> &Rules {
+        &self.routed.route().rules
+    }
+}
+
+impl Candidate for Identified {
+    type Admitted = Admitted;
+    type Basis = RouteLimits;
+
+    fn ask(&self) -> Ask<'_> {
+        let arrival = &self.routed.arrival;
+        Ask {
+            rules: self.rules(),
+            who: &self.who,
+            identifier: &arrival.note.generation.identifier,
+            now: self.routed.now,
+            pressure: self.pressure().map(|pressure| &**pressure),
+            reserved: self.reserved.as_deref().unwrap_or_default(),
+        }
+    }
+
+    fn ahead(&self) -> Option<&Ahead> {
+        self.served.as_ref().map(|served| &served.ahead)
+    }
+
+    fn enter(&self) -> Result<Option<Permit>, Shed> {
+        let Some(pressure) = self.pressure() else {
+            return Ok(None);
+        };
+        let identifier = &self.routed.arrival.note.generation.identifier;
+        let class = class(self.routed.route(), &self.who, identifier);
+        let cohort = || cohort(&self.who, identifier);
+        pressure.admit(class, self.routed.now, cohort).map(Some)
+    }
+
+    fn gives_way(&self, shed: &Shed) {
+        if let Some(pressure) = self.pressure() {
+            pressure.sheds(shed);
+        }
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.routed.arrival.note.generation.admission
+    }
+
+    fn basis(&self) -> RouteLimits {
+        RouteLimits {
+            generation: self.routed.arrival.note.generation.clone(),
+            matched: self.routed.matched.clone(),
+        }
+    }
+
+    fn header_style(&self) -> HeaderStyle {
+        self.routed.route().headers
+    }
+
+    fn note(&self, verdict: &Verdict) {
+        let note = &self.routed.arrival.note;
+        note.decided(verdict, self.rules(), &self.who, self.routed.now);
+    }
+
+    fn stakes(&self, stake: Stake) {
+        self.routed.arrival.note.stake.replace(Some(stake));
+    }
+
+    fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Admitted {
+        let over = over_header(verdict, self.rules());
+        Admitted {
+            identified: self,
+            over,
+            permit,
+        }
+    }
+}
+
+/// The limits of a request's route.
+pub struct RouteLimits {
+    generation: Rc<Generation>,
+    matched: MatchedRoute,
+}
+
+impl Basis for RouteLimits {
+    fn rules(&self) -> &Rules {
+        &self.matched.route(&self.generation.ruleset).rules
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.generation.clock
+    }
+}
+
+/// Puts [`Identify`] around a service.
+#[derive(Clone, Copy, Debug)]
+pub struct IdentifyLayer;
+
+impl<S> Layer<S> for IdentifyLayer {
+    type Service = Identify<S>;
+
+    fn layer(&self, inner: S) -> Identify<S> {
+        Identify { inner }
+    }
+}
+
+/// See [`IdentifyLayer`].
+#[derive(Clone, Copy, Debug)]
+pub struct Identify<S> {
+    inner: S,
+}
+
+/// What a service answers to a request that may go on.
+type Reply<S> = <S as Service<Identified>>::Response;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
+
+impl<S> Service<Routed> for Identify<S>
+where
+    S: Service<Identified, Error = Refusal>
+        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Clone
+        + 'static,
+{
+    type Response = Reply<S>;
+    type Error = Refusal;
+    type Future = Either<
+        <S as Service<Identified>>::Future,
+        Either<Boxed<Reply<S>>, Pin<Box<<S as Service<Ending>>::Future>>>,
+    >;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        Service::<Identified>::poll_ready(&mut self.inner, cx)
+    }
+
+    fn call(&mut self, routed: Routed) -> Self::Future {
+        let arrival = &routed.arrival;
+        let generation = &arrival.note.generation;
+        let known = arrival.known.as_ref();
+        let alone = routed.matched.alone();
+        let served = known.and_then(|known| known.served(generation, alone?));
+        let (who, served) = match served {
+            Some(served) => (served.who.clone(), Some(served)),
+            None => identified(&routed),
+        };
+        let (rules, reads) = (&routed.route().rules, routed.route().reads);
+        let wants_token = wants_token(&routed);
+        if !wants_token {
+            note(&arrival.note, &who);
+        }
+        let reads_ahead =
+            wants_token || wants_email(&routed) || (reads.reserve_in_body && has_body(arrival));
+        let reserved = match reads.reserve {
+            true => reserve::reserved(rules, &arrival.head, b"", true),
+            false => None,
+        };
+        let identified = Identified {
+            routed,
+            who,
+            served,
+            reserved,
+        };
+        if reads_ahead {
+            return Either::Right(Either::Left(self.read_ahead(identified)));
+        }
+        match objects(&identified) {
+            None => Either::Left(self.inner.call(identified)),
+            Some(why) => {
+                let ending = Ending::routed(identified, why);
+                Either::Right(Either::Right(self.call(ending)))
+            }
+        }
+    }
+}
+
+/// Its future is boxed, for it is rare, and the future of every request would be as large.
+impl<S: Service<Ending>> Service<Ending> for Identify<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<S::Future>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, ending: Ending) -> Self::Future {
+        Box::pin(self.inner.call(ending))
+    }
+}
+
+impl<S> Identify<S>
+where
+    S: Service<Identified, Error = Refusal>
+        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Clone
+        + 'static,
+{
+    fn read_ahead(&mut self, mut identified: Identified) -> Boxed<Reply<S>> {
+        let next = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, next);
+        Box::pin(async move {
+            let unnoted = identified.routed.arrival.note.who.get().is_none();
+            let looked = look_ahead(&mut identified).await;
+            if unnoted {
+                note(&identified.routed.arrival.note, &identified.who);
+            }
+            let why = looked.err().or_else(|| objects(&identified));
+            match why {
+                None => inner.call(identified).await,
+                Some(why) => inner.call(Ending::routed(identified, why)).await,
+            }
+        })
+    }
+}
+
+/// Reads a body as far as something is looked for in it.
+async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
+    let Identified {
+        routed,
+        who,
+        reserved,
+        ..
+    } = identified;
+    let (mut wants_token, wants_email) = (wants_token(routed), wants_email(routed));
+    let generation = routed.arrival.note.generation.clone();
+    let identifier = &generation.identifier;
+    let matched = routed.matched.clone();
+    let route = matched.route(&generation.ruleset);
+    let reserves = route.reads.reserve_in_body && has_body(&routed.arrival);
+    let email_in_body = wants_email && has_body(&routed.arrival);
+    let Arrival {
+        head, body, note, ..
+    } = &mut routed.arrival;
+    if wants_token {
+        wants_token = in_body::may_be_there(identifier, head, body).await?;
+        routed.now = generation.clock.now();
+    }
+    let who = Rc::make_mut(who);
+    let hidden = email_in_body && identifier.hides_body(who, head);
+    let email_in_body = email_in_body && !hidden;
+    if !(email_in_body || reserves || wants_token) {
+        if wants_email && !hidden {
+            identifier.set_email(who, head, b"", true);
+        }
+        return Ok(());
+    }
+    let for_email = identifier.most_of_body() * usize::from(email_in_body);
+    let for_others = MAX_AHEAD * usize::from(reserves || wants_token);
+    let peeked = body.peek(for_email.max(for_others)).await?;
+    routed.now = generation.clock.now();
+    if wants_token {
+        let in_body = in_body::find(route, identifier, head, &peeked.ahead, peeked.whole)?;
+        if in_body != FieldValue::Absent {
+            let unclear_email = who.unclear_email;
+            *who = who_asks((note, head), route, routed.now, in_body);
+            who.unclear_email = unclear_email;
+        }
+    }
+    if reserves {
+        *reserved = reserve::reserved(&route.rules, head, &peeked.ahead, peeked.whole);
+    }
+    if email_in_body {
+        identifier.set_email(who, head, &peeked.ahead, peeked.whole);
+    }
+    body.put_back(peeked.ahead, peeked.trailers);
+    Ok(())
+}
+
+/// Whether a limit counts by a credential of the query that may stand in the body.
+fn wants_token(routed: &Routed) -> bool {
+    let Arrival { head, body, .. } = &routed.arrival;
+    !body.is_empty() && in_body::is_wanted(routed.route(), head)
+}
+
+/// Counts and remembers who asks.
+fn note(note: &Note, who: &Rc<Who>) {
+    if let Some(reason) = who.credential_fault() {
+        note.generation.unverified.count(reason);
+    }
+    let _ = note.who.set(who.clone());
+}
+
+/// Whether a limit counts by an address that may stand in the body, the query or a cookie.
+#[inline]
+fn wants_email(routed: &Routed) -> bool {
+    routed.route().reads.email && {
+        let arrival = &routed.arrival;
+        let head = &arrival.head;
+        head.uri.query().is_some() || has_body(arrival) || head.fields.contains("cookie")
+    }
+}
+
+/// Whether something may stand in a body: what a tunnel carries is none, and waits for the response. A request of
+/// HTTP/1.1 that has a body asks for no other protocol.
+fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
+    !body.is_empty() && head.upgrade.is_none()
+}
+
+/// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
+fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
+    let (arrival, route) = (&routed.arrival, routed.route());
+    let generation = &arrival.note.generation;
+    let identifier = &generation.identifier;
+    let who = who_asks(
+        (&arrival.note, &arrival.head),
+        route,
+        routed.now,
+        FieldValue::Absent,
+    );
+    let who = Rc::new(who);
+    // What was not checked may be the next time.
+    let checked = who.unverified != Some(Unverified::Unchecked);
+    let lasts = checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
+    let known = arrival.known.as_ref().filter(|_| lasts);
+    let known = known.zip(routed.matched.alone());
+    let known = known.filter(|(known, index)| known.comes_again(*index));
+    let served = known.map(|(known, index)| {
+        let ahead = generation.admission.ahead(&Ask {
+            rules: &route.rules,
+            who: &who,
+            identifier,
+            now: routed.now,
+            pressure: None,
+            reserved: &[],
+        });
+        let who = who.clone();
+        known.serve(Served::new(generation, index, who, ahead))
+    });
+    (who, served)
+}
+
+/// Who asks. `in_body` is the credential that stands in the body.
+fn who_asks(
+    (note, head): (&Note, &Head),
+    route: &Route,
+    now: Nanos,
+    in_body: FieldValue<'_>,
+) -> Who {
+    let generation = &note.generation;
+    let identifier = &generation.identifier;
+    let wall = || generation.clock.wall();
+    let may = |who: &Who| {
+        let pressure = generation.pools[route.upstream].servers().pressure();
+        let pressure = pressure.map(|pressure| &**pressure);
+        may_check(
+            &generation.admission,
+            route,
+            (who, identifier),
+            pressure,
+            now,
+        )
+    };
+    let check = Check { now, may: &may };
+    let connection = note.peer.connection();
+    identifier.identify_if(connection, (head, in_body), wall, Some(&check))
+}
+
+/// Why the route does not serve a request from `who`, whatever its limits say.
+pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
+    if (who.unverified.is_some() || who.ambiguous_token)
+        && let Some(why) = unproven(route, who, identifier)
+    {
+        return Some(why);
+    }
+    if let Some(why) = who.unclear_email.filter(|_| route.needs(Identity::Email)) {
+        return Some(Why::Bad(why));
+    }
+    let mut required = route.require.iter();
+    let absent = required.find(|identity| !who.has(**identity))?;
+    Some(Why::Unidentified(*absent))
+}
+
+/// Whether a credential of this client is checked. One whose address is refused anyway is not: a signature costs a
+/// hundred times what a refusal does, and who guesses keys learns nothing of those that are sent beyond the limit.
+pub fn may_check(
+    admission: &Admission,
+    route: &Route,
+    (who, identifier): (&Who, &Identifier),
+    pressure: Option<&Pressure>,
+    now: Nanos,
+) -> bool {
+    let ask = Ask {
+        rules: &route.own.by_ip,
+        who,
+        identifier,
+        now,
+        pressure,
+        reserved: &[],
+    };
+    ask.rules.is_empty() || admission.peek(&ask).admitted
+}
+
+/// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,
+/// or whose clock is behind, would serve what no limit has counted.
+fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
+    if who.ambiguous_token && route.needs(Identity::Token) {
+        return Some(Why::Bad(UNCLEAR));
+    }
+    let unverified = who.unverified?;
+    let by_credential = [Identity::User, Identity::Token, Identity::Plan];
+    let proves = |by: &Identity| identifier.settings().proves(*by);
+    let mut proven = by_credential.into_iter().filter(proves);
+    let decides = || proven.clone().any(|by| route.depends_on(by));
+    match unverified {
+        Unverified::Ambiguous if decides() => return Some(Why::Bad(UNCLEAR)),
+        Unverified::Unchecked => return decides().then_some(Why::Unchecked),
+        _ => {}
+    }
+    if unverified == Unverified::Field && route.needs(Identity::User) {
+        return Some(Why::Bad(BAD_FIELD));
+    }
+    if who.user.is_some() {
+        return None;
+    }
+    // A plan with a default too: a token that the gateway and the upstream read in two ways would have both counters.
+    let matters = |by| {
+        let required = route.require.contains(&by);
+        required || (identifier.refuses(unverified) && route.needs(by))
+    };
+    proven.any(matters).then_some(Why::Unverified(unverified))
+}
+
+/// Why a request is refused whose credential upstreams may read in several ways.
+const UNCLEAR: &str =
+    "the credential can be read in more than one way: send it once, alone, in its plain form";
+
+/// Why a request of a trusted proxy is refused that does not clearly name its user.
+const BAD_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
+
+fn objects(identified: &Identified) -> Option<Why> {
+    let identifier = &identified.routed.arrival.note.generation.identifier;
+    objection(identified.routed.route(), &identified.who, identifier)
+}
+
+/// What the route says, else the plan.
+pub fn class(route: &Route, who: &Who, identifier: &Identifier) -> Class {
+    let of_plan = || identifier.settings().plan.priority(who.plan);
+    match route.priority.or_else(of_plan).unwrap_or_default() {
+        Priority::Critical => Class::Critical,
+        Priority::Normal => Class::Normal,
+        Priority::Low => Class::Low,
+    }
+}
+
+/// Who gives way together with others: a user, or else an address.
+pub fn cohort(who: &Who, identifier: &Identifier) -> u64 {
+    let whose = |by| identifier.key(who, &[by]).map(|key| key.0 as u64);
+    whose(Identity::User)
+        .or_else(|| whose(Identity::Ip))
+        .unwrap_or_default()
+}

@@ -1,0 +1,342 @@
+//! Requests whose client has left while something hangs on their end: limits on cost wait for what the response says,
+//! and permits count the work of the server, not the patience of the client or of the gateway.
+//!
+//! Such a request is read on to its end, and thrown away. Where only permits hang on it, the server is told that
+//! nobody waits, and its end is waited for. A request that was not sent whole, or whose server was too slow, is given
+//! up in the same way.
+//!
+//! Bounds: [`LONGEST`] and [`MOST_BYTES`] for each, [`MOST`] for each worker. Beyond them the connection to the server
+//! ends and what was reserved is charged, or what was found if that is more. Permits whose server is not watched to its
+//! end stay out for [`UNWATCHED`], of at most [`MOST_UNWATCHED`] requests of a worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+
+use super::body::{Relay, RequestBody};
+use crate::base::clock::Nanos;
+use crate::http::head::Answer;
+use crate::serve::worker::guard::{Guard, Guards};
+use crate::store::permits::Taken;
+use crate::throttle::{Open, Settling};
+use crate::upstream::{AnswerBody, Exchange, Lead};
+
+/// How long a request goes on without its client.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How long permits stay out whose server is not watched: over HTTP/2 a request that was taken back does not show when
+/// its work has ended.
+const UNWATCHED: Duration = Duration::from_secs(10);
+
+/// Most bytes of a body that nobody waits for.
+const MOST_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Most requests of a worker that go on without their clients.
+const MOST: usize = 4096;
+
+/// Most requests of a worker whose permits stay out unwatched; beyond it the oldest come back.
+const MOST_UNWATCHED: usize = 65_536;
+
+/// Those of one worker.
+#[derive(Debug)]
+pub struct Left {
+    guards: Rc<Guards>,
+    open: Cell<usize>,
+    /// Permits, and when they come back.
+    unwatched: RefCell<VecDeque<(Nanos, Arc<Taken>)>>,
+    /// The worker ends.
+    over: Cell<bool>,
+}
+
+impl Left {
+    /// None yet.
+    pub fn new(guards: Rc<Guards>) -> Rc<Left> {
+        Rc::new(Left {
+            guards,
+            open: Cell::new(0),
+            unwatched: RefCell::default(),
+            over: Cell::new(false),
+        })
+    }
+
+    /// No request begins to go on any more, and no permit stays out unwatched.
+    pub fn close(&self) {
+        self.over.set(true);
+        self.unwatched.take();
+    }
+
+    /// Gives back the permits whose time has come.
+    pub fn tick(&self) {
+        let now = self.guards.coarse();
+        let unwatched = &mut *self.unwatched.borrow_mut();
+        while unwatched.pop_front_if(|(until, _)| *until <= now).is_some() {}
+    }
+
+    fn has_room(&self) -> bool {
+        self.open.get() < MOST && !self.over.get()
+    }
+
+    /// Keeps permits out, with nobody to see when the server ends.
+    fn hold(&self, permits: Option<Arc<Taken>>) {
+        let Some(permits) = permits.filter(|_| !self.over.get()) else {
+            return;
+        };
+        let unwatched = &mut *self.unwatched.borrow_mut();
+        if unwatched.len() == MOST_UNWATCHED {
+            unwatched.pop_front();
+        }
+        let until = self.guards.coarse().after(UNWATCHED.into());
+        unwatched.push_back((until, permits));
+    }
+}
+
+/// A request that goes on without its client: one of [`MOST`].
+struct Detached {
+    left: Rc<Left>,
+    permits: Option<Arc<Taken>>,
+}
+
+impl Detached {
+    /// Without room for one the permits stay out all the same.
+    fn new(left: &Rc<Left>, permits: Option<Arc<Taken>>) -> Option<Detached> {
+        if !left.has_room() {
+            left.hold(permits);
+            return None;
+        }
+        left.open.update(|open| open + 1);
+        Some(Detached {
+            left: left.clone(),
+            permits,
+        })
+    }
+
+    /// Reads what is left of an exchange to its end, within the bound.
+    async fn drain(&mut self, mut rest: Rest) {
+        let waits = self.permits.is_some();
+        let now = self.left.guards.coarse();
+        let mut bytes = 0;
+        while bytes <= MOST_BYTES {
+            match poll_fn(|cx| rest.poll_step(waits, now, cx)).await {
+                Step::Bytes(more) => bytes += more,
+                Step::Ended => return,
+                Step::TakenBack => break,
+            }
+        }
+        self.left.hold(self.permits.take());
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        self.left.open.update(|open| open - 1);
+    }
+}
+
+/// Goes on with a request whose response has not begun; `relayed` gives the body that its upstream sends.
+pub async fn finish<F, B>(
+    mut future: Pin<&mut F>,
+    relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
+    permits: Option<Arc<Taken>>,
+    (guard, left): (&Guard, &Rc<Left>),
+) where
+    F: Future<Output = Result<Answer<B>, Infallible>>,
+{
+    let Some(mut detached) = Detached::new(left, permits) else {
+        return;
+    };
+    // It does not wait for the client any more.
+    guard.wrote();
+    let whole = async {
+        let answered = poll_fn(|cx| {
+            let _ = guard.must_close(cx);
+            future.as_mut().poll(cx)
+        });
+        let Ok(answer) = answered.await;
+        if let Some(body) = relayed(answer.body) {
+            detached.drain(Rest::of(body)).await;
+        }
+    };
+    let _ = tokio::time::timeout(LONGEST, whole).await;
+}
+
+/// Goes on with what is left of an exchange, in a task of its own.
+pub fn go_on(rest: Rest, permits: Option<Arc<Taken>>, left: &Rc<Left>) {
+    let Some(mut detached) = Detached::new(left, permits) else {
+        return;
+    };
+    tokio::task::spawn_local(async move {
+        let whole = detached.drain(rest);
+        let _ = tokio::time::timeout(LONGEST, whole).await;
+    });
+}
+
+/// What is left of an exchange with a server.
+pub enum Rest {
+    /// The head of its response, and the body.
+    Head(Exchange<RequestBody>),
+    /// The body.
+    Body(AnswerBody<RequestBody>),
+    /// The body, which limits wait for.
+    Settling(Settling<Relay>),
+}
+
+/// What came of it.
+enum Step {
+    /// So many bytes of the body.
+    Bytes(u64),
+    /// The server has ended its side.
+    Ended,
+    /// What the server does is not seen any more.
+    TakenBack,
+}
+
+impl Rest {
+    /// Of a body.
+    pub fn of(mut body: Settling<Relay>) -> Rest {
+        match body.open() {
+            Some(Open::Units) => Rest::Settling(body),
+            Some(Open::Permits) | None => Rest::Body(body.inner_mut().take()),
+        }
+    }
+
+    /// The next step. `waits`: for the end of the server too, when nothing is left to settle.
+    fn poll_step(&mut self, waits: bool, now: Nanos, cx: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            if !self.hang_up(cx) {
+                return Poll::Ready(Step::TakenBack);
+            }
+            match self {
+                Rest::Head(exchange) => match ready!(exchange.poll_head(cx)) {
+                    Ok(Lead::Interim(_)) => {}
+                    Ok(Lead::Final(_)) => self.begin_body(now),
+                    Err(_) => return Poll::Ready(Step::Ended),
+                },
+                Rest::Body(body) => {
+                    let frame = ready!(Pin::new(body).poll_frame(cx));
+                    return Poll::Ready(match frame {
+                        Some(Ok(frame)) => Step::Bytes(length(&frame)),
+                        Some(Err(_)) | None => Step::Ended,
+                    });
+                }
+                Rest::Settling(body) => match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+                    Some(Ok(frame)) => return Poll::Ready(Step::Bytes(length(&frame))),
+                    // It may be the gateway that waits no longer.
+                    Some(Err(_)) | None if waits => *self = Rest::Body(body.inner_mut().take()),
+                    Some(Err(_)) | None => return Poll::Ready(Step::Ended),
+                },
+            }
+        }
+    }
+
+    /// Tells the server that nobody waits, but where limits wait for a response that it may give. Says whether its
+    /// end can be seen.
+    fn hang_up(&mut self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Rest::Head(exchange) => {
+                exchange.hang_up(cx);
+                exchange.is_seen()
+            }
+            Rest::Body(body) => {
+                body.hang_up(cx);
+                body.is_seen()
+            }
+            Rest::Settling(body) => body.inner_mut().go_on_alone(cx),
+        }
+    }
+
+    fn begin_body(&mut self, now: Nanos) {
+        if let Rest::Head(exchange) = std::mem::replace(self, Rest::Body(AnswerBody::over())) {
+            *self = Rest::Body(exchange.into_body(now));
+        }
+    }
+}
+
+fn length(frame: &Frame<Bytes>) -> u64 {
+    frame.data_ref().map_or(0, |data| data.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use smallvec::SmallVec;
+
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::store::permits::Permits;
+
+    /// The left requests of a worker whose time stands still.
+    fn left() -> (Rc<Left>, Clock) {
+        let clock = Clock::manual(Nanos::from_secs(5));
+        (Left::new(Guards::new(clock.clone())), clock)
+    }
+
+    fn permits() -> (Option<Arc<Taken>>, Weak<Taken>) {
+        let (_, taken) = Arc::new(Permits::default()).take(&[], &mut SmallVec::new(), |_| true);
+        let taken = Arc::new(taken);
+        let seen = Arc::downgrade(&taken);
+        (Some(taken), seen)
+    }
+
+    fn is_out(permits: &Weak<Taken>) -> bool {
+        permits.strong_count() > 0
+    }
+
+    #[test]
+    fn permits_stay_out_for_their_time_where_no_request_may_go_on() {
+        let (left, clock) = left();
+        let others: Vec<_> = (0..MOST).map(|_| Detached::new(&left, None)).collect();
+        assert!(others.iter().all(Option::is_some));
+        let (taken, seen) = permits();
+        assert!(Detached::new(&left, taken).is_none());
+        let pass = |span: Duration| {
+            clock.advance(span.into());
+            left.guards.tick();
+            left.tick();
+            is_out(&seen)
+        };
+        assert!(is_out(&seen));
+        assert!(pass(UNWATCHED - Duration::from_millis(1)));
+        assert!(!pass(Duration::from_millis(1)));
+        drop(others);
+        let (taken, seen) = permits();
+        let detached = Detached::new(&left, taken);
+        assert!(detached.is_some() && is_out(&seen));
+        drop(detached);
+        assert!(!is_out(&seen));
+    }
+
+    #[test]
+    fn beyond_the_bound_the_oldest_permits_come_back() {
+        let (left, _) = left();
+        let (taken, oldest) = permits();
+        left.hold(taken);
+        for _ in 1..MOST_UNWATCHED {
+            left.hold(permits().0);
+        }
+        assert!(is_out(&oldest));
+        left.hold(permits().0);
+        assert!(!is_out(&oldest));
+        assert_eq!(left.unwatched.borrow().len(), MOST_UNWATCHED);
+    }
+
+    #[test]
+    fn a_worker_that_ends_keeps_none() {
+        let (left, _) = left();
+        let (taken, before) = permits();
+        left.hold(taken);
+        left.close();
+        let (taken, after) = permits();
+        assert!(Detached::new(&left, taken).is_none());
+        assert!(!is_out(&before) && !is_out(&after));
+    }
+}

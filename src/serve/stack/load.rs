@@ -1,0 +1,123 @@
+//! What one request shows of its upstream's load: how long the answer took, and what the answer says of it.
+
+use std::cell::Cell;
+
+use http::StatusCode;
+
+use crate::base::clock::{Clock, Nanos};
+use crate::http::head::Fields;
+use crate::limit::pressure::{Kind, Permit, Report, Utilisation};
+
+/// A request on its way: its place among the open ones, until the answer begins.
+pub struct Load {
+    permit: Permit,
+    kind: Kind,
+    clock: Clock,
+    /// When the upstream had all of the request.
+    sent: Cell<Option<Nanos>>,
+}
+
+impl Load {
+    /// A request that is about to be sent.
+    pub fn new(permit: Permit, kind: Kind, clock: Clock) -> Load {
+        Load {
+            permit,
+            kind,
+            clock,
+            sent: Cell::new(None),
+        }
+    }
+
+    /// The answer is not there; is it the client who is waited for?
+    pub fn waits(&self, for_client: bool) {
+        self.permit.waits(for_client);
+        if !for_client && self.sent.get().is_none() {
+            self.sent.set(Some(self.clock.now()));
+        }
+    }
+
+    /// The answer is there.
+    pub fn answered(&self, status: StatusCode, now: Nanos) {
+        if status.is_server_error() {
+            return self.permit.failed();
+        }
+        // One that comes before the request is there says nothing.
+        if let Some(sent) = self.sent.get() {
+            let waited = now.since(sent);
+            self.permit.answered(self.kind, waited);
+        }
+    }
+
+    /// It is sent again.
+    pub fn again(&self) {
+        self.sent.set(None);
+    }
+
+    /// There is none.
+    pub fn failed(&self) {
+        self.permit.failed();
+    }
+
+    /// The answer says so.
+    pub fn report(&self, load: Utilisation) {
+        self.permit.report(load);
+    }
+}
+
+/// The field that a load is reported in, and its other forms: gRFC A51, `endpoint-load-metrics`.
+const FIELD: &str = "endpoint-load-metrics";
+const OTHERS: [&str; 2] = ["endpoint-load-metrics-bin", "endpoint-load-metrics-json"];
+
+/// Whether a trailer of this name, in small letters, says how busy the upstream is.
+pub fn is_report(name: &[u8]) -> bool {
+    let mut all = OTHERS.iter().chain([&FIELD]);
+    all.any(|known| known.as_bytes() == name)
+}
+
+/// Takes the report off an answer. One in several fields or forms is none, nor is one that cannot be read.
+pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
+    let load = {
+        let mut all = fields.all(FIELD);
+        let only = all.next().filter(|_| all.next().is_none());
+        let only = only.filter(|_| !OTHERS.iter().any(|other| fields.contains(other)));
+        only.and_then(|value| Report::parse(value, metric).ok())
+    };
+    fields.remove(FIELD);
+    for other in OTHERS {
+        fields.remove(other);
+    }
+    load?.load()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(values: &[&str], expected: Option<f64>) {
+        let mut fields = Fields::default();
+        fields.add("a", b"b");
+        for value in values {
+            match value.strip_prefix("bin ") {
+                Some(value) => fields.add("endpoint-load-metrics-bin", value.as_bytes()),
+                None => fields.add("Endpoint-Load-Metrics", value.as_bytes()),
+            }
+        }
+        let load = take_report(&mut fields, Some("queue"));
+        assert_eq!(load.map(Utilisation::get), expected, "{values:?}");
+        assert_eq!(fields.iter().count(), 1);
+    }
+
+    #[test]
+    fn reports_are_taken_off() {
+        check(&[], None);
+        check(&["cpu_utilization:0.5"], Some(0.5));
+        check(
+            &["TEXT cpu_utilization=0.5,named_metrics.queue=0.7"],
+            Some(0.7),
+        );
+        check(&["cpu_utilization:nan"], None);
+        check(&["cpu_utilization:0.5", "cpu_utilization:0.5"], None);
+        check(&["cpu_utilization:0.5", "bin AA=="], None);
+    }
+}

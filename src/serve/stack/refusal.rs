@@ -1,0 +1,400 @@
+//! Why a request is not served, and how that reads: one exhaustive match from cause to status.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::json;
+
+use super::body;
+use super::ending::Ending;
+use super::identify::Identified;
+use crate::http::head::{Answer, AnswerHead, Fields};
+use crate::identity::Unverified;
+use crate::limit::Identity;
+use crate::limit::pressure::{Class, Shed};
+use crate::serve::worker::generation::Outcome;
+use crate::throttle::{Denied, Ended, Failed, reject};
+use crate::upstream;
+
+/// Why a request is not served.
+#[derive(Debug)]
+pub enum Why {
+    /// It is not a request that can be served.
+    Bad(&'static str),
+    /// Its head is too large.
+    TooLarge,
+    /// Its target is too long.
+    LongTarget,
+    /// It is of another version of HTTP.
+    Version,
+    /// It is for a host that the connection's certificate is not for: RFC 9110 section 15.5.20.
+    Misdirected,
+    /// No policy matches.
+    NoRoute,
+    /// Policies match this path with these methods only.
+    WrongMethod(String),
+    /// The policy requires an identity that the request does not prove.
+    Unidentified(Identity),
+    /// The credential that the request carries does not verify.
+    Unverified(Unverified),
+    /// The credential that the request carries is not checked now.
+    Unchecked,
+    /// A limit refuses it. The answer is ready.
+    Limited(Rc<Answer<Bytes>>),
+    /// The upstream has no room for it beside those that matter more.
+    Shed(Shed),
+    /// The client stopped sending its body.
+    SlowBody,
+    /// The client's body broke off.
+    BrokenBody,
+    /// The upstream gave no answer.
+    Upstream(upstream::Error),
+}
+
+impl Why {
+    /// The status of the response.
+    pub fn status(&self) -> StatusCode {
+        describe(self).0
+    }
+
+    /// What the client is told.
+    pub fn detail(&self) -> String {
+        describe(self).1
+    }
+
+    /// Whether nothing may follow on the connection.
+    pub fn closes(&self) -> bool {
+        match self {
+            Why::Bad(_)
+            | Why::TooLarge
+            | Why::LongTarget
+            | Why::Version
+            | Why::SlowBody
+            | Why::BrokenBody => true,
+            Why::Misdirected
+            | Why::NoRoute
+            | Why::WrongMethod(_)
+            | Why::Unidentified(_)
+            | Why::Unverified(_)
+            | Why::Unchecked
+            | Why::Limited(_)
+            | Why::Shed(_)
+            | Why::Upstream(_) => false,
+        }
+    }
+}
+
+/// A request that is not served.
+#[derive(Debug)]
+pub struct Refusal {
+    why: Why,
+    grpc: bool,
+    /// Nothing of the request went to an upstream, for sure.
+    unsent: bool,
+}
+
+impl Refusal {
+    /// Refuses a request with these fields.
+    pub fn new(why: Why, fields: &Fields) -> Refusal {
+        Refusal::told(why, reject::is_grpc(fields))
+    }
+
+    /// Refuses a request; a gRPC call is told so in its own words.
+    pub fn told(why: Why, grpc: bool) -> Refusal {
+        Refusal {
+            why,
+            grpc,
+            unsent: false,
+        }
+    }
+
+    /// Refuses a request of which nothing went to an upstream.
+    pub fn unsent(why: Why, fields: &Fields) -> Refusal {
+        Refusal {
+            unsent: true,
+            ..Refusal::new(why, fields)
+        }
+    }
+
+    /// For metrics and the log.
+    pub fn outcome(&self) -> Outcome {
+        match self.why {
+            Why::Limited(_) => Outcome::Refused,
+            Why::Shed(_) => Outcome::Shed,
+            Why::Upstream(_) => Outcome::Failed,
+            Why::BrokenBody => Outcome::Gone,
+            Why::Bad(_)
+            | Why::TooLarge
+            | Why::LongTarget
+            | Why::Version
+            | Why::Misdirected
+            | Why::NoRoute
+            | Why::WrongMethod(_)
+            | Why::Unidentified(_)
+            | Why::Unverified(_)
+            | Why::Unchecked
+            | Why::SlowBody => Outcome::Rejected,
+        }
+    }
+
+    /// For the log.
+    pub fn reason(&self) -> Option<&'static str> {
+        match &self.why {
+            Why::Limited(_) => None,
+            Why::Shed(shed) => Some(match shed.class {
+                Class::Critical => "shed, though critical",
+                Class::Normal => "shed as normal",
+                Class::Low => "shed as low",
+            }),
+            Why::Bad(detail) => Some(detail),
+            Why::TooLarge => Some("head too large"),
+            Why::LongTarget => Some("target too long"),
+            Why::Version => Some("version not supported"),
+            Why::Misdirected => Some("host not covered by the certificate"),
+            Why::NoRoute => Some("no route"),
+            Why::WrongMethod(_) => Some("method not allowed"),
+            Why::Unidentified(_) => Some("identity required"),
+            Why::Unverified(_) => Some("credential does not verify"),
+            Why::Unchecked => Some("credential not checked"),
+            Why::SlowBody => Some("request body too slow"),
+            Why::BrokenBody => Some("request body broke off"),
+            Why::Upstream(error) => Some(upstream_reason(error)),
+        }
+    }
+
+    /// The answer.
+    pub fn answer(self) -> Answer<Bytes> {
+        if let Why::Limited(answer) = self.why {
+            return Rc::unwrap_or_clone(answer);
+        }
+        let (status, detail) = describe(&self.why);
+        let mut answer = if self.grpc {
+            grpc(status, &detail)
+        } else {
+            let kind = match &self.why {
+                Why::Shed(_) => reject::REDUCED_CAPACITY,
+                _ => "about:blank",
+            };
+            problem(status, kind, &detail)
+        };
+        let fields = &mut answer.head.fields;
+        match &self.why {
+            Why::Unidentified(_) | Why::Unverified(_) => {
+                fields.add("www-authenticate", b"Bearer");
+            }
+            // One more may fail each second.
+            Why::Unchecked => reject::add_retry_after(fields, 1, self.grpc),
+            why if why.closes() => fields.add("connection", b"close"),
+            Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
+            Why::Shed(shed) => {
+                reject::add_retry_after(fields, shed.retry_after.ceil_secs(), self.grpc);
+            }
+            _ => {}
+        }
+        answer
+    }
+}
+
+fn describe(why: &Why) -> (StatusCode, String) {
+    match why {
+        Why::Bad(detail) => (
+            StatusCode::BAD_REQUEST,
+            format!("The request is refused: {detail}."),
+        ),
+        Why::TooLarge => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "The head of the request is too large.".into(),
+        ),
+        Why::LongTarget => (
+            StatusCode::URI_TOO_LONG,
+            "The target of the request is too long.".into(),
+        ),
+        Why::Version => (
+            StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            "Only HTTP/1.0, HTTP/1.1 and HTTP/2 are served here.".into(),
+        ),
+        Why::Misdirected => (
+            StatusCode::MISDIRECTED_REQUEST,
+            "The certificate of this connection is not for the host of the request; use a connection of its own.".into(),
+        ),
+        Why::NoRoute => (
+            StatusCode::NOT_FOUND,
+            "No policy matches this request.".into(),
+        ),
+        Why::WrongMethod(_) => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Policies match this path with other methods only.".into(),
+        ),
+        Why::Unidentified(identity) => (
+            StatusCode::UNAUTHORIZED,
+            format!("This route requires a valid {}.", identity.as_str()),
+        ),
+        Why::Unverified(reason) => (StatusCode::UNAUTHORIZED, unverified(*reason).into()),
+        Why::Unchecked => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "The credential was not checked, because its address is refused or too many others of it failed; try again in 1 s.".into(),
+        ),
+        Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
+        Why::Shed(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The upstream is under pressure, and other requests matter more.".into(),
+        ),
+        Why::SlowBody => (
+            StatusCode::REQUEST_TIMEOUT,
+            "The request body did not arrive in time.".into(),
+        ),
+        Why::BrokenBody => (
+            StatusCode::BAD_REQUEST,
+            "The request body broke off.".into(),
+        ),
+        Why::Upstream(error) => match error {
+            upstream::Error::FirstByteTimeout { .. } | upstream::Error::TotalTimeout { .. } => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "The upstream did not answer in time.".into(),
+            ),
+            upstream::Error::ConnectTimeout { .. } | upstream::Error::Connect { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The upstream cannot be reached.".into(),
+            ),
+            upstream::Error::Unavailable { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "No server of the upstream is available.".into(),
+            ),
+            upstream::Error::Full { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The upstream has too many requests.".into(),
+            ),
+            upstream::Error::Exchange { .. } => (
+                StatusCode::BAD_GATEWAY,
+                "The upstream broke off its answer.".into(),
+            ),
+        },
+    }
+}
+
+/// What a client is told of its credential: what its owner needs, and nothing of the gateway's keys.
+fn unverified(reason: Unverified) -> &'static str {
+    match reason {
+        Unverified::Expired => "The token has expired.",
+        Unverified::NotYet => "The token is not valid yet.",
+        Unverified::NoExpiry => "The token has no expiry.",
+        Unverified::Scheme => "The credential is not of the scheme that this route asks for.",
+        Unverified::Certificate => "The client certificate names no user.",
+        Unverified::Issuer
+        | Unverified::Audience
+        | Unverified::KeyId
+        | Unverified::Signature
+        | Unverified::Malformed
+        | Unverified::Claim
+        | Unverified::UnknownKey
+        | Unverified::Ambiguous
+        | Unverified::Field
+        | Unverified::Peer
+        | Unverified::Unchecked => "The credential does not verify.",
+    }
+}
+
+/// The word for metrics and the log.
+pub fn upstream_reason(error: &upstream::Error) -> &'static str {
+    match error {
+        upstream::Error::ConnectTimeout { .. } => "connect timeout",
+        upstream::Error::Connect { .. } => "connect failed",
+        upstream::Error::Exchange { .. } => "no answer",
+        upstream::Error::FirstByteTimeout { .. } => "first byte timeout",
+        upstream::Error::TotalTimeout { .. } => "total timeout",
+        upstream::Error::Unavailable { .. } => "no server available",
+        upstream::Error::Full { .. } => "too many requests",
+    }
+}
+
+fn problem(status: StatusCode, kind: &str, detail: &str) -> Answer<Bytes> {
+    let title = match kind {
+        reject::REDUCED_CAPACITY => "Temporary reduced capacity",
+        _ => status.canonical_reason().unwrap_or_default(),
+    };
+    let body = json!({
+        "type": kind, "title": title, "status": status.as_u16(), "detail": detail,
+    });
+    let mut head = AnswerHead {
+        status,
+        ..AnswerHead::default()
+    };
+    head.fields.add("content-type", reject::PROBLEM_JSON);
+    Answer {
+        head,
+        body: body.to_string().into(),
+    }
+}
+
+/// The gRPC status that stands for an HTTP status: the gRPC project's mapping, and UNAVAILABLE for
+/// an upstream that cannot be reached.
+fn grpc(status: StatusCode, detail: &str) -> Answer<Bytes> {
+    let code = match status.as_u16() {
+        400 => 13,
+        401 => 16,
+        404 | 405 => 12,
+        408 | 504 => 4,
+        _ => 14,
+    };
+    reject::grpc_answer(code, detail.as_bytes())
+}
+
+impl From<body::Error> for Why {
+    fn from(error: body::Error) -> Why {
+        match error {
+            body::Error::Idle(_) => Why::SlowBody,
+            // A request's body has no other.
+            body::Error::Broken(_)
+            | body::Error::Upstream(_)
+            | body::Error::Silent(_)
+            | body::Error::Unused(_)
+            | body::Error::Overdue => Why::BrokenBody,
+        }
+    }
+}
+
+impl From<Denied<'_, Identified>> for Refusal {
+    fn from(denied: Denied<'_, Identified>) -> Refusal {
+        let Denied {
+            request,
+            verdict,
+            shed,
+        } = denied;
+        let arrival = &request.routed.arrival;
+        if let Some(shed) = shed {
+            return Refusal::new(Why::Shed(shed), &arrival.head.fields);
+        }
+        let answer = arrival.note.generation.refusals.answer(&request, verdict);
+        Refusal::told(Why::Limited(answer), false)
+    }
+}
+
+impl From<Denied<'_, Ending>> for Refusal {
+    fn from(denied: Denied<'_, Ending>) -> Refusal {
+        let Denied {
+            request, verdict, ..
+        } = denied;
+        let refusals = &request.arrival.note.generation.refusals;
+        let mut answer = refusals.ending(&request, verdict);
+        if request.why.closes() {
+            let fields = &mut Rc::make_mut(&mut answer).head.fields;
+            fields.add("connection", b"close");
+        }
+        Refusal::told(Why::Limited(answer), false)
+    }
+}
+
+impl Failed for Refusal {
+    fn ended(&self) -> Ended {
+        use upstream::Error::{Connect, ConnectTimeout, Full, Unavailable};
+        match &self.why {
+            why if self.unsent => Ended::Answered(why.status().as_u16()),
+            Why::Upstream(
+                Connect { .. } | ConnectTimeout { .. } | Unavailable { .. } | Full { .. },
+            ) => Ended::Unsent,
+            Why::Upstream(_) => Ended::Answered(describe(&self.why).0.as_u16()),
+            _ => Ended::Unknown,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Refusals that a worker has told before: those by one limit differ in the seconds to wait, if in anything.
+//!
+//! Bound: [`PLACES`] answers for each worker.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::ending::Ending;
+use super::identify::Identified;
+use crate::http::head::Answer;
+use crate::limit::{Reading, Rules};
+use crate::route::HeaderStyle;
+use crate::throttle::admission::{Finding, Verdict};
+use crate::throttle::reject;
+
+/// Answers that are kept; a power of two.
+pub const PLACES: usize = 64;
+
+/// Limits of a request whose refusal is kept.
+const MOST: usize = 4;
+
+/// See the module.
+#[derive(Default)]
+pub struct Refusals(RefCell<Vec<Option<Kept>>>);
+
+struct Kept {
+    key: Key,
+    /// Made when the key has come a second time, or is about to.
+    answer: Option<Rc<Answer<Bytes>>>,
+}
+
+/// A request that limits refuse, as far as the answer depends on it.
+struct Refused<'a> {
+    /// Tells its limits from those of other requests, where they are those of one route.
+    set: Option<usize>,
+    rules: &'a Rules,
+    headers: HeaderStyle,
+    grpc: bool,
+}
+
+/// All that the answer to a request that limits refuse depends on.
+#[derive(PartialEq, Eq)]
+struct Key {
+    set: usize,
+    grpc: bool,
+    alone: bool,
+    wait: Option<u64>,
+    /// The limit that is told of, what is left of it and for how long.
+    decider: Option<(usize, u32, u64)>,
+    /// Of each limit, those behind the last one zero.
+    limits: [Packed; MOST],
+}
+
+/// Limit, window, of those that refuse the place in the order of their waits, and quota.
+type Packed = u64;
+
+impl Refusals {
+    /// The answer to a request that limits refuse.
+    pub(crate) fn answer(&self, request: &Identified, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+        let served = request.served.as_ref();
+        if let Some(answer) = served.and_then(|served| served.told(verdict, request.routed.now)) {
+            return answer;
+        }
+        let arrival = &request.routed.arrival;
+        let answer = self.find(
+            &Refused {
+                set: request.routed.matched.alone(),
+                rules: request.rules(),
+                headers: request.routed.route().headers,
+                grpc: match &arrival.known {
+                    Some(known) => known.asks.grpc,
+                    None => reject::is_grpc(&arrival.head.fields),
+                },
+            },
+            verdict,
+        );
+        if let Some(served) = served.filter(|_| verdict.again) {
+            let same = verdict.same_seconds(request.rules());
+            served.tells(answer.clone(), request.routed.now.after(same));
+        }
+        answer
+    }
+
+    /// The same of a request that would end at the gateway anyway.
+    pub(crate) fn ending(&self, request: &Ending, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+        let ruleset = &request.arrival.note.generation.ruleset;
+        self.find(
+            &Refused {
+                set: request.counted.number(ruleset),
+                rules: request.rules(),
+                headers: request.counted.header_style(ruleset),
+                grpc: reject::is_grpc(&request.arrival.head.fields),
+            },
+            verdict,
+        )
+    }
+
+    fn find(&self, request: &Refused<'_>, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+        let Refused {
+            rules,
+            headers,
+            grpc,
+            ..
+        } = *request;
+        let make = || reject::answer(verdict, rules, headers, grpc);
+        let Some(key) = Key::of(request, verdict) else {
+            return Rc::new(make());
+        };
+        let mut places = self.0.borrow_mut();
+        if places.is_empty() {
+            places.resize_with(PLACES, || None);
+        }
+        let place = key.wait.unwrap_or(0) as usize + 7 * key.decider.map_or(0, |(rule, ..)| rule);
+        let place = &mut places[place.wrapping_add(key.set.wrapping_mul(11)) % PLACES];
+        match place {
+            Some(Kept {
+                key: known,
+                answer: Some(answer),
+            }) if *known == key => answer.clone(),
+            place => {
+                let before = place.as_ref().is_some_and(|kept| kept.key == key);
+                let mut made = make();
+                if before || verdict.again {
+                    gather(&mut made);
+                }
+                let made = Rc::new(made);
+                let answer = (before || verdict.again).then(|| made.clone());
+                *place = Some(Kept { key, answer });
+                made
+            }
+        }
+    }
+}
+
+/// Makes an answer that is cheap to repeat.
+fn gather(answer: &mut Answer<Bytes>) {
+    let fields = &mut answer.head.fields;
+    if !fields.contains("content-length") {
+        // As who sends it would.
+        let mut digits = itoa::Buffer::new();
+        let length = digits.format(answer.body.len());
+        fields.add("content-length", length.as_bytes());
+    }
+    *fields = fields.gathered();
+}
+
+impl Key {
+    /// Nothing where there are too many limits, or those of several routes.
+    fn of(request: &Refused<'_>, verdict: &Verdict) -> Option<Key> {
+        let (rules, set) = (request.rules, request.set?);
+        let refuses = |finding: &&Finding| !finding.reading.standing.admits();
+        let mut limits = [0; MOST];
+        if verdict.findings.len() > MOST {
+            return None;
+        }
+        let single = verdict.findings.iter().filter(refuses).count() == 1;
+        for (place, (finding, limit)) in verdict.findings.iter().zip(&mut limits).enumerate() {
+            let Reading {
+                window,
+                quota,
+                wait,
+                ..
+            } = finding.reading;
+            // Of equals the first comes first.
+            let ahead = |(other, before): (usize, &Finding)| {
+                let before_it = (before.reading.wait, place) > (wait, other);
+                refuses(&before) && before_it
+            };
+            let each = verdict.findings.iter().enumerate();
+            let order = match refuses(&finding) {
+                true if single => 1,
+                true => 1 + each.filter(|f| ahead(*f)).count(),
+                false => 0,
+            };
+            let which = (finding.rule as u64) << 48 | u64::from(window) << 40;
+            *limit = which | (order as u64) << 32 | u64::from(quota);
+        }
+        let decider = verdict.disclosed_decider(rules).map(|finding| {
+            let reading = &finding.reading;
+            let reset = rules[finding.rule].limit.seconds(reading.reset);
+            (finding.rule, reading.remaining, reset)
+        });
+        Some(Key {
+            set,
+            grpc: request.grpc,
+            alone: verdict.alone,
+            wait: verdict.retry_after(rules),
+            decider,
+            limits,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! How many units a request says it may cost, for limits that hold as many until its cost is known.
+//!
+//! The client writes it, so of several numbers the largest counts, and where its upstream may see another one than the
+//! gateway at least as many as the policy says.
+
+use std::sync::Arc;
+
+use crate::http::head::{Fields, Head};
+use crate::identity::body::{Field, each_in_json};
+use crate::identity::strip::same;
+use crate::limit::cost::units_from;
+use crate::limit::{Reserve, Rule, Source};
+
+/// Units by the place of the rule; of other rules as many as the rule says.
+pub type Reserved = Option<Box<[(usize, u32)]>>;
+
+/// What the head says, and the body as far as it is there; `whole` when that is all of it.
+pub fn reserved(rules: &[Arc<Rule>], head: &Head, body: &[u8], whole: bool) -> Reserved {
+    let each = rules.iter().enumerate().filter_map(|(place, rule)| {
+        let reserve = rule.reserve.as_ref()?;
+        Some((place, units_of(reserve, &head.fields, body, whole)?))
+    });
+    let each: Box<[_]> = each.collect();
+    Some(each).filter(|each| !each.is_empty())
+}
+
+fn units_of(reserve: &Reserve, fields: &Fields, body: &[u8], whole: bool) -> Option<u32> {
+    let (mut most, mut clear, mut strict) = (None, true, true);
+    let mut add = |text: Option<&[u8]>| {
+        // Zero says nothing to many upstreams, nor does what they round to it.
+        let units = text.and_then(|text| units_from(1.0, text));
+        clear &= units.is_some();
+        most = most.max(units);
+    };
+    match reserve.source.as_ref()? {
+        Source::Header(name) => {
+            let values = fields
+                .iter()
+                .filter(|(given, _)| same(given, name.as_str()));
+            let numbers = values.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+            numbers.for_each(|number| add(Some(number)));
+        }
+        Source::Json(path) => {
+            let field = Field::new(&path.join("."));
+            let mut see = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
+            strict = each_in_json(&field, fields, body, &mut see) && whole;
+        }
+    }
+    match strict && clear {
+        true => most,
+        false => Some(most?.max(reserve.otherwise)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Identity, Limit, Name, Reserve};
+
+    fn rule(source: Source) -> Arc<Rule> {
+        let name = Name::new("units").unwrap();
+        let limit = Limit::hard("1000/h".parse().unwrap());
+        let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
+        rule.reserve = Some(Reserve {
+            source: Some(source),
+            otherwise: 40,
+        });
+        Arc::new(rule)
+    }
+
+    #[track_caller]
+    fn check(
+        source: &Source,
+        fields: &[(&str, &str)],
+        body: &str,
+        whole: bool,
+        units: Option<u32>,
+    ) {
+        let mut head = Head::default();
+        for (name, value) in fields {
+            head.fields.add(name, value.as_bytes());
+        }
+        let reserved = reserved(&[rule(source.clone())], &head, body.as_bytes(), whole);
+        let reserved = reserved.map(|each| each[0].1);
+        assert_eq!(reserved, units, "{fields:?} {body}");
+    }
+
+    #[test]
+    fn what_requests_say() {
+        let json = Source::Json(Arc::from(["max".to_owned()]));
+        check(&json, &[], "{\"max\":7}", true, Some(7));
+        check(&json, &[], "{\"max\":\"7\"}", true, Some(7));
+        check(&json, &[], "{\"max\":1e99}", true, Some(u32::MAX));
+        for other in [
+            "{\"max\":0}",
+            "{\"max\":-0.0}",
+            "{\"max\":0.5}",
+            "{\"max\":\"1e-9\"}",
+            "{\"max\":-1}",
+            "{\"max\":null}",
+            "{}",
+            "",
+            "max=7",
+        ] {
+            check(&json, &[], other, true, None);
+        }
+        for (body, units) in [
+            // Readers of the first document, of the first member, without case, of names in camel case.
+            ("{\"max\":70}{\"max\":1}", 70),
+            ("{\"max\":1}{\"max\":70}", 70),
+            ("{\"max\":1}{\"max\":2}", 40),
+            ("{\"max\":1}x", 40),
+            ("{\"max\":70,\"max\":1}", 70),
+            ("{\"max\":1,\"MAX\":7}", 7),
+            ("{\"max\":1,\"ma\\u0058\":7}", 7),
+            ("{\"MAX\":7}", 7),
+            // One of them may see no number.
+            ("{\"max\":1,\"max\":null}", 40),
+            ("{\"max\":1,\"max\":0}", 40),
+            ("{\"max\":1,\"MAX\":[2]}", 40),
+            ("{\"max\":[1]}", 40),
+            ("{\"max\":{\"a\":1}}", 40),
+            ("[{\"max\":1},{\"max\":1}]", 40),
+            // What only some read.
+            ("\u{feff}{\"max\":1}", 40),
+            ("{\"max\":1,}", 40),
+            ("{\"max\":1} // 70", 40),
+            ("{\"max\":1,\"a\":NaN,\"max\":70}", 40),
+            ("{\"max\":1,\"a\":\"&max=70&\"}", 40),
+        ] {
+            check(&json, &[], body, true, Some(units));
+        }
+        let nested = Source::Json(Arc::from(["a".to_owned(), "max_b".to_owned()]));
+        for (body, units) in [
+            ("{\"a\":{\"max_b\":7}}", 7),
+            ("{\"a\":{\"max_b\":1},\"A\":{\"maxB\":7}}", 7),
+            ("{\"a\":{\"max_b\":1},\"a\":{\"max_b\":7}}", 7),
+            ("{\"a\":{\"max_b\":1},\"a\":{}}", 40),
+            ("{\"a\":{\"max_b\":1},\"a\":2}", 40),
+        ] {
+            check(&nested, &[], body, true, Some(units));
+        }
+        for (name, value, units) in [
+            ("content-type", "application/json", 1),
+            ("content-type", "application/json; charset=utf-8", 1),
+            ("content-type", "text/plain", 1),
+            ("content-type", "application/json; charset=utf-16", 40),
+            ("content-type", "application/json; charset=utf-7", 40),
+            ("content-type", "application/x-www-form-urlencoded", 40),
+            ("content-type", "multipart/form-data; boundary=x", 40),
+            ("content-encoding", "identity", 1),
+            ("content-encoding", "gzip", 40),
+        ] {
+            check(&json, &[(name, value)], "{\"max\":1}", true, Some(units));
+        }
+        let wide: Vec<u8> = "{\"max\":7}".bytes().flat_map(|byte| [byte, 0]).collect();
+        let wide = String::from_utf8(wide).unwrap();
+        check(&json, &[], &wide, true, None);
+        // More may come.
+        check(&json, &[], "{\"max\":7,", false, Some(40));
+        check(&json, &[], "{\"max\":70,", false, Some(70));
+        check(
+            &json,
+            &[("content-encoding", "lzma")],
+            "{\"max\":70}",
+            true,
+            Some(70),
+        );
+        let header = Source::Header("x-max".parse().unwrap());
+        check(&header, &[("x-max", "7")], "", true, Some(7));
+        check(
+            &header,
+            &[("X-Max", "7"), ("x-max", "9, 8")],
+            "",
+            true,
+            Some(9),
+        );
+        check(
+            &header,
+            &[("x-max", "7"), ("X_Max", "9")],
+            "",
+            true,
+            Some(9),
+        );
+        check(&header, &[("x-max", "7, -1")], "", true, Some(40));
+        check(
+            &header,
+            &[("x-max", "70"), ("x-max", "a")],
+            "",
+            true,
+            Some(70),
+        );
+        check(&header, &[("x-max", "-7")], "", true, None);
+        check(&header, &[], "", true, None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Where a request comes from, whatever version of HTTP it came in: what is left of its body, and the way
+//! for answers that come before the final one.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use http_body::SizeHint;
+
+use crate::http::head::AnswerHead;
+use crate::http::http1::Cause;
+use crate::http::http1::chunked::Piece;
+use crate::serve::http1::wire::Wire;
+use crate::serve::http2::Stream;
+use crate::serve::worker::guard::Guard;
+
+/// See the module.
+#[derive(Clone)]
+pub enum Source {
+    /// A connection of HTTP/1, at this request.
+    Wire(Rc<Wire>),
+    /// A stream of HTTP/2.
+    Stream(Rc<Stream>),
+}
+
+impl Source {
+    /// The request's deadlines.
+    pub fn guard(&self) -> &Rc<Guard> {
+        match self {
+            Source::Wire(wire) => wire.guard(),
+            Source::Stream(stream) => stream.guard(),
+        }
+    }
+
+    /// What `Via` says of a request that came from here: RFC 9110 section 7.6.3.
+    pub fn via(&self, newer: bool) -> &'static [u8] {
+        match self {
+            Source::Wire(_) if newer => b"1.1 tollgate",
+            Source::Wire(_) => b"1.0 tollgate",
+            Source::Stream(_) => b"2.0 tollgate",
+        }
+    }
+
+    /// The next piece of the body. A client that waits is told to go on.
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
+        match self {
+            Source::Wire(wire) => wire.poll_body(cx),
+            Source::Stream(stream) => stream.poll_body(cx),
+        }
+    }
+
+    /// What of the body is left.
+    pub fn body_left(&self) -> SizeHint {
+        match self {
+            Source::Wire(wire) => wire.body_left(),
+            Source::Stream(stream) => stream.body_left(),
+        }
+    }
+
+    /// The client waits for the gateway and not the other way round.
+    pub fn is_held_back(&self) -> bool {
+        match self {
+            Source::Wire(_) => false,
+            Source::Stream(stream) => stream.is_held_back(),
+        }
+    }
+
+    /// What comes next is another protocol, to the end.
+    pub fn open_tunnel(&self) {
+        match self {
+            Source::Wire(wire) => wire.open_tunnel(),
+            Source::Stream(stream) => stream.open_tunnel(),
+        }
+    }
+
+    /// All of the body has been read.
+    pub fn body_is_over(&self) -> bool {
+        match self {
+            Source::Wire(wire) => wire.body_is_over(),
+            Source::Stream(stream) => stream.body_is_over(),
+        }
+    }
+
+    /// The client waits to be told to send the body.
+    pub fn waits(&self) -> bool {
+        match self {
+            Source::Wire(wire) => wire.waits(),
+            Source::Stream(stream) => stream.waits(),
+        }
+    }
+
+    /// Passes on an answer that comes before the final one.
+    pub fn inform(&self, head: &AnswerHead) {
+        match self {
+            Source::Wire(wire) => wire.inform(head),
+            Source::Stream(stream) => stream.inform(head),
+        }
+    }
+
+    /// Sends what was passed on.
+    pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Source::Wire(wire) => wire.poll_flush(cx),
+            // The connection sends by itself.
+            Source::Stream(_) => Poll::Ready(Ok(())),
+        }
+    }
+}

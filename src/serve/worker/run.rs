@@ -1,0 +1,425 @@
+//! One worker: a thread with its own runtime, its own share of the connections, its own connections
+//! to upstreams and its own counters.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+
+use super::generation::{Generation, Running};
+use super::guard::{Guards, TICK};
+use super::host::Host;
+use super::listen::{Handed, Placed, Share};
+use super::occupancy::Occupancy;
+use crate::base::clock::Clock;
+use crate::base::telemetry::{Label, Metric, Registry};
+use crate::limit::pressure::Around;
+use crate::net::stream::Listener;
+use crate::net::{Flushes, Stream};
+use crate::record::insight::Recent;
+use crate::serve::access::{Access, Writer};
+use crate::serve::http1::connection;
+use crate::serve::stack::gateway;
+use crate::serve::stack::gateway::Stack;
+use crate::serve::stack::left::Left;
+use crate::serve::stack::sampling::Asker;
+use crate::upstream::Watch;
+
+/// What a worker is told.
+pub enum Order {
+    /// Run by these policies from now on; says when it does.
+    Run(Box<Running>, oneshot::Sender<()>),
+    /// Accept nothing new, finish what runs within this time, then end.
+    Drain(Duration),
+}
+
+/// What a worker is made from.
+pub struct Start {
+    /// Its number, from 0.
+    pub number: usize,
+    /// Its sockets.
+    pub listeners: Vec<(socket2::Socket, usize)>,
+    /// The policies it begins with.
+    pub running: Running,
+    /// Where it gets connections from other workers.
+    pub handed: UnboundedReceiver<Handed>,
+    /// What the workers know of each other.
+    pub share: Share,
+    /// The connections of all workers.
+    pub occupancy: Arc<Occupancy>,
+    /// How many of them there may be when no file says.
+    pub room: usize,
+    /// Where requests are logged.
+    pub writer: Writer,
+    /// Counters.
+    pub registry: Registry,
+    /// Time.
+    pub clock: Clock,
+}
+
+/// A worker's own state, shared by its tasks.
+pub struct Worker {
+    /// Its number.
+    pub number: usize,
+    /// Deadlines of its connections.
+    pub guards: Rc<Guards>,
+    /// Requests that go on without their clients.
+    pub left: Rc<Left>,
+    /// Answers that are to leave.
+    pub flushes: Rc<Flushes>,
+    /// Whom limits were asked about.
+    pub recent: Recent<Asker>,
+    /// Counters.
+    pub registry: Registry,
+    generation: RefCell<Rc<Generation>>,
+    draining: Cell<bool>,
+    date: RefCell<Rc<str>>,
+    share: Share,
+    connections: Cell<usize>,
+    accepted: metrics::Counter,
+    open: metrics::Gauge,
+    /// Handshakes that failed and that did not.
+    handshakes: [metrics::Counter; 2],
+    floods: metrics::Counter,
+    proofs: metrics::Counter,
+    /// By [`Refused`].
+    refused: [metrics::Counter; 2],
+    occupancy: Arc<Occupancy>,
+    room: usize,
+}
+
+/// Why a connection is closed before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Its address has as many as it may.
+    PerIp,
+    /// It does not say where it comes from, or not in a way that can be read.
+    ProxyHeader,
+}
+
+/// Another thread's end of a worker.
+pub struct Handle {
+    /// Takes orders.
+    pub orders: UnboundedSender<Order>,
+    /// Ends when the worker has drained.
+    pub thread: JoinHandle<()>,
+}
+
+impl Worker {
+    /// The policies that new requests are served by.
+    pub fn generation(&self) -> Rc<Generation> {
+        self.generation.borrow().clone()
+    }
+
+    /// The date for answers that have none, to the second.
+    pub fn date(&self) -> Rc<str> {
+        self.date.borrow().clone()
+    }
+
+    /// Counts a TLS handshake.
+    pub fn shook_hands(&self, well: bool) {
+        self.handshakes[usize::from(well)].increment(1);
+    }
+
+    /// Counts a proof that an ACME directory was shown.
+    pub fn proved(&self) {
+        self.proofs.increment(1);
+    }
+
+    /// How many connections clients may have in all.
+    fn most_connections(&self) -> usize {
+        let total = self.generation.borrow().ruleset.connections.total;
+        total.unwrap_or(self.room)
+    }
+
+    /// Counts a connection that is closed before its first request.
+    pub fn refused(&self, why: Refused) {
+        self.refused[why as usize].increment(1);
+    }
+
+    /// Counts a connection that was closed because what came over it asked for nothing.
+    pub fn flooded(&self) {
+        self.floods.increment(1);
+    }
+
+    /// Keeps the connection to a store that gateways share, and hashes by their secret.
+    fn tend_store(&self, clock: &Clock) {
+        let generation = self.generation();
+        let Some(shared) = generation.admission.shared_store() else {
+            return;
+        };
+        shared.tend(self.number);
+        if let Some(running) = generation.outdated() {
+            let next = Generation::new(
+                running,
+                Some(&generation),
+                self.number,
+                &self.registry,
+                clock,
+                &self.flushes,
+            );
+            self.generation.replace(Rc::new(next));
+        }
+    }
+
+    /// Whether connections should end after the request they are serving.
+    pub fn draining(&self) -> bool {
+        self.draining.get()
+    }
+}
+
+/// Starts the thread.
+pub fn spawn(start: Start) -> io::Result<Handle> {
+    let (orders, inbox) = tokio::sync::mpsc::unbounded_channel();
+    let runtime = move || {
+        Builder::new_current_thread()
+            .enable_all()
+            // Twice what is usual, for a request takes two turns; see `Wire::poll_head`.
+            .event_interval(122)
+            .build_local(LocalOptions::default())
+    };
+    let name = format!("worker-{}", start.number);
+    let thread = thread::Builder::new()
+        .name(name)
+        .spawn(move || match runtime() {
+            Ok(runtime) => {
+                runtime.block_on(run(start, inbox));
+                // A name that is being looked up must not hold the end up.
+                runtime.shutdown_background();
+            }
+            Err(error) => tracing::error!(%error, "a worker could not start"),
+        })?;
+    Ok(Handle { orders, thread })
+}
+
+async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
+    let Start {
+        number,
+        listeners,
+        running,
+        mut handed,
+        share,
+        occupancy,
+        room,
+        writer,
+        registry,
+        clock,
+    } = start;
+    let flushes = Rc::new(Flushes::default());
+    let generation = Generation::new(&running, None, number, &registry, &clock, &flushes);
+    // One worker looks after the servers for all.
+    let mut watch = (number == 0).then(Watch::default);
+    if let Some(watch) = &mut watch {
+        watch.follow(&running.upstreams, &clock);
+    }
+    let access = Rc::new(Access::new(writer, &clock));
+    let guards = Guards::new(clock.clone());
+    let worker = Rc::new(Worker {
+        number,
+        left: Left::new(guards.clone()),
+        guards,
+        flushes,
+        recent: Recent::default(),
+        generation: RefCell::new(Rc::new(generation)),
+        draining: Cell::new(false),
+        date: RefCell::new(date(&clock)),
+        share,
+        connections: Cell::new(0),
+        accepted: registry.worker_counter(number, Metric::Connections, &[]),
+        open: registry.gauge(Metric::ConnectionsOpen, &[]),
+        handshakes: ["failed", "ok"].map(|outcome| {
+            let labels = [(Label::Outcome, outcome)];
+            registry.worker_counter(number, Metric::Handshakes, &labels)
+        }),
+        proofs: registry.worker_counter(number, Metric::AcmeProofs, &[]),
+        floods: registry.worker_counter(number, Metric::Floods, &[]),
+        refused: ["per_ip", "proxy_header"].map(|reason| {
+            let labels = [(Label::Reason, reason)];
+            registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
+        }),
+        occupancy,
+        room,
+        registry,
+    });
+    if let Some(shared) = worker.generation().admission.shared_store() {
+        shared.connected(number).await;
+    }
+    let stack = gateway::stack(access.clone());
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|(socket, entrance)| accept(socket, entrance, worker.clone(), stack.clone()))
+        .map(tokio::task::spawn_local)
+        .collect();
+    let flushes = worker.flushes.clone();
+    let flusher = tokio::task::spawn_local(async move { flushes.run().await });
+    let ticker = tokio::task::spawn_local(tick(worker.clone(), access.clone(), clock.clone()));
+    let drain = loop {
+        tokio::select! {
+            order = inbox.recv() => match order {
+                Some(Order::Run(running, done)) => {
+                    let before = worker.generation();
+                    let next = Generation::new(
+                        &running,
+                        Some(&before),
+                        number,
+                        &worker.registry,
+                        &clock,
+                        &worker.flushes,
+                    );
+                    worker.generation.replace(Rc::new(next));
+                    if let Some(watch) = &mut watch {
+                        watch.follow(&running.upstreams, &clock);
+                    }
+                    let _ = done.send(());
+                }
+                Some(Order::Drain(span)) => break span,
+                None => break Duration::ZERO,
+            },
+            Some(handed) = handed.recv() => take_over(handed, &worker, &stack),
+        }
+    };
+    for task in &accepting {
+        task.abort();
+    }
+    // From now on the other workers keep what they accept; what they gave before is served.
+    handed.close();
+    while let Some(handed) = handed.recv().await {
+        take_over(handed, &worker, &stack);
+    }
+    worker.draining.set(true);
+    worker.guards.wake_all();
+    let finished = async {
+        while worker.connections.get() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if tokio::time::timeout(drain, finished).await.is_err() {
+        tracing::warn!(
+            worker = number,
+            open = worker.connections.get(),
+            "drain deadline passed"
+        );
+    }
+    worker.left.close();
+    ticker.abort();
+    flusher.abort();
+    access.flush();
+}
+
+/// Takes connections until the task is aborted. Nothing that accepting can say ends it.
+async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, stack: Stack) {
+    let listener = match Listener::new(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot listen"),
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                worker.accepted.increment(1);
+                let placed = Placed {
+                    stream,
+                    entrance,
+                    from,
+                    seat: worker.occupancy.enter(|| worker.most_connections()).await,
+                };
+                if let Some(placed) = worker.share.place(placed) {
+                    serve(placed, worker.clone(), stack.clone());
+                }
+            }
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                // Out of descriptors or memory: those in use must be freed first.
+                tracing::warn!(%error, "cannot accept; trying again");
+                tokio::time::sleep(TICK).await;
+            }
+        }
+    }
+}
+
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+fn take_over(handed: Handed, worker: &Rc<Worker>, stack: &Stack) {
+    match handed.with(Stream::from_socket) {
+        Ok(placed) => serve(placed, worker.clone(), stack.clone()),
+        Err(_) => worker.share.over(),
+    }
+}
+
+fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
+    worker.connections.update(|open| open + 1);
+    worker.open.increment(1.0);
+    let closed = Closed(worker.clone());
+    tokio::task::spawn_local(async move {
+        let _closed = closed;
+        connection::serve(placed, worker, stack).await;
+    });
+}
+
+/// Counts a connection as closed, however it ends.
+struct Closed(Rc<Worker>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.connections.update(|open| open - 1);
+        self.0.open.decrement(1.0);
+        self.0.share.over();
+    }
+}
+
+/// Housekeeping, ten times a second and once a second.
+async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut host = Host::new(&clock, worker.share.workers());
+    for count in 0_u64.. {
+        interval.tick().await;
+        worker.guards.tick();
+        worker.left.tick();
+        access.tick(&clock);
+        worker.recent.tell();
+        worker.tend_store(&clock);
+        for pool in &worker.generation().pools {
+            pool.update_endpoints();
+        }
+        if worker.number == 0 {
+            let shared = worker.generation().admission.shared_store().cloned();
+            let around = Around {
+                wall: clock.wall().into(),
+                gateways: shared.map_or(1, |shared| shared.core.ladder.gateways()),
+                host: host.look(&worker.occupancy, worker.most_connections()),
+            };
+            for pool in &worker.generation().pools {
+                pool.servers().steer(clock.now(), &around);
+            }
+        }
+        if count.is_multiple_of(10) {
+            worker.date.replace(date(&clock));
+            let generation = worker.generation();
+            for pool in &generation.pools {
+                pool.expire();
+            }
+            if worker.number == 0 {
+                generation.admission.store().sweep(clock.now(), SWEEP);
+            }
+        }
+    }
+}
+
+fn date(clock: &Clock) -> Rc<str> {
+    httpdate::fmt_http_date(std::time::UNIX_EPOCH + clock.wall()).into()
+}
+
+/// Buckets of the store that are looked at each second for cells that can be forgotten.
+const SWEEP: usize = 8_192;

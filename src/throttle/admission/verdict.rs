@@ -1,0 +1,164 @@
+//! What all limits of a request said, and which of them decides.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::base::clock::Nanos;
+use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing};
+
+/// What one limit said.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// The limit's place among the request's rules.
+    pub rule: usize,
+    /// Who was counted.
+    pub key: Fingerprint,
+    /// What it said.
+    pub reading: Reading,
+}
+
+/// What all limits said.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Every limit that applies, in the order of the rules.
+    pub findings: SmallVec<[Finding; 4]>,
+    /// Index into `findings` of the limit that decides: of those that refuse the one with the
+    /// longest wait, else the one with the least remaining and, of equals, the longest window. Shadow limits do not decide.
+    pub deciding: Option<usize>,
+    /// All limits that can refuse admit.
+    pub admitted: bool,
+    /// How long the request must be held back first (leaky bucket).
+    pub delay: Nanos,
+    /// It refuses as the one before did: waits and resets are shorter, and what limits that admit say is as of then.
+    pub again: bool,
+    /// Decided without the store that several gateways share, because it could not be asked.
+    pub alone: bool,
+}
+
+impl Verdict {
+    /// Finds who decides, and for how long the request is held back.
+    pub(crate) fn weigh(&mut self, rules: &[Arc<Rule>]) {
+        let mut best: Option<&Finding> = None;
+        for (index, finding) in self.findings.iter().enumerate() {
+            let rule = &rules[finding.rule];
+            if rule.shadow {
+                continue;
+            }
+            self.delay = self.delay.max(finding.reading.delay);
+            if best.is_none_or(|best| decides_before(finding, best, rules)) {
+                best = Some(finding);
+                self.deciding = Some(index);
+            }
+        }
+    }
+
+    /// The names of all limits that refuse, the longest wait first, as far as clients may know.
+    pub fn refusing<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
+        let refuses =
+            |finding: &&Finding| !finding.reading.standing.admits() && !rules[finding.rule].shadow;
+        let mut list: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
+        list.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
+        list.iter().map(|finding| &*rules[finding.rule]).collect()
+    }
+
+    /// Seconds after which all limits that refuse admit, as far as they know; none when waiting cannot
+    /// help.
+    pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<u64> {
+        let live = self
+            .findings
+            .iter()
+            .filter(|finding| !rules[finding.rule].shadow);
+        let mut longest = 1;
+        for finding in live {
+            match finding.reading.standing {
+                Standing::Unsatisfiable => return None,
+                Standing::Refused => {
+                    let limit = &rules[finding.rule].limit;
+                    longest = longest.max(limit.seconds(finding.reading.wait));
+                }
+                Standing::Within | Standing::Over => {}
+            }
+        }
+        Some(longest)
+    }
+
+    /// For how long it reads the same where seconds are told, if nothing but time passes.
+    pub fn same_seconds(&self, rules: &[Arc<Rule>]) -> Nanos {
+        let waits = self.findings.iter();
+        let waits = waits.map(|finding| (finding, finding.reading.wait));
+        let decider = self.disclosed_decider(rules);
+        let resets = decider.map(|finding| (finding, finding.reading.reset));
+        let each = waits.chain(resets);
+        let each = each.map(|(finding, span)| rules[finding.rule].limit.same_seconds(span));
+        each.min().unwrap_or(Nanos::ZERO)
+    }
+
+    /// The limit that decides.
+    pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
+        let finding = &self.findings[self.deciding?];
+        Some((&rules[finding.rule], finding))
+    }
+
+    /// What clients may know of: every finding of a limit that neither hides nor only watches.
+    pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
+        self.findings.iter().filter(|finding| {
+            let rule = &rules[finding.rule];
+            !rule.shadow && rule.disclose == Disclose::All
+        })
+    }
+
+    /// The one of them that decides among them.
+    pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
+        if let Some((rule, finding)) = self.decider(rules)
+            && rule.disclose == Disclose::All
+        {
+            return Some(finding);
+        }
+        self.disclosed(rules).reduce(|best, next| {
+            if decides_before(next, best, rules) {
+                next
+            } else {
+                best
+            }
+        })
+    }
+
+    /// An elastic limit lends what this request takes.
+    pub fn borrows(&self, rules: &[Arc<Rule>]) -> bool {
+        self.over(rules).any(|rule| rule.limit.throttle().lends())
+    }
+
+    /// The soft and elastic limits that this request exceeds.
+    pub fn over<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
+        let over = self
+            .findings
+            .iter()
+            .filter(|f| f.reading.standing == Standing::Over);
+        over.map(|finding| &*rules[finding.rule])
+            .filter(|rule| !rule.shadow)
+    }
+}
+
+/// Whether a limit decides rather than one that comes before it; see [`Verdict::deciding`].
+#[inline]
+fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> bool {
+    let weight = |finding: &Finding| match finding.reading.standing {
+        Standing::Unsatisfiable => (2, u64::MAX),
+        Standing::Refused => (2, finding.reading.wait.0),
+        Standing::Over => (1, u64::MAX),
+        Standing::Within => (0, 0),
+    };
+    let window = |finding: &Finding| {
+        let rate = rules[finding.rule].limit.window(finding.reading.window);
+        rate.map_or(Nanos::ZERO, |rate| rate.window())
+    };
+    // Mostly all admit, and as often as not they leave the same.
+    let within = |finding: &Finding| finding.reading.standing == Standing::Within;
+    let order = match within(finding) && within(before) {
+        true => before.reading.remaining.cmp(&finding.reading.remaining),
+        false => weight(finding).cmp(&weight(before)),
+    };
+    let order = order.then_with(|| window(finding).cmp(&window(before)));
+    order.is_gt()
+}

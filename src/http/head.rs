@@ -1,4 +1,4 @@
-//! The heads of requests and answers, whatever version of HTTP they came in.
+//! The heads of requests and responses, whatever version of HTTP they came in.
 //!
 //! Fields stay where they stand in the bytes they came in and are found by looking through them: a
 //! request has a dozen, and a hash map of them costs more to build than all its lookups save.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Method, Response, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri, Version};
 use own::Own;
 use place::{Place, Tag, Text};
 
@@ -57,9 +57,9 @@ impl From<&Parts> for Head {
     }
 }
 
-/// An answer's status and fields.
+/// The status and the fields of a response.
 #[derive(Clone, Debug, Default)]
-pub struct AnswerHead {
+pub struct ResponseHead {
     /// The status.
     pub status: StatusCode,
     /// The reason phrase, if it is not the usual one.
@@ -68,30 +68,30 @@ pub struct AnswerHead {
     pub fields: Fields,
 }
 
-/// An answer.
+/// A response: what [`http::Response`] is, with [`Fields`] in place of a map.
 #[derive(Clone, Debug)]
-pub struct Answer<B> {
+pub struct Response<B> {
     /// Status and fields.
-    pub head: AnswerHead,
+    pub head: ResponseHead,
     /// The body.
     pub body: B,
 }
 
-impl<B> Answer<B> {
+impl<B> Response<B> {
     /// The same head with another body.
-    pub fn map<C>(self, change: impl FnOnce(B) -> C) -> Answer<C> {
-        Answer {
+    pub fn map<C>(self, change: impl FnOnce(B) -> C) -> Response<C> {
+        Response {
             head: self.head,
             body: change(self.body),
         }
     }
 }
 
-impl<B> From<Answer<B>> for Response<B> {
-    fn from(answer: Answer<B>) -> Response<B> {
-        let mut response = Response::new(answer.body);
-        *response.status_mut() = answer.head.status;
-        *response.headers_mut() = HeaderMap::from(answer.head.fields);
+impl<B> From<Response<B>> for http::Response<B> {
+    fn from(ours: Response<B>) -> http::Response<B> {
+        let mut response = http::Response::new(ours.body);
+        *response.status_mut() = ours.head.status;
+        *response.headers_mut() = HeaderMap::from(ours.head.fields);
         response
     }
 }

@@ -6,7 +6,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::admission::Verdict;
-use crate::http::head::{Answer, AnswerHead, Fields, Lookup};
+use crate::http::head::{Fields, Lookup, Response, ResponseHead};
 use crate::limit::{Disclose, Rules};
 use crate::route::HeaderStyle;
 
@@ -36,7 +36,7 @@ pub fn is_grpc(fields: &impl Lookup) -> bool {
 }
 
 /// The answer to a refused request.
-pub fn answer(verdict: &Verdict, rules: &Rules, style: HeaderStyle, grpc: bool) -> Answer<Bytes> {
+pub fn answer(verdict: &Verdict, rules: &Rules, style: HeaderStyle, grpc: bool) -> Response<Bytes> {
     let refusing = verdict.refusing(rules);
     let told = refusing
         .iter()
@@ -103,7 +103,7 @@ fn list(text: &mut Vec<u8>, names: &[&str], quote: &str) {
 }
 
 /// Written by hand: nothing in it needs escaping, for limits are called by plain words.
-fn problem(names: &[&str], wait: Option<u64>) -> Answer<Bytes> {
+fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
     let mut body = Vec::with_capacity(384);
     add(&mut body, BEGINNING);
     describe(&mut body, names, wait);
@@ -116,8 +116,8 @@ fn problem(names: &[&str], wait: Option<u64>) -> Answer<Bytes> {
     }
     let mut fields = Fields::with_capacity(5);
     fields.add("content-type", PROBLEM_JSON);
-    Answer {
-        head: AnswerHead {
+    Response {
+        head: ResponseHead {
             status: StatusCode::TOO_MANY_REQUESTS,
             reason: None,
             fields,
@@ -127,8 +127,8 @@ fn problem(names: &[&str], wait: Option<u64>) -> Answer<Bytes> {
 }
 
 /// gRPC reads the status from headers when there is no body; the HTTP status is always 200.
-pub fn grpc_answer(code: u16, detail: &[u8]) -> Answer<Bytes> {
-    let mut head = AnswerHead::default();
+pub fn grpc_answer(code: u16, detail: &[u8]) -> Response<Bytes> {
+    let mut head = ResponseHead::default();
     let mut digits = itoa::Buffer::new();
     head.fields.add("content-type", b"application/grpc");
     head.fields.add("content-length", b"0");
@@ -136,7 +136,7 @@ pub fn grpc_answer(code: u16, detail: &[u8]) -> Answer<Bytes> {
     head.fields.add("grpc-status", code.as_bytes());
     // Nothing that the gateway says has a character that would need percent-encoding.
     head.fields.add("grpc-message", detail);
-    Answer {
+    Response {
         head,
         body: Bytes::new(),
     }

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::admission::{Outcome, Ticket};
 use super::headers::Headers;
 use crate::base::clock::Clock;
-use crate::http::head::{Answer, Fields, Lookup};
+use crate::http::head::{Fields, Lookup, Response};
 use crate::limit::Rules;
 use crate::limit::cost::Meter;
 
@@ -37,8 +37,8 @@ pub trait Settle {
     fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
 }
 
-impl<B: Body> Settle for Response<B> {
-    type Settling = Response<Settling<B>>;
+impl<B: Body> Settle for http::Response<B> {
+    type Settling = http::Response<Settling<B>>;
 
     fn status(&self) -> u16 {
         self.status().as_u16()
@@ -58,14 +58,14 @@ impl<B: Body> Settle for Response<B> {
         self.headers_mut().extend(HeaderMap::from(fields));
     }
 
-    fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
+    fn settling(self, left: Option<(Ticket, Clock)>) -> http::Response<Settling<B>> {
         let open = left.and_then(|(ticket, clock)| Waiting::new(ticket, clock, self.fields()));
         self.map(|inner| Settling { inner, open })
     }
 }
 
-impl<B: Body> Settle for Answer<B> {
-    type Settling = Answer<Settling<B>>;
+impl<B: Body> Settle for Response<B> {
+    type Settling = Response<Settling<B>>;
 
     fn status(&self) -> u16 {
         self.head.status.as_u16()
@@ -83,7 +83,7 @@ impl<B: Body> Settle for Answer<B> {
         headers.write(&mut self.head.fields, rules);
     }
 
-    fn settling(self, left: Option<(Ticket, Clock)>) -> Answer<Settling<B>> {
+    fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
         let open = left.and_then(|(ticket, clock)| Waiting::new(ticket, clock, self.fields()));
         self.map(|inner| Settling { inner, open })
     }

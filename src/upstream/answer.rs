@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 
-use crate::http::head::{AnswerHead, Fields, hop};
+use crate::http::head::{Fields, ResponseHead, hop};
 use crate::http::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields};
 
 /// Most interim answers before the final one.
@@ -20,7 +20,7 @@ const MOST: usize = 4 * 1024;
 #[derive(Clone, Debug)]
 pub struct Head {
     /// Status and fields; without those of the connection, unless that changes to another protocol.
-    pub answer: AnswerHead,
+    pub answer: ResponseHead,
     /// How far the body reaches.
     pub framing: Framing,
     /// The connection may carry another request.
@@ -52,7 +52,7 @@ impl Last {
     fn learn(&mut self, bytes: &[u8], head: &mut Head, bodiless: bool) {
         if self.bytes == bytes {
             // Copies, for a part of the input would keep all of it.
-            let AnswerHead { reason, fields, .. } = &mut head.answer;
+            let ResponseHead { reason, fields, .. } = &mut head.answer;
             *reason = reason.take().map(|reason| Bytes::copy_from_slice(&reason));
             *fields = fields.gathered();
             self.head = Some(head.clone());
@@ -121,7 +121,7 @@ impl Reader {
 #[derive(Debug)]
 pub enum Read {
     /// An answer before the final one.
-    Interim(AnswerHead),
+    Interim(ResponseHead),
     /// The final one.
     Final(Head),
 }
@@ -194,7 +194,7 @@ impl Raw {
             self.said.framing(self.newer, Framing::Close)?
         };
         let head = Head {
-            answer: AnswerHead {
+            answer: ResponseHead {
                 status: self.status,
                 reason,
                 fields: self.fields,

@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::pool::{Connection, Line};
 use super::{http1, http2};
 use crate::base::clock::Nanos;
-use crate::http::head::{AnswerHead, Head};
+use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::{Cause, Malformed};
 
 /// Which side an exchange failed on; `E` is what the request's body breaks with.
@@ -47,9 +47,9 @@ impl<E> From<Malformed> for Failure<E> {
 #[derive(Debug)]
 pub enum Lead {
     /// Of one before the final one.
-    Interim(AnswerHead),
+    Interim(ResponseHead),
     /// Of the final one.
-    Final(AnswerHead),
+    Final(ResponseHead),
 }
 
 /// The next piece of an answer's body, if there is one.

@@ -17,7 +17,7 @@ use super::exchange::{Failure, Lead, Next};
 use super::mux::Channel;
 use super::pool::Lease;
 use super::websocket;
-use crate::http::head::{AnswerHead, Fields, Head, hop};
+use crate::http::head::{Fields, Head, ResponseHead, hop};
 use crate::http::http1::{Cause, MAX_FIELDS, Malformed, without_zeros};
 
 /// Most interim answers before the final one.
@@ -189,7 +189,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 let mut fields = Fields::from(&parts.headers);
                 fields.remove(LENGTH);
                 hop::strip(&mut fields);
-                return Poll::Ready(Ok(Lead::Interim(AnswerHead {
+                return Poll::Ready(Ok(Lead::Interim(ResponseHead {
                     status: parts.status,
                     reason: None,
                     fields,
@@ -203,7 +203,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    fn head(&mut self, answer: Response<RecvStream>) -> AnswerHead {
+    fn head(&mut self, answer: Response<RecvStream>) -> ResponseHead {
         let (parts, body) = answer.into_parts();
         let mut fields = Fields::from(&parts.headers);
         hop::strip(&mut fields);
@@ -229,7 +229,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             _ => {}
         }
         self.answer_body = Some(body);
-        AnswerHead {
+        ResponseHead {
             status,
             reason: None,
             fields,

@@ -16,7 +16,7 @@ use tower::Service;
 use super::reply;
 use super::request::{Bad, Wants};
 use super::wire::Wire;
-use crate::http::head::{Answer, AnswerHead, Fields, Head};
+use crate::http::head::{Fields, Head, Response, ResponseHead};
 use crate::net::flush::OthersFirst;
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::config::Offer;
@@ -269,7 +269,7 @@ impl From<Bad> for Why {
 }
 
 /// The answer to an ACME directory that looks for a proof, counted as the gateway's own.
-fn proof(head: &Head, peer: &Peer) -> Option<Answer<Recorded>> {
+fn proof(head: &Head, peer: &Peer) -> Option<Response<Recorded>> {
     if peer.secure {
         return None;
     }
@@ -279,11 +279,11 @@ fn proof(head: &Head, peer: &Peer) -> Option<Answer<Recorded>> {
     let mut fields = Fields::default();
     fields.add("content-type", b"application/octet-stream");
     let body = Recorded::unrecorded(ReplyBody::own(text.into()));
-    let head = AnswerHead {
+    let head = ResponseHead {
         fields,
-        ..AnswerHead::default()
+        ..ResponseHead::default()
     };
-    Some(Answer { head, body })
+    Some(Response { head, body })
 }
 
 /// What `future` comes to; nothing when the client goes away first.

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use bytes::Bytes;
 
 use crate::base::clock::Nanos;
-use crate::http::head::{Answer, Fields, Head};
+use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::Said;
 use crate::identity::Who;
 use crate::serve::access::Words;
@@ -82,7 +82,7 @@ pub struct Served {
 
 /// What clients were told of a refusal that stands, and until when it reads the same.
 struct Told {
-    answer: Rc<Answer<Bytes>>,
+    answer: Rc<Response<Bytes>>,
     until: Nanos,
 }
 
@@ -219,7 +219,7 @@ impl Served {
     }
 
     /// What to tell of a refusal, if it was told before.
-    pub(crate) fn told(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Answer<Bytes>>> {
+    pub(crate) fn told(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Response<Bytes>>> {
         let mut told = self.refusal.borrow_mut();
         if !verdict.again {
             *told = None;
@@ -229,7 +229,7 @@ impl Served {
     }
 
     /// Remembers what is told of a refusal.
-    pub(crate) fn tells(&self, answer: Rc<Answer<Bytes>>, until: Nanos) {
+    pub(crate) fn tells(&self, answer: Rc<Response<Bytes>>, until: Nanos) {
         *self.refusal.borrow_mut() = Some(Told { answer, until });
     }
 

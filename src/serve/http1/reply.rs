@@ -10,7 +10,7 @@ use http_body::Body;
 
 use super::request::Wants;
 use super::wire::Wire;
-use crate::http::head::{Answer, AnswerHead, Present};
+use crate::http::head::{Present, Response, ResponseHead};
 use crate::http::http1::{Cause, fields};
 use crate::net::Flushes;
 use crate::net::flush::OthersFirst;
@@ -37,10 +37,10 @@ enum Shape {
 pub fn send<'a>(
     wire: &'a Rc<Wire>,
     wants: Wants,
-    answer: Answer<Recorded>,
+    answer: Response<Recorded>,
     worker: &'a Worker,
 ) -> Sending<'a> {
-    let Answer { mut head, body } = answer;
+    let Response { mut head, body } = answer;
     let exact = body.size_hint().exact();
     let short = exact.is_some_and(|length| length <= SHORT);
     let status = head.status.as_u16();
@@ -203,7 +203,7 @@ impl Sending<'_> {
 }
 
 /// Writes a status line and fields.
-pub fn lead(out: &mut Vec<u8>, head: &AnswerHead) {
+pub fn lead(out: &mut Vec<u8>, head: &ResponseHead) {
     match (head.status, &head.reason) {
         // The most usual ones at once.
         (StatusCode::OK, None) => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
@@ -224,7 +224,7 @@ pub fn lead(out: &mut Vec<u8>, head: &AnswerHead) {
 
 fn encode(
     out: &mut Vec<u8>,
-    head: &AnswerHead,
+    head: &ResponseHead,
     has: Present,
     (newer, keep): (bool, bool),
     shape: Shape,

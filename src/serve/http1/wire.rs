@@ -18,7 +18,7 @@ use super::connection::Client;
 use super::repeat::Last;
 use super::reply;
 use super::request::{self, Bad, Request};
-use crate::http::head::AnswerHead;
+use crate::http::head::ResponseHead;
 use crate::http::http1::chunked::Piece;
 use crate::http::http1::inbox::Inbox;
 use crate::http::http1::{Cause, Framing, MAX_HEAD, Outbox};
@@ -216,7 +216,7 @@ impl Wire {
     }
 
     /// Passes on an answer that comes before the final one, which clients of HTTP/1.0 do not know.
-    pub fn inform(&self, head: &AnswerHead) {
+    pub fn inform(&self, head: &ResponseHead) {
         let inner = &mut *self.inner.borrow_mut();
         if inner.newer {
             inner.outbox.text(|out| {

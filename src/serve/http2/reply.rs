@@ -10,13 +10,13 @@ use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame};
 
 use super::stream::{Broken, Stream};
-use crate::http::head::Answer;
+use crate::http::head::Response;
 use crate::http::http2::Reason;
 use crate::serve::stack::observe::Recorded;
 
 /// Sends an answer, to a HEAD if `head_only`; gives up when the client does.
-pub async fn send(stream: &Rc<Stream>, head_only: bool, date: &str, answer: Answer<Recorded>) {
-    let Answer { head, body } = answer;
+pub async fn send(stream: &Rc<Stream>, head_only: bool, date: &str, answer: Response<Recorded>) {
+    let Response { head, body } = answer;
     let status = match head.status {
         // RFC 8441 section 5.
         StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,

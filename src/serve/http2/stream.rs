@@ -12,7 +12,7 @@ use http_body::SizeHint;
 use super::heads::Charge;
 use super::mux::Mux;
 use super::shared::{STREAM_WINDOW, Shared};
-use crate::http::head::{AnswerHead, Head};
+use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::Cause;
 use crate::http::http1::chunked::Piece;
 use crate::http::http2::hpack::Encoder;
@@ -178,9 +178,9 @@ impl Stream {
     /// See [`Source::poll_body`](crate::serve::stack::source::Source::poll_body).
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         if self.waits() {
-            self.inform(&AnswerHead {
+            self.inform(&ResponseHead {
                 status: StatusCode::CONTINUE,
-                ..AnswerHead::default()
+                ..ResponseHead::default()
             });
             self.state.borrow_mut().waits = false;
         }
@@ -259,7 +259,7 @@ impl Stream {
 
     /// Passes on an answer that comes before the final one; one that the client can do without only while it
     /// reads.
-    pub fn inform(&self, head: &AnswerHead) {
+    pub fn inform(&self, head: &ResponseHead) {
         let overfull = self.mux.with(|shared| shared.is_overfull());
         if overfull && head.status != StatusCode::CONTINUE {
             return;

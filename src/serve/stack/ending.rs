@@ -15,7 +15,7 @@ use super::matched::MatchedRoute;
 use super::observe::Arrival;
 use super::refusal::{Refusal, Why};
 use crate::base::clock::{Clock, Nanos};
-use crate::http::head::{Answer, Head};
+use crate::http::head::{Head, Response};
 use crate::identity::form::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::Rules;
@@ -241,9 +241,9 @@ impl Basis for EndingLimits {
 
 /// Limits admit it, and it ends here.
 impl Service<Ending> for Forward {
-    type Response = Answer<Relay>;
+    type Response = Response<Relay>;
     type Error = Refusal;
-    type Future = Ready<Result<Answer<Relay>, Refusal>>;
+    type Future = Ready<Result<Response<Relay>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))

@@ -23,7 +23,7 @@ use super::pooled::{FuturePool, Pooled};
 use super::refusal::{Refusal, Why};
 use super::source::Source;
 use crate::base::telemetry::Metric;
-use crate::http::head::{Answer, AnswerHead, Fields, Head, hop};
+use crate::http::head::{Fields, Head, Response, ResponseHead, hop};
 use crate::http::http1::Malformed;
 use crate::limit::pressure::{Permit, Utilisation};
 use crate::net::flush::OthersFirst;
@@ -50,7 +50,7 @@ pub struct Admitted {
 
 /// The innermost service.
 #[derive(Clone)]
-pub struct Forward(FuturePool<Admitted, Result<Answer<Relay>, Refusal>>);
+pub struct Forward(FuturePool<Admitted, Result<Response<Relay>, Refusal>>);
 
 impl Default for Forward {
     fn default() -> Forward {
@@ -59,9 +59,9 @@ impl Default for Forward {
 }
 
 impl Service<Admitted> for Forward {
-    type Response = Answer<Relay>;
+    type Response = Response<Relay>;
     type Error = Refusal;
-    type Future = Pooled<Admitted, Result<Answer<Relay>, Refusal>>;
+    type Future = Pooled<Admitted, Result<Response<Relay>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -73,7 +73,7 @@ impl Service<Admitted> for Forward {
 }
 
 // An `async fn` would keep what it takes apart beside the parts.
-fn forward(admitted: Admitted) -> impl Future<Output = Result<Answer<Relay>, Refusal>> {
+fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, Refusal>> {
     let Admitted {
         identified,
         over,
@@ -214,7 +214,7 @@ fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
 fn agreed(
     exchange: &Exchange<RequestBody>,
     asked: &Head,
-    head: &AnswerHead,
+    head: &ResponseHead,
     source: &Source,
 ) -> Result<(), Why> {
     let asked = asked.upgrade.as_deref();
@@ -257,7 +257,7 @@ impl Attempt<'_> {
     /// Sends the request once. Sends it again, over another connection or to a server that says that it has not
     /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
     /// that the server may have closed in the meantime.
-    async fn run(&self, asked: &Head, body: RequestBody) -> Result<Answer<Relay>, Why> {
+    async fn run(&self, asked: &Head, body: RequestBody) -> Result<Response<Relay>, Why> {
         if !body.is_empty() {
             OthersFirst::default().await;
         }
@@ -298,7 +298,7 @@ impl Attempt<'_> {
                     let guard = self.source.guard().clone();
                     let reports = self.pool.settings().load_metric.is_some();
                     let body = Relay::new(body, guard, silence, deadline, reports, tunnel);
-                    return Ok(Answer { head, body });
+                    return Ok(Response { head, body });
                 }
                 Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
                     if repeats < MAX_REPEATS && exchange.may_repeat() && self.pool.may_retry() =>
@@ -357,7 +357,7 @@ impl Attempt<'_> {
         &self,
         exchange: &mut Exchange<RequestBody>,
         deadline: &mut Deadline,
-    ) -> Result<AnswerHead, Why> {
+    ) -> Result<ResponseHead, Why> {
         if self.note.wants_server() {
             self.note.server.replace(Some(exchange.server().clone()));
         }

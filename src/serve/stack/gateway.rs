@@ -28,6 +28,6 @@ pub fn stack(access: Rc<Access>) -> Stack {
         .layer(IdentifyLayer)
         // Identified → Admitted, or 429: before any connection to an upstream is touched. An Ending ends behind it.
         .layer(ThrottleLayer)
-        // Admitted → Answer, or 502, 503, 504.
+        // Admitted → Response, or 502, 503, 504.
         .service(Forward::default())
 }

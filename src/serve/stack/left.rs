@@ -24,7 +24,7 @@ use http_body::{Body, Frame};
 
 use super::body::{Relay, RequestBody};
 use crate::base::clock::Nanos;
-use crate::http::head::Answer;
+use crate::http::head::Response;
 use crate::serve::worker::guard::{Guard, Guards};
 use crate::store::permits::Taken;
 use crate::throttle::{Open, Settling};
@@ -148,7 +148,7 @@ pub async fn finish<F, B>(
     permits: Option<Arc<Taken>>,
     (guard, left): (&Guard, &Rc<Left>),
 ) where
-    F: Future<Output = Result<Answer<B>, Infallible>>,
+    F: Future<Output = Result<Response<B>, Infallible>>,
 {
     let Some(mut detached) = Detached::new(left, permits) else {
         return;

@@ -27,7 +27,7 @@ use super::source::Source;
 use super::unreadable::Unreadable;
 use crate::base::clock::Nanos;
 use crate::base::telemetry::Metric;
-use crate::http::head::{Answer, Head};
+use crate::http::head::{Head, Response};
 use crate::identity::Who;
 use crate::limit::{Rule, Standing};
 use crate::record::insight::Decision;
@@ -237,10 +237,10 @@ pub struct Fresh {
 
 impl<S> Service<Fresh> for Record<S>
 where
-    S: Service<Arrival, Response = Answer<Settling<Relay>>, Error = Refusal>
-        + Service<Ending, Response = Answer<Settling<Relay>>, Error = Refusal>,
+    S: Service<Arrival, Response = Response<Settling<Relay>>, Error = Refusal>
+        + Service<Ending, Response = Response<Settling<Relay>>, Error = Refusal>,
 {
-    type Response = Answer<Recorded>;
+    type Response = Response<Recorded>;
     type Error = Infallible;
     type Future = Recorder<Either<<S as Service<Arrival>>::Future, <S as Service<Ending>>::Future>>;
 
@@ -340,9 +340,9 @@ impl<F> Recorder<F> {
 
 impl<F> Future for Recorder<F>
 where
-    F: Future<Output = Result<Answer<Settling<Relay>>, Refusal>>,
+    F: Future<Output = Result<Response<Settling<Relay>>, Refusal>>,
 {
-    type Output = Result<Answer<Recorded>, Infallible>;
+    type Output = Result<Response<Recorded>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::body;
 use super::ending::Ending;
 use super::identify::Identified;
-use crate::http::head::{Answer, AnswerHead, Fields};
+use crate::http::head::{Fields, Response, ResponseHead};
 use crate::identity::Unverified;
 use crate::limit::Identity;
 use crate::limit::pressure::{Class, Shed};
@@ -41,7 +41,7 @@ pub enum Why {
     /// The credential that the request carries is not checked now.
     Unchecked,
     /// A limit refuses it. The answer is ready.
-    Limited(Rc<Answer<Bytes>>),
+    Limited(Rc<Response<Bytes>>),
     /// The upstream has no room for it beside those that matter more.
     Shed(Shed),
     /// The client stopped sending its body.
@@ -164,7 +164,7 @@ impl Refusal {
     }
 
     /// The answer.
-    pub fn answer(self) -> Answer<Bytes> {
+    pub fn answer(self) -> Response<Bytes> {
         if let Why::Limited(answer) = self.why {
             return Rc::unwrap_or_clone(answer);
         }
@@ -308,7 +308,7 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
     }
 }
 
-fn problem(status: StatusCode, kind: &str, detail: &str) -> Answer<Bytes> {
+fn problem(status: StatusCode, kind: &str, detail: &str) -> Response<Bytes> {
     let title = match kind {
         reject::REDUCED_CAPACITY => "Temporary reduced capacity",
         _ => status.canonical_reason().unwrap_or_default(),
@@ -316,12 +316,12 @@ fn problem(status: StatusCode, kind: &str, detail: &str) -> Answer<Bytes> {
     let body = json!({
         "type": kind, "title": title, "status": status.as_u16(), "detail": detail,
     });
-    let mut head = AnswerHead {
+    let mut head = ResponseHead {
         status,
-        ..AnswerHead::default()
+        ..ResponseHead::default()
     };
     head.fields.add("content-type", reject::PROBLEM_JSON);
-    Answer {
+    Response {
         head,
         body: body.to_string().into(),
     }
@@ -329,7 +329,7 @@ fn problem(status: StatusCode, kind: &str, detail: &str) -> Answer<Bytes> {
 
 /// The gRPC status that stands for an HTTP status: the gRPC project's mapping, and UNAVAILABLE for
 /// an upstream that cannot be reached.
-fn grpc(status: StatusCode, detail: &str) -> Answer<Bytes> {
+fn grpc(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
         400 => 13,
         401 => 16,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::ending::Ending;
 use super::identify::Identified;
-use crate::http::head::Answer;
+use crate::http::head::Response;
 use crate::limit::{Reading, Rules};
 use crate::route::HeaderStyle;
 use crate::throttle::admission::{Finding, Verdict};
@@ -28,7 +28,7 @@ pub struct Refusals(RefCell<Vec<Option<Kept>>>);
 struct Kept {
     key: Key,
     /// Made when the key has come a second time, or is about to.
-    answer: Option<Rc<Answer<Bytes>>>,
+    answer: Option<Rc<Response<Bytes>>>,
 }
 
 /// A request that limits refuse, as far as the answer depends on it.
@@ -58,7 +58,7 @@ type Packed = u64;
 
 impl Refusals {
     /// The answer to a request that limits refuse.
-    pub(crate) fn answer(&self, request: &Identified, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+    pub(crate) fn answer(&self, request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
         let served = request.served.as_ref();
         if let Some(answer) = served.and_then(|served| served.told(verdict, request.routed.now)) {
             return answer;
@@ -84,7 +84,7 @@ impl Refusals {
     }
 
     /// The same of a request that would end at the gateway anyway.
-    pub(crate) fn ending(&self, request: &Ending, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+    pub(crate) fn ending(&self, request: &Ending, verdict: &Verdict) -> Rc<Response<Bytes>> {
         let ruleset = &request.arrival.note.generation.ruleset;
         self.find(
             &Refused {
@@ -97,7 +97,7 @@ impl Refusals {
         )
     }
 
-    fn find(&self, request: &Refused<'_>, verdict: &Verdict) -> Rc<Answer<Bytes>> {
+    fn find(&self, request: &Refused<'_>, verdict: &Verdict) -> Rc<Response<Bytes>> {
         let Refused {
             rules,
             headers,
@@ -135,7 +135,7 @@ impl Refusals {
 }
 
 /// Makes an answer that is cheap to repeat.
-fn gather(answer: &mut Answer<Bytes>) {
+fn gather(answer: &mut Response<Bytes>) {
     let fields = &mut answer.head.fields;
     if !fields.contains("content-length") {
         // As who sends it would.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use http_body::SizeHint;
 
-use crate::http::head::AnswerHead;
+use crate::http::head::ResponseHead;
 use crate::http::http1::Cause;
 use crate::http::http1::chunked::Piece;
 use crate::serve::http1::wire::Wire;
@@ -90,7 +90,7 @@ impl Source {
     }
 
     /// Passes on an answer that comes before the final one.
-    pub fn inform(&self, head: &AnswerHead) {
+    pub fn inform(&self, head: &ResponseHead) {
         match self {
             Source::Wire(wire) => wire.inform(head),
             Source::Stream(stream) => stream.inform(head),

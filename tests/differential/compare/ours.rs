@@ -18,7 +18,7 @@ use http_body_util::Empty;
 use socket2::SockRef;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::http::head::{AnswerHead, Head};
+use tollgate::http::head::{Head, ResponseHead};
 use tollgate::http::http1::Cause;
 use tollgate::net::Flushes;
 use tollgate::net::proxy::Ends;
@@ -272,7 +272,7 @@ impl Client {
         }
     }
 
-    fn begin(&mut self, head: &AnswerHead) {
+    fn begin(&mut self, head: &ResponseHead) {
         self.verdict.head = Some(start(head, true));
         let Stage::Head(exchange) = std::mem::replace(&mut self.stage, Stage::Over) else {
             return;
@@ -286,7 +286,7 @@ impl Client {
     }
 }
 
-fn start(head: &AnswerHead, is_final: bool) -> Start {
+fn start(head: &ResponseHead, is_final: bool) -> Start {
     let usual = head.status.canonical_reason().unwrap_or_default();
     let reason = head.reason.as_deref().unwrap_or(usual.as_bytes());
     let reason = if is_final { reason } else { b"" };

@@ -24,8 +24,8 @@ pub struct Head {
     pub method: Method,
     /// The target.
     pub uri: Uri,
-    /// HTTP/1.1 or later.
-    pub newer: bool,
+    /// The version of HTTP.
+    pub version: Version,
     /// The protocol that the client wants to change to.
     pub upgrade: Option<Bytes>,
     /// The fields.
@@ -38,7 +38,7 @@ impl Head {
         Head {
             method: self.method.clone(),
             uri: self.uri.clone(),
-            newer: self.newer,
+            version: self.version,
             upgrade: self.upgrade.clone(),
             fields: Fields::default(),
         }
@@ -50,7 +50,7 @@ impl From<&Parts> for Head {
         Head {
             method: parts.method.clone(),
             uri: parts.uri.clone(),
-            newer: parts.version >= Version::HTTP_11,
+            version: parts.version,
             upgrade: None,
             fields: Fields::from(&parts.headers),
         }

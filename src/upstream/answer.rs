@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::StatusCode;
+use http::{StatusCode, Version};
 
 use crate::http::head::{Fields, ResponseHead, hop};
-use crate::http::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields};
+use crate::http::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields, version_of};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -128,7 +128,7 @@ pub enum Read {
 
 struct Raw {
     end: usize,
-    newer: bool,
+    version: Version,
     status: StatusCode,
     reason: Range<usize>,
     fields: Fields,
@@ -155,7 +155,7 @@ fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     Ok(Some(Raw {
         end,
-        newer: head.version == Some(1),
+        version: version_of(head.version),
         status: status.ok_or(Malformed("its status is not one"))?,
         reason: start..start + reason.len(),
         fields,
@@ -181,7 +181,7 @@ impl Raw {
         let usual = self.status.canonical_reason().unwrap_or_default();
         let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
         self.fields.settle(bytes.clone());
-        let mut keep = self.said.keeps(self.newer);
+        let mut keep = self.said.keeps(self.version);
         if self.status == StatusCode::NO_CONTENT {
             // It may not say so: RFC 9110 section 8.6. What follows may be a body or an answer.
             self.fields.remove("content-length");
@@ -191,7 +191,7 @@ impl Raw {
         let framing = if bodiless {
             Framing::Length(0)
         } else {
-            self.said.framing(self.newer, Framing::Close)?
+            self.said.framing(self.version, Framing::Close)?
         };
         let head = Head {
             answer: ResponseHead {

@@ -1,6 +1,7 @@
 //! How far a body reaches: RFC 9112 section 6.
 
 use bytes::BytesMut;
+use http::Version;
 
 use super::Malformed;
 use super::chunked::{Chunked, Piece};
@@ -99,15 +100,15 @@ impl Said {
         Ok(value)
     }
 
-    /// Whether the connection may carry another message after one of HTTP/1.1, or of HTTP/1.0.
-    pub fn keeps(&self, newer: bool) -> bool {
-        !self.close && (newer || self.keep_alive)
+    /// Whether the connection may carry another message after one of this version. HTTP/1.0 has to ask for it.
+    pub fn keeps(&self, version: Version) -> bool {
+        !self.close && (version >= Version::HTTP_11 || self.keep_alive)
     }
 
     /// How far the body reaches; `otherwise` where no field says.
-    pub fn framing(&self, newer: bool, otherwise: Framing) -> Result<Framing, Malformed> {
+    pub fn framing(&self, version: Version, otherwise: Framing) -> Result<Framing, Malformed> {
         match (self.chunked, self.length) {
-            (true, None) if newer => Ok(Framing::Chunked(Chunked::default())),
+            (true, None) if version >= Version::HTTP_11 => Ok(Framing::Chunked(Chunked::default())),
             (true, _) => Err(Malformed("it says its length in two ways")),
             (false, Some(length)) => Ok(Framing::Length(length)),
             (false, None) => Ok(otherwise),

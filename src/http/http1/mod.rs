@@ -9,6 +9,8 @@ pub mod outbox;
 
 use std::io;
 
+use http::Version;
+
 pub use framing::{Framing, Said, without_zeros};
 pub use outbox::Outbox;
 
@@ -20,6 +22,15 @@ pub const MAX_TARGET: usize = 16 * 1024;
 
 /// Most fields of a message's head.
 pub const MAX_FIELDS: usize = 100;
+
+/// The version of a head by its minor number.
+#[inline]
+pub fn version_of(minor: Option<u8>) -> Version {
+    match minor {
+        Some(1) => Version::HTTP_11,
+        _ => Version::HTTP_10,
+    }
+}
 
 /// Whether every line does; a lone LF is the end of a line for some readers only.
 pub fn ends_in_crlf(lines: &[u8]) -> bool {

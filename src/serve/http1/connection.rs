@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
 
@@ -251,7 +252,7 @@ async fn exchanges(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
 /// What is promised to a client whose request cannot be read.
 const LAST: Wants = Wants {
     head_only: false,
-    newer: true,
+    version: Version::HTTP_11,
     keep: false,
     trailers: false,
 };

@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
+use http::Version;
 
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head, Response};
@@ -35,8 +36,8 @@ pub struct Block {
     pub(crate) fields: Fields,
     pub(crate) said: Said,
     pub(crate) asks: Asks,
-    /// The request was of HTTP/1.1 or later.
-    pub(crate) newer: bool,
+    /// The version of the request that they came in.
+    pub(crate) version: Version,
     /// One of them names the host, as it should.
     pub(crate) hosted: Cell<bool>,
     /// The route that the last request took.
@@ -128,12 +129,12 @@ impl Last {
     }
 
     /// Remembers as what they were read.
-    pub(crate) fn learn(&mut self, fields: &Fields, said: Said, asks: &Asks, newer: bool) {
+    pub(crate) fn learn(&mut self, fields: &Fields, said: Said, asks: &Asks, version: Version) {
         self.block = Some(Rc::new(Block {
             fields: fields.gathered(),
             said,
             asks: asks.clone(),
-            newer,
+            version,
             hosted: Cell::new(false),
             route: Cell::new(None),
             served: RefCell::default(),

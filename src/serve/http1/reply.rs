@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use http::StatusCode;
+use http::{StatusCode, Version};
 use http_body::Body;
 
 use super::request::Wants;
@@ -49,7 +49,7 @@ pub fn send<'a>(
         Shape::Plain
     } else if wants.head_only || matches!(status, 204 | 304) {
         Shape::Nothing
-    } else if exact.is_some() || !wants.newer {
+    } else if exact.is_some() || wants.version < Version::HTTP_11 {
         Shape::Plain
     } else {
         Shape::Chunked
@@ -72,7 +72,7 @@ pub fn send<'a>(
     };
     let date = worker.date();
     wire.push(|outbox| {
-        outbox.text(|out| encode(out, &head, has, (wants.newer, keep), shape, length, &date))
+        outbox.text(|out| encode(out, &head, has, (wants.version, keep), shape, length, &date))
     });
     if endless {
         wire.reset_on_close(true);
@@ -226,7 +226,7 @@ fn encode(
     out: &mut Vec<u8>,
     head: &ResponseHead,
     has: Present,
-    (newer, keep): (bool, bool),
+    (version, keep): (Version, bool),
     shape: Shape,
     length: Option<u64>,
     date: &str,
@@ -242,7 +242,7 @@ fn encode(
         // It says what the connection changes to.
     } else if !keep {
         out.extend_from_slice(b"connection: close\r\n");
-    } else if !newer {
+    } else if version < Version::HTTP_11 {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
     if !has.date {

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Method, Uri};
+use http::{Method, Uri, Version};
 
 use super::repeat::{Asks, Block, Last, MOST};
 use crate::http::head::{Fields, Head, hop};
 use crate::http::http1::{
-    Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields,
+    Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields, version_of,
 };
 use crate::http::http2::reader::PREFACE;
 use crate::throttle::reject::is_grpc;
@@ -34,8 +34,8 @@ pub struct Request {
 pub struct Wants {
     /// A head only.
     pub head_only: bool,
-    /// HTTP/1.1 and not 1.0.
-    pub newer: bool,
+    /// HTTP/1.0 or HTTP/1.1.
+    pub version: Version,
     /// The connection goes on.
     pub keep: bool,
     /// Trailers are understood.
@@ -105,7 +105,7 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
     fields.settle(bytes.clone());
     let asks = Asks::of(&fields, said);
     if known {
-        last.learn(&fields, said, &asks, line.newer);
+        last.learn(&fields, said, &asks, line.version);
     }
     match line.head(&bytes, fields, said, &asks) {
         Ok((head, framing)) => Ok(Some(Request::new(head, framing, said, &asks, None))),
@@ -127,7 +127,7 @@ fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
     };
     let (head, framing) = match block.asked(&input[..start]) {
         Some(head) => {
-            let framing = block.said.framing(block.newer, Framing::Length(0))?;
+            let framing = block.said.framing(block.version, Framing::Length(0))?;
             (head, framing)
         }
         None => {
@@ -141,7 +141,7 @@ fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
             };
             // Empty lines may have come before the first one.
             let first = line.target.end < start;
-            if !first || line.newer != block.newer || start + last.len() > MAX_HEAD {
+            if !first || line.version != block.version || start + last.len() > MAX_HEAD {
                 return Ok(None);
             }
             // A copy, for a part of the input would keep all of it.
@@ -164,7 +164,7 @@ fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
 struct Line {
     method: Method,
     target: Range<usize>,
-    newer: bool,
+    version: Version,
 }
 
 impl Line {
@@ -183,7 +183,7 @@ impl Line {
         Ok(Line {
             method: method.map_err(|_| Bad::Malformed("its method is not one"))?,
             target: start..start + target.len(),
-            newer: head.version == Some(1),
+            version: version_of(head.version),
         })
     }
 
@@ -195,15 +195,19 @@ impl Line {
         said: Said,
         asks: &Asks,
     ) -> Result<(Rc<Head>, Framing), Bad> {
-        let Line { method, newer, .. } = self;
+        let Line {
+            method, version, ..
+        } = self;
         let uri = Uri::from_maybe_shared(bytes.slice(self.target));
-        let framing = said.framing(newer, Framing::Length(0))?;
+        let framing = said.framing(version, Framing::Length(0))?;
         let upgrade = asks.upgrade.as_ref();
         let head = Rc::new(Head {
             method,
             uri: uri.map_err(|_| Bad::Malformed("its target is not one"))?,
-            newer,
-            upgrade: upgrade.filter(|_| newer && framing.is_over()).cloned(),
+            version,
+            upgrade: upgrade
+                .filter(|_| version >= Version::HTTP_11 && framing.is_over())
+                .cloned(),
             fields,
         });
         Ok((head, framing))
@@ -218,16 +222,16 @@ impl Request {
         asks: &Asks,
         known: Option<Rc<Block>>,
     ) -> Request {
-        let newer = head.newer;
+        let version = head.version;
         Request {
             framing,
             wants: Wants {
                 head_only: head.method == Method::HEAD,
-                newer,
-                keep: said.keeps(newer),
+                version,
+                keep: said.keeps(version),
                 trailers: asks.trailers,
             },
-            waits: asks.expects && newer && !framing.is_over(),
+            waits: asks.expects && version >= Version::HTTP_11 && !framing.is_over(),
             head,
             known,
         }

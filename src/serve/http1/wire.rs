@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Version;
 use http_body::SizeHint;
 use tokio::io::AsyncWrite;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -50,8 +51,8 @@ struct Inner {
     others: OthersFirst,
     /// What of the request's body is left.
     body: Framing,
-    /// The client speaks HTTP/1.1.
-    newer: bool,
+    /// The version of HTTP of the last request.
+    version: Version,
     /// The client waits to be told to go on.
     waits: bool,
     /// What is left of the last answer could not be sent at once.
@@ -72,7 +73,7 @@ impl Wire {
                 last: Last::default(),
                 others: OthersFirst::default(),
                 body: Framing::Length(0),
-                newer: false,
+                version: Version::HTTP_10,
                 waits: false,
                 late: false,
                 half_closed: None,
@@ -108,7 +109,7 @@ impl Wire {
                     && let Some(request) = request::next(&mut inner.inbox.bytes, &mut inner.last)?
                 {
                     inner.body = request.framing;
-                    inner.newer = request.wants.newer;
+                    inner.version = request.wants.version;
                     inner.waits = request.waits && inner.inbox.bytes.is_empty();
                     return Poll::Ready(Ok(Some(request)));
                 }
@@ -218,7 +219,7 @@ impl Wire {
     /// Passes on an answer that comes before the final one, which clients of HTTP/1.0 do not know.
     pub fn inform(&self, head: &ResponseHead) {
         let inner = &mut *self.inner.borrow_mut();
-        if inner.newer {
+        if inner.version >= Version::HTTP_11 {
             inner.outbox.text(|out| {
                 reply::lead(out, head);
                 out.extend_from_slice(b"\r\n");

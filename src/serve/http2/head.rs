@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Uri};
+use http::{Method, Uri, Version};
 
 use super::heads::{Charge, Heads};
 use crate::http::head::hop::accepts_trailers;
@@ -299,7 +299,7 @@ impl Draft {
                 let head = Head {
                     method,
                     uri,
-                    newer: true,
+                    version: Version::HTTP_2,
                     upgrade,
                     fields: std::mem::take(&mut self.fields),
                 };

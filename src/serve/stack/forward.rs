@@ -170,7 +170,7 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
     claims.write(&mut fields);
-    announce(&mut fields, peer, source.via(asked.newer));
+    announce(&mut fields, peer, source.via(asked.version));
     if !fields.contains("host") {
         let host = generation.pools[route.upstream].host();
         fields.add("host", host.as_bytes());

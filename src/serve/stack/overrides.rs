@@ -164,6 +164,8 @@ fn trim(text: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use http::Version;
+
     use super::*;
     use crate::http::head::Fields;
 
@@ -177,7 +179,7 @@ mod tests {
         let head = Head {
             method: Method::POST,
             uri: target.parse().unwrap(),
-            newer: true,
+            version: Version::HTTP_11,
             upgrade: None,
             fields,
         };

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures_util::future::Either;
-use http::Method;
+use http::{Method, Version};
 use tower::{Layer, Service};
 
 use super::body::MAX_AHEAD;
@@ -358,7 +358,7 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, Why> {
             let host = std::str::from_utf8(host).ok().and_then(host::canonical);
             Some(host.ok_or(Why::Bad("the Host field is not a host"))?)
         }
-        (None, _) if !head.newer => None,
+        (None, _) if head.version < Version::HTTP_11 => None,
         (None, _) => return Err(Why::Bad("the Host field is missing")),
         (Some(_), Some(_)) => return Err(Why::Bad("there is more than one Host field")),
     };

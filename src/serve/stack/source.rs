@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use http::Version;
 use http_body::SizeHint;
 
 use crate::http::head::ResponseHead;
@@ -33,9 +34,9 @@ impl Source {
     }
 
     /// What `Via` says of a request that came from here: RFC 9110 section 7.6.3.
-    pub fn via(&self, newer: bool) -> &'static [u8] {
+    pub fn via(&self, version: Version) -> &'static [u8] {
         match self {
-            Source::Wire(_) if newer => b"1.1 tollgate",
+            Source::Wire(_) if version >= Version::HTTP_11 => b"1.1 tollgate",
             Source::Wire(_) => b"1.0 tollgate",
             Source::Stream(_) => b"2.0 tollgate",
         }

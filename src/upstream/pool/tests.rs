@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Method, Uri};
+use http::{Method, Uri, Version};
 use socket2::{Domain, Socket as Raw, Type};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::time::sleep;
@@ -348,7 +348,7 @@ fn a_request_whose_sending_panicked_ends_at_once() {
     let head = Head {
         method: Method::GET,
         uri: Uri::from_static("/"),
-        newer: true,
+        version: Version::HTTP_11,
         upgrade: None,
         fields: Fields::default(),
     };

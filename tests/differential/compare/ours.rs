@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Version;
 use http_body::Body;
 use http_body_util::Empty;
 use socket2::SockRef;
@@ -213,7 +214,7 @@ impl Client {
     fn new(asks: Asks, connection: Connection, flushes: Rc<Flushes>) -> Client {
         let mut head = Head {
             method: asks.method(),
-            newer: true,
+            version: Version::HTTP_11,
             upgrade: (asks == Asks::Upgrade).then_some(Bytes::from_static(b"other")),
             ..Head::default()
         };

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use http::Version;
+
 use super::*;
 use crate::http::head::Fields;
 use crate::policy::load_from;
@@ -33,7 +35,7 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
     let head = Head {
         method: method.parse().unwrap(),
         uri: target.parse().unwrap(),
-        newer: true,
+        version: Version::HTTP_11,
         upgrade: None,
         fields: Fields::default(),
     };

@@ -1,6 +1,6 @@
 //! What a rule holds requests to: a rate, or a number that are open at once.
 
-use super::{Concurrency, Limit, Rate, Reading, Throttle};
+use super::{Algorithm, Concurrency, Limit, Rate, Reading, Throttle, sliding_log};
 use crate::base::clock::Nanos;
 
 /// Either kind of limit.
@@ -108,7 +108,7 @@ impl Bound {
 
     fn but_for_stamps(&self, span: Nanos) -> Nanos {
         self.rate()
-            .map_or(span, |limit| span.since(limit.coarseness()))
+            .map_or(span, |limit| span.since(coarseness(limit)))
     }
 
     /// What it promises, as one sentence without a full stop. Plans multiply the numbers.
@@ -117,5 +117,13 @@ impl Bound {
             Bound::Rate(limit) => limit.guarantee(),
             Bound::Open(limit) => limit.guarantee(),
         }
+    }
+}
+
+/// What coarse stamps add to a wait or a reset.
+fn coarseness(limit: &Limit) -> Nanos {
+    match limit.algorithm {
+        Algorithm::SlidingLog => sliding_log::coarseness(limit),
+        _ => Nanos::ZERO,
     }
 }

@@ -5,7 +5,7 @@
 //! Words: `[number of the current bucket, low half, high half, units of all counts, counts …]`, one count more
 //! than the window has buckets. What all counts say stops at `u32::MAX`, as each of them does.
 
-use super::rate::Interval;
+use super::interval::Interval;
 use crate::base::clock::Nanos;
 
 /// Words before the counts.

@@ -7,7 +7,7 @@
 //!
 //! Words of each window: `[theoretical arrival time in ns, low half, high half]`.
 
-use super::rate::Interval;
+use super::interval::Interval;
 use crate::base::clock::Nanos;
 
 /// Words of each window.

@@ -1,47 +1,10 @@
 //! The sentence that a limit guarantees, and what a key of it costs.
 
-use super::{Algorithm, Bound, Limit, Rate, Rule, Throttle, multi_level, sliding_window};
+use super::{Algorithm, Bound, Limit, Rate, Rule, multi_level, sliding_window};
 use crate::base::clock::Nanos;
 
 /// Bytes of a table entry, with the room that a table at its usual fill leaves free.
 const ENTRY: usize = 22;
-
-impl Algorithm {
-    /// As policies write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Algorithm::SlidingLog => "sliding-log",
-            Algorithm::SlidingWindow => "sliding-window",
-            Algorithm::MultiLevel => "multi-level",
-            Algorithm::FixedWindow => "fixed-window",
-            Algorithm::Gcra { .. } => "gcra",
-            Algorithm::LeakyBucket { .. } => "leaky-bucket",
-        }
-    }
-
-    /// The exact log where it stays small, else conservative buckets. `quota` is the largest as
-    /// written, `most` the largest that any plan and throttle make of it.
-    pub fn default_for(quota: u32, most: u32) -> Algorithm {
-        if quota <= super::LOG_DEFAULT_QUOTA && most <= super::LOG_DEFAULT_MOST {
-            Algorithm::SlidingLog
-        } else {
-            Algorithm::SlidingWindow
-        }
-    }
-}
-
-impl Throttle {
-    /// How a promise goes on.
-    pub(super) fn lent(self) -> String {
-        match self {
-            Throttle::Hard => String::new(),
-            Throttle::Soft { percent } => format!("; up to {percent} % more admitted and marked"),
-            Throttle::Elastic { most, of } => {
-                format!("; what is spare admitted and marked, up to {most} in the place of {of}")
-            }
-        }
-    }
-}
 
 impl Rule {
     /// What the limit promises, as one sentence without a full stop. Where requests cost what their responses say, it
@@ -153,7 +116,7 @@ fn span(span: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Count, Identity, Name, Reserve, Source};
+    use crate::limit::{Count, Identity, Name, Reserve, Source, Throttle};
 
     #[track_caller]
     fn check(rates: &[&str], algorithm: Algorithm, throttle: Throttle, expected: &str) {

@@ -11,7 +11,6 @@
 //!
 //! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
-use super::spec::Pace;
 use super::{Limit, Rate, Scale};
 use crate::base::clock::Nanos;
 
@@ -28,6 +27,17 @@ const PART_OF_WINDOW: u64 = 16;
 const WINDOWS: u64 = 4;
 
 const UNIT: u64 = 1 << 20;
+
+/// What is lent at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// Between two units; zero where nothing is lent.
+    pub interval: f64,
+    /// Units that may be there before the next.
+    pub room: f64,
+    /// After so long nothing of it is left.
+    pub forgotten: f64,
+}
 
 /// The pace of one moment.
 #[derive(Clone, Copy, Debug)]

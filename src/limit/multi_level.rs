@@ -5,7 +5,7 @@
 
 use super::Limit;
 use super::buckets::Ring;
-use super::rate::Interval;
+use super::interval::Interval;
 use crate::base::clock::Nanos;
 
 const LEVELS: [Interval; 4] = [seconds(1), seconds(60), seconds(3_600), seconds(86_400)];

@@ -2,7 +2,7 @@
 //! quota in any window; a steady client gets at least 60/61 of it.
 
 use super::buckets::Ring;
-use super::rate::Interval;
+use super::interval::Interval;
 
 /// Buckets of a window.
 pub(crate) const BUCKETS: u32 = 60;

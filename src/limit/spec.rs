@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::lending::Lending;
+use super::lending::{Lending, Pace};
 use super::{Algorithm, Fingerprint, Limit, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
@@ -55,17 +55,6 @@ pub struct Ring {
     pub length: u64,
     /// Buckets that are kept.
     pub kept: u64,
-}
-
-/// What is lent at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
-    /// Between two units; zero where nothing is lent.
-    pub interval: f64,
-    /// Units that may be there before the next.
-    pub room: f64,
-    /// After so long nothing of it is left.
-    pub forgotten: f64,
 }
 
 /// See the module.

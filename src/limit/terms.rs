@@ -2,7 +2,7 @@
 //! whoever asks again and again, and what a first look has found is not looked for again. They say and leave what
 //! [`Cell::eval`](super::Cell::eval), [`Cell::apply`](super::Cell::apply) and [`Cell::finish`](super::Cell::finish) do.
 
-use super::rate::Interval;
+use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};
 use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log};
 use crate::base::clock::Nanos;

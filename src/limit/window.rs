@@ -1,6 +1,6 @@
 //! One window of a cell, whatever algorithm remembers it.
 
-use super::rate::Interval;
+use super::interval::Interval;
 use super::sliding_window::BUCKETS;
 use super::{Algorithm, Fingerprint, Limit, Rate};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};

@@ -10,6 +10,7 @@
 //! Probes begin at the same wall time on all gateways, for one alone drains no queue that all feed.
 
 use super::latencies::{Counts, Recent};
+use super::step::STEP;
 use crate::base::clock::Nanos;
 
 /// From probe to probe, how long a queue has to drain, and how long a probe takes, twice as long at most
@@ -95,7 +96,7 @@ impl Baseline {
     ) -> bool {
         let Some(probe) = &mut self.probe else {
             let stretch = self.base.map_or(1, stretch);
-            let begins = wall.0 % (PERIOD.0 * stretch) < super::STEP.0;
+            let begins = wall.0 % (PERIOD.0 * stretch) < STEP.0;
             self.probe = begins.then(|| Probe {
                 began: now,
                 stretch,
@@ -152,7 +153,6 @@ fn learn(base: &mut Option<f64>, pool: &mut Recent, samples: &Recent, rise: f64)
 
 #[cfg(test)]
 mod tests {
-    use super::super::STEP;
     use super::super::latencies::Recorder;
     use super::*;
 

@@ -12,10 +12,8 @@ use super::latencies::Recent;
 use super::level::{self, Level};
 use super::reported::{Reported, Trust};
 use super::shared::Pressure;
+use super::step::{Around, Host};
 use crate::base::clock::Nanos;
-
-/// From step to step.
-pub const STEP: Nanos = Nanos::from_millis(100);
 
 /// Samples that a quantile rests on, and fewer than which are no evidence.
 const POOL: f32 = 192.0;
@@ -49,27 +47,6 @@ pub struct Settings {
     pub most_factor: f64,
     /// What the upstream's reports may do.
     pub trust: Trust,
-}
-
-/// What a step is told of the world.
-#[derive(Clone, Copy, Debug)]
-pub struct Around {
-    /// Since the Unix epoch, nearly the same on all gateways: probes meet by it, and cohorts change by its
-    /// hours.
-    pub wall: Nanos,
-    /// Live gateways in front of the upstream, this one included.
-    pub gateways: u32,
-    /// The gateway's own load.
-    pub host: Host,
-}
-
-/// How busy the gateway itself is, as shares of what it can do; nothing where it is not known.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Host {
-    /// Of its processors.
-    pub cpu: Option<f64>,
-    /// Of its connections.
-    pub connections: Option<f64>,
 }
 
 /// Steers one [`Pressure`]; whoever owns it calls [`Controller::step`] every [`STEP`].

@@ -13,6 +13,7 @@
 //! the factor instead: cohorts would take all from some keys, and the factor takes from each by its weight.
 
 use super::class::Class;
+use super::step::STEP;
 use crate::base::clock::Nanos;
 
 /// Nobody is cut.
@@ -170,7 +171,7 @@ pub(crate) fn cut(class: Class, level: f64, key: impl FnOnce() -> u64, hour: u64
         return None;
     }
     let above = lowest + cohort(key(), hour) - level;
-    (above >= 0.0).then(|| Nanos((above / RISE).ceil() as u64 * super::STEP.0))
+    (above >= 0.0).then(|| Nanos((above / RISE).ceil() as u64 * STEP.0))
 }
 
 /// Where a key stands in its class in this hour, from 0 up to but not including 1. The key is a keyed hash

@@ -54,13 +54,15 @@ pub mod report;
 mod reported;
 mod shared;
 mod snapshot;
+mod step;
 
 pub use class::Class;
 pub use condition::Condition;
-pub use controller::{Around, Controller, Host, STEP, Settings};
+pub use controller::{Controller, Settings};
 pub use elastic::Factor;
 pub use kinds::Kind;
 pub use report::{Report, Utilisation};
 pub use reported::Trust;
 pub use shared::{Permit, Pressure, Shed};
 pub use snapshot::Snapshot;
+pub use step::{Around, Host, STEP};

@@ -3,18 +3,14 @@
 //! and as `JSON {"cpu_utilization":0.7,"named_metrics":{"kv":0.4}}`. The binary form is refused: nobody
 //! sends it in a field that another form does not serve. Eats bytes from outside; at most [`LONGEST`].
 
+mod entry;
 mod json;
 
 use std::str;
 
-/// Bytes of a value at most.
-pub const LONGEST: usize = 4_096;
-/// Entries of a value at most.
-pub const MOST: usize = 64;
+use entry::{APPLICATION, CPU, NAMED, PutEntry};
 
-const APPLICATION: &str = "application_utilization";
-const CPU: &str = "cpu_utilization";
-const NAMED: &str = "named_metrics";
+pub use entry::{LONGEST, MOST, ReportError};
 
 /// A load: 0 is idle, 1 is full, above 1 is more than was meant.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -43,26 +39,6 @@ pub struct Report {
     application: Option<Utilisation>,
     named: Option<Utilisation>,
     cpu: Option<Utilisation>,
-}
-
-/// Why a value says nothing. All of it is left out, for where one part is wrong no other is to be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReportError {
-    /// More than [`LONGEST`] bytes or [`MOST`] entries.
-    #[error("longer than {LONGEST} bytes or {MOST} entries")]
-    Long,
-    /// The binary form, or another that is not text or JSON.
-    #[error("neither text nor JSON")]
-    Form,
-    /// An entry is not a name and a number.
-    #[error("an entry is not a name and a number")]
-    Entry,
-    /// NaN, infinite, negative, or above [`Utilisation::MOST`].
-    #[error("a load is not a number from 0 to 10")]
-    Load,
-    /// A load is there twice.
-    #[error("a load is there twice")]
-    Duplicate,
 }
 
 impl Report {
@@ -109,10 +85,7 @@ impl Report {
     }
 }
 
-/// Takes one name and its number.
-type Put<'p> = dyn FnMut(&str, f64) -> Result<(), ReportError> + 'p;
-
-fn entries(text: &str, put: &mut Put<'_>) -> Result<(), ReportError> {
+fn entries(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
     for (index, entry) in text.split(',').enumerate() {
         if index >= MOST {
             return Err(ReportError::Long);

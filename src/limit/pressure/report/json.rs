@@ -6,10 +6,10 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::{APPLICATION, CPU, MOST, NAMED, Put, ReportError};
+use super::entry::{APPLICATION, CPU, MOST, NAMED, PutEntry, ReportError};
 
 /// Hands over each number that may be a load, named metrics with the name of their object before.
-pub(crate) fn read(text: &str, put: &mut Put<'_>) -> Result<(), ReportError> {
+pub(crate) fn read(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
     let mut why = ReportError::Entry;
     let mut left = MOST;
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -27,7 +27,7 @@ pub(crate) fn read(text: &str, put: &mut Put<'_>) -> Result<(), ReportError> {
 struct Entries<'a, 'p> {
     within: &'a str,
     left: &'a mut usize,
-    put: &'a mut Put<'p>,
+    put: &'a mut PutEntry<'p>,
     why: &'a mut ReportError,
 }
 

@@ -1,0 +1,80 @@
+//! What a limit does with requests above its rate: refuse them, admit a few more, or lend what is spare.
+
+/// What happens above the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throttle {
+    /// Never above the rate.
+    Hard,
+    /// Up to this many per cent above the rate is admitted and marked.
+    Soft {
+        /// Per cent above the rate, 1 to 1000.
+        percent: u16,
+    },
+    /// What is spare above the rate is admitted and marked, up to `most` where the rate says `of`.
+    Elastic {
+        /// Units that are admitted at most.
+        most: u32,
+        /// Units of the rate in the same window, at least 1.
+        of: u32,
+    },
+}
+
+impl Throttle {
+    /// The most units that `quota` admits in a window, what is lent aside.
+    pub fn ceiling(self, quota: u32) -> u32 {
+        match self {
+            Throttle::Hard | Throttle::Elastic { .. } => quota,
+            Throttle::Soft { percent } => {
+                let above = u64::from(quota) * u64::from(percent) / 100;
+                u32::try_from(u64::from(quota) + above).unwrap_or(u32::MAX)
+            }
+        }
+    }
+
+    /// Whether it is elastic.
+    pub fn lends(self) -> bool {
+        matches!(self, Throttle::Elastic { .. })
+    }
+
+    /// Units above `quota` that may be lent in a window.
+    pub fn lends_at_most(self, quota: u32) -> u32 {
+        match self {
+            Throttle::Elastic { most, of } => {
+                let quota = u64::from(quota);
+                // Up, or a short window beside that of `at_most` might never lend anything.
+                let most = (quota * u64::from(most)).div_ceil(u64::from(of.max(1)));
+                u32::try_from(most.saturating_sub(quota)).unwrap_or(u32::MAX)
+            }
+            Throttle::Hard | Throttle::Soft { .. } => 0,
+        }
+    }
+}
+
+impl Throttle {
+    /// How a promise goes on.
+    pub(super) fn lent(self) -> String {
+        match self {
+            Throttle::Hard => String::new(),
+            Throttle::Soft { percent } => format!("; up to {percent} % more admitted and marked"),
+            Throttle::Elastic { most, of } => {
+                format!("; what is spare admitted and marked, up to {most} in the place of {of}")
+            }
+        }
+    }
+}
+
+/// How much of a limit a request gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The plan's multiplier, at least 1.
+    pub multiply: u32,
+    /// What elastic limits lend now, in thousandths of the rate.
+    pub lent: u32,
+}
+
+impl Scale {
+    /// A plan's, nothing lent.
+    pub fn plan(multiply: u32) -> Scale {
+        Scale { multiply, lent: 0 }
+    }
+}

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Admission, Ask, Asked, Verdict, Whom};
+use super::ask::Ask;
+use super::asked::{Asked, Whom};
+use super::counters::Admission;
+use super::verdict::Verdict;
 use crate::base::clock::Nanos;
 use crate::limit::{Disclose, Standing};
 use crate::store::{Item, Memory};

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::{Admission, Ask, Counter, Finding, Verdict};
+use super::ask::Ask;
+use super::counters::{Admission, Counter};
+use super::verdict::{Finding, Verdict};
 use crate::identity::{Identifier, Who};
 use crate::limit::pressure::Pressure;
 use crate::limit::{Bound, Fingerprint, Identity, Reading, Rule, Scale};

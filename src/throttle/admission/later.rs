@@ -7,7 +7,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Admission, Ask, Asked, Counter, Finding, Sharing, Ticket, Verdict, Whom};
+use super::ask::Ask;
+use super::asked::{Asked, Whom};
+use super::counters::{Admission, Counter, Sharing};
+use super::ticket::Ticket;
+use super::verdict::{Finding, Verdict};
 use crate::limit::{Fingerprint, Reading, Rule, Scale};
 use crate::store::Parent;
 use crate::store::permits::Taken;

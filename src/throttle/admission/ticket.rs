@@ -12,8 +12,8 @@ use crate::store::shared::plan::Plan;
 use crate::store::{Item, Memory, Parent, Registered};
 
 use super::charge::{Charge, Outcome};
+use super::counters::{Admission, Counter};
 use super::stake::{Costs, Stake};
-use super::{Admission, Counter};
 
 /// What was reserved when a request was admitted. It must be settled once the answer is known; one
 /// that is dropped counts what it reserved, so that hanging up early never buys another attempt.

@@ -209,6 +209,14 @@ fn texts(rule: &Rule) -> &Texts {
     })
 }
 
+/// The names of the soft and elastic limits that an admitted request exceeds, as one list.
+pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<Box<str>> {
+    let mut names = verdict.over(rules).map(|rule| rule.name.as_str());
+    let first = names.next()?;
+    let list = names.fold(first.to_owned(), |list, name| list + ", " + name);
+    Some(list.into())
+}
+
 // Formatting machinery would cost as much as the decision.
 pub(super) fn add(text: &mut Vec<u8>, more: &str) {
     text.extend_from_slice(more.as_bytes());

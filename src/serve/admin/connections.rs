@@ -31,7 +31,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tower::Service as _;
 
-use super::problem;
+use super::problem::problem;
 
 /// Connections at once.
 const MOST: usize = 64;

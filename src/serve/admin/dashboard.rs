@@ -13,7 +13,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-use super::{Control, all_limits, all_upstreams, door, problem};
+use super::control::Control;
+use super::door;
+use super::problem::problem;
+use super::status::{all_limits, all_upstreams};
 
 /// Nothing of somebody else's, and nothing that is not in a file of its own.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \

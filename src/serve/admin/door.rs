@@ -9,7 +9,9 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::{Control, dashboard, problem};
+use super::control::Control;
+use super::dashboard;
+use super::problem::problem;
 
 /// Lets a request through or answers it.
 pub async fn check(

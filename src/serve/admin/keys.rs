@@ -8,7 +8,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::{Control, problem};
+use super::control::Control;
+use super::problem::problem;
 use crate::identity::{Identifier, Who};
 use crate::limit::Rule;
 use crate::record::insight::Key;

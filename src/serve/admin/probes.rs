@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::{Control, Gateway, MAX_BODY, draining, metrics, problem};
+use super::control::{Control, Gateway, MAX_BODY};
+use super::problem::problem;
 
 /// The routes of `admin.probes`. Whoever reaches them may be anybody: they say no more than they must.
 pub fn probes(control: Arc<dyn Control>) -> Router {
@@ -26,4 +27,39 @@ async fn ready(State(gateway): Gateway) -> Response {
         true => "ready\n".into_response(),
         false => draining(),
     }
+}
+
+/// `GET /readyz` of the admin listener, which also says how the shared store stands.
+pub(super) async fn ready_with_store(State(gateway): Gateway) -> Response {
+    if gateway.ready() {
+        // Without the store the gateway goes on by what `on_store_error` says: no reason to send it nothing.
+        let running = gateway.running();
+        let store = running
+            .admission
+            .shared_store()
+            .map(|shared| shared.status());
+        match store {
+            None => String::from("ready\n"),
+            Some((standing, gateways, trouble)) => {
+                let (word, colon) = (
+                    standing.as_str(),
+                    if trouble.is_empty() { "" } else { ": " },
+                );
+                format!("ready\nstore {word} ({gateways} gateways){colon}{trouble}\n")
+            }
+        }
+        .into_response()
+    } else {
+        draining()
+    }
+}
+
+fn draining() -> Response {
+    problem(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
+}
+
+/// `GET /metrics`.
+pub(super) async fn metrics(State(gateway): Gateway) -> Response {
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], gateway.metrics()).into_response()
 }

@@ -1,19 +1,21 @@
 //! What metrics are: their kinds and sentences.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::catalog::Exposed;
+use super::parameters::Parameters;
+use super::reader::{Opened, PATIENCE};
+use super::response::{Answer, success};
 use super::samples::Recorded;
-use super::{Answer, Control, Opened, PATIENCE, Parameters, success};
 use crate::record::Kind;
 use crate::record::promql::labels::NAME;
+use crate::serve::admin::control::Gateway;
 
 /// `GET /api/v1/metadata`.
-pub async fn metadata(State(gateway): State<Arc<dyn Control>>, asked: Parameters) -> Answer {
+pub async fn metadata(State(gateway): Gateway, asked: Parameters) -> Answer {
     let limit = asked.limit()?;
     let metrics = gateway.metrics();
     let answer = move |recorded: &Recorded| Ok(described(&metrics, recorded.exposed));

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::notes::{Of, describe, find, happened, lists};
-use super::{between, read, wrong};
+use super::query::{read, wrong};
+use super::span::between;
 use crate::policy::Ruleset;
 use crate::record::insight::{Change, Event, Facts, Lists};
 use crate::record::{Record, Series};
 use crate::route::Route;
-use crate::serve::admin::Control;
+use crate::serve::admin::control::Control;
 
 /// Seconds before a span in which a change may have been what began it.
 const BEFORE: u64 = 120;
@@ -38,7 +39,7 @@ const FEWEST: u64 = 100;
 #[serde(deny_unknown_fields)]
 pub struct Span {
     from: String,
-    #[serde(default = "super::now")]
+    #[serde(default = "super::span::now")]
     to: String,
 }
 

@@ -14,10 +14,11 @@ use futures_util::stream;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::opened;
+use super::query::opened;
 use crate::base::clock::Nanos;
 use crate::record::Record;
-use crate::serve::admin::{Control, problem};
+use crate::serve::admin::control::Control;
+use crate::serve::admin::problem::problem;
 
 /// Streams at a time.
 const MOST: usize = 24;

@@ -12,10 +12,12 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Wrong, between, read, wrong};
+use super::query::{Wrong, read, wrong};
+use super::span::between;
 use crate::record::insight::{Event, Facts, Key, LONGEST, List, Lists, Sample, Sums};
 use crate::record::{Record, Topic};
-use crate::serve::admin::{Control, keys};
+use crate::serve::admin::control::Control;
+use crate::serve::admin::keys;
 
 /// Longest span that is answered from minutes alone.
 const BY_MINUTES: u64 = 6 * 3_600;
@@ -32,7 +34,7 @@ const LONGEST_CURVE: u64 = 7 * DAY;
 #[serde(deny_unknown_fields)]
 pub struct Asked {
     from: String,
-    #[serde(default = "super::now")]
+    #[serde(default = "super::span::now")]
     to: String,
     #[serde(default)]
     of: Of,

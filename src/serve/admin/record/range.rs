@@ -10,10 +10,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Wrong, between, opened, read, wrong};
+use super::query::{Wrong, opened, read, wrong};
+use super::span::between;
 use crate::base::telemetry::histogram;
 use crate::record::{Column, Found, Grid, Kind, Record, Series};
-use crate::serve::admin::Control;
+use crate::serve::admin::control::Control;
 
 /// Most buckets of an answer.
 const POINTS: usize = 11_000;
@@ -58,7 +59,7 @@ pub struct Span {
     /// Seconds since 1970, or before now: `-1h`.
     from: String,
     /// The same, or `now`.
-    #[serde(default = "super::now")]
+    #[serde(default = "super::span::now")]
     to: String,
     /// Most buckets.
     #[serde(default = "usual")]

@@ -1,0 +1,41 @@
+//! What operators have the gateway do: explain a request, reload the configuration.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::control::{Gateway, Reload};
+use super::problem::problem;
+use crate::serve::stack::explain;
+use crate::serve::stack::explain::Question;
+
+pub(super) async fn explain(State(gateway): Gateway, body: String) -> Response {
+    let question: Question = match serde_json::from_str(&body) {
+        Ok(question) => question,
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    match explain::explain(&gateway.running(), &question, gateway.clock()).await {
+        Ok(explanation) => Json(explanation).into_response(),
+        Err(unclear) => problem(StatusCode::BAD_REQUEST, &unclear.to_string()),
+    }
+}
+
+pub(super) async fn reload(State(gateway): Gateway) -> Response {
+    match gateway.reload().await {
+        Reload::Done(notes) => Json(notes).into_response(),
+        Reload::Mistakes(report) => {
+            let body = json!({
+                "status": 422,
+                "title": "The configuration has mistakes",
+                "detail": "the policies before still run",
+                "report": report.to_json(),
+            });
+            let kind = HeaderValue::from_static("application/problem+json");
+            let headers = [(header::CONTENT_TYPE, kind)];
+            (StatusCode::UNPROCESSABLE_ENTITY, headers, body.to_string()).into_response()
+        }
+        Reload::Failed(why) => problem(StatusCode::INTERNAL_SERVER_ERROR, &why),
+    }
+}

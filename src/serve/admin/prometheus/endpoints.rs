@@ -1,0 +1,166 @@
+//! The paths of the HTTP interface.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::get;
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+use super::parameters::Parameters;
+use super::reader::Opened;
+use super::response::{Answer, Refusal, success};
+use super::samples::Recorded;
+use super::{metadata, times, write};
+use crate::record::promql;
+use crate::record::promql::Times;
+use crate::record::promql::labels::{Labels, is_label_name};
+use crate::serve::admin::control::{Control, Gateway};
+
+/// The paths below `/prometheus/api/v1`.
+pub fn router() -> Router<Arc<dyn Control>> {
+    Router::new()
+        .route("/query", get(query).post(query))
+        .route("/query_range", get(query_range).post(query_range))
+        .route("/labels", get(labels).post(labels))
+        .route("/label/{name}/values", get(values))
+        .route("/series", get(series).post(series))
+        .route("/metadata", get(metadata::metadata))
+        .route("/status/buildinfo", get(build))
+        .route("/query_exemplars", get(exemplars).post(exemplars))
+        .route("/rules", get(rules))
+}
+
+fn now(gateway: &dyn Control) -> i64 {
+    i64::try_from(gateway.clock().wall().as_millis()).unwrap_or(0)
+}
+
+async fn query(State(gateway): Gateway, asked: Parameters) -> Answer {
+    let at = asked.optional_moment("time")?;
+    let at = at.unwrap_or_else(|| now(&*gateway));
+    let timeout = asked.timeout()?;
+    let query = asked.get("query").to_owned();
+    let evaluate = move |source: &Recorded| {
+        promql::instant(&query, at, source).map(|found| write::answer(&found, at))
+    };
+    match Opened::of(&*gateway)?.answer(timeout, evaluate).await {
+        Ok(found) => Ok(success(&found, false)),
+        Err(Refusal::Bad(why)) => Err(Refusal::parameter("query", why)),
+        Err(other) => Err(other),
+    }
+}
+
+async fn query_range(State(gateway): Gateway, asked: Parameters) -> Answer {
+    let (start, end) = (asked.moment("start")?, asked.moment("end")?);
+    if end < start {
+        let why = "end timestamp must not be before start time";
+        return Err(Refusal::parameter("end", why));
+    }
+    let text = asked.get("step");
+    let unclear = || format!("cannot parse {text:?} to a valid duration");
+    let step = times::step(text).ok_or_else(|| Refusal::parameter("step", unclear()))?;
+    if step <= 0 {
+        let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
+        return Err(Refusal::parameter("step", why));
+    }
+    let timeout = asked.timeout()?;
+    let query = asked.get("query").to_owned();
+    let evaluate = move |source: &Recorded| {
+        promql::range(&query, Times { start, end, step }, source).map(|found| write::matrix(&found))
+    };
+    let found = Opened::of(&*gateway)?.answer(timeout, evaluate).await?;
+    Ok(success(&found, false))
+}
+
+/// A list of texts, as many as the limit allows.
+fn texts(all: BTreeSet<&str>, limit: usize) -> Response {
+    let cut = all.len() > limit;
+    let some: Vec<&str> = all.into_iter().take(limit).collect();
+    success(&json!(some).to_string(), cut)
+}
+
+async fn labels(State(gateway): Gateway, asked: Parameters) -> Answer {
+    asked.span()?;
+    let (selectors, limit) = (asked.selectors()?, asked.limit()?);
+    let fitting = Opened::of(&*gateway)?.fitting(selectors).await?;
+    let names = fitting.iter().flat_map(Labels::iter).map(|(name, _)| name);
+    Ok(texts(names.collect(), limit))
+}
+
+async fn values(State(gateway): Gateway, Path(name): Path<String>, asked: Parameters) -> Answer {
+    if !is_label_name(&name) {
+        return Err(Refusal::Bad(format!("invalid label name: {name:?}")));
+    }
+    asked.span()?;
+    let (selectors, limit) = (asked.selectors()?, asked.limit()?);
+    let fitting = Opened::of(&*gateway)?.fitting(selectors).await?;
+    let values = fitting.iter().map(|labels| labels.get(&name));
+    Ok(texts(
+        values.filter(|value| !value.is_empty()).collect(),
+        limit,
+    ))
+}
+
+async fn series(State(gateway): Gateway, asked: Parameters) -> Answer {
+    asked.span()?;
+    let selectors = asked.selectors()?;
+    if selectors.is_empty() {
+        return Err(Refusal::Bad("no match[] parameter provided".into()));
+    }
+    let limit = asked.limit()?;
+    let fitting = match Opened::of(&*gateway)?.fitting(selectors).await {
+        Err(Refusal::Bad(why)) => return Err(Refusal::parameter("match[]", why)),
+        other => other?,
+    };
+    let some = fitting.iter().take(limit).map(write::labels);
+    let some: Vec<String> = some.collect();
+    let data = format!("[{}]", some.join(","));
+    Ok(success(&data, fitting.len() > limit))
+}
+
+/// What asks reads the version to know what it may ask for.
+async fn build() -> Response {
+    let build = json!({
+        "version": "2.42.0",
+        "revision": concat!("tollgate-", env!("CARGO_PKG_VERSION")),
+        "branch": "",
+        "buildUser": "",
+        "buildDate": "",
+        "goVersion": "",
+    });
+    success(&build.to_string(), false)
+}
+
+/// There are none.
+async fn exemplars(asked: Parameters) -> Answer {
+    let (start, end) = (
+        asked.optional_moment("start")?,
+        asked.optional_moment("end")?,
+    );
+    if let (Some(start), Some(end)) = (start, end)
+        && end < start
+    {
+        let why = "end timestamp must not be before start timestamp";
+        return Err(Refusal::Bad(why.into()));
+    }
+    let query = asked.get("query").to_owned();
+    match spawn_blocking(move || promql::check(&query)).await {
+        Ok(checked) => checked?,
+        Err(_) => return Err(Refusal::Internal("the query was not read".into())),
+    }
+    Ok(success("[]", false))
+}
+
+/// There are none.
+async fn rules(asked: Parameters) -> Answer {
+    match asked.get("type") {
+        "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, false)),
+        other => Err(Refusal::parameter(
+            "type",
+            format!("not supported value {other:?}"),
+        )),
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads the record for questions, two at a time, until an answer is there or nobody waits for it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::catalog;
+use super::response::Refusal;
+use super::samples::Recorded;
+use crate::base::clock::{Clock, Nanos};
+use crate::record::Record;
+use crate::record::promql;
+use crate::record::promql::Error;
+use crate::record::promql::labels::{Labels, Matcher};
+use crate::serve::admin::control::Control;
+
+/// Two queries at a time, so that a long one keeps no short ones waiting, and beside what the dashboard asks.
+static ANSWERING: Semaphore = Semaphore::const_new(2);
+/// Longest time for an answer, with the wait for others' queries.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The record, once this process has it.
+pub(super) struct Opened {
+    record: Arc<OnceLock<Record>>,
+    clock: Clock,
+}
+
+impl Opened {
+    pub(super) fn of(gateway: &dyn Control) -> Result<Opened, Refusal> {
+        let off = "nothing is recorded: the gateway file says `record: off`";
+        let record = gateway.record().ok_or(Refusal::Nowhere(off))?;
+        match record.get() {
+            Some(_) => Ok(Opened {
+                record,
+                clock: gateway.clock().clone(),
+            }),
+            None => Err(Refusal::Unavailable(
+                "another process still writes the record; it is taken over when that ends",
+            )),
+        }
+    }
+
+    /// Reads and computes where the disk may be waited for, until it takes too long or nobody waits any more.
+    pub(super) async fn answer<T: Send + 'static>(
+        self,
+        timeout: Duration,
+        answer: impl FnOnce(&Recorded) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let until = self.clock.now().after(Nanos::from(timeout));
+        let turn = tokio::time::timeout(timeout, ANSWERING.acquire()).await;
+        let turn = turn.map_err(|_| Refusal::Late("query timed out in query queue".into()))?;
+        // It goes with this future.
+        let asker = Arc::new(());
+        let waits = Arc::downgrade(&asker);
+        let run = spawn_blocking(move || {
+            let _turn = turn;
+            let record = self.record.get()?;
+            let recorded = Recorded {
+                record,
+                exposed: &catalog::exposed(&record.series()),
+                // The second that goes on is in no answer.
+                now: self.clock.wall().as_secs(),
+                wanted: &|| waits.strong_count() > 0 && self.clock.now() < until,
+            };
+            Some(answer(&recorded))
+        });
+        match run.await {
+            Ok(Some(found)) => Ok(found?),
+            _ => Err(Refusal::Internal("the record was not read".into())),
+        }
+    }
+
+    /// The labels of series that one of the selectors takes, or of all if there is none.
+    pub(super) async fn fitting(self, selectors: Vec<String>) -> Result<BTreeSet<Labels>, Refusal> {
+        let answer = move |recorded: &Recorded| {
+            let mut found = BTreeSet::new();
+            let mut take = |matchers: &[Matcher]| -> Result<(), Error> {
+                let fitting = recorded.fitting(matchers)?.into_iter();
+                found.extend(fitting.map(|one| one.labels.clone()));
+                Ok(())
+            };
+            if selectors.is_empty() {
+                take(&[])?;
+            }
+            for text in &selectors {
+                take(&promql::selector(text)?)?;
+            }
+            Ok(found)
+        };
+        self.answer(PATIENCE, answer).await
+    }
+}

@@ -1,0 +1,68 @@
+//! Questions to the record, which may wait for the disk: a few at a time, on threads of their own.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::record::Record;
+use crate::serve::admin::control::Control;
+use crate::serve::admin::problem::problem;
+
+/// Questions that are answered at a time: each may take some tens of megabytes.
+static ANSWERING: Semaphore = Semaphore::const_new(2);
+
+pub(super) type Opened = Arc<OnceLock<Record>>;
+
+/// An answer that says what is wrong with a question.
+pub(super) type Wrong = Box<Response>;
+
+pub(super) fn wrong(detail: &str) -> Wrong {
+    problem(StatusCode::BAD_REQUEST, detail).into()
+}
+
+/// The record, or why there is none.
+pub(super) fn opened(gateway: &dyn Control) -> Result<Opened, Wrong> {
+    let Some(record) = gateway.record() else {
+        let detail = "nothing is recorded: the gateway file says `record: off`";
+        return Err(problem(StatusCode::NOT_FOUND, detail).into());
+    };
+    if record.get().is_none() {
+        let detail = "another process still writes the record; it is taken over when that ends";
+        return Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail).into());
+    }
+    Ok(record)
+}
+
+/// Answers where the disk may be waited for: elsewhere than where operators are served.
+pub(super) async fn read(
+    gateway: &dyn Control,
+    answer: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,
+) -> Response {
+    let record = match opened(gateway) {
+        Ok(record) => record,
+        Err(answer) => return *answer,
+    };
+    let turn = ANSWERING.acquire().await;
+    let read = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        let told = |record: &Record, error| match record.folder() {
+            Some(folder) => format!(
+                "the record in `{}` cannot be read: {error}",
+                folder.display()
+            ),
+            None => format!("the record cannot be read: {error}"),
+        };
+        let read = |record| answer(record).map_err(|error| told(record, error));
+        record.get().map(read)
+    });
+    match read.await {
+        Ok(Some(Ok(answer))) => Json(answer).into_response(),
+        Ok(Some(Err(detail))) => problem(StatusCode::INTERNAL_SERVER_ERROR, &detail),
+        _ => problem(StatusCode::INTERNAL_SERVER_ERROR, "the record was not read"),
+    }
+}

@@ -1,0 +1,66 @@
+//! The span of a question: from when, to when.
+
+use super::query::{Wrong, wrong};
+use crate::serve::admin::control::Control;
+
+pub(super) fn now() -> String {
+    String::from("now")
+}
+
+/// A span that was asked for.
+pub(super) fn between(gateway: &dyn Control, from: &str, to: &str) -> Result<(u64, u64), Wrong> {
+    let now = gateway.clock().wall().as_secs();
+    let (Some(from), Some(to)) = (moment(from, now), moment(to, now)) else {
+        return Err(wrong(
+            "`from` and `to` are seconds since 1970, a time before now such as -1h, or now",
+        ));
+    };
+    if from >= to {
+        return Err(wrong("`from` must be before `to`"));
+    }
+    Ok((from, to))
+}
+
+/// Seconds since 1970.
+fn moment(text: &str, now: u64) -> Option<u64> {
+    if text == "now" {
+        return Some(now + 1);
+    }
+    let Some(back) = text.strip_prefix('-') else {
+        return text.parse().ok().filter(|at| *at < 1 << 40);
+    };
+    let (digits, unit) = back.split_at_checked(back.len().checked_sub(1)?)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        "y" => 365 * 86_400,
+        _ => return None,
+    };
+    let span = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    Some(now.saturating_sub(span))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        let check = |text, expected| assert_eq!(moment(text, 100_000), expected, "{text}");
+        check("now", Some(100_001));
+        check("77", Some(77));
+        check("-90s", Some(99_910));
+        check("-1h", Some(96_400));
+        check("-20y", Some(0));
+        check("-99999999999999999999y", None);
+        check("-1", None);
+        check("-", None);
+        check("-h", None);
+        check("-1é", None);
+        check("yesterday", None);
+        check("99999999999999", None);
+    }
+}

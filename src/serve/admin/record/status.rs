@@ -1,0 +1,40 @@
+//! What there is of the record.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use super::query::opened;
+use crate::record::{Record, Tier};
+use crate::serve::admin::control::Control;
+
+/// What there is of it; nothing when nothing is recorded.
+pub async fn status(gateway: &dyn Control) -> Value {
+    let Ok(record) = opened(gateway) else {
+        return Value::Null;
+    };
+    let read = tokio::task::spawn_blocking(move || record.get().map(described));
+    match read.await {
+        Ok(Some(Ok(status))) => status,
+        Ok(Some(Err(error))) => json!({ "trouble": error.to_string() }),
+        _ => Value::Null,
+    }
+}
+
+fn described(record: &Record) -> io::Result<Value> {
+    let oldest = Tier::ALL.into_iter().zip(record.oldest_of_each()?);
+    let tiers = oldest.filter_map(|(tier, oldest)| {
+        let oldest = oldest?;
+        Some(json!({ "step": tier.name(), "oldest": oldest }))
+    });
+    let bytes = record.bytes()?;
+    let memory = || String::from("memory");
+    Ok(json!({
+        "where": record.folder().map_or_else(memory, |folder| folder.display().to_string()),
+        "bytes": bytes.map(|(bytes, _)| bytes),
+        "most_bytes": bytes.map(|(_, most)| most),
+        "series": record.series().len(),
+        "end": record.end(),
+        "tiers": tiers.collect::<Vec<_>>(),
+    }))
+}

@@ -1,0 +1,49 @@
+//! The paths of the admin listener.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+
+use super::control::{Control, MAX_BODY};
+use super::problem::problem;
+use super::{actions, dashboard, door, keys, probes, prometheus, record, status};
+
+/// The admin listener's routes.
+pub fn router(control: Arc<dyn Control>) -> Router {
+    let files = dashboard::paths().fold(Router::new(), |router, path| {
+        router.route(path, get(dashboard::file))
+    });
+    files
+        .route("/", get(dashboard::page))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(probes::ready_with_store))
+        .route("/metrics", get(probes::metrics))
+        .route("/v1/limits", get(status::limits))
+        .route(
+            "/v1/limits/{limit}/keys/{key}",
+            get(keys::read).delete(keys::forget),
+        )
+        .route("/v1/upstreams", get(status::upstreams))
+        .route("/v1/explain", post(actions::explain))
+        .route("/v1/reload", post(actions::reload))
+        .route("/v1/policies", get(status::policies))
+        .route("/v1/record/series", get(record::series))
+        .route("/v1/record/range", get(record::range))
+        .route("/v1/record/top", get(record::top))
+        .route("/v1/record/samples", get(record::samples))
+        .route("/v1/record/events", get(record::events))
+        .route("/v1/record/key", get(record::key))
+        .route("/v1/record/explain", get(record::explain))
+        .route("/v1/record/live", get(record::live))
+        .route("/v1/status", get(status::status))
+        .nest("/prometheus/api/v1", prometheus::router())
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing here") })
+        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
+        .layer(axum::middleware::from_fn_with_state(
+            control.clone(),
+            door::check,
+        ))
+        .with_state(control)
+}

@@ -1,0 +1,131 @@
+//! What the gateway is doing: its limits, upstreams and policies, and the process itself.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use rustix::system::uname;
+use serde_json::{Value, json};
+
+use super::control::{Control, Gateway};
+use super::record;
+use crate::base::telemetry::{Label, Metric};
+use crate::serve::stack::explain;
+use crate::upstream::Servers;
+
+/// Every limit with its decisions so far.
+pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
+    let running = gateway.running();
+    let open = running.admission.open();
+    let describe = |rule: &Arc<crate::limit::Rule>| {
+        let mut value = explain::describe_rule(rule);
+        if let Some(permits) = open.get(rule.index).copied().flatten() {
+            value.insert("open".into(), json!(permits));
+        }
+        let count = |outcome| {
+            let labels = [
+                (Label::Limit, rule.name.as_str()),
+                (Label::Outcome, outcome),
+            ];
+            gateway.count(Metric::LimitDecisions, &labels)
+        };
+        let outcomes = ["within", "over", "refused", "shadow_refused"];
+        let decisions = outcomes
+            .iter()
+            .map(|outcome| ((*outcome).to_owned(), json!(count(outcome))));
+        value.insert("decisions".into(), Value::Object(decisions.collect()));
+        if rule.count.is_cost() {
+            let labels = [(Label::Limit, rule.name.as_str())];
+            let unknown = gateway.count(Metric::CostUnknown, &labels);
+            value.insert("cost_unknown".into(), json!(unknown));
+        }
+        Value::Object(value)
+    };
+    running.ruleset.rules.iter().map(describe).collect()
+}
+
+pub(super) async fn limits(State(gateway): Gateway) -> Json<Value> {
+    Json(json!({ "limits": all_limits(&*gateway) }))
+}
+
+/// Every upstream and how its servers stand.
+pub(super) fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
+    let now = gateway.clock().now();
+    let describe = |servers: &Arc<Servers>| {
+        let endpoints = servers.endpoints();
+        let each = endpoints.iter().map(|one| {
+            json!({
+                "server": *one.name,
+                "address": one.resolved_ip(),
+                "weight": servers.settings.servers[one.server].weight,
+                "state": servers.state(one, now).as_str(),
+                "open": one.health.open(),
+                "ejections": one.health.ejections(),
+                "failed_checks": one.health.failed_checks(),
+            })
+        });
+        json!({
+            "upstream": servers.settings.name,
+            "servers": each.collect::<Vec<_>>(),
+            "pressure": servers.pressure().map(|pressure| explain::describe_pressure(pressure)),
+        })
+    };
+    gateway.running().upstreams.iter().map(describe).collect()
+}
+
+pub(super) async fn upstreams(State(gateway): Gateway) -> Json<Value> {
+    Json(json!({ "upstreams": all_upstreams(&*gateway) }))
+}
+
+/// The gateway itself.
+pub(super) async fn status(State(gateway): Gateway) -> Response {
+    let running = gateway.running();
+    let store = running.admission.shared_store().map(|shared| {
+        let (standing, gateways, trouble) = shared.status();
+        let state = match trouble.is_empty() {
+            true => standing.as_str().to_owned(),
+            false => format!("{}: {trouble}", standing.as_str()),
+        };
+        json!({ "kind": "shared", "state": state, "gateways": gateways })
+    });
+    let pushed = gateway.pushed().into_iter().map(|status| {
+        json!({
+            "to": status.engine.as_str(),
+            "name": status.name,
+            "url": status.url,
+            "behind_seconds": status.behind_seconds,
+            "sent": status.sent,
+            "refused": status.refused,
+            "trouble": status.trouble,
+        })
+    });
+    Json(json!({
+        "gateway": uname().nodename().to_string_lossy(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": gateway.started(),
+        "now": gateway.clock().wall().as_secs(),
+        "record": record::status(&*gateway).await,
+        "push": pushed.collect::<Vec<_>>(),
+        "store": store,
+    }))
+    .into_response()
+}
+
+pub(super) async fn policies(State(gateway): Gateway) -> Json<Value> {
+    let ruleset = gateway.running().ruleset;
+    let files: Vec<Value> = ruleset
+        .files
+        .iter()
+        .map(|(path, text)| json!({ "path": path, "text": text }))
+        .collect();
+    let route = |route: &Arc<crate::route::Route>| {
+        let upstream = ruleset
+            .upstreams
+            .get(route.upstream)
+            .map(|upstream| &*upstream.name);
+        explain::describe_route(route, upstream)
+    };
+    let routes: Vec<Value> = ruleset.routes.iter().map(route).collect();
+    Json(json!({ "files": files, "routes": routes }))
+}

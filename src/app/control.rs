@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
 
+use super::error::Error;
+use super::gateway::App;
 use super::recording::Recorder;
-use super::{App, Error};
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::Diagnostic;

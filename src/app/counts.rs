@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{App, Error};
+use super::error::Error;
+use super::gateway::App;
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::policy::Process;

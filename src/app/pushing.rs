@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Error;
+use super::error::Error;
 use super::figures::Figures;
 use super::recording::{Recorder, living};
 use crate::policy::Process;

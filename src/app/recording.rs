@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::Error;
+use super::error::Error;
 use super::figures::Figures;
 use super::witness::{Longer, Witness, minute};
 use crate::base::clock::{Clock, Nanos};

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::App;
+use super::gateway::App;
 use crate::serve::worker::run::Order;
 
 impl App {

@@ -172,7 +172,6 @@ fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: 
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::record::insight::Key;

@@ -1,0 +1,45 @@
+//! Why the gateway cannot start or reload.
+
+use std::io;
+
+use crate::net::Address;
+use crate::policy;
+use crate::record;
+use crate::store;
+
+/// Why the gateway could not start or take new policies.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration has mistakes.
+    #[error("{0}")]
+    Policy(policy::Report),
+    /// The store has no room for the limits.
+    #[error("the store cannot hold these limits: {0}")]
+    Store(#[from] store::Error),
+    /// Snapshots of counts cannot be kept.
+    #[error("{0}")]
+    Snapshots(#[from] store::snapshot::Unusable),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// Which.
+        address: Address,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The access log cannot be opened.
+    #[error("cannot open the access log: {0}")]
+    AccessLog(io::Error),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The store that gateways share cannot be used.
+    #[error("{0}")]
+    Shared(#[from] store::memcached::Error),
+    /// What happens cannot be recorded.
+    #[error("{0}")]
+    Record(#[from] record::Unusable),
+    /// A thread cannot be started.
+    #[error("cannot start a worker: {0}")]
+    Thread(io::Error),
+}

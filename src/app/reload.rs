@@ -1,0 +1,116 @@
+//! Reads the configuration again and runs by it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::oneshot;
+
+use super::changes::Changes;
+use super::entrances::{self, entrances};
+use super::error::Error;
+use super::gateway::App;
+use super::servers::upstreams;
+use super::{anew, events};
+use crate::base::telemetry::{Label, Metric};
+use crate::policy::{self, Diagnostic};
+use crate::serve::worker::generation::Running;
+use crate::serve::worker::run::Order;
+
+/// What a reload has to say.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// Warnings about the new configuration.
+    pub notes: Vec<Diagnostic>,
+    /// Settings that changed and take effect at the next start only.
+    pub restart: Vec<&'static str>,
+    /// What is not as it was.
+    pub changes: Changes,
+}
+
+impl App {
+    /// Opens the access log anew, where its file was moved away.
+    pub fn reopen_log(&self) {
+        if let Some((writer, _)) = &*self.log.lock() {
+            writer.reopen();
+        }
+    }
+
+    /// Reads the configuration again and runs by it; with a mistake in it everything stays as it
+    /// is, but for the access log, which is opened anew. Counters, connections and requests under way go on. Returns once all workers run by it.
+    pub async fn reload(&self) -> Result<Reloaded, Error> {
+        self.reopen_log();
+        let result = self.swap().await;
+        let outcome = if result.is_ok() { "ok" } else { "refused" };
+        if let Err(error) = &result {
+            // What the first mistake is; the operator was told all of them.
+            let detail = error.to_string();
+            let detail = detail.lines().next().unwrap_or_default();
+            self.tell("reload_failed", detail, Vec::new());
+        }
+        self.registry
+            .counter(Metric::Reloads, &[(Label::Outcome, outcome)])
+            .increment(1);
+        result
+    }
+
+    async fn swap(&self) -> Result<Reloaded, Error> {
+        let (reloaded, acknowledged) = {
+            let _one = self.reloading.lock();
+            let loaded = policy::load(&self.config).map_err(Error::Policy)?;
+            let ruleset = Arc::new(loaded.ruleset);
+            let before = self.running();
+            let admission = before.admission.with_rules(&ruleset.rules)?;
+            let running = Running {
+                entrances: entrances(
+                    &self.process,
+                    &ruleset,
+                    &self.tickets,
+                    &self.acme,
+                    &before.entrances,
+                )?,
+                tokens: self.acme.tokens(),
+                facts: before.facts.clone(),
+                upstreams: upstreams(&ruleset, &before.upstreams, &self.clock),
+                ruleset,
+                admission,
+                own: self.keyer.clone(),
+            };
+            entrances::follow(&self.acme, &running.entrances).map_err(Error::Thread)?;
+            self.set_unacked_timeout(running.ruleset.timeouts.send);
+            *self.running.write() = running.clone();
+            let mut acknowledged = Vec::new();
+            for worker in &*self.workers.lock() {
+                let (done, receiver) = oneshot::channel();
+                if worker
+                    .orders
+                    .send(Order::Run(Box::new(running.clone()), done))
+                    .is_ok()
+                {
+                    acknowledged.push(receiver);
+                }
+            }
+            if let Some(push) = &*self.push.lock() {
+                push.renew(&loaded.process.push);
+            }
+            let restart = self.process.differences(&loaded.process);
+            let changes = events::changes(&before.ruleset, &running.ruleset);
+            let mut notes = loaded.notes;
+            notes.extend(anew::notes(
+                (&before.ruleset, &before.admission),
+                (&running.ruleset, &running.admission),
+            ));
+            let same = self.taken.swap(loaded.fingerprint, Ordering::Relaxed) == loaded.fingerprint;
+            let reloaded = Reloaded {
+                notes,
+                restart,
+                changes: Changes::between(&before.ruleset, &running.ruleset, changes.clone(), same),
+            };
+            self.tell("reloaded", "the policies were read again", changes);
+            (reloaded, acknowledged)
+        };
+        for worker in acknowledged {
+            let _ = worker.await;
+        }
+        Ok(reloaded)
+    }
+}

@@ -17,7 +17,7 @@
 //! | 4 | [`throttle`] | the tower layer: one request in, one verdict out, and how that reads in HTTP |
 //! | 5 | [`serve`] | the stack in request order, connections, the admin listener |
 //! | 6 | [`app`] | builds everything in order; reload; shutdown |
-//! | 7 | [`cli`] | a file for each verb, and what verbs share |
+//! | 7 | [`cli`] | a file for each command, and what commands share |
 
 pub mod app;
 pub mod base;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::machine::{self, Reach};
-use super::{MISTAKE, output};
+use super::output;
+use super::output::MISTAKE;
+use super::preflight::{self, Reach};
 use crate::policy::{self, Loaded, Report, Severity, diagnostic};
 
 #[derive(clap::Args)]
@@ -50,7 +51,7 @@ fn tried(arguments: &Arguments, mut loaded: Loaded) -> Result<Loaded, Report> {
         false => Reach::Online,
     };
     let config = arguments.config.display().to_string();
-    let found = machine::tries(&loaded, &config, reach);
+    let found = preflight::tries(&loaded, &config, reach);
     let failed = found.iter().any(|found| found.severity == Severity::Error);
     loaded.notes.extend(found);
     diagnostic::sort(&mut loaded.notes);

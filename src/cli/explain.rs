@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::admin::{Admin, Failure};
-use super::{MISTAKE, output};
+use super::output;
+use super::output::MISTAKE;
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::acme::Tokens;

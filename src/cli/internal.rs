@@ -8,8 +8,8 @@ use std::thread;
 use axum::Router;
 use tokio::sync::oneshot;
 
+use super::listen_error::cannot_listen;
 use super::output;
-use super::run::unusable;
 use crate::app::{App, Error};
 use crate::policy::Process;
 use crate::serve::admin;
@@ -32,7 +32,8 @@ impl Internal {
                 Some(passed) => Ok(passed.into()),
                 None => TcpListener::bind(address),
             };
-            let listener = listener.map_err(|cause| unusable(&address.into(), setting, cause))?;
+            let listener =
+                listener.map_err(|cause| cannot_listen(&address.into(), setting, cause))?;
             Ok(Some(listener))
         };
         Ok(Internal {

@@ -5,6 +5,9 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+/// A mistake in the configuration or in the arguments.
+pub const MISTAKE: u8 = 2;
+
 /// Prints to standard output.
 pub fn print(text: impl Display) -> io::Result<()> {
     let text = text.to_string();

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::admin::{self, Failure};
-use super::{MISTAKE, output};
+use super::output;
+use super::output::MISTAKE;
 use crate::net::{Address, unix};
 use crate::policy::{self, Endpoints};
 

@@ -1,7 +1,7 @@
 //! `tollgate run`.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,9 +11,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::handover::{self, Starter};
 use super::internal::Internal;
-use super::machine;
+use super::listen_error;
+use super::output;
+use super::output::MISTAKE;
+use super::preflight;
 use super::signals::{Blocked, SignalEvent, Signals};
-use super::{MISTAKE, output};
 use crate::app::{App, Error, Reloaded};
 use crate::base::clock::Clock;
 use crate::base::telemetry;
@@ -96,46 +98,16 @@ fn start(
         if !inherited.has(address) {
             let beside = |tcp| Some((tcp, inherited.beside(tcp)?));
             listen::probe(address).map_err(|cause| match address.tcp().and_then(beside) {
-                Some((tcp, passed)) => unfit(tcp, passed),
-                None => unusable(address, "listen", cause),
+                Some((tcp, passed)) => listen_error::passed_socket_differs(tcp, passed),
+                None => listen_error::cannot_listen(address, "listen", cause),
             })?;
         }
     }
     let internal = Internal::bind(process, inherited)?;
-    let tight = machine::bounds(&loaded, &config.display().to_string());
+    let tight = preflight::bounds(&loaded, &config.display().to_string());
     let (app, mut notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
     notes.extend(tight);
     Ok((app, notes, internal))
-}
-
-/// The socket that holds an address was passed, and is another.
-fn unfit(address: SocketAddr, passed: SocketAddr) -> Error {
-    let cause = io::Error::other(format!(
-        "a socket on {passed} was passed, which holds the port and does not fit; \
-         write `listen: \"{passed}\"`, or `ListenStream={address}` in the unit of the socket"
-    ));
-    Error::Listen {
-        address: address.into(),
-        cause,
-    }
-}
-
-/// Why an address cannot be listened on.
-pub fn unusable(address: &Address, setting: &str, cause: io::Error) -> Error {
-    let cause = match cause.kind() {
-        io::ErrorKind::AddrInUse => io::Error::new(
-            cause.kind(),
-            format!(
-                "address in use: another process listens there, perhaps another gateway; \
-                 stop it, or choose another address with `{setting}`"
-            ),
-        ),
-        _ => cause,
-    };
-    Error::Listen {
-        address: address.clone(),
-        cause,
-    }
 }
 
 fn refuse(error: &Error) -> ExitCode {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::admin::{Admin, Failure};
-use super::log::asked::{bars, printable, rates, short};
 use super::output;
+use super::terminal::{bars, printable, rates, short};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -6,21 +6,22 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::admin::Admin;
-use super::{MISTAKE, output};
+use crate::cli::admin::Admin;
+use crate::cli::output;
+use crate::cli::output::MISTAKE;
 use crate::policy;
 use crate::record;
 
-pub(super) mod asked;
+mod render;
 
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    command: LogCommand,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum LogCommand {
     /// Reads the whole record: every checksum, and every longer step against what it was made of.
     Verify(Verify),
     /// Curves of series in a few words each: how many in all, a second, and in the busiest second.
@@ -88,13 +89,13 @@ struct Verify {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match &arguments.verb {
-        Verb::Verify(arguments) => verify(arguments),
-        Verb::Query(query) => show(&query.span, &query.path(), asked::curves),
-        Verb::Top(top) => show(&top.span, &top.path(), asked::top),
-        Verb::Explain(span) => show(span, &span.path("explain", &[]), asked::explanation),
-        Verb::Export(query) => {
-            let as_lines = |answer: &Value| asked::lines(answer, query.by.is_some());
+    match &arguments.command {
+        LogCommand::Verify(arguments) => verify(arguments),
+        LogCommand::Query(query) => show(&query.span, &query.path(), render::curves),
+        LogCommand::Top(top) => show(&top.span, &top.path(), render::top),
+        LogCommand::Explain(span) => show(span, &span.path("explain", &[]), render::explanation),
+        LogCommand::Export(query) => {
+            let as_lines = |answer: &Value| render::lines(answer, query.by.is_some());
             show(&query.span, &query.path(), as_lines)
         }
     }

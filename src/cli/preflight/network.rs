@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Findings, files, hosts_of};
+use super::files;
+use super::findings::Findings;
 use crate::base::clock::Clock;
 use crate::net::Address;
 use crate::policy::Loaded;
 use crate::serve::worker::listen;
+use crate::store::{redis, shared};
 use crate::upstream::Location;
 
 /// Longest wait for all that is tried.
@@ -206,4 +208,17 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
         results[place] = Some(result);
     }
     results
+}
+
+/// Host and port of each server of a store, as [`shared::Place`] has them.
+fn hosts_of(place: &shared::Place) -> Vec<(String, u16)> {
+    match place {
+        shared::Place::Redis(redis) => redis.address.hosts.clone(),
+        shared::Place::Memcached(memcached) => {
+            // Each has a port.
+            let servers = memcached.servers.iter();
+            let hosts = servers.map(|server| redis::host(server, 0));
+            hosts.filter_map(Result::ok).collect()
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Findings;
+use super::findings::Findings;
 use crate::policy::settings::LogTo;
 use crate::policy::{Loaded, Source};
 use crate::serve::access as access_log;
@@ -10,7 +10,7 @@ use crate::serve::access as access_log;
 const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Whether all of them can be written.
-pub fn tries(findings: &mut Findings<'_>, loaded: &Loaded) {
+pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
     let process = &loaded.process;
     if let LogTo::File { path, rotate } = &process.access_log.to {
         let usable = access_log::usable(path).map_err(|cause| (None, cause));

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::http::http1::Cause;
+use crate::http::http1::{Cause, Malformed};
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -64,4 +64,33 @@ pub enum Error {
         /// How many it may have.
         most: u32,
     },
+}
+
+/// Which side an exchange failed on; `E` is what the request's body breaks with.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure<E> {
+    /// The request's body broke off.
+    #[error("the request broke off")]
+    Request(E),
+    /// The server did not answer, or broke off its answer.
+    #[error(transparent)]
+    Server(Cause),
+}
+
+impl<E> From<Cause> for Failure<E> {
+    fn from(cause: Cause) -> Failure<E> {
+        Failure::Server(cause)
+    }
+}
+
+impl<E> From<io::Error> for Failure<E> {
+    fn from(error: io::Error) -> Failure<E> {
+        Failure::Server(error.into())
+    }
+}
+
+impl<E> From<Malformed> for Failure<E> {
+    fn from(malformed: Malformed) -> Failure<E> {
+        Failure::Server(malformed.into())
+    }
 }

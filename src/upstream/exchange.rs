@@ -1,59 +1,18 @@
 //! One request and its answer, whatever version of HTTP the server speaks.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, SizeHint};
 
+use super::error::Failure;
 use super::pool::{Connection, Line};
+use super::received::{Lead, Next};
 use super::{http1, http2};
 use crate::base::clock::Nanos;
-use crate::http::head::{Head, ResponseHead};
-use crate::http::http1::{Cause, Malformed};
-
-/// Which side an exchange failed on; `E` is what the request's body breaks with.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure<E> {
-    /// The request's body broke off.
-    #[error("the request broke off")]
-    Request(E),
-    /// The server did not answer, or broke off its answer.
-    #[error(transparent)]
-    Server(Cause),
-}
-
-impl<E> From<Cause> for Failure<E> {
-    fn from(cause: Cause) -> Failure<E> {
-        Failure::Server(cause)
-    }
-}
-
-impl<E> From<io::Error> for Failure<E> {
-    fn from(error: io::Error) -> Failure<E> {
-        Failure::Server(error.into())
-    }
-}
-
-impl<E> From<Malformed> for Failure<E> {
-    fn from(malformed: Malformed) -> Failure<E> {
-        Failure::Server(malformed.into())
-    }
-}
-
-/// The head of an answer.
-#[derive(Debug)]
-pub enum Lead {
-    /// Of one before the final one.
-    Interim(ResponseHead),
-    /// Of the final one.
-    Final(ResponseHead),
-}
-
-/// The next piece of an answer's body, if there is one.
-pub(super) type Next<E> = Option<Result<Frame<Bytes>, Failure<E>>>;
+use crate::http::head::Head;
 
 /// See the module.
 pub struct Exchange<B>(Way<B>);

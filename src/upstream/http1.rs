@@ -13,8 +13,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncWrite;
 
 use super::answer::{Read, Reader};
-use super::exchange::{Failure, Lead, Next};
+use super::error::Failure;
 use super::pool::{Lease, Link};
+use super::received::{Lead, Next};
 use super::upload::{Broken, Upload};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;

@@ -13,9 +13,10 @@ use http::uri::Builder;
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use super::exchange::{Failure, Lead, Next};
+use super::error::Failure;
 use super::mux::Channel;
 use super::pool::Lease;
+use super::received::{Lead, Next};
 use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop};
 use crate::http::http1::{Cause, MAX_FIELDS, Malformed, without_zeros};

@@ -18,7 +18,8 @@
 //! | `search` | a new connection, to the first server that takes one | request |
 //! | `mux` | those of HTTP/2 | worker and server |
 //! | `exchange` | one request and its answer | request |
-//! | `error` | why there is no answer | request |
+//! | `received` | what an exchange receives | request |
+//! | `error` | why there is no answer, or not all of one | request |
 //! | `http1`, `http2` | the same in each version | request |
 //! | `upload` | a request of HTTP/1.1 as bytes | request |
 //! | `answer` | the head of an answer of HTTP/1.1 | request |
@@ -36,6 +37,7 @@ mod http1;
 mod http2;
 mod mux;
 pub mod pool;
+mod received;
 mod search;
 pub mod servers;
 pub mod settings;
@@ -44,9 +46,10 @@ pub mod watch;
 mod websocket;
 
 pub use endpoint::Endpoint;
-pub use error::Error;
-pub use exchange::{AnswerBody, Exchange, Failure, Lead};
+pub use error::{Error, Failure};
+pub use exchange::{AnswerBody, Exchange};
 pub use pool::{Caller, Connection, Pool};
+pub use received::Lead;
 pub use servers::Servers;
 pub use settings::{Balance, Bounds, Check, Eject, Location, Server, Settings};
 pub use watch::Watch;

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::identity::body::Name;
-use tollgate::identity::form::{FieldValue, field};
+use tollgate::identity::FieldValue;
+use tollgate::identity::form::field;
 use tollgate::identity::mailbox::{Fold, MAX_EMAIL, Mailbox, read};
 
 fuzz_target!(|body: &[u8]| {

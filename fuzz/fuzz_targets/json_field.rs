@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tollgate::identity::body::{Field, find};
-use tollgate::identity::form::FieldValue;
+use tollgate::identity::FieldValue;
 
 fuzz_target!(|body: &[u8]| {
     let types = std::iter::once(&b"application/json"[..]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::key::{Domain, Keyer};
 use super::token::MAX_TOKEN;
-use super::user;
+use super::user_name;
 use crate::limit::Fingerprint;
 
 /// All keys, as hashes under a secret that only this value knows. A look-up compares hashes and never
@@ -35,7 +35,7 @@ pub enum KeysError {
     /// A user that no header field can carry unchanged.
     #[error(
         "a user is 1 to {} bytes without control characters and blanks at its ends",
-        user::MAX_USER
+        user_name::MAX_USER
     )]
     User(usize),
     /// The same key twice.
@@ -72,7 +72,7 @@ impl Keys {
             if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key || control {
                 return Err(KeysError::Key(place));
             }
-            let user = user::name(user.as_ref()).ok_or(KeysError::User(place))?;
+            let user = user_name::parse(user.as_ref()).ok_or(KeysError::User(place))?;
             match owners.entry(keyer.fingerprint(Domain::ApiKey, key)) {
                 Entry::Occupied(_) => return Err(KeysError::Repeated { place }),
                 Entry::Vacant(free) => free.insert(Owner { user, plan }),

@@ -1,7 +1,7 @@
 //! An email address in a field of a JSON, form or multipart body.
 
 use super::body::{self, Field};
-use super::form::FieldValue;
+use super::field_value::FieldValue;
 use super::mailbox::{self, Fold, Mailbox};
 use super::query;
 use crate::http::head::{Fields, Head};

@@ -5,46 +5,7 @@ use std::borrow::Cow;
 use http::Uri;
 
 use super::body::Name;
-
-/// The value of a field, as all readers see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FieldValue<'t> {
-    /// It is not there, or empty.
-    Absent,
-    /// It is there more than once or cannot be read, so that nobody can say which value the
-    /// upstream will take.
-    Ambiguous,
-    /// It is there once.
-    One(Cow<'t, [u8]>),
-}
-
-impl<'t> FieldValue<'t> {
-    /// One more value; a second makes it ambiguous.
-    pub(super) fn add(&mut self, value: impl Into<Cow<'t, [u8]>>) {
-        *self = match self {
-            FieldValue::Absent => FieldValue::One(value.into()),
-            FieldValue::Ambiguous | FieldValue::One(_) => FieldValue::Ambiguous,
-        };
-    }
-
-    /// Empty values are absent, those longer than `most` bytes ambiguous.
-    pub(super) fn within(self, most: usize) -> FieldValue<'t> {
-        match self {
-            FieldValue::One(value) if value.is_empty() => FieldValue::Absent,
-            FieldValue::One(value) if value.len() > most => FieldValue::Ambiguous,
-            found => found,
-        }
-    }
-
-    /// What two readings of the same bytes say together.
-    pub(super) fn or(self, other: FieldValue<'t>) -> FieldValue<'t> {
-        match (self, other) {
-            (FieldValue::Absent, found) | (found, FieldValue::Absent) => found,
-            (one, other) if one == other => one,
-            _ => FieldValue::Ambiguous,
-        }
-    }
-}
+use super::field_value::FieldValue;
 
 /// The value of the field that [`Name::resembles`] `name`, in `application/x-www-form-urlencoded` text.
 ///

@@ -7,8 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::canonical::canonical_form;
 use super::failures::Failures;
-use super::form::FieldValue;
+use super::field_value::FieldValue;
 use super::ip::Trusted;
 use super::key::{Domain, Keyer};
 use super::strip::Stripper;
@@ -23,8 +24,9 @@ use crate::store::Parent;
 mod address;
 mod body;
 mod proof;
+mod verified_token;
 
-use proof::Verified;
+use verified_token::VerifiedToken;
 
 /// Tokens that verified, remembered by each worker.
 const REMEMBERED: usize = 1_024;
@@ -43,7 +45,7 @@ pub struct Identifier {
     user_from: Trusted,
     plan_from: Trusted,
     stripper: Stripper,
-    verified: Mutex<Cache<Verified>>,
+    verified: Mutex<Cache<VerifiedToken>>,
     refused: Mutex<Cache<Unverified>>,
     failures: Failures,
 }
@@ -153,7 +155,7 @@ impl Identifier {
     }
 
     fn token_fingerprint(&self, text: &[u8]) -> Fingerprint {
-        self.keyer.fingerprint(Domain::Token, &token::counted(text))
+        self.keyer.fingerprint(Domain::Token, &canonical_form(text))
     }
 
     fn plan_by_header(&self, given: FieldValue<'_>) -> Option<usize> {

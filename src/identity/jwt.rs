@@ -14,7 +14,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, 
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Header, Validation};
 use serde_json::{Map, Value};
 
-use super::{Unverified, user};
+use super::{Unverified, user_name};
 
 /// How far clocks may differ when nothing is said: a token is believed this long before its `nbf` and after its
 /// `exp`. It is what most upstreams allow, so that none of them takes a token that is expired here.
@@ -354,7 +354,7 @@ fn read(
     let user = claims.get(&settings.claim).and_then(text);
     Ok(Claims {
         user: user
-            .and_then(|text| user::name(&text))
+            .and_then(|text| user_name::parse(&text))
             .ok_or(Unverified::Claim)?,
         plan: plan.and_then(|claim| claims.get(claim)).and_then(text),
         not_before: not_before.saturating_sub(leeway),

@@ -3,9 +3,12 @@
 
 pub mod api_keys;
 pub mod body;
+mod canonical;
+mod cookie;
 pub mod email;
 pub mod embedded;
 pub mod failures;
+mod field_value;
 pub mod form;
 pub mod identifier;
 pub mod ip;
@@ -19,6 +22,7 @@ pub mod strip;
 pub mod token;
 mod unverified;
 pub mod user;
+pub mod user_name;
 mod verdict;
 
 use std::net::IpAddr;
@@ -26,6 +30,7 @@ use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 
+pub use field_value::FieldValue;
 pub use identifier::{Check, Identifier};
 pub use key::Keyer;
 pub use unverified::Unverified;

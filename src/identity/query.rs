@@ -2,8 +2,8 @@
 //! and body; ASP.NET looks for them where neither has the field.
 
 use super::body::{Name, is_read_as_utf8};
-use super::form::{self, FieldValue};
-use super::token::{self, MAX_TOKEN};
+use super::field_value::{FieldValue, MAX_TOKEN};
+use super::{cookie, form};
 use crate::http::head::Head;
 
 /// The value of the field.
@@ -15,7 +15,7 @@ pub(super) fn find<'r>(head: &'r Head, name: &Name) -> FieldValue<'r> {
 /// The values in the query and in a cookie. Ambiguous where the query could hide it, for Django reads queries in the
 /// charset of `Content-Type`.
 pub(super) fn each<'r>(head: &'r Head, name: &Name) -> [FieldValue<'r>; 2] {
-    let in_cookie = token::cookie(&head.fields, name).within(MAX_TOKEN);
+    let in_cookie = cookie::find(&head.fields, name).within(MAX_TOKEN);
     let query = head.uri.query().unwrap_or_default().as_bytes();
     let in_target = form::in_target(&head.uri, name);
     let is_plain = query.is_empty() || is_read_as_utf8(head.fields.all("content-type"), query);

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::{api_keys, jwt};
+use super::{api_keys, jwt, user_name};
 use crate::net::{PeerNetwork, Subject};
-
-/// Longest user name, in bytes.
-pub const MAX_USER: usize = 256;
 
 /// How a request proves who it is from.
 #[derive(Clone, Debug)]
@@ -52,25 +49,8 @@ impl Named {
     /// The user, if the certificate names one.
     pub(super) fn of(self, subject: &Subject) -> Option<Arc<str>> {
         match self {
-            Named::Subject => name(&subject.name),
-            Named::San => name(subject.alternative.as_ref()?),
+            Named::Subject => user_name::parse(&subject.name),
+            Named::San => user_name::parse(subject.alternative.as_ref()?),
         }
     }
-}
-
-/// A user as upstream, log and metrics get it, without a change: 1 to [`MAX_USER`] bytes, no control characters,
-/// no blank at either end. Who reads a name with one may drop it, and it would be another's.
-pub(super) fn name(text: &str) -> Option<Arc<str>> {
-    let fits = !text.is_empty()
-        && text.len() <= MAX_USER
-        && !text.starts_with(is_blank)
-        && !text.ends_with(is_blank)
-        && !text.chars().any(char::is_control);
-    fits.then(|| text.into())
-}
-
-/// What the trim function of some language drops: white space, and three marks that once were or still are taken
-/// for it (.NET, JavaScript).
-fn is_blank(c: char) -> bool {
-    c.is_whitespace() || matches!(c, '\u{180e}' | '\u{200b}' | '\u{feff}')
 }

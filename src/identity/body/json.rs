@@ -8,8 +8,9 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Field, Name};
-use crate::identity::form::FieldValue;
+use super::field::Field;
+use super::name::Name;
+use crate::identity::FieldValue;
 
 /// Is shown a text at the path, or none for what leads to no text: null, a list, an object without the next member.
 type See<'s> = &'s mut dyn FnMut(Option<String>);

@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use super::media::Parameters;
 use super::name::Name;
-use crate::identity::form::{self, FieldValue};
+use crate::identity::{FieldValue, form};
 
 /// The value of the field that resembles `name`.
 pub(super) fn find<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> FieldValue<'b> {

@@ -2,7 +2,9 @@
 //!
 //! Every verdict holds for all bodies that begin so: more bytes never change it.
 
-use super::{BYTE_ORDER_MARK, Field, json};
+use super::field::Field;
+use super::first_bytes::BYTE_ORDER_MARK;
+use super::json;
 
 /// See [`super::may_have_field`].
 pub(super) fn may_have_field(field: &Field, begin: &[u8]) -> Option<bool> {

@@ -2,7 +2,7 @@
 
 use super::{Domain, Fingerprint, Head, Identifier, Who};
 use crate::http::head::Fields;
-use crate::identity::form::FieldValue;
+use crate::identity::FieldValue;
 use crate::identity::mailbox::{self, Mailbox};
 use crate::identity::{body, email, token};
 

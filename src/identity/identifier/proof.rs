@@ -7,20 +7,14 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 
+use super::verified_token::VerifiedToken;
 use super::{Check, Identifier};
 use crate::http::head::Fields;
-use crate::identity::form::FieldValue;
+use crate::identity::FieldValue;
 use crate::identity::key::Domain;
-use crate::identity::{Unverified, Who, api_keys, jwt, plan, token, user};
+use crate::identity::{Unverified, Who, api_keys, jwt, plan, token, user, user_name};
 use crate::limit::{Fingerprint, Identity};
 use crate::net::{PeerAddress, Subject};
-
-/// What a token that verified says.
-#[derive(Clone, Debug)]
-pub(super) struct Verified {
-    claims: jwt::Claims,
-    plan: Option<usize>,
-}
 
 /// What the configured source of a user came to.
 #[derive(Default)]
@@ -96,7 +90,7 @@ impl Identifier {
         settings: &jwt::Settings,
         text: &[u8],
         check: Option<(&Who, &Check<'_>)>,
-    ) -> Result<Verified, Unverified> {
+    ) -> Result<VerifiedToken, Unverified> {
         let key = self.keyer.fingerprint(Domain::Verdict, text);
         if let Some(verified) = self.verified.lock().get(key) {
             return Ok(verified.clone());
@@ -125,7 +119,7 @@ impl Identifier {
             Ok(mut claims) => {
                 let named = claims.plan.take();
                 let plan = named.and_then(|plan| self.settings.plan.named(&plan));
-                let verified = Verified { claims, plan };
+                let verified = VerifiedToken { claims, plan };
                 self.verified.lock().put(key, verified.clone());
                 Ok(verified)
             }
@@ -209,5 +203,5 @@ fn by_header(given: &FieldValue<'_>, may_set: impl FnOnce() -> bool) -> Proof {
         FieldValue::One(text) => std::str::from_utf8(text).ok(),
         FieldValue::Absent | FieldValue::Ambiguous => None,
     };
-    of(text.and_then(user::name).ok_or(Unverified::Field))
+    of(text.and_then(user_name::parse).ok_or(Unverified::Field))
 }

@@ -16,7 +16,7 @@ use super::observe::Arrival;
 use super::refusal::{Refusal, Why};
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::{Head, Response};
-use crate::identity::form::FieldValue;
+use crate::identity::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::Rules;
 use crate::limit::pressure::Permit;

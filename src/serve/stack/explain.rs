@@ -20,7 +20,7 @@ use super::reserve::{self, Reserved};
 use super::routing::find_route;
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
-use crate::identity::form::FieldValue;
+use crate::identity::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::pressure::{Class, Pressure};
 use crate::limit::{Bound, Rule};

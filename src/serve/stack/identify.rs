@@ -20,7 +20,7 @@ use super::reserve::{self, Reserved};
 use super::routing::Routed;
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
-use crate::identity::form::FieldValue;
+use crate::identity::FieldValue;
 use crate::identity::{Check, Identifier, Unverified, Who};
 use crate::limit::pressure::{Class, Permit, Pressure, Shed};
 use crate::limit::{Identity, Rules};

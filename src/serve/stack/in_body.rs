@@ -6,9 +6,9 @@ use http::Method;
 use super::body::{MAX_AHEAD, RequestBody};
 use super::refusal::Why;
 use crate::http::head::Head;
+use crate::identity::FieldValue;
 use crate::identity::Identifier;
 use crate::identity::body::{hides_fields, is_stream};
-use crate::identity::form::FieldValue;
 use crate::route::Route;
 
 /// Why a request is refused in whose body no credential can be looked for.

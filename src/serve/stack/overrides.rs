@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use super::body::MAX_AHEAD;
 use crate::http::head::{Fields, Head};
 use crate::identity::body::{self, Field};
-use crate::identity::form::{self, FieldValue};
 use crate::identity::strip::METHOD_FIELDS;
+use crate::identity::{FieldValue, form};
 
 /// Most methods that one request may name.
 const MAX: usize = 4;

@@ -20,8 +20,8 @@ use super::refusal::{Refusal, Why};
 use super::target::{Target, match_route};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
+use crate::identity::FieldValue;
 use crate::identity::body::is_stream;
-use crate::identity::form::FieldValue;
 use crate::policy::Ruleset;
 use crate::route::{Route, host};
 

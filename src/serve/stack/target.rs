@@ -13,7 +13,7 @@ use super::overrides::{self, InBody};
 use super::query_path::{self, Named};
 use super::refusal::Why;
 use crate::http::head::Head;
-use crate::identity::form::FieldValue;
+use crate::identity::FieldValue;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
 use crate::route::{

@@ -2,58 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::value::RawValue;
 
-use super::LENIENT;
-
-/// How a reader takes text for base64.
-#[derive(Clone, Copy)]
-pub(super) enum Reader {
-    /// Only `+` and `/` are letters, and padding ends nothing: PHP.
-    Php,
-    /// `-` and `_` are letters too.
-    Both,
-    /// The same, up to the padding: Python.
-    Python,
-}
-
-impl Reader {
-    /// The letters that it reads, in base64url.
-    pub(super) fn letters(self, text: &[u8]) -> Vec<u8> {
-        let mut letters = Vec::with_capacity(text.len());
-        let mut padding = 0;
-        for &byte in text {
-            let letter = match byte {
-                b'+' => b'-',
-                b'/' => b'_',
-                b'-' | b'_' if matches!(self, Reader::Php) => continue,
-                b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => byte,
-                b'=' if matches!(self, Reader::Python) && letters.len() % 4 > 1 => {
-                    padding += 1;
-                    if letters.len() % 4 + padding > 3 {
-                        break;
-                    }
-                    continue;
-                }
-                _ => continue,
-            };
-            padding = 0;
-            letters.push(letter);
-        }
-        letters
-    }
-
-    /// Text in base64url without what the reader skips, and without the bits of its last letter that it ignores.
-    pub(super) fn canonical(self, part: &[u8]) -> Vec<u8> {
-        let letters = self.letters(part);
-        match LENIENT.decode(&letters) {
-            Ok(bytes) => URL_SAFE_NO_PAD.encode(bytes).into(),
-            Err(_) => letters,
-        }
-    }
-}
+use super::lenient_base64::Reader;
 
 /// The parts of `text` that are decrypted, in one spelling: of Laravel's `{"iv":…,"value":…}`, and of Fernet's token.
 pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
@@ -75,9 +26,9 @@ pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
 fn object(text: &[u8], reader: Reader) -> Option<Vec<u8>> {
     // The first part of a JWT is an object of its own.
     let first = text.split(|byte| *byte == b'.').next().unwrap_or_default();
-    let object = match members(&decoded(first, reader)) {
+    let object = match members(&reader.decoded(first)) {
         Some(members) => members,
-        None if first.len() < text.len() => members(&decoded(text, reader))?,
+        None if first.len() < text.len() => members(&reader.decoded(text))?,
         None => return None,
     };
     let part = |name: &str| {
@@ -85,15 +36,6 @@ fn object(text: &[u8], reader: Reader) -> Option<Vec<u8>> {
         Some(reader.canonical(text.as_bytes()))
     };
     Some([part("iv")?, part("value")?].join(&b'.'))
-}
-
-fn decoded(text: &[u8], reader: Reader) -> Vec<u8> {
-    let mut letters = reader.letters(text);
-    // A last letter alone has no byte.
-    if letters.len() % 4 == 1 {
-        letters.pop();
-    }
-    LENIENT.decode(letters).unwrap_or_default()
 }
 
 /// The members of the object with which a text begins; the last of those of one name.
@@ -104,6 +46,7 @@ fn members(text: &[u8]) -> Option<BTreeMap<String, Box<RawValue>>> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 
     use super::*;

@@ -1,24 +1,16 @@
 //! Spellings of one credential folded into one, so that a limit counts whom an upstream takes the client for.
 
+mod lenient_base64;
 mod sealed;
 mod uuid;
 
 use std::borrow::Cow;
 
-use base64::alphabet;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
-use base64::engine::{DecodePaddingMode, Engine};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use smallvec::SmallVec;
 
-use sealed::Reader;
-
-/// Ignores what most decoders ignore.
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::URL_SAFE,
-    GeneralPurposeConfig::new()
-        .with_decode_allow_trailing_bits(true)
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
+use lenient_base64::Reader;
 
 /// Shortest text in base64 whose alphabets are folded into one, in bytes. Keys that people write are shorter.
 const MIN_BASE64: usize = 40;
@@ -30,7 +22,7 @@ const MIN_BASE64: usize = 40;
 /// - of one that is encrypted (RFC 7516, section 7.1; Laravel; Fernet) its parts in their only canonical spelling,
 /// - of other long text in base64 (sessions of Rails and Rack) its letters in one alphabet, without padding,
 /// - of a UUID its digits.
-pub fn counted(text: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
     if let Some(parts) = uuid::digits(text).or_else(|| sealed::parts(text)) {
         return parts.into();
     }
@@ -49,12 +41,12 @@ pub fn counted(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Whether readers take `text` for different credentials.
-pub fn is_ambiguous(text: &[u8]) -> bool {
+pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     uuid::is_ambiguous(text)
 }
 
 /// Whether the readers of such text skip blanks in it.
-pub fn skips_blanks(text: &[u8]) -> bool {
+pub(super) fn skips_blanks(text: &[u8]) -> bool {
     sealed::parts(text).is_some()
 }
 
@@ -89,8 +81,8 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let counted = counted(text.as_bytes());
-        assert_eq!(counted.escape_ascii().to_string(), expected, "{text}");
+        let canonical = canonical_form(text.as_bytes());
+        assert_eq!(canonical.escape_ascii().to_string(), expected, "{text}");
     }
 
     #[test]

@@ -9,17 +9,21 @@
 //! `GET /login` to `/**`.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use http::Method;
 use smallvec::SmallVec;
 
 use super::host::without_port;
-use super::pattern::{Fit, HostPattern, MethodSet, Pattern, Segment};
+use super::pattern::{HostPattern, Pattern};
 
 mod fold;
+mod readings;
+mod trie;
 
-pub use fold::is_usual;
+use fold::is_plain;
+pub use readings::is_usual;
+use readings::may_name_action;
+use trie::{Node, Trie, segments_of};
 
 /// All routes, by the place of their pattern in what the table was built from.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +31,18 @@ pub struct RouteTable {
     exact: HashMap<Box<str>, Trie>,
     below: HashMap<Box<str>, Trie>,
     any: Trie,
-    loose: fold::Loose,
+    loose: Loose,
     /// Methods that patterns name.
     methods: Vec<Method>,
+}
+
+/// Which requests may have another reading.
+#[derive(Clone, Debug, Default)]
+struct Loose {
+    /// By pattern: whether there are literal segments where it takes any.
+    patterns: Vec<bool>,
+    /// Whether some literal is not plain, so that a plain path may be another spelling of it.
+    odd: bool,
 }
 
 /// Two patterns that take the same requests with nothing to prefer one by.
@@ -107,7 +120,7 @@ impl RouteTable {
     /// The route of a request. `host` comes from [`super::host::canonical`], with or without a port;
     /// `normal_path` comes from [`super::normalise`].
     pub fn find(&self, host: Option<&str>, method: &Method, normal_path: &str) -> RouteMatch {
-        let mut search = Search {
+        let mut search = trie::Search {
             method,
             path_known: false,
         };
@@ -119,6 +132,55 @@ impl RouteTable {
             None if search.path_known => RouteMatch::OtherMethod,
             None => RouteMatch::None,
         }
+    }
+
+    /// The most specific pattern that takes some reading of a request which `exact` takes as it is spelled: one of those
+    /// that `counts` names, or `exact` itself. `host` and `normal_path` are those of [`RouteTable::find`].
+    pub fn find_folded(
+        &self,
+        host: Option<&str>,
+        method: &Method,
+        normal_path: &str,
+        exact: usize,
+        counts: impl Fn(usize) -> bool,
+    ) -> usize {
+        let loose = self.loose.patterns.get(exact).is_some_and(|loose| *loose);
+        let one_reading =
+            || !self.loose.odd && is_plain(normal_path) && !may_name_action(normal_path);
+        if !loose || one_reading() {
+            return exact;
+        }
+        let search = readings::Search {
+            method,
+            accepts: |place| place == exact || counts(place),
+        };
+        let found = self.tries(host, |trie| {
+            trie.find_folded(
+                Trie::ROOT,
+                segments_of(normal_path),
+                readings::Place::default(),
+                &search,
+            )
+        });
+        found.unwrap_or(exact)
+    }
+
+    /// Notes which patterns have literal segments beside them.
+    fn note_loose(&mut self, patterns: &[&Pattern]) {
+        let by_host = !self.exact.is_empty() || !self.below.is_empty();
+        let tries = self.exact.values().chain(self.below.values());
+        let mut tries = tries.chain([&self.any]);
+        self.loose.odd = tries.any(|trie| trie.nodes.iter().any(Node::has_odd_literals));
+        let loose = |pattern: &&Pattern| {
+            let trie = match pattern.host() {
+                HostPattern::Any => Some(&self.any),
+                HostPattern::Exact(name) => self.exact.get(name),
+                HostPattern::Below(name) => self.below.get(name),
+            };
+            let beside = trie.is_some_and(|trie| trie.has_literals_beside(pattern.segments()));
+            beside || (by_host && !matches!(pattern.host(), HostPattern::Exact(_)))
+        };
+        self.loose.patterns = patterns.iter().map(loose).collect();
     }
 
     /// Whether the route of a request depends on its host.
@@ -188,158 +250,6 @@ impl RouteTable {
             }
         }
         ask(&self.any)
-    }
-}
-
-/// The path without the slashes at its ends; empty has no segments.
-fn segments_of(normal_path: &str) -> &str {
-    let path = normal_path.strip_prefix('/').unwrap_or(normal_path);
-    path.strip_suffix('/').unwrap_or(path)
-}
-
-type Leaf = SmallVec<[(MethodSet, usize); 1]>;
-
-#[derive(Clone, Debug)]
-struct Trie {
-    nodes: Vec<Node>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Node {
-    literals: HashMap<Box<str>, u32, BuildHasherDefault<SegmentHasher>>,
-    /// The same by what is left of them when they are folded.
-    folded: HashMap<fold::Folded, SmallVec<[u32; 1]>, BuildHasherDefault<SegmentHasher>>,
-    /// Those of them that stand for their folder.
-    indexes: SmallVec<[u32; 1]>,
-    one: Option<u32>,
-    /// Patterns that end here.
-    end: Leaf,
-    /// Patterns that end here with `**`.
-    rest: Leaf,
-}
-
-/// A short hash, after rustc's. No secret is needed: only policies put segments into the table, so
-/// nobody outside can make them collide.
-#[derive(Clone, Copy, Default)]
-struct SegmentHasher(u64);
-
-impl Hasher for SegmentHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            self.write_u64(u64::from_le_bytes(*word));
-        }
-        let last = rest
-            .iter()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte));
-        self.write_u64(last);
-    }
-
-    fn write_u8(&mut self, byte: u8) {
-        self.write_u64(byte.into());
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        let mixed = self.0.rotate_left(5) ^ word;
-        self.0 = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    fn finish(&self) -> u64 {
-        // The map takes its place from the low bits, the product is best in the high ones.
-        self.0.rotate_left(26)
-    }
-}
-
-impl Default for Trie {
-    fn default() -> Trie {
-        Trie {
-            nodes: vec![Node::default()],
-        }
-    }
-}
-
-struct Search<'r> {
-    method: &'r Method,
-    /// Some pattern takes the path, be it with another method.
-    path_known: bool,
-}
-
-impl Search<'_> {
-    fn pick(&mut self, leaf: &Leaf) -> Option<usize> {
-        self.path_known |= !leaf.is_empty();
-        let fits = leaf
-            .iter()
-            .filter_map(|(set, place)| Some((set.fit(self.method)?, *place)));
-        fits.min_by_key(|(fit, _): &(Fit, usize)| *fit)
-            .map(|(_, place)| place)
-    }
-}
-
-impl Trie {
-    const ROOT: u32 = 0;
-
-    /// Where patterns with these segments are kept.
-    fn leaf(&mut self, segments: &[Segment]) -> &mut Leaf {
-        let mut at = Trie::ROOT as usize;
-        let mut rest = false;
-        for segment in segments {
-            let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-            let node = &mut self.nodes[at];
-            let child = match segment {
-                Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(next),
-                Segment::One(_) => *node.one.get_or_insert(next),
-                Segment::Rest => {
-                    rest = true;
-                    break;
-                }
-            };
-            if child == next {
-                if let Segment::Literal(text) = segment {
-                    node.add_folded(text, child);
-                }
-                self.nodes.push(Node::default());
-            }
-            at = child as usize;
-        }
-        let node = &mut self.nodes[at];
-        if rest { &mut node.rest } else { &mut node.end }
-    }
-
-    /// Depth is bounded by the longest pattern, and no node is visited twice.
-    fn find(&self, at: u32, path: &str, search: &mut Search<'_>) -> Option<usize> {
-        let node = self.nodes.get(at as usize)?;
-        if path.is_empty() {
-            return search.pick(&node.end).or_else(|| search.pick(&node.rest));
-        }
-        let (segment, below) = path.split_once('/').unwrap_or((path, ""));
-        let literal = node
-            .literals
-            .get(segment)
-            .and_then(|&child| self.find(child, below, search));
-        literal
-            .or_else(|| node.one.and_then(|child| self.find(child, below, search)))
-            .or_else(|| search.pick(&node.rest))
-    }
-
-    fn each_leaf(&self, at: u32, path: &str, see: &mut impl FnMut(&Leaf)) {
-        let Some(node) = self.nodes.get(at as usize) else {
-            return;
-        };
-        see(&node.rest);
-        if path.is_empty() {
-            see(&node.end);
-            return;
-        }
-        let (segment, below) = path.split_once('/').unwrap_or((path, ""));
-        for child in node
-            .literals
-            .get(segment)
-            .copied()
-            .into_iter()
-            .chain(node.one)
-        {
-            self.each_leaf(child, below, see);
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use super::{PatternError, PatternErrorKind};
+use super::error::{PatternError, PatternErrorKind};
 use crate::route::host::{MAX_HOST, canonical_name};
 
 /// Which hosts a pattern takes. Names are kept in their canonical form: see [`crate::route::host`].

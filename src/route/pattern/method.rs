@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::Method;
 
-use super::{PatternError, PatternErrorKind};
+use super::error::{PatternError, PatternErrorKind};
 
 /// The methods that have a bit of their own; others are listed.
 const STANDARD: [Method; 9] = [

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::route::host;
+use crate::route::pattern::Segment;
 
 fn table(texts: &[&str]) -> Result<RouteTable, Vec<Conflict>> {
     RouteTable::build(&patterns(texts))

@@ -1,0 +1,69 @@
+//! What can be wrong with a pattern.
+
+use super::segment::MAX_SEGMENTS;
+
+/// What is wrong with a pattern and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}")]
+pub struct PatternError {
+    /// Byte offset of the mistake in the text.
+    pub offset: usize,
+    /// What is wrong there.
+    pub kind: PatternErrorKind,
+}
+
+/// What is wrong with a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternErrorKind {
+    /// Nothing is written.
+    #[error("a match is written [METHOD[,METHOD]] PATH, for instance GET /api/**")]
+    Empty,
+    /// A method in lower case.
+    #[error("methods are upper case: `{}`", .0.to_ascii_uppercase())]
+    LowerCase(String),
+    /// Not a method at all.
+    #[error("`{0}` is not a method; methods are separated by a comma without spaces")]
+    Method(String),
+    /// The same method twice.
+    #[error("`{0}` is listed twice")]
+    Repeated(String),
+    /// A method and nothing behind it.
+    #[error("a path is missing after the method, for instance `{0} /**`")]
+    NoPath(String),
+    /// The path does not begin with a slash.
+    #[error("a path begins with `/`")]
+    NoSlash,
+    /// Something stands behind the path.
+    #[error("a path has no spaces; write `%20`")]
+    Space,
+    /// The path is spelled in a way in which no normalised path ever is.
+    #[error("requests are matched in normal form; write `{0}`")]
+    NotNormal(String),
+    /// The path has no normal form.
+    #[error("{0}")]
+    Path(#[from] crate::route::PathError),
+    /// `**` before the end.
+    #[error("`**` stands only at the end")]
+    RestInside,
+    /// A `*` beside other characters.
+    #[error("`*` stands for a whole segment; write `*` or `{{name}}` between slashes")]
+    PartialStar,
+    /// A brace that is not closed, or not a whole segment, or an odd name.
+    #[error("`{{name}}` stands for a whole segment; its name is letters, digits and `_`")]
+    Name,
+    /// A query or fragment.
+    #[error("a match has no query and no fragment")]
+    Query,
+    /// Too long.
+    #[error("a match has at most {MAX_SEGMENTS} segments")]
+    TooDeep,
+    /// Not a host.
+    #[error("a host is a name like api.example.com or *.example.com, without scheme and port")]
+    Host,
+}
+
+impl PatternErrorKind {
+    pub(super) fn at(self, offset: usize) -> PatternError {
+        PatternError { offset, kind: self }
+    }
+}

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::collect::Cx;
-use super::compile::ADMIN;
 use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
+use super::settings::Endpoints;
 use super::tree::Place;
 use crate::base::suggest::{listed, nearest};
 use crate::limit::Identity;
@@ -13,10 +13,12 @@ use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
 use crate::upstream::Balance;
 
+mod identity;
 mod limit;
 mod sharing;
 mod tls;
 
+use identity::check_identity;
 use limit::check_limit;
 
 /// Most policies of one host and path, which differ in their methods.
@@ -46,7 +48,7 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
     let mut seen: HashMap<Address, Place> = HashMap::new();
     let by_default = matches!(gateway.admin, Admin::On { address: None, .. });
     let mut take = |cx: &mut Cx, address: &Address, place: Place| {
-        if by_default && *address == Address::Tcp(ADMIN) {
+        if by_default && *address == Address::Tcp(Endpoints::ADMIN) {
             let message = format!("`{address}` is listened on twice");
             let help = "it is the default of `admin`; choose another port, or write another one as `admin: { address: … }`";
             cx.error(place, message, Some(help.into()));
@@ -120,7 +122,7 @@ fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
         {
             for &value in identities {
                 let place = *place;
-                configured(cx, gateway, &At { value, place });
+                check_identity(cx, gateway, &At { value, place });
             }
         }
     }
@@ -217,7 +219,7 @@ fn check_policy(cx: &mut Cx, gateway: &Gateway, policy: &Policy) {
                 Some(help.into()),
             );
         } else {
-            configured(cx, gateway, require);
+            check_identity(cx, gateway, require);
         }
     }
     let mut listed_here: HashMap<&str, Place> = HashMap::new();
@@ -331,43 +333,12 @@ fn unlisted(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     }
 }
 
-/// Reports an identity that the gateway file does not configure.
-fn configured(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
-    let sources = &gateway.identity;
-    let (known, help) = match identity.value {
-        Identity::Ip => (true, ""),
-        Identity::User => (
-            sources.user.is_some(),
-            "add for instance `user: { jwt: sub, jwks: jwks.json }` to `identity`",
-        ),
-        Identity::Token => (
-            sources.token.is_some(),
-            "add for instance `token: { header: x-api-key }` to `identity`",
-        ),
-        Identity::Email => (
-            sources.email.is_some(),
-            "add for instance `email: { body: email }` to `identity`",
-        ),
-        Identity::Plan => (
-            sources.plan.is_some() && !gateway.plans.is_empty(),
-            "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`",
-        ),
-    };
-    if !known {
-        let message = format!(
-            "the gateway file does not say how `{}` is known",
-            identity.value.as_str()
-        );
-        cx.error(identity.place, message, Some(help.into()));
-    }
-}
-
 /// Routes that take the same requests.
 fn conflicts(cx: &mut Cx, policies: &[Policy]) {
     let mut alike: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::new();
     for policy in policies {
-        let (Some(pattern), Some(at)) = (pattern(policy), &policy.pattern) else {
+        let (Some(pattern), Some(at)) = (policy.pattern_with_host(), &policy.pattern) else {
             continue;
         };
         // Each pair of routes in conflict is told, and of n alike there are n * n pairs.
@@ -412,14 +383,5 @@ fn path_of(pattern: &Pattern) -> String {
     });
     segments.fold(pattern.host().to_string(), |path, segment| {
         path + "/" + segment
-    })
-}
-
-/// The pattern with the host.
-pub fn pattern(policy: &Policy) -> Option<Pattern> {
-    let pattern = policy.pattern.as_ref()?.value.clone();
-    Some(match &policy.host {
-        Some(host) => pattern.with_host(host.value.clone()),
-        None => pattern,
     })
 }

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::check::pattern;
 use super::collect::Cx;
 use super::keys;
 use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
@@ -29,11 +28,6 @@ mod upstreams;
 
 use files::named_secret;
 
-/// Bytes of counts in memory when nothing is said.
-const STORE_BUDGET: usize = 256 * 1024 * 1024;
-/// Where operators connect when nothing is said.
-pub(super) const ADMIN: std::net::SocketAddr =
-    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9900);
 /// Most limits of all routes together: a store numbers them with 16 bits.
 const MAX_RULES: usize = u16::MAX as usize;
 /// Fewest keys of a limit that memory must hold, and how few are worth a warning.
@@ -130,7 +124,7 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
         admin: endpoints.admin,
         admin_token: endpoints.admin_token,
         probes: endpoints.probes,
-        store_budget: store_budget(gateway),
+        store_budget: store::budget(&gateway.store),
         shared: store::shared(cx, files, base, &gateway.store),
         snapshots: gateway.store.snapshots.clone().map(|settings| {
             let folder = base.join(settings.folder);
@@ -180,7 +174,7 @@ pub fn endpoints(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway)
             probes,
         } => Endpoints {
             listen,
-            admin: Some(address.map_or(ADMIN, |address| address.value)),
+            admin: Some(address.map_or(Endpoints::ADMIN, |address| address.value)),
             admin_token: token_file
                 .as_ref()
                 .and_then(|name| admin_token(cx, files, base, name)),
@@ -201,14 +195,6 @@ fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -
     let help = "make one with `openssl rand -hex 32`";
     cx.error(name.place, message, Some(help.into()));
     None
-}
-
-fn store_budget(gateway: &Gateway) -> usize {
-    let memory = gateway.store.memory.unwrap_or(STORE_BUDGET);
-    match gateway.store.address {
-        Some(_) => (memory - store::ledger(memory)).max(crate::store::Settings::LEAST),
-        None => memory,
-    }
 }
 
 fn timeouts(written: &model::Timeouts) -> Timeouts {
@@ -254,7 +240,7 @@ impl Rules {
         index: usize,
         policy: Policy,
     ) -> Option<Route> {
-        let pattern = pattern(&policy)?;
+        let pattern = policy.pattern_with_host()?;
         let name = policy.upstream.as_ref()?;
         let upstream = upstreams
             .iter()
@@ -349,7 +335,7 @@ impl Rules {
             Some(most) => Bound::Open(Concurrency {
                 most: most.value,
                 throttle: throttle(limit),
-                max_multiply: max_multiply(gateway, limit),
+                max_multiply: gateway.max_multiply(limit),
             }),
             None => Bound::Rate(arithmetic(gateway, limit, count.needs_response())),
         };
@@ -375,27 +361,13 @@ impl Rules {
                 .collect(),
             disclose: limit.disclose,
         });
-        fits(cx, store_budget(gateway), limit, &rule);
+        fits(cx, store::budget(&gateway.store), limit, &rule);
         let key = limit.key.first();
         self.places
             .push(key.map_or(limit.name.place, |part| part.place));
         self.all.push(Arc::clone(&rule));
         rule
     }
-}
-
-/// The largest multiplier that a request may bring to this limit.
-pub fn max_multiply(gateway: &Gateway, limit: &model::Limit) -> u32 {
-    if !limit.plans.is_some_and(|plans| plans.value) {
-        return 1;
-    }
-    gateway
-        .plans
-        .iter()
-        .map(|plan| plan.value.multiply)
-        .max()
-        .unwrap_or(1)
-        .max(1)
 }
 
 fn throttle(limit: &model::Limit) -> Throttle {
@@ -418,7 +390,7 @@ fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit 
     let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
     windows.sort_by_key(|rate| rate.window());
     let throttle = throttle(limit);
-    let max_multiply = max_multiply(gateway, limit);
+    let max_multiply = gateway.max_multiply(limit);
     let quota = windows.iter().map(|rate| rate.quota()).max().unwrap_or(0);
     // Checked to fit: what plans and `soft` add is bounded.
     let most = throttle.ceiling(quota).saturating_mul(max_multiply);

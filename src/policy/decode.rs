@@ -23,6 +23,7 @@ pub use route::{POLICY, policy};
 
 use super::collect::Cx;
 use super::model::At;
+use super::table::Fields;
 use super::tree::{Key, Node, Place, Value};
 use crate::base::suggest::{listed, nearest};
 
@@ -188,6 +189,14 @@ impl Cx {
             }
             Ok(text.to_owned())
         })
+    }
+}
+
+impl Fields<'_> {
+    /// Reads a field with a text that must not be empty; `what` says what is wanted.
+    fn text(&self, cx: &mut Cx, name: &str, what: &str) -> Option<String> {
+        let node = self.get(name)?;
+        cx.text(node, what).map(|text| text.value)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the files say, before it is known whether it fits together. A field that could not be read
 //! has its default here; the mistake is on record, and nothing is compiled then.
 
+mod limit;
 mod record;
 mod store;
 mod user;
@@ -9,19 +10,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::HeaderName;
-use ipnet::IpNet;
 
 use super::settings::{Connections, HalfClose};
 use super::tree::Place;
-use crate::base::clock::Nanos;
-use crate::limit::pressure::{Condition, Trust};
-use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Reserve, Sharing};
+use crate::limit::Identity;
+use crate::limit::pressure::Trust;
 use crate::net::proxy::Version;
 use crate::net::tls::acme::Challenge;
 use crate::net::{Address, PeerNetwork};
 use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
 use crate::upstream::{Balance, Bounds, Location};
 
+pub use limit::{Limit, Throttle};
 pub use record::{AccessLog, Push, Record};
 pub use store::{Store, StoreAddress};
 pub use user::{KeyFile, User};
@@ -78,6 +78,17 @@ pub struct Gateway {
     pub headers: Option<HeaderStyle>,
     /// Which spellings of a path a route takes.
     pub paths: Option<Paths>,
+}
+
+impl Gateway {
+    /// The largest multiplier that a request may bring to this limit.
+    pub fn max_multiply(&self, limit: &Limit) -> u32 {
+        if !limit.plans.is_some_and(|plans| plans.value) {
+            return 1;
+        }
+        let multipliers = self.plans.iter().map(|plan| plan.value.multiply);
+        multipliers.max().unwrap_or(1).max(1)
+    }
 }
 
 /// Where clients connect.
@@ -381,78 +392,6 @@ pub struct Timeouts {
     pub half_close: Option<HalfClose>,
 }
 
-/// A limit as it is written.
-#[derive(Clone, Debug)]
-pub struct Limit {
-    /// What it is called.
-    pub name: At<Name>,
-    /// What it is counted by.
-    pub key: Vec<At<Identity>>,
-    /// How many in how long.
-    pub rates: Vec<At<Rate>>,
-    /// How many open at once; then there are no rates.
-    pub concurrent: Option<At<u32>>,
-    /// What happens above the rate.
-    pub throttle: Option<At<Throttle>>,
-    /// While what an elastic limit lends.
-    pub condition: Option<At<Condition>>,
-    /// How much an elastic limit lends.
-    pub at_most: Option<At<Rate>>,
-    /// `while` is there, right or wrong.
-    pub has_while: bool,
-    /// `at_most` is there, right or wrong.
-    pub has_at_most: bool,
-    /// `delay` is there, right or wrong.
-    pub has_delay: bool,
-    /// How use is remembered.
-    pub algorithm: Option<At<&'static str>>,
-    /// Units that may come at once.
-    pub burst: Option<At<u32>>,
-    /// The longest delay.
-    pub delay: Option<At<Nanos>>,
-    /// What uses it up.
-    pub count: Option<At<Count>>,
-    /// What is held until a cost is known.
-    pub reserve: Option<At<Reserve>>,
-    /// Whether plans multiply it.
-    pub plans: Option<At<bool>>,
-    /// Counts without refusing.
-    pub shadow: bool,
-    /// Whom it spares.
-    pub exempt: Vec<IpNet>,
-    /// What clients are told.
-    pub disclose: Disclose,
-    /// How gateways share it.
-    pub sharing: Option<At<Sharing>>,
-    /// What holds without the store.
-    pub on_store_error: OnError,
-    /// Each route counts for itself.
-    pub per_route: Option<Place>,
-    /// Only routes that list it have it.
-    pub listed: Option<Place>,
-}
-
-impl Limit {
-    /// The rate that `at_most` lets grow, the one with its window, and `at_most`.
-    pub fn growth(&self) -> Option<(Rate, Rate)> {
-        let most = self.at_most?.value;
-        let mut rates = self.rates.iter().map(|rate| rate.value);
-        let rate = rates.find(|rate| rate.window() == most.window())?;
-        Some((rate, most))
-    }
-}
-
-/// What happens above the rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throttle {
-    /// Never above.
-    Hard,
-    /// This many per cent above.
-    Soft(u16),
-    /// As much above as the servers bear.
-    Elastic,
-}
-
 /// A policy file.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -474,6 +413,17 @@ pub struct Policy {
     pub headers: Option<HeaderStyle>,
     /// `%2F` is part of a segment.
     pub keeps_slashes: bool,
+}
+
+impl Policy {
+    /// Which requests it is for, the host included.
+    pub fn pattern_with_host(&self) -> Option<Pattern> {
+        let pattern = self.pattern.as_ref()?.value.clone();
+        Some(match &self.host {
+            Some(host) => pattern.with_host(host.value.clone()),
+            None => pattern,
+        })
+    }
 }
 
 /// A limit of a policy.

@@ -1,6 +1,6 @@
 //! What the files compile to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,6 +125,11 @@ pub struct Endpoints {
     pub admin_token: Option<String>,
     /// By orchestrators, without a token.
     pub probes: Option<SocketAddr>,
+}
+
+impl Endpoints {
+    /// Where operators connect where no file says otherwise.
+    pub const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
 }
 
 /// Where clients connect.

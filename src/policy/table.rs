@@ -257,6 +257,14 @@ impl<'n> Fields<'n> {
         key.map_or(self.place, |(key, _)| key.place)
     }
 
+    /// Reports `field` if it is there without `owner`, beside which alone it means something.
+    pub fn belongs_to(&self, cx: &mut Cx, field: &str, owner: &str) {
+        if self.has(field) && !self.has(owner) {
+            let message = format!("`{field}` belongs to `{owner}`, which is not here");
+            cx.error(self.place_of(field), message, Some("remove it".into()));
+        }
+    }
+
     /// Exactly one of these fields must be there; gives the first that is, and reports the others.
     pub fn one_of(&self, cx: &mut Cx, names: &[&'static str]) -> Option<&'static str> {
         let mut there = names.iter().copied().filter(|name| self.has(name));

@@ -9,27 +9,19 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_yaml::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy};
 use serde_yaml::{Location, Options, Spanned};
 
+mod place;
+mod syntax;
+
+pub use place::Place;
+use place::place_of;
+pub use syntax::SyntaxError;
+
 /// Most bytes of one file of configuration.
 pub const MAX_FILE: usize = 1024 * 1024;
 /// Deepest nesting of lists and maps.
 const MAX_DEPTH: usize = 48;
 /// Most values of one file, keys included.
 const MAX_NODES: usize = 50_000;
-
-/// A stretch of one line of one file, and how many lines it goes on behind that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Place {
-    /// Which file, by its place among the sources.
-    pub file: u32,
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in characters, from 1.
-    pub column: u32,
-    /// How many characters are meant; at least 1.
-    pub width: u32,
-    /// How many further lines a text of several takes.
-    pub more: u32,
-}
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -69,17 +61,6 @@ pub struct Key {
     pub place: Place,
     /// What it says.
     pub text: String,
-}
-
-/// Why a text is no tree.
-#[derive(Clone, Debug)]
-pub struct SyntaxError {
-    /// Where reading stopped.
-    pub place: Place,
-    /// What is wrong there.
-    pub message: String,
-    /// What to do about it.
-    pub help: Option<String>,
 }
 
 impl Node {
@@ -395,18 +376,6 @@ impl Reader<'_> {
     }
 }
 
-fn place_of(file: u32, at: &Location) -> Place {
-    let line = u32::try_from(at.line()).unwrap_or(u32::MAX).max(1);
-    let column = u32::try_from(at.column()).unwrap_or(u32::MAX).max(1);
-    Place {
-        file,
-        line,
-        column,
-        width: 1,
-        more: 0,
-    }
-}
-
 /// The entries that repeat an earlier key: place of the earlier one, and the later key.
 pub fn repeated(entries: &[(Key, Node)]) -> Vec<(Place, &Key)> {
     let mut first: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
@@ -422,6 +391,5 @@ pub fn repeated(entries: &[(Key, Node)]) -> Vec<(Place, &Key)> {
     again
 }
 
-mod syntax;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
 //! Whether the parts of one limit fit together, and the files around it.
 
 use super::super::collect::Cx;
-use super::super::compile::max_multiply;
 use super::super::model::{At, Gateway, Limit, Throttle};
-use super::configured;
+use super::identity::check_identity;
 use super::sharing::check_sharing;
 use crate::limit::{Count, MAX_WINDOWS, Rate};
 
@@ -13,7 +12,7 @@ const LARGEST_LOG: u64 = 65_535;
 /// Reports everything about `limit` that does not fit together.
 pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     for (index, part) in limit.key.iter().enumerate() {
-        configured(cx, gateway, part);
+        check_identity(cx, gateway, part);
         if limit.key[..index]
             .iter()
             .any(|other| other.value == part.value)
@@ -76,7 +75,7 @@ fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     if limit.rates.len() > MAX_WINDOWS {
         return;
     }
-    let multiply = max_multiply(gateway, limit);
+    let multiply = gateway.max_multiply(limit);
     for (index, rate) in limit.rates.iter().enumerate() {
         let before = &limit.rates[..index];
         if let Some(other) = before
@@ -260,7 +259,7 @@ fn reserve(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     let most = with_soft(limit, u64::from(least));
     let with_plans = with_soft(
         limit,
-        u64::from(least) * u64::from(max_multiply(gateway, limit)),
+        u64::from(least) * u64::from(gateway.max_multiply(limit)),
     );
     if units > with_plans {
         let message =
@@ -284,7 +283,7 @@ fn log(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     else {
         return;
     };
-    let multiply = u64::from(max_multiply(gateway, limit));
+    let multiply = u64::from(gateway.max_multiply(limit));
     let most = limit
         .rates
         .iter()

@@ -5,11 +5,22 @@ use std::path::Path;
 use super::super::collect::Cx;
 use super::super::model::{self, StoreAddress};
 use super::super::source::Files;
-use super::STORE_BUDGET;
 use super::files::named_secret;
 use super::tls::{named_roots, system};
 use crate::limit::{Bound, Sharing};
 use crate::store::{memcached, redis, shared};
+
+/// Bytes of counts in memory where no file says otherwise.
+const MEMORY: usize = 256 * 1024 * 1024;
+
+/// Bytes of memory for this gateway's own counts.
+pub(super) fn budget(store: &model::Store) -> usize {
+    let memory = store.memory.unwrap_or(MEMORY);
+    match store.address {
+        Some(_) => (memory - ledger(memory)).max(crate::store::Settings::LEAST),
+        None => memory,
+    }
+}
 
 /// Where the store is.
 pub(super) fn shared(
@@ -46,12 +57,12 @@ pub(super) fn shared(
             }
         },
         budget: store.budget.unwrap_or(shared::Settings::BUDGET),
-        ledger: ledger(store.memory.unwrap_or(STORE_BUDGET)),
+        ledger: ledger(store.memory.unwrap_or(MEMORY)),
     })
 }
 
 /// Bytes of the memory for what is known of shared counters.
-pub(super) fn ledger(memory: usize) -> usize {
+fn ledger(memory: usize) -> usize {
     memory / 4
 }
 

@@ -7,7 +7,6 @@ use super::super::model::{At, Eject, Health};
 use super::super::table::{Shape, Table, may, must};
 use super::super::tree::{Node, Value};
 use super::leaf::DURATION;
-use super::upstream::{count, wait};
 use super::wrong;
 use crate::limit::Identity;
 use crate::upstream::Balance;
@@ -156,7 +155,7 @@ pub fn health(cx: &mut Cx, node: &Node) -> Option<Health> {
         cx.span(node, least, most).map(|span| span.value)
     };
     let (every, timeout) = (span("every"), span("timeout"));
-    let mut times = |name| fields.get(name).and_then(|node| count(cx, node, MOST));
+    let mut times = |name| fields.get(name).and_then(|node| cx.count(node, MOST));
     let (fall, rise) = (times("fall"), times("rise"));
     way.map(|_| Health {
         path: path.map(|path| path.value),
@@ -180,7 +179,7 @@ pub fn eject(cx: &mut Cx, node: &Node) -> Eject {
     let fields = EJECT.open(cx, node);
     let get = |name| fields.as_ref().and_then(|fields| fields.get(name));
     Eject::On {
-        after: get("after").and_then(|node| count(cx, node, MOST)),
-        span: get("for").and_then(|node| wait(cx, node)),
+        after: get("after").and_then(|node| cx.count(node, MOST)),
+        span: get("for").and_then(|node| cx.timeout(node)),
     }
 }

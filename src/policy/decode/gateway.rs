@@ -15,7 +15,7 @@ use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
 use super::plan::{PLAN, plan};
 use super::record::{RECORD, record};
 use super::store::{STORE, STORE_WORD, store};
-use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream, wait};
+use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream};
 use super::wrong;
 use crate::route::Paths;
 
@@ -349,7 +349,7 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
         Some(span.value)
     };
     let (drain, drain_delay) = (at_end(cx, "drain"), at_end(cx, "drain_delay"));
-    let mut get = |name: &str| fields.get(name).and_then(|node| wait(cx, node));
+    let mut get = |name: &str| fields.get(name).and_then(|node| cx.timeout(node));
     Timeouts {
         header: get("header"),
         body_idle: get("body_idle"),

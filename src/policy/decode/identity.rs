@@ -1,17 +1,17 @@
 //! Who asks: the section `identity` of the gateway file.
 
-use http::HeaderName;
-
 use super::super::collect::Cx;
 use super::super::model::{At, IdentitySources, PlanFrom, PlanSource};
-use super::super::table::{Fields, Shape, Table, may};
+use super::super::table::{Shape, Table, may};
 use super::super::tree::Node;
 use super::leaf::{HEADER, NETWORK, PEERS};
 use crate::identity::embedded::Nat64;
-use crate::net::PeerNetwork;
 
 mod request;
+mod trusted_header;
 mod user;
+
+use trusted_header::trusted_header;
 
 static GROUP: Table = Table {
     name: "a group",
@@ -213,43 +213,9 @@ fn nat64(cx: &mut Cx, node: &Node) -> Option<Nat64> {
     prefix.ok()
 }
 
-/// Reports a field that means something only beside another.
-fn belongs(cx: &mut Cx, fields: &Fields<'_>, field: &str, owner: &str) {
-    if fields.has(field) && !fields.has(owner) {
-        let message = format!("`{field}` belongs to `{owner}`, which is not here");
-        cx.error(fields.place_of(field), message, Some("remove it".into()));
-    }
-}
-
-/// `header` and `from`: a header without peers to believe would let anyone be anyone.
-fn trusted(cx: &mut Cx, fields: &Fields<'_>) -> (Option<HeaderName>, Vec<PeerNetwork>) {
-    let name = fields
-        .get("header")
-        .and_then(|node| cx.header(node))
-        .map(|name| name.value);
-    let from = match fields.get("from") {
-        Some(node) => cx.believed(node),
-        None => {
-            let message = "`header` needs `from`: the peers that may set it";
-            let help =
-                "for instance `from: [10.0.0.0/8]`; from everyone else the header is removed";
-            cx.error(fields.place_of("header"), message, Some(help.into()));
-            Vec::new()
-        }
-    };
-    (name, from)
-}
-
-fn text(cx: &mut Cx, fields: &Fields<'_>, name: &str, what: &str) -> Option<String> {
-    fields
-        .get(name)
-        .and_then(|node| cx.text(node, what))
-        .map(|text| text.value)
-}
-
 fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSource> {
     let fields = PLAN.open(cx, node)?;
-    belongs(cx, &fields, "from", "header");
+    fields.belongs_to(cx, "from", "header");
     let ways = ["jwt", "header", "api_keys"];
     // A default alone is enough: everyone is on that plan, or the API keys say otherwise.
     let way = if ways.iter().any(|way| fields.has(way)) || !fields.has("default") {
@@ -263,7 +229,7 @@ fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSource> {
             .and_then(|node| cx.text(node, "the name of a claim"))
             .map(PlanFrom::Claim),
         Some("header") => {
-            let (name, from) = trusted(cx, &fields);
+            let (name, from) = trusted_header(cx, &fields);
             name.map(|name| PlanFrom::Header { name, from })
         }
         Some(_) => fields

@@ -124,6 +124,18 @@ impl Cx {
         })
     }
 
+    /// Reads how long to wait: 1 ms to a day.
+    pub(super) fn timeout(&mut self, node: &Node) -> Option<Duration> {
+        self.span(node, Duration::from_millis(1), Duration::from_secs(86_400))
+            .map(|span| span.value)
+    }
+
+    /// Reads a number of things: 1 to `most`.
+    pub(super) fn count(&mut self, node: &Node, most: u64) -> Option<u32> {
+        let count = self.whole(node, 1, most)?;
+        u32::try_from(count.value).ok()
+    }
+
     /// Reads `64MiB` and the like within bounds.
     pub(super) fn size(&mut self, node: &Node, from: u64, to: u64) -> Option<At<usize>> {
         self.read(node, "a size such as 64MiB", |text| {

@@ -1,7 +1,5 @@
 //! The servers behind: `upstreams`.
 
-use std::time::Duration;
-
 use super::super::collect::Cx;
 use super::super::model::{At, Eject, LoadReport, Server, ServerTls, Tls, Upstream};
 use super::super::table::{Form, Shape, Table, may, must};
@@ -305,35 +303,23 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
     if let Some(node) = fields.get("eject") {
         upstream.eject = eject(cx, node);
     }
-    upstream.slow_start = fields.get("slow_start").and_then(|node| wait(cx, node));
+    upstream.slow_start = fields.get("slow_start").and_then(|node| cx.timeout(node));
     let mut most = |name| {
         fields
             .get(name)
-            .and_then(|node| count(cx, node, MAX_REQUESTS))
+            .and_then(|node| cx.count(node, MAX_REQUESTS))
     };
     upstream.bounds = Bounds {
         open: most("max_requests"),
         pending: most("max_pending"),
     };
     if let Some(waits) = fields.get("timeouts").and_then(|node| WAITS.open(cx, node)) {
-        upstream.connect = waits.get("connect").and_then(|node| wait(cx, node));
-        upstream.first_byte = waits.get("first_byte").and_then(|node| wait(cx, node));
-        upstream.idle = waits.get("idle").and_then(|node| wait(cx, node));
-        upstream.total = waits.get("total").and_then(|node| wait(cx, node));
+        upstream.connect = waits.get("connect").and_then(|node| cx.timeout(node));
+        upstream.first_byte = waits.get("first_byte").and_then(|node| cx.timeout(node));
+        upstream.idle = waits.get("idle").and_then(|node| cx.timeout(node));
+        upstream.total = waits.get("total").and_then(|node| cx.timeout(node));
     }
     Some(upstream)
-}
-
-/// Reads how long something may take: 1 ms to a day.
-pub fn wait(cx: &mut Cx, node: &Node) -> Option<Duration> {
-    cx.span(node, Duration::from_millis(1), Duration::from_secs(86_400))
-        .map(|span| span.value)
-}
-
-/// Reads how many: 1 to `most`.
-pub fn count(cx: &mut Cx, node: &Node, most: u64) -> Option<u32> {
-    let count = cx.whole(node, 1, most)?;
-    u32::try_from(count.value).ok()
 }
 
 fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
@@ -341,7 +327,7 @@ fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
         let fields = WEIGHTED.open(cx, node)?;
         let weight = fields
             .get("weight")
-            .and_then(|node| count(cx, node, MAX_WEIGHT));
+            .and_then(|node| cx.count(node, MAX_WEIGHT));
         let server = fields.get("url").and_then(|node| url(cx, node))?;
         return Some(server.map(|server| Server {
             weight: weight.unwrap_or(1),

@@ -1,6 +1,17 @@
 //! What is said of a text that is no YAML.
 
-use super::{Place, SyntaxError, place_of};
+use super::place::{Place, place_of};
+
+/// Why a text is no tree.
+#[derive(Clone, Debug)]
+pub struct SyntaxError {
+    /// Where reading stopped.
+    pub place: Place,
+    /// What is wrong there.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
 
 /// What is wrong with a text that is no YAML, or costs too much.
 pub(super) fn error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxError {

@@ -6,7 +6,6 @@ use super::super::super::table::{Shape, Table, may, must};
 use super::super::super::tree::Node;
 use super::super::leaf::{HEADER, SIZE};
 use super::super::wrong;
-use super::{belongs, text};
 use crate::identity::mailbox::Fold;
 
 pub(super) static TOKEN: Table = Table {
@@ -72,7 +71,7 @@ pub(super) static EMAIL: Table = Table {
 
 pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<Token> {
     let fields = TOKEN.open(cx, node)?;
-    belongs(cx, &fields, "scheme", "header");
+    fields.belongs_to(cx, "scheme", "header");
     let way = fields.one_of(cx, &["header", "bearer", "query", "cookie"])?;
     match way {
         "header" => {
@@ -93,8 +92,12 @@ pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<Token> {
             }
             Some(Token::Bearer)
         }
-        "query" => text(cx, &fields, way, "the name of a query parameter").map(Token::Query),
-        _ => text(cx, &fields, way, "the name of a cookie").map(Token::Cookie),
+        "query" => fields
+            .text(cx, way, "the name of a query parameter")
+            .map(Token::Query),
+        _ => fields
+            .text(cx, way, "the name of a cookie")
+            .map(Token::Cookie),
     }
 }
 
@@ -116,7 +119,7 @@ pub(super) fn email(cx: &mut Cx, node: &Node) -> Option<Email> {
     let max = fields
         .get("max")
         .and_then(|node| cx.size(node, 256, 1 << 20));
-    let field = text(cx, &fields, "body", "the name of a field")?;
+    let field = fields.text(cx, "body", "the name of a field")?;
     let mut folds = |name: &str| {
         let node = fields.get(name);
         let words = [("keep", false), ("fold", true)];

@@ -7,7 +7,7 @@ use super::super::super::model::{KeyFile, User};
 use super::super::super::table::{Fields, Shape, Table, may};
 use super::super::super::tree::Node;
 use super::super::leaf::{DURATION, HEADER, PATH, PEERS};
-use super::{belongs, text, trusted};
+use super::trusted_header::trusted_header;
 use crate::identity::user::{Named, OnUnverified};
 
 /// Longest leeway: more would make of a stolen token one that lasts.
@@ -105,7 +105,7 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
         ("leeway", "jwt"),
         ("from", "header"),
     ] {
-        belongs(cx, &fields, field, owner);
+        fields.belongs_to(cx, field, owner);
     }
     *unverified = on_unverified(cx, &fields, way);
     match way {
@@ -116,13 +116,13 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
             Some(User::Jwt {
                 claim: claim.map(|claim| claim.value).unwrap_or_default(),
                 keys: keys(cx, &fields),
-                issuer: text(cx, &fields, "issuer", "an issuer"),
-                audience: text(cx, &fields, "audience", "an audience"),
+                issuer: fields.text(cx, "issuer", "an issuer"),
+                audience: fields.text(cx, "audience", "an audience"),
                 leeway: leeway(cx, &fields),
             })
         }
         "header" => {
-            let (name, from) = trusted(cx, &fields);
+            let (name, from) = trusted_header(cx, &fields);
             Some(User::Header { name, from })
         }
         "client_cert" => {

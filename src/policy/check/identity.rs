@@ -1,0 +1,36 @@
+//! Whether the gateway file says how an identity is known.
+
+use super::super::collect::Cx;
+use super::super::model::{At, Gateway};
+use crate::limit::Identity;
+
+/// Reports an identity that the gateway file does not configure.
+pub(super) fn check_identity(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
+    let sources = &gateway.identity;
+    let (known, help) = match identity.value {
+        Identity::Ip => (true, ""),
+        Identity::User => (
+            sources.user.is_some(),
+            "add for instance `user: { jwt: sub, jwks: jwks.json }` to `identity`",
+        ),
+        Identity::Token => (
+            sources.token.is_some(),
+            "add for instance `token: { header: x-api-key }` to `identity`",
+        ),
+        Identity::Email => (
+            sources.email.is_some(),
+            "add for instance `email: { body: email }` to `identity`",
+        ),
+        Identity::Plan => (
+            sources.plan.is_some() && !gateway.plans.is_empty(),
+            "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`",
+        ),
+    };
+    if !known {
+        let message = format!(
+            "the gateway file does not say how `{}` is known",
+            identity.value.as_str()
+        );
+        cx.error(identity.place, message, Some(help.into()));
+    }
+}

@@ -1,0 +1,81 @@
+//! A limit as it is written.
+
+use ipnet::IpNet;
+
+use super::super::tree::Place;
+use super::At;
+use crate::base::clock::Nanos;
+use crate::limit::pressure::Condition;
+use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Reserve, Sharing};
+
+/// A limit as it is written.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// What it is called.
+    pub name: At<Name>,
+    /// What it is counted by.
+    pub key: Vec<At<Identity>>,
+    /// How many in how long.
+    pub rates: Vec<At<Rate>>,
+    /// How many open at once; then there are no rates.
+    pub concurrent: Option<At<u32>>,
+    /// What happens above the rate.
+    pub throttle: Option<At<Throttle>>,
+    /// While what an elastic limit lends.
+    pub condition: Option<At<Condition>>,
+    /// How much an elastic limit lends.
+    pub at_most: Option<At<Rate>>,
+    /// `while` is there, right or wrong.
+    pub has_while: bool,
+    /// `at_most` is there, right or wrong.
+    pub has_at_most: bool,
+    /// `delay` is there, right or wrong.
+    pub has_delay: bool,
+    /// How use is remembered.
+    pub algorithm: Option<At<&'static str>>,
+    /// Units that may come at once.
+    pub burst: Option<At<u32>>,
+    /// The longest delay.
+    pub delay: Option<At<Nanos>>,
+    /// What uses it up.
+    pub count: Option<At<Count>>,
+    /// What is held until a cost is known.
+    pub reserve: Option<At<Reserve>>,
+    /// Whether plans multiply it.
+    pub plans: Option<At<bool>>,
+    /// Counts without refusing.
+    pub shadow: bool,
+    /// Whom it spares.
+    pub exempt: Vec<IpNet>,
+    /// What clients are told.
+    pub disclose: Disclose,
+    /// How gateways share it.
+    pub sharing: Option<At<Sharing>>,
+    /// What holds without the store.
+    pub on_store_error: OnError,
+    /// Each route counts for itself.
+    pub per_route: Option<Place>,
+    /// Only routes that list it have it.
+    pub listed: Option<Place>,
+}
+
+impl Limit {
+    /// The rate that `at_most` lets grow, the one with its window, and `at_most`.
+    pub fn growth(&self) -> Option<(Rate, Rate)> {
+        let most = self.at_most?.value;
+        let mut rates = self.rates.iter().map(|rate| rate.value);
+        let rate = rates.find(|rate| rate.window() == most.window())?;
+        Some((rate, most))
+    }
+}
+
+/// What happens above the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throttle {
+    /// Never above.
+    Hard,
+    /// This many per cent above.
+    Soft(u16),
+    /// As much above as the servers bear.
+    Elastic,
+}

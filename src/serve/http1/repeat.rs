@@ -15,7 +15,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::Said;
 use crate::identity::Who;
-use crate::serve::access::Words;
+use crate::limit::Standing;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Ahead, Verdict};
 
@@ -85,6 +85,15 @@ pub struct Served {
 struct Told {
     answer: Rc<Response<Bytes>>,
     until: Nanos,
+}
+
+/// What the access log said of a refusal. Who asks is looked up once for each route and generation, so its place stands for both.
+pub(crate) struct Words {
+    pub(crate) head: Rc<Head>,
+    pub(crate) who: Rc<Who>,
+    /// Status, bytes, the limit that spoke, and whether without a shared store.
+    pub(crate) told: (u16, u64, Option<(usize, Standing)>, bool),
+    pub(crate) text: Box<[u8]>,
 }
 
 /// A head, and what it goes to the upstream as, when no limit has anything to say to it.

@@ -10,14 +10,14 @@ use super::forward::Forward;
 use super::identify::{Identify, IdentifyLayer};
 use super::observe::{Record, RecordLayer};
 use super::routing::{RouteLayer, Routing};
-use crate::serve::access::Access;
+use crate::serve::access::WorkerLog;
 use crate::throttle::{Throttle, ThrottleLayer};
 
 /// The whole stack.
 pub type Stack = Record<Routing<Identify<Throttle<Forward>>>>;
 
 /// Builds the stack. It holds nothing that is decided by: each request brings the policies it is served by.
-pub fn stack(access: Rc<Access>) -> Stack {
+pub fn stack(access: Rc<WorkerLog>) -> Stack {
     ServiceBuilder::new()
         // Fresh → Arrival: stamps the time once; whatever happens, one line and one count.
         .layer(RecordLayer { access })

@@ -3,6 +3,7 @@
 pub mod announce;
 pub mod body;
 pub mod deadline;
+pub mod denied;
 pub mod ending;
 pub mod explain;
 pub mod forward;
@@ -14,6 +15,7 @@ pub mod left;
 pub mod load;
 pub mod matched;
 pub mod observe;
+pub mod outcome;
 pub mod overrides;
 pub mod peer;
 pub mod pooled;

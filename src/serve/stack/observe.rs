@@ -31,9 +31,10 @@ use crate::http::head::{Head, Response};
 use crate::identity::Who;
 use crate::limit::{Rule, Standing};
 use crate::record::insight::Decision;
-use crate::serve::access::Access;
+use crate::serve::access::{self, WorkerLog};
 use crate::serve::http1::repeat::Block;
-use crate::serve::worker::generation::{Generation, Outcome};
+use crate::serve::stack::outcome::Outcome;
+use crate::serve::worker::generation::Generation;
 use crate::store::permits::Taken;
 use crate::throttle::Settling;
 use crate::throttle::admission::{Stake, Verdict};
@@ -91,7 +92,7 @@ pub struct Note {
     pub peer: Rc<Peer>,
     /// The running policies it is served by.
     pub generation: Rc<Generation>,
-    access: Rc<Access>,
+    access: Rc<WorkerLog>,
 }
 
 impl Note {
@@ -183,7 +184,7 @@ impl Note {
         counters.took.observe(now.since(self.at));
         counters.bytes.increment(self.sent());
         sampling::tell(self, now);
-        self.access.log(self, now);
+        access::log(&self.access, self, now);
     }
 }
 
@@ -200,7 +201,7 @@ impl Drop for Recording {
 #[derive(Clone)]
 pub struct RecordLayer {
     /// Where requests are logged.
-    pub access: Rc<Access>,
+    pub access: Rc<WorkerLog>,
 }
 
 impl<S> Layer<S> for RecordLayer {
@@ -218,7 +219,7 @@ impl<S> Layer<S> for RecordLayer {
 #[derive(Clone)]
 pub struct Record<S> {
     inner: S,
-    access: Rc<Access>,
+    access: Rc<WorkerLog>,
 }
 
 /// A request before it is stamped.

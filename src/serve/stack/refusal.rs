@@ -7,14 +7,12 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::body;
-use super::ending::Ending;
-use super::identify::Identified;
 use crate::http::head::{Fields, Response, ResponseHead};
 use crate::identity::Unverified;
 use crate::limit::Identity;
 use crate::limit::pressure::{Class, Shed};
-use crate::serve::worker::generation::Outcome;
-use crate::throttle::{Denied, Ended, Failed, reject};
+use crate::serve::stack::outcome::Outcome;
+use crate::throttle::{Ended, Failed, reject};
 use crate::upstream;
 
 /// Why a request is not served.
@@ -351,37 +349,6 @@ impl From<body::Error> for Why {
             | body::Error::Unused(_)
             | body::Error::Overdue => Why::BrokenBody,
         }
-    }
-}
-
-impl From<Denied<'_, Identified>> for Refusal {
-    fn from(denied: Denied<'_, Identified>) -> Refusal {
-        let Denied {
-            request,
-            verdict,
-            shed,
-        } = denied;
-        let arrival = &request.routed.arrival;
-        if let Some(shed) = shed {
-            return Refusal::new(Why::Shed(shed), &arrival.head.fields);
-        }
-        let answer = arrival.note.generation.refusals.answer(&request, verdict);
-        Refusal::told(Why::Limited(answer), false)
-    }
-}
-
-impl From<Denied<'_, Ending>> for Refusal {
-    fn from(denied: Denied<'_, Ending>) -> Refusal {
-        let Denied {
-            request, verdict, ..
-        } = denied;
-        let refusals = &request.arrival.note.generation.refusals;
-        let mut answer = refusals.ending(&request, verdict);
-        if request.why.closes() {
-            let fields = &mut Rc::make_mut(&mut answer).head.fields;
-            fields.add("connection", b"close");
-        }
-        Refusal::told(Why::Limited(answer), false)
     }
 }
 

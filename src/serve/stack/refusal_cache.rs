@@ -7,8 +7,6 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::ending::Ending;
-use super::identify::Identified;
 use crate::http::head::Response;
 use crate::limit::{Reading, Rules};
 use crate::route::HeaderStyle;
@@ -32,12 +30,12 @@ struct Kept {
 }
 
 /// A request that limits refuse, as far as the answer depends on it.
-struct Refused<'a> {
+pub(crate) struct RefusedRequest<'a> {
     /// Tells its limits from those of other requests, where they are those of one route.
-    set: Option<usize>,
-    rules: &'a Rules,
-    headers: HeaderStyle,
-    grpc: bool,
+    pub(crate) set: Option<usize>,
+    pub(crate) rules: &'a Rules,
+    pub(crate) headers: HeaderStyle,
+    pub(crate) grpc: bool,
 }
 
 /// All that the answer to a request that limits refuse depends on.
@@ -57,48 +55,13 @@ struct Key {
 type Packed = u64;
 
 impl Refusals {
-    /// The answer to a request that limits refuse.
-    pub(crate) fn answer(&self, request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
-        let served = request.served.as_ref();
-        if let Some(answer) = served.and_then(|served| served.told(verdict, request.routed.now)) {
-            return answer;
-        }
-        let arrival = &request.routed.arrival;
-        let answer = self.find(
-            &Refused {
-                set: request.routed.matched.alone(),
-                rules: request.rules(),
-                headers: request.routed.route().headers,
-                grpc: match &arrival.known {
-                    Some(known) => known.asks.grpc,
-                    None => reject::is_grpc(&arrival.head.fields),
-                },
-            },
-            verdict,
-        );
-        if let Some(served) = served.filter(|_| verdict.again) {
-            let same = verdict.same_seconds(request.rules());
-            served.tells(answer.clone(), request.routed.now.after(same));
-        }
-        answer
-    }
-
-    /// The same of a request that would end at the gateway anyway.
-    pub(crate) fn ending(&self, request: &Ending, verdict: &Verdict) -> Rc<Response<Bytes>> {
-        let ruleset = &request.arrival.note.generation.ruleset;
-        self.find(
-            &Refused {
-                set: request.counted.number(ruleset),
-                rules: request.rules(),
-                headers: request.counted.header_style(ruleset),
-                grpc: reject::is_grpc(&request.arrival.head.fields),
-            },
-            verdict,
-        )
-    }
-
-    fn find(&self, request: &Refused<'_>, verdict: &Verdict) -> Rc<Response<Bytes>> {
-        let Refused {
+    /// The response to a request that limits refuse.
+    pub(crate) fn response(
+        &self,
+        request: &RefusedRequest<'_>,
+        verdict: &Verdict,
+    ) -> Rc<Response<Bytes>> {
+        let RefusedRequest {
             rules,
             headers,
             grpc,
@@ -148,7 +111,7 @@ fn gather(answer: &mut Response<Bytes>) {
 
 impl Key {
     /// Nothing where there are too many limits, or those of several routes.
-    fn of(request: &Refused<'_>, verdict: &Verdict) -> Option<Key> {
+    fn of(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<Key> {
         let (rules, set) = (request.rules, request.set?);
         let refuses = |finding: &&Finding| !finding.reading.standing.admits();
         let mut limits = [0; MOST];

@@ -11,7 +11,8 @@ use crate::base::clock::Nanos;
 use crate::identity::Who;
 use crate::limit::{Fingerprint, Rule, Standing};
 use crate::record::insight::{Decision, Key, LONGEST_PATH, Recent, Sample, Whom};
-use crate::serve::worker::generation::{Generation, Outcome, origin};
+use crate::serve::stack::outcome::{Outcome, origin};
+use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Finding, Verdict};
 
 /// How many ways there are for a request to end; classes of what limits said come behind.

@@ -19,7 +19,8 @@ use crate::net::Flushes;
 use crate::net::tls::acme::Tokens;
 use crate::policy::Ruleset;
 use crate::record::insight::{Facts, Sampler};
-use crate::serve::access;
+use crate::serve::access::members;
+use crate::serve::stack::outcome::{Outcome, origin};
 use crate::serve::stack::refusal_cache::Refusals;
 use crate::throttle::admission::Admission;
 use crate::upstream::pool::Counters;
@@ -88,52 +89,6 @@ pub struct Generation {
     pub refusals: Refusals,
     running: Running,
     secret: Option<[u8; 16]>,
-}
-
-/// How requests ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Answered by the upstream.
-    Admitted,
-    /// Refused by a limit.
-    Refused,
-    /// Within its limits, and turned away for those that matter more.
-    Shed,
-    /// Not a request that can be served: bad, unknown, not allowed.
-    Rejected,
-    /// The upstream gave no answer.
-    Failed,
-    /// The client went away first.
-    Gone,
-}
-
-impl Outcome {
-    /// All of them, in the order of the counters.
-    pub const ALL: [Outcome; 6] = [
-        Outcome::Admitted,
-        Outcome::Refused,
-        Outcome::Shed,
-        Outcome::Rejected,
-        Outcome::Failed,
-        Outcome::Gone,
-    ];
-
-    /// As metrics and logs write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Admitted => "admitted",
-            Outcome::Refused => "refused",
-            Outcome::Shed => "shed",
-            Outcome::Rejected => "rejected",
-            Outcome::Failed => "failed",
-            Outcome::Gone => "gone",
-        }
-    }
-}
-
-/// Who gave an answer.
-pub fn origin(by_upstream: bool) -> &'static str {
-    if by_upstream { "upstream" } else { "gateway" }
 }
 
 /// Counters of one route.
@@ -299,7 +254,7 @@ impl RouteCounters {
             took: Histogram::new(registry, worker, total, label),
             upstream: Histogram::new(registry, worker, upstream, label),
             answers: RefCell::default(),
-            logged: access::of_route(route),
+            logged: members::of_route(route),
             registry: registry.clone(),
             worker,
             route: route.into(),
@@ -343,7 +298,7 @@ impl RuleCounters {
                 false => Counter::noop(),
             },
             mark: mark(rule),
-            logged: access::of_rule(rule),
+            logged: members::of_rule(rule),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::limit::pressure::Around;
 use crate::net::stream::Listener;
 use crate::net::{Flushes, Stream};
 use crate::record::insight::Recent;
-use crate::serve::access::{Access, Writer};
+use crate::serve::access::{WorkerLog, Writer};
 use crate::serve::http1::connection;
 use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
@@ -218,7 +218,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     if let Some(watch) = &mut watch {
         watch.follow(&running.upstreams, &clock);
     }
-    let access = Rc::new(Access::new(writer, &clock));
+    let access = Rc::new(WorkerLog::new(writer, &clock));
     let guards = Guards::new(clock.clone());
     let worker = Rc::new(Worker {
         number,
@@ -379,7 +379,7 @@ impl Drop for Closed {
 }
 
 /// Housekeeping, ten times a second and once a second.
-async fn tick(worker: Rc<Worker>, access: Rc<Access>, clock: Clock) {
+async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut host = Host::new(&clock, worker.share.workers());

@@ -1,0 +1,126 @@
+//! The line of a request in the access log.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use http::Uri;
+
+use super::collector::WorkerLog;
+use super::members::{fraction, number, text, word};
+use crate::base::clock::Nanos;
+use crate::identity::token;
+use crate::limit::Standing;
+use crate::serve::http1::repeat::{MOST, Words};
+use crate::serve::stack::observe::Note;
+use crate::serve::stack::outcome::Outcome;
+
+/// Logs a request that is over at `now`.
+pub(crate) fn log(log: &WorkerLog, note: &Note, now: Nanos) {
+    let notable = note.outcome() != Outcome::Admitted
+        || matches!(note.limit.get(), Some((_, Standing::Over)));
+    log.add(notable, |out| {
+        let took = now.since(note.at);
+        log.begin_line(out, note.at);
+        again(out, note);
+        number(out, ",\"seconds\":", took.0 / 1_000_000_000);
+        fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
+        out.extend_from_slice(b"}\n");
+    });
+}
+
+/// What a line says between the times. A client that is refused over and over is told of in the same words.
+fn again(out: &mut Vec<u8>, note: &Note) {
+    let refused = note
+        .known
+        .as_ref()
+        .filter(|_| note.outcome() == Outcome::Refused);
+    let (Some(known), Some(who), Some(head)) = (refused, note.who.get(), &note.head) else {
+        return middle(out, note);
+    };
+    let told = (
+        note.status(),
+        note.sent(),
+        note.limit.get(),
+        note.alone.get(),
+    );
+    let mut last = known.logged.borrow_mut();
+    if let Some(last) = &*last
+        && Rc::ptr_eq(&last.head, head)
+        && Rc::ptr_eq(&last.who, who)
+        && last.told == told
+    {
+        return out.extend_from_slice(&last.text);
+    }
+    let start = out.len();
+    middle(out, note);
+    let text = &out[start..];
+    *last = (text.len() <= MOST).then(|| Words {
+        head: head.clone(),
+        who: who.clone(),
+        told,
+        text: text.into(),
+    });
+}
+
+fn middle(out: &mut Vec<u8>, note: &Note) {
+    let generation = &*note.generation;
+    let ruleset = &generation.ruleset;
+    match note.address() {
+        Some(known) => word(out, ",\"ip\":", known),
+        None => word(out, ",\"ip\":", &note.ip().to_string()),
+    }
+    if let Some(user) = note.user() {
+        text(out, ",\"user\":", user);
+    }
+    if let Some(reason) = note.who.get().and_then(|who| who.credential_fault()) {
+        word(out, ",\"credential\":", reason.as_str());
+    }
+    if let Some(method) = &note.method {
+        word(out, ",\"method\":", method.as_str());
+    }
+    if let Some(head) = &note.head {
+        let source = ruleset.identity.token.as_ref();
+        text(out, ",\"target\":", &token::mask(source, target(&head.uri)));
+    }
+    if let Some(path) = &note.path {
+        text(out, ",\"target\":", path);
+    }
+    if let Some(route) = note.route.get() {
+        out.extend_from_slice(&generation.routes[route].logged);
+    }
+    number(out, ",\"status\":", note.status().into());
+    word(out, ",\"outcome\":", note.outcome().as_str());
+    if let Some((rule, standing)) = note.limit.get() {
+        out.extend_from_slice(&generation.rules[rule].logged);
+        word(out, ",\"standing\":", standing.as_str());
+    }
+    if note.alone.get() {
+        word(out, ",\"store\":", "away");
+    }
+    if let Some(reason) = note.reason.get() {
+        text(out, ",\"reason\":", reason);
+    }
+    if let Some(server) = &*note.server.borrow() {
+        text(out, ",\"server\":", server);
+    }
+    let costs = note
+        .stake
+        .borrow()
+        .as_ref()
+        .and_then(|stake| stake.costs.clone());
+    if let Some((units, unknown)) = costs.and_then(|costs| costs.charged()) {
+        number(out, ",\"cost\":", units.into());
+        if unknown {
+            out.extend_from_slice(b",\"cost_unknown\":true");
+        }
+    }
+    number(out, ",\"bytes\":", note.sent());
+}
+
+/// A target as it came.
+fn target(uri: &Uri) -> Cow<'_, str> {
+    match uri.path_and_query() {
+        Some(target) if uri.authority().is_none() => Cow::Borrowed(target.as_str()),
+        _ => Cow::Owned(uri.to_string()),
+    }
+}

@@ -1,0 +1,16 @@
+//! The access log: one JSON line for each request, naming the limit that decided. A worker collects
+//! lines and hands them to a thread that writes; a slow disk or a full one loses lines, counted and
+//! told, and never holds a request.
+//!
+//! Bounds: [`PIECE`] bytes collected by each worker; those of the [`writer`].
+
+mod collector;
+mod file;
+mod line;
+pub(crate) mod members;
+mod writer;
+
+pub use collector::{PIECE, WorkerLog};
+pub use file::writable;
+pub(crate) use line::log;
+pub use writer::{Writer, Written, usable};

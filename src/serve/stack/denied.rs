@@ -1,0 +1,85 @@
+//! What a limit's refusal becomes: the response to a request that the throttle has turned away, from the caches where it
+//! was made before.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::ending::Ending;
+use super::identify::Identified;
+use super::refusal::{Refusal, Why};
+use super::refusal_cache::RefusedRequest;
+use crate::http::head::Response;
+use crate::throttle::admission::Verdict;
+use crate::throttle::{Denied, reject};
+
+impl From<Denied<'_, Identified>> for Refusal {
+    fn from(denied: Denied<'_, Identified>) -> Refusal {
+        let Denied {
+            request,
+            verdict,
+            shed,
+        } = denied;
+        let arrival = &request.routed.arrival;
+        if let Some(shed) = shed {
+            return Refusal::new(Why::Shed(shed), &arrival.head.fields);
+        }
+        let answer = route_refusal(&request, verdict);
+        Refusal::told(Why::Limited(answer), false)
+    }
+}
+
+impl From<Denied<'_, Ending>> for Refusal {
+    fn from(denied: Denied<'_, Ending>) -> Refusal {
+        let Denied {
+            request, verdict, ..
+        } = denied;
+        let mut answer = ending_refusal(&request, verdict);
+        if request.why.closes() {
+            let fields = &mut Rc::make_mut(&mut answer).head.fields;
+            fields.add("connection", b"close");
+        }
+        Refusal::told(Why::Limited(answer), false)
+    }
+}
+
+/// The response to a request that the limits of its route refuse.
+fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
+    let served = request.served.as_ref();
+    if let Some(answer) = served.and_then(|served| served.told(verdict, request.routed.now)) {
+        return answer;
+    }
+    let arrival = &request.routed.arrival;
+    let answer = arrival.note.generation.refusals.response(
+        &RefusedRequest {
+            set: request.routed.matched.alone(),
+            rules: request.rules(),
+            headers: request.routed.route().headers,
+            grpc: match &arrival.known {
+                Some(known) => known.asks.grpc,
+                None => reject::is_grpc(&arrival.head.fields),
+            },
+        },
+        verdict,
+    );
+    if let Some(served) = served.filter(|_| verdict.again) {
+        let same = verdict.same_seconds(request.rules());
+        served.tells(answer.clone(), request.routed.now.after(same));
+    }
+    answer
+}
+
+/// The response to a request that would end at the gateway anyway, and that the limits which count it refuse.
+fn ending_refusal(request: &Ending, verdict: &Verdict) -> Rc<Response<Bytes>> {
+    let generation = &request.arrival.note.generation;
+    let ruleset = &generation.ruleset;
+    generation.refusals.response(
+        &RefusedRequest {
+            set: request.counted.number(ruleset),
+            rules: request.rules(),
+            headers: request.counted.header_style(ruleset),
+            grpc: reject::is_grpc(&request.arrival.head.fields),
+        },
+        verdict,
+    )
+}

@@ -11,7 +11,7 @@ use crate::base::clock::Nanos;
 use crate::identity::token;
 use crate::limit::Standing;
 use crate::serve::http1::repeat::{MOST, Words};
-use crate::serve::stack::observe::Note;
+use crate::serve::stack::note::Note;
 use crate::serve::stack::outcome::Outcome;
 
 /// Logs a request that is over at `now`.

@@ -13,7 +13,7 @@ use super::problem::problem;
 use crate::identity::{Identifier, Who};
 use crate::limit::Rule;
 use crate::record::insight::Key;
-use crate::serve::stack::{explain, sampling};
+use crate::serve::stack::{counted_key, explain};
 use crate::serve::worker::generation;
 use crate::serve::worker::generation::Running;
 use crate::throttle::admission::Ask;
@@ -168,11 +168,11 @@ fn with_plan(who: Who, rule: &Rule, identifier: &Identifier, running: &Running) 
         ..who.clone()
     };
     let key = identifier.key(&default, &rule.key);
-    let known = running
-        .facts
-        .as_ref()
-        .zip(key)
-        .and_then(|(facts, key)| facts.plans.get(sampling::hash(key, generation::mark(rule))));
+    let known = running.facts.as_ref().zip(key).and_then(|(facts, key)| {
+        facts
+            .plans
+            .get(counted_key::hash(key, generation::mark(rule)))
+    });
     match known {
         Some(name) => Who {
             plan: plans.named(&name),

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::ending::Ending;
-use super::identify::Identified;
 use super::refusal::{Refusal, Why};
 use super::refusal_cache::RefusedRequest;
+use super::stages::Identified;
 use crate::http::head::Response;
 use crate::throttle::admission::Verdict;
 use crate::throttle::{Denied, reject};

@@ -1,21 +1,15 @@
 //! A request that the gateway answers itself, such as by 401 or 404. Limits count it before it ends, so that scans for
 //! paths and guesses of credentials end in 429. It never reaches an upstream.
 
-use std::future::{Ready, ready};
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tower::Service;
-
-use super::body::Relay;
-use super::forward::Forward;
-use super::identify::Identified;
 use super::matched::MatchedRoute;
-use super::observe::Arrival;
-use super::refusal::{Refusal, Why};
+use super::refusal::Why;
+use super::stages::{Arrival, Identified};
+use super::verdict::record_verdict;
 use crate::base::clock::{Clock, Nanos};
-use crate::http::head::{Head, Response};
+use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::Rules;
@@ -215,7 +209,7 @@ impl Candidate for Ending {
 
     fn note(&self, verdict: &Verdict) {
         let note = &self.arrival.note;
-        note.decided(verdict, self.rules(), &self.who, self.now);
+        record_verdict(note, verdict, self.rules(), &self.who, self.now);
     }
 
     fn admitted(self, _: &Verdict, _: Option<Permit>) -> Ending {
@@ -236,21 +230,5 @@ impl Basis for EndingLimits {
 
     fn clock(&self) -> &Clock {
         &self.generation.clock
-    }
-}
-
-/// Limits admit it, and it ends here.
-impl Service<Ending> for Forward {
-    type Response = Response<Relay>;
-    type Error = Refusal;
-    type Future = Ready<Result<Response<Relay>, Refusal>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, ending: Ending) -> Self::Future {
-        let fields = &ending.arrival.head.fields;
-        ready(Err(Refusal::unsent(ending.why, fields)))
     }
 }

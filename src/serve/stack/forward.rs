@@ -1,6 +1,6 @@
 //! Sends an admitted request to its upstream and the answer back, streaming both ways.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, Ready, poll_fn, ready};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,19 +13,20 @@ use tower::Service;
 use super::announce::{Claims, announce};
 use super::body::{Relay, RequestBody};
 use super::deadline::Deadline;
+use super::ending::Ending;
 use super::forwarded;
-use super::identify::Identified;
 use super::left::{self, Rest};
 use super::load::{self, Load};
-use super::observe::{Arrival, Note};
+use super::note::Note;
 use super::peer::Peer;
 use super::pooled::{FuturePool, Pooled};
 use super::refusal::{Refusal, Why};
 use super::source::Source;
+use super::stages::{Admitted, Arrival, Identified};
 use crate::base::telemetry::Metric;
 use crate::http::head::{Fields, Head, Response, ResponseHead, hop};
 use crate::http::http1::Malformed;
-use crate::limit::pressure::{Permit, Utilisation};
+use crate::limit::pressure::Utilisation;
 use crate::net::flush::OthersFirst;
 use crate::route::Route;
 use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
@@ -37,16 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MAX_REPEATS: u32 = 2;
 
 const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
-
-/// A request that all its limits admit.
-pub struct Admitted {
-    /// The request, its route and who asks.
-    pub identified: Identified,
-    /// The soft and elastic limits it exceeds.
-    pub over: Option<Box<str>>,
-    /// Its place among the open requests of the upstream, where those are bounded by what it bears.
-    pub permit: Option<Permit>,
-}
 
 /// The innermost service.
 #[derive(Clone)]
@@ -69,6 +60,22 @@ impl Service<Admitted> for Forward {
 
     fn call(&mut self, admitted: Admitted) -> Self::Future {
         self.0.run(admitted)
+    }
+}
+
+/// Limits admit it, and it ends here.
+impl Service<Ending> for Forward {
+    type Response = Response<Relay>;
+    type Error = Refusal;
+    type Future = Ready<Result<Response<Relay>, Refusal>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, ending: Ending) -> Self::Future {
+        let fields = &ending.arrival.head.fields;
+        ready(Err(Refusal::unsent(ending.why, fields)))
     }
 }
 

@@ -3,8 +3,7 @@
 
 use http::Uri;
 
-use super::observe::Arrival;
-use super::routing::Routed;
+use super::stages::{Arrival, Routed};
 use super::target::match_route;
 use crate::http::head::{Fields, Head};
 use crate::identity::strip::same;

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::Either;
@@ -11,13 +10,13 @@ use tower::{Layer, Service};
 
 use super::body::MAX_AHEAD;
 use super::ending::Ending;
-use super::forward::Admitted;
 use super::in_body;
 use super::matched::MatchedRoute;
-use super::observe::{Arrival, Note};
+use super::note::Note;
 use super::refusal::{Refusal, Why};
-use super::reserve::{self, Reserved};
-use super::routing::Routed;
+use super::reserve;
+use super::stages::{Admitted, Arrival, Identified, Routed};
+use super::verdict::record_verdict;
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
@@ -29,31 +28,6 @@ use crate::serve::http1::repeat::Served;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, Ahead, Ask, Stake, Verdict};
 use crate::throttle::{Basis, Candidate, over_header};
-
-/// A request, its route and who asks.
-pub struct Identified {
-    /// The request and its route.
-    pub routed: Routed,
-    /// Who asks.
-    pub who: Rc<Who>,
-    /// What was made of the same fields before.
-    pub served: Option<Rc<Served>>,
-    /// What it holds of limits on cost.
-    pub reserved: Reserved,
-}
-
-impl Identified {
-    /// The pressure on its upstream, where something gives way to that.
-    fn pressure(&self) -> Option<&Arc<Pressure>> {
-        let pools = &self.routed.arrival.note.generation.pools;
-        pools[self.routed.route().upstream].servers().pressure()
-    }
-
-    /// The limits of its route.
-    pub fn rules(&self) -> &Rules {
-        &self.routed.route().rules
-    }
-}
 
 impl Candidate for Identified {
     type Admitted = Admitted;
@@ -108,7 +82,7 @@ impl Candidate for Identified {
 
     fn note(&self, verdict: &Verdict) {
         let note = &self.routed.arrival.note;
-        note.decided(verdict, self.rules(), &self.who, self.routed.now);
+        record_verdict(note, verdict, self.rules(), &self.who, self.routed.now);
     }
 
     fn stakes(&self, stake: Stake) {

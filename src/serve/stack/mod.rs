@@ -2,6 +2,7 @@
 
 pub mod announce;
 pub mod body;
+pub mod counted_key;
 pub mod deadline;
 pub mod denied;
 pub mod ending;
@@ -14,6 +15,7 @@ pub mod in_body;
 pub mod left;
 pub mod load;
 pub mod matched;
+pub mod note;
 pub mod observe;
 pub mod outcome;
 pub mod overrides;
@@ -26,5 +28,7 @@ pub mod reserve;
 pub mod routing;
 pub mod sampling;
 pub mod source;
+pub mod stages;
 pub mod target;
 pub mod unreadable;
+pub mod verdict;

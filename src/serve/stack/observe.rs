@@ -4,10 +4,8 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -20,180 +18,30 @@ use tower::{Layer, Service};
 use super::body::{self, Relay, ReplyBody, RequestBody};
 use super::ending::Ending;
 use super::left::{self, Rest};
-use super::peer::Peer;
+use super::note::Note;
+use super::outcome::Outcome;
 use super::refusal::Refusal;
 use super::sampling;
-use super::source::Source;
-use super::unreadable::Unreadable;
-use crate::base::clock::Nanos;
+use super::stages::{Arrival, Fresh};
 use crate::base::telemetry::Metric;
-use crate::http::head::{Head, Response};
-use crate::identity::Who;
-use crate::limit::{Rule, Standing};
-use crate::record::insight::Decision;
+use crate::http::head::Response;
 use crate::serve::access::{self, WorkerLog};
-use crate::serve::http1::repeat::Block;
-use crate::serve::stack::outcome::Outcome;
-use crate::serve::worker::generation::Generation;
-use crate::store::permits::Taken;
 use crate::throttle::Settling;
-use crate::throttle::admission::{Stake, Verdict};
+use crate::throttle::admission::Stake;
 
-/// A request as it came in; small, for every layer hands it on.
-pub struct Arrival {
-    /// Its head.
-    pub head: Rc<Head>,
-    /// Its body.
-    pub body: RequestBody,
-    /// Where it comes from.
-    pub source: Source,
-    /// What was made of the same fields before.
-    pub known: Option<Rc<Block>>,
-    /// What the record will say of it.
-    pub note: Rc<Note>,
-}
-
-/// What is known of one request so far. Shared by the layers, so that it is there even when the
-/// client hangs up in the middle.
-pub struct Note {
-    /// When the request arrived.
-    pub at: Nanos,
-    /// Its method; none when it cannot be read.
-    pub method: Option<Method>,
-    /// Its head; only when its target may be logged or be in an example.
-    pub head: Option<Rc<Head>>,
-    /// The path, where the head cannot be read.
-    pub path: Option<Box<str>>,
-    /// What was made of the same fields before.
-    pub known: Option<Rc<Block>>,
-    /// Who asks; nobody, when that was not looked at.
-    pub who: OnceCell<Rc<Who>>,
-    /// Its route, by index.
-    pub route: Cell<Option<usize>>,
-    /// The limit that spoke, by index, and what it said.
-    pub limit: Cell<Option<(usize, Standing)>>,
-    /// What that limit said, when the request is to be an example.
-    pub decision: Cell<Option<Box<Decision>>>,
-    /// Its limits were decided without the store that gateways share.
-    pub alone: Cell<bool>,
-    /// The server it went to, and whether one was tried.
-    pub server: RefCell<Option<Arc<str>>>,
-    /// Why it was not served.
-    pub reason: Cell<Option<&'static str>>,
-    status: Cell<u16>,
-    by_upstream: Cell<bool>,
-    outcome: Cell<Outcome>,
-    sent: Cell<u64>,
-    /// What hangs on its end.
-    pub stake: RefCell<Option<Stake>>,
-    /// Its client has left.
-    pub left: Cell<bool>,
-    /// The connection it came over.
-    pub peer: Rc<Peer>,
-    /// The running policies it is served by.
-    pub generation: Rc<Generation>,
-    access: Rc<WorkerLog>,
-}
-
-impl Note {
-    /// Counts and remembers what admission decided.
-    pub fn decided(&self, verdict: &Verdict, rules: &[Arc<Rule>], who: &Rc<Who>, now: Nanos) {
-        let generation = &self.generation;
-        let mut within = true;
-        for finding in &verdict.findings {
-            let rule = &rules[finding.rule];
-            let counters = &generation.rules[rule.index];
-            within &= finding.reading.standing == Standing::Within;
-            match (finding.reading.standing, rule.shadow) {
-                (Standing::Within, _) => counters.within.increment(1),
-                (Standing::Over, _) => counters.over.increment(1),
-                (_, true) => counters.shadow_refused.increment(1),
-                (_, false) => counters.refused.increment(1),
-            }
-            if generation.facts.is_some() {
-                let recent = &self.peer.worker.recent;
-                sampling::count(recent, generation, who, (rule, finding));
-            }
-        }
-        if !within && generation.facts.is_some() {
-            let example = sampling::example(generation, (who, now), verdict, rules);
-            self.decision.set(example);
-        }
-        self.alone.set(verdict.alone);
-        if let Some((rule, finding)) = verdict.decider(rules) {
-            self.limit.set(Some((rule.index, finding.reading.standing)));
-        }
-    }
-
-    /// The client behind trusted proxies.
-    pub fn ip(&self) -> IpAddr {
-        self.who.get().map_or(self.peer.ip, |who| who.ip)
-    }
-
-    /// The same as text, where that is known.
-    pub fn address(&self) -> Option<&str> {
-        (self.ip() == self.peer.ip).then_some(&*self.peer.address)
-    }
-
-    /// The verified user.
-    pub fn user(&self) -> Option<&str> {
-        self.who.get()?.user.as_deref()
-    }
-
-    /// Status of the answer; 0 when the client left before there was one.
-    pub fn status(&self) -> u16 {
-        self.status.get()
-    }
-
-    /// Whether the upstream gave the answer, whole or not.
-    pub fn by_upstream(&self) -> bool {
-        self.by_upstream.get()
-    }
-
-    /// How it ended.
-    pub fn outcome(&self) -> Outcome {
-        self.outcome.get()
-    }
-
-    /// Limits wait for what the response says.
-    pub fn settles(&self) -> bool {
-        let stake = self.stake.borrow();
-        stake.as_ref().is_some_and(|stake| stake.settles)
-    }
-
-    /// The permits of the request.
-    pub fn permits(&self) -> Option<Arc<Taken>> {
-        let stake = self.stake.borrow();
-        stake.as_ref().and_then(|stake| stake.permits.clone())
-    }
-
-    /// Whether the log will name the server.
-    pub fn wants_server(&self) -> bool {
-        self.access.wants_targets()
-    }
-
-    /// Bytes of the answer's body that were sent.
-    pub fn sent(&self) -> u64 {
-        self.sent.get()
-    }
-
-    fn write(&self) {
-        let now = self.generation.clock.now();
-        let counters = self.generation.route_counters(self.route.get());
-        counters.outcomes[self.outcome.get() as usize].increment(1);
-        counters.took.observe(now.since(self.at));
-        counters.bytes.increment(self.sent());
-        sampling::tell(self, now);
-        access::log(&self.access, self, now);
-    }
-}
-
-/// Writes the note when the last part of the request is gone.
+/// Counts and logs the request when the last part of it is gone.
 struct Recording(Rc<Note>);
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.0.write();
+        let note = &*self.0;
+        let now = note.generation.clock.now();
+        let counters = note.generation.route_counters(note.route.get());
+        counters.outcomes[note.outcome() as usize].increment(1);
+        counters.took.observe(now.since(note.at));
+        counters.bytes.increment(note.sent());
+        sampling::tell(note, now);
+        access::log(&note.access, note, now);
     }
 }
 
@@ -220,20 +68,6 @@ impl<S> Layer<S> for RecordLayer {
 pub struct Record<S> {
     inner: S,
     access: Rc<WorkerLog>,
-}
-
-/// A request before it is stamped.
-pub struct Fresh {
-    /// Its head.
-    pub head: Result<Rc<Head>, Box<Unreadable>>,
-    /// Where it comes from.
-    pub source: Source,
-    /// The connection it came over.
-    pub peer: Rc<Peer>,
-    /// The policies it is served by.
-    pub generation: Rc<Generation>,
-    /// What was made of the same fields before.
-    pub known: Option<Rc<Block>>,
 }
 
 impl<S> Service<Fresh> for Record<S>

@@ -14,33 +14,16 @@ use tower::{Layer, Service};
 use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::matched::MatchedRoute;
-use super::observe::Arrival;
 use super::overrides::{self, InBody};
 use super::refusal::{Refusal, Why};
+use super::stages::{Arrival, Routed};
 use super::target::{Target, match_route};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::body::is_stream;
 use crate::policy::Ruleset;
-use crate::route::{Route, host};
-
-/// A request and the route it takes.
-pub struct Routed {
-    /// The request.
-    pub arrival: Arrival,
-    /// What counts it.
-    pub matched: MatchedRoute,
-    /// When: after what had to be read ahead, for limits must not be asked about the past.
-    pub now: Nanos,
-}
-
-impl Routed {
-    /// The route.
-    pub fn route(&self) -> &Route {
-        self.matched.route(&self.arrival.note.generation.ruleset)
-    }
-}
+use crate::route::host;
 
 /// What a service answers to a request with a route.
 type Reply<S> = <S as Service<Routed>>::Response;

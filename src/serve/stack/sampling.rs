@@ -1,77 +1,21 @@
-//! What requests tell [`Facts`](crate::record::insight::Facts): whom their limits counted, and some of them as examples.
+//! Chooses single requests as examples for [`Facts`](crate::record::insight::Facts), and tells them.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Method;
 
-use super::observe::Note;
+use super::note::Note;
+use super::outcome::{Outcome, origin};
 use super::unreadable::LONGEST_METHOD;
 use crate::base::clock::Nanos;
 use crate::identity::Who;
-use crate::limit::{Fingerprint, Rule, Standing};
-use crate::record::insight::{Decision, Key, LONGEST_PATH, Recent, Sample, Whom};
-use crate::serve::stack::outcome::{Outcome, origin};
+use crate::limit::{Rule, Standing};
+use crate::record::insight::{Decision, LONGEST_PATH, Sample};
 use crate::serve::worker::generation::Generation;
-use crate::throttle::admission::{Finding, Verdict};
+use crate::throttle::admission::Verdict;
 
 /// How many ways there are for a request to end; classes of what limits said come behind.
 const ENDS: u8 = Outcome::ALL.len() as u8;
-
-/// Who asked, and the limit that counted.
-pub struct Asker {
-    generation: Rc<Generation>,
-    /// The limit, by index.
-    rule: usize,
-    who: Rc<Who>,
-}
-
-impl Whom for Asker {
-    fn tell(&self, hash: u64, asked: u32, refused: u32) {
-        let Some(facts) = &self.generation.facts else {
-            return;
-        };
-        let rule = &self.generation.ruleset.rules[self.rule];
-        let name = || Key {
-            limit: rule.name.as_str().to_owned(),
-            key: self.generation.identifier.key_name(&self.who, &rule.key),
-        };
-        facts.asked.count(hash, asked, name);
-        if rule.plans {
-            let plans = &self.generation.ruleset.identity.plan.plans;
-            let plan = self.who.plan.and_then(|plan| plans.get(plan));
-            let name = plan.map_or("", |plan| &plan.name);
-            facts.plans.record(hash, name);
-        }
-        if refused > 0 {
-            facts.refused.count(hash, refused, name);
-        }
-    }
-}
-
-/// What tells the keys of one limit apart, by the limit's mark.
-pub(crate) fn hash(key: Fingerprint, mark: u64) -> u64 {
-    key.0 as u64 ^ mark
-}
-
-/// Counts whom a limit was asked about, and whom it refused.
-#[inline]
-pub(crate) fn count(
-    recent: &Recent<Asker>,
-    generation: &Rc<Generation>,
-    who: &Rc<Who>,
-    (rule, finding): (&Rule, &Finding),
-) {
-    let hash = hash(finding.key, generation.rules[rule.index].mark);
-    let refused = !finding.reading.standing.admits() && !rule.shadow;
-    // The plan that counted last is shown.
-    let is_same = |asker: &Asker| !rule.plans || asker.who.plan == who.plan;
-    recent.count(hash, refused, is_same, || Asker {
-        generation: generation.clone(),
-        rule: rule.index,
-        who: who.clone(),
-    });
-}
 
 /// If this request is to be an example, what the limit said that matters most.
 pub(crate) fn example(

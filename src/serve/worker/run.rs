@@ -25,10 +25,10 @@ use crate::net::{Flushes, Stream};
 use crate::record::insight::Recent;
 use crate::serve::access::{WorkerLog, Writer};
 use crate::serve::http1::connection;
+use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
 use crate::serve::stack::left::Left;
-use crate::serve::stack::sampling::Asker;
 use crate::upstream::Watch;
 
 /// What a worker is told.
@@ -74,7 +74,7 @@ pub struct Worker {
     /// Answers that are to leave.
     pub flushes: Rc<Flushes>,
     /// Whom limits were asked about.
-    pub recent: Recent<Asker>,
+    pub recent: Recent<CountedKey>,
     /// Counters.
     pub registry: Registry,
     generation: RefCell<Rc<Generation>>,

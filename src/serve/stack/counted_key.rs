@@ -1,0 +1,64 @@
+//! What limits tell [`Facts`](crate::record::insight::Facts) of each key that they count.
+
+use std::rc::Rc;
+
+use crate::identity::Who;
+use crate::limit::{Fingerprint, Rule};
+use crate::record::insight::{Key, Recent, Whom};
+use crate::serve::worker::generation::Generation;
+use crate::throttle::admission::Finding;
+
+/// Whom a limit counted, and which limit it was. The key gets its name only where the facts need one.
+pub struct CountedKey {
+    generation: Rc<Generation>,
+    /// The limit, by index.
+    rule: usize,
+    who: Rc<Who>,
+}
+
+impl Whom for CountedKey {
+    fn tell(&self, hash: u64, asked: u32, refused: u32) {
+        let Some(facts) = &self.generation.facts else {
+            return;
+        };
+        let rule = &self.generation.ruleset.rules[self.rule];
+        let name = || Key {
+            limit: rule.name.as_str().to_owned(),
+            key: self.generation.identifier.key_name(&self.who, &rule.key),
+        };
+        facts.asked.count(hash, asked, name);
+        if rule.plans {
+            let plans = &self.generation.ruleset.identity.plan.plans;
+            let plan = self.who.plan.and_then(|plan| plans.get(plan));
+            let name = plan.map_or("", |plan| &plan.name);
+            facts.plans.record(hash, name);
+        }
+        if refused > 0 {
+            facts.refused.count(hash, refused, name);
+        }
+    }
+}
+
+/// What tells the keys of one limit apart, by the limit's mark.
+pub(crate) fn hash(key: Fingerprint, mark: u64) -> u64 {
+    key.0 as u64 ^ mark
+}
+
+/// Counts whom a limit was asked about, and whom it refused.
+#[inline]
+pub(crate) fn count(
+    recent: &Recent<CountedKey>,
+    generation: &Rc<Generation>,
+    who: &Rc<Who>,
+    (rule, finding): (&Rule, &Finding),
+) {
+    let hash = hash(finding.key, generation.rules[rule.index].mark);
+    let refused = !finding.reading.standing.admits() && !rule.shadow;
+    // The plan that counted last is shown.
+    let is_same = |counted: &CountedKey| !rule.plans || counted.who.plan == who.plan;
+    recent.count(hash, refused, is_same, || CountedKey {
+        generation: generation.clone(),
+        rule: rule.index,
+        who: who.clone(),
+    });
+}

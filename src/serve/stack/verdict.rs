@@ -1,0 +1,46 @@
+//! Counts and notes what admission decided of a request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::note::Note;
+use super::{counted_key, sampling};
+use crate::base::clock::Nanos;
+use crate::identity::Who;
+use crate::limit::{Rule, Standing};
+use crate::throttle::admission::Verdict;
+
+/// Counts what admission decided of a request, and notes it.
+pub(crate) fn record_verdict(
+    note: &Note,
+    verdict: &Verdict,
+    rules: &[Arc<Rule>],
+    who: &Rc<Who>,
+    now: Nanos,
+) {
+    let generation = &note.generation;
+    let mut within = true;
+    for finding in &verdict.findings {
+        let rule = &rules[finding.rule];
+        let counters = &generation.rules[rule.index];
+        within &= finding.reading.standing == Standing::Within;
+        match (finding.reading.standing, rule.shadow) {
+            (Standing::Within, _) => counters.within.increment(1),
+            (Standing::Over, _) => counters.over.increment(1),
+            (_, true) => counters.shadow_refused.increment(1),
+            (_, false) => counters.refused.increment(1),
+        }
+        if generation.facts.is_some() {
+            let recent = &note.peer.worker.recent;
+            counted_key::count(recent, generation, who, (rule, finding));
+        }
+    }
+    if !within && generation.facts.is_some() {
+        let example = sampling::example(generation, (who, now), verdict, rules);
+        note.decision.set(example);
+    }
+    note.alone.set(verdict.alone);
+    if let Some((rule, finding)) = verdict.decider(rules) {
+        note.limit.set(Some((rule.index, finding.reading.standing)));
+    }
+}

@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use http::{StatusCode, Version};
+use http::Version;
 use http_body::Body;
 
+use super::lead::lead;
 use super::request::Wants;
 use super::wire::Wire;
 use crate::http::head::{Present, Response, ResponseHead};
@@ -16,7 +17,7 @@ use crate::net::Flushes;
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::body;
 use crate::serve::stack::observe::Recorded;
-use crate::serve::worker::run::Worker;
+use crate::serve::worker::state::Worker;
 
 /// Longest body that waits for the answers of other connections. A longer one leaves as soon as it is there, for the
 /// processor still has it at hand; its connection waits before it is read.
@@ -200,26 +201,6 @@ impl Sending<'_> {
             self.wire.push(|outbox| outbox.push_end(trailers));
         }
     }
-}
-
-/// Writes a status line and fields.
-pub fn lead(out: &mut Vec<u8>, head: &ResponseHead) {
-    match (head.status, &head.reason) {
-        // The most usual ones at once.
-        (StatusCode::OK, None) => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
-        (StatusCode::TOO_MANY_REQUESTS, None) => {
-            out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
-        }
-        (status, reason) => {
-            let usual = status.canonical_reason().unwrap_or_default();
-            out.extend_from_slice(b"HTTP/1.1 ");
-            out.extend_from_slice(status.as_str().as_bytes());
-            out.push(b' ');
-            out.extend_from_slice(reason.as_deref().unwrap_or(usual.as_bytes()));
-            out.extend_from_slice(b"\r\n");
-        }
-    }
-    head.fields.write_lines(out);
 }
 
 fn encode(

@@ -13,6 +13,7 @@ use crate::http::http1::{
     Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields, version_of,
 };
 use crate::http::http2::reader::PREFACE;
+use crate::serve::stack::refusal::Why;
 use crate::throttle::reject::is_grpc;
 
 /// A request that begins.
@@ -62,6 +63,18 @@ pub enum Bad {
 impl From<Malformed> for Bad {
     fn from(malformed: Malformed) -> Bad {
         Bad::Malformed(malformed.0)
+    }
+}
+
+impl From<Bad> for Why {
+    fn from(bad: Bad) -> Why {
+        match bad {
+            Bad::Malformed(why) => Why::Bad(why),
+            Bad::Preface => Why::Bad("it is neither HTTP/1 nor the preface of HTTP/2"),
+            Bad::TooLarge => Why::TooLarge,
+            Bad::LongTarget => Why::LongTarget,
+            Bad::Version | Bad::Http2 => Why::Version,
+        }
     }
 }
 

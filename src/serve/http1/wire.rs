@@ -15,9 +15,8 @@ use http_body::SizeHint;
 use tokio::io::AsyncWrite;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::connection::Client;
+use super::lead::lead;
 use super::repeat::Last;
-use super::reply;
 use super::request::{self, Bad, Request};
 use crate::http::head::ResponseHead;
 use crate::http::http1::chunked::Piece;
@@ -26,10 +25,8 @@ use crate::http::http1::{Cause, Framing, MAX_HEAD, Outbox};
 use crate::net::Leave;
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::unreadable::{FirstLine, Unreadable};
+use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAIN};
 use crate::serve::worker::guard::Guard;
-
-/// Most bytes of an unwanted body that are read so that the connection can go on.
-pub const MAX_DRAIN: usize = 256 * 1024;
 
 /// How often a socket is looked at whose other end has closed its sending side. After that end the runtime wakes nobody who
 /// wants to read, whatever happens on the socket.
@@ -42,7 +39,7 @@ pub struct Wire {
 }
 
 struct Inner {
-    client: Client,
+    client: ClientSocket,
     inbox: Inbox,
     outbox: Outbox,
     last: Last,
@@ -63,7 +60,7 @@ struct Inner {
 
 impl Wire {
     /// Nothing has been read.
-    pub fn new(client: Client) -> Rc<Wire> {
+    pub fn new(client: ClientSocket) -> Rc<Wire> {
         Rc::new(Wire {
             guard: client.guard.clone(),
             inner: RefCell::new(Inner {
@@ -82,7 +79,7 @@ impl Wire {
     }
 
     /// The socket and what has been read from it.
-    pub fn into_parts(self) -> (Client, BytesMut) {
+    pub fn into_parts(self) -> (ClientSocket, BytesMut) {
         let inner = self.inner.into_inner();
         (inner.client, inner.inbox.bytes)
     }
@@ -221,7 +218,7 @@ impl Wire {
         let inner = &mut *self.inner.borrow_mut();
         if inner.version >= Version::HTTP_11 {
             inner.outbox.text(|out| {
-                reply::lead(out, head);
+                lead(out, head);
                 out.extend_from_slice(b"\r\n");
             });
         }
@@ -301,7 +298,7 @@ impl Wire {
         small && !inner.waits
     }
 
-    /// Sends what is left and closes so that the client can read it; see [`Client`].
+    /// Sends what is left and closes so that the client can read it; see [`ClientSocket`].
     pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         if !inner.outbox.is_empty() {

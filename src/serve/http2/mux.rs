@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::AsyncWrite;
 
-use super::shared::Shared;
+use super::shared::{OpenStream, Shared};
 
 /// See the module.
-pub struct Mux {
-    shared: RefCell<Shared>,
+pub struct Mux<S> {
+    shared: RefCell<Shared<S>>,
     /// Requests that are being answered.
     answering: Cell<usize>,
     /// Whom to wake when there is something to send, or nothing to answer any more.
@@ -20,9 +20,9 @@ pub struct Mux {
     attended: Cell<bool>,
 }
 
-impl Mux {
+impl<S: OpenStream> Mux<S> {
     /// A connection that begins.
-    pub fn new() -> Rc<Mux> {
+    pub fn new() -> Rc<Mux<S>> {
         Rc::new(Mux {
             shared: RefCell::default(),
             answering: Cell::new(0),
@@ -32,7 +32,7 @@ impl Mux {
     }
 
     /// What is shared. Not to be called inside of `change`.
-    pub fn with<T>(&self, change: impl FnOnce(&mut Shared) -> T) -> T {
+    pub fn with<T>(&self, change: impl FnOnce(&mut Shared<S>) -> T) -> T {
         change(&mut self.shared.borrow_mut())
     }
 
@@ -92,6 +92,7 @@ mod tests {
     use std::pin::Pin;
 
     use super::*;
+    use crate::serve::http2::Stream;
 
     /// Takes all, and keeps it until it has been asked twice to let it go.
     #[derive(Default)]
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn what_waits_inside_of_the_socket_is_not_forgotten() {
         let mut cx = Context::from_waker(Waker::noop());
-        let (mux, mut socket) = (Mux::new(), Inside::default());
+        let (mux, mut socket) = (Mux::<Stream>::new(), Inside::default());
         assert!(mux.poll_flush(&mut cx, &mut socket).is_pending());
         assert!(mux.poll_flush(&mut cx, &mut socket).is_ready());
         assert_eq!(socket.0, 2);

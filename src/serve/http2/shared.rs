@@ -1,6 +1,7 @@
 //! What the streams of one connection share: windows, the table of those that are open, and the way out.
 //! RFC 9113 sections 5 and 6.9.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -8,23 +9,16 @@ use http::HeaderMap;
 
 use super::allowance::Allowance;
 use super::heads::Heads;
+use super::offer::{self, CONNECTION_WINDOW, MAX_STREAMS, STREAM_WINDOW};
 use super::past::Past;
-use super::stream::{State, Stream};
+use super::stream_state::StreamState;
 use crate::base::clock::Nanos;
-use crate::http::http1::{MAX_HEAD, Outbox};
+use crate::http::http1::Outbox;
 use crate::http::http2::frame;
 use crate::http::http2::frame::{flag, kind, setting};
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::reader::Settings;
 use crate::http::http2::{FIRST_WINDOW, Fatal, MAX_FRAME, MAX_WINDOW, Reason};
-
-/// Requests under way on one connection.
-pub const MAX_STREAMS: usize = 128;
-
-/// Bytes of one request's body, and of all of a connection's, that a client may send before somebody
-/// asks for them.
-pub const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// Bytes of a piece of a body that make up for a frame which asks for nothing.
 const SUBSTANTIAL: usize = 1024;
@@ -34,8 +28,23 @@ const SUBSTANTIAL: usize = 1024;
 const FULL: usize = 64 * 1024;
 const OVERFULL: usize = 2 * FULL;
 
+/// An open stream, as far as the connection must know it.
+pub trait OpenStream {
+    /// Its number.
+    fn id(&self) -> u32;
+
+    /// Where it is. To be borrowed after what the streams share, if that is.
+    fn state(&self) -> &RefCell<StreamState>;
+
+    /// The client has taken what was sent, if not of this stream.
+    fn goes_on(&self, state: &mut StreamState);
+
+    /// Some of its content has been taken over.
+    fn progressed(&self, state: &mut StreamState);
+}
+
 /// See the module.
-pub struct Shared {
+pub struct Shared<S> {
     /// What is to be sent.
     pub outbox: Outbox,
     /// How fields are said.
@@ -43,9 +52,9 @@ pub struct Shared {
     /// What may come that asks for nothing.
     pub allowance: Allowance,
     /// Those that are open, by number.
-    open: Vec<Rc<Stream>>,
+    open: Vec<Rc<S>>,
     /// Those with content that could go out, the next one first.
-    ready: VecDeque<Rc<Stream>>,
+    ready: VecDeque<Rc<S>>,
     /// Those that are not open any more.
     pub past: Past,
     /// Bytes that may be sent, and with how many a stream begins.
@@ -60,20 +69,11 @@ pub struct Shared {
     held_up: bool,
 }
 
-impl Default for Shared {
+impl<S> Default for Shared<S> {
     /// At the beginning of a connection: what the gateway wants is the first to be sent.
-    fn default() -> Shared {
+    fn default() -> Shared<S> {
         let mut outbox = Outbox::default();
-        outbox.text(|out| {
-            let wanted = [
-                (setting::MAX_CONCURRENT_STREAMS, MAX_STREAMS as u32),
-                (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
-                (setting::MAX_HEADER_LIST_SIZE, MAX_HEAD as u32),
-                (setting::ENABLE_CONNECT_PROTOCOL, 1),
-            ];
-            frame::settings(out, &wanted);
-            frame::window_update(out, 0, CONNECTION_WINDOW - FIRST_WINDOW);
-        });
+        outbox.text(offer::write);
         Shared {
             outbox,
             encoder: Encoder::default(),
@@ -91,7 +91,7 @@ impl Default for Shared {
     }
 }
 
-impl Shared {
+impl<S: OpenStream> Shared<S> {
     /// Something is to be sent.
     pub fn has_output(&self) -> bool {
         !self.outbox.is_empty() || (!self.ready.is_empty() && self.room > 0)
@@ -103,7 +103,7 @@ impl Shared {
     }
 
     /// A stream waits until [`Shared::is_overfull`] is over.
-    pub fn hold_up(&mut self, state: &mut State) {
+    pub fn hold_up(&mut self, state: &mut StreamState) {
         self.held_up = true;
         state.held_up = true;
     }
@@ -112,7 +112,7 @@ impl Shared {
     pub fn wake_held_up(&mut self) {
         if std::mem::take(&mut self.held_up) {
             for stream in &self.open {
-                let state = &mut *stream.state.borrow_mut();
+                let state = &mut *stream.state().borrow_mut();
                 if std::mem::take(&mut state.held_up) {
                     stream.goes_on(state);
                 }
@@ -126,7 +126,7 @@ impl Shared {
     }
 
     /// Adds the stream of a request.
-    pub fn add(&mut self, stream: Rc<Stream>) {
+    pub fn add(&mut self, stream: Rc<S>) {
         self.open.push(stream);
     }
 
@@ -138,13 +138,13 @@ impl Shared {
     fn at(&self, id: u32) -> Result<usize, usize> {
         // Most frames are about the newest.
         match self.open.last() {
-            Some(newest) if newest.id == id => Ok(self.open.len() - 1),
-            _ => self.open.binary_search_by_key(&id, |stream| stream.id),
+            Some(newest) if newest.id() == id => Ok(self.open.len() - 1),
+            _ => self.open.binary_search_by_key(&id, |stream| stream.id()),
         }
     }
 
     /// The stream of this number, while it is open.
-    pub fn find(&self, id: u32) -> Option<Rc<Stream>> {
+    pub fn find(&self, id: u32) -> Option<Rc<S>> {
         self.at(id).ok().map(|at| self.open[at].clone())
     }
 
@@ -154,7 +154,7 @@ impl Shared {
             self.open.remove(at);
         }
         if !self.ready.is_empty() {
-            self.ready.retain(|stream| stream.id != id);
+            self.ready.retain(|stream| stream.id() != id);
         }
     }
 
@@ -165,25 +165,25 @@ impl Shared {
     }
 
     /// Ends a stream on which the client has broken a rule.
-    pub fn fail(&mut self, stream: &Stream, state: &mut State, reason: Reason) {
+    pub fn fail(&mut self, stream: &S, state: &mut StreamState, reason: Reason) {
         self.allowance.spend();
-        self.reset(stream.id, reason);
+        self.reset(stream.id(), reason);
         state.failed = true;
         self.close(stream, state);
     }
 
     /// Ends a stream for both sides: nothing of it can be sent or will come, and what came is lost.
-    pub fn close(&mut self, stream: &Stream, state: &mut State) {
+    pub fn close(&mut self, stream: &S, state: &mut StreamState) {
         self.gives_back(state.received.len() as u32);
         state.close();
-        self.forget(stream.id);
+        self.forget(stream.id());
     }
 
     /// Ends all streams: the client hears and says nothing more.
     pub fn hang_up(&mut self) {
         self.ready.clear();
         for stream in std::mem::take(&mut self.open) {
-            stream.state.borrow_mut().close();
+            stream.state().borrow_mut().close();
         }
     }
 
@@ -198,7 +198,7 @@ impl Shared {
             }
             return self.stray(id);
         };
-        let state = &mut *stream.state.borrow_mut();
+        let state = &mut *stream.state().borrow_mut();
         match data.len() {
             0 if !end => self.allowance.spend(),
             SUBSTANTIAL.. => self.allowance.earn(),
@@ -236,12 +236,12 @@ impl Shared {
     /// Takes the trailers of a request, and how many bytes they hold; nothing where they are malformed.
     pub fn trailers(
         &mut self,
-        stream: &Stream,
+        stream: &S,
         trailers: Option<(HeaderMap, usize)>,
         end: bool,
         heads: &Heads,
     ) {
-        let state = &mut *stream.state.borrow_mut();
+        let state = &mut *stream.state().borrow_mut();
         let short = state.expected.is_some_and(|left| left > 0);
         let reason = match trailers {
             _ if state.ended => Reason::STREAM_CLOSED,
@@ -265,7 +265,7 @@ impl Shared {
         self.allowance.spend();
         match self.find(id) {
             Some(stream) => {
-                self.close(&stream, &mut stream.state.borrow_mut());
+                self.close(&stream, &mut stream.state().borrow_mut());
                 self.past.resets(id, true);
                 Ok(())
             }
@@ -294,7 +294,7 @@ impl Shared {
                 false => Err(Fatal(Reason::PROTOCOL_ERROR)),
             };
         };
-        let state = &mut *stream.state.borrow_mut();
+        let state = &mut *stream.state().borrow_mut();
         match grown(state.room) {
             Some(room) => state.room = room,
             None => self.fail(&stream, state, reason),
@@ -332,7 +332,7 @@ impl Shared {
         let more = room - std::mem::replace(&mut self.first_room, room);
         for at in 0..self.open.len() {
             let stream = self.open[at].clone();
-            let state = &mut *stream.state.borrow_mut();
+            let state = &mut *stream.state().borrow_mut();
             state.room += more;
             if state.room > i64::from(MAX_WINDOW) {
                 return Err(Fatal(Reason::FLOW_CONTROL_ERROR));
@@ -348,7 +348,7 @@ impl Shared {
     }
 
     /// Somebody has taken so many bytes of what a stream has received.
-    pub fn takes(&mut self, id: u32, state: &mut State, bytes: u32) {
+    pub fn takes(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
         self.gives_back(bytes);
         state.taken += bytes;
         if state.taken >= STREAM_WINDOW / 2 && !state.ended {
@@ -381,13 +381,13 @@ impl Shared {
     pub fn wake_freed(&mut self) {
         if std::mem::take(&mut self.freed) {
             for stream in &self.open {
-                stream.state.borrow_mut().wake();
+                stream.state().borrow_mut().wake();
             }
         }
     }
 
     /// A stream has content to be sent: at once where no other waits.
-    pub fn offer(&mut self, stream: &Rc<Stream>, state: &mut State) {
+    pub fn offer(&mut self, stream: &Rc<S>, state: &mut StreamState) {
         while self.ready.is_empty() && self.outbox.len() < FULL {
             if !self.write(stream, state) {
                 break;
@@ -396,7 +396,7 @@ impl Shared {
         self.enqueue(stream, state);
     }
 
-    fn enqueue(&mut self, stream: &Rc<Stream>, state: &mut State) {
+    fn enqueue(&mut self, stream: &Rc<S>, state: &mut StreamState) {
         if !state.queued && !state.piece.is_empty() && state.room > 0 && !state.closed {
             state.queued = true;
             self.ready.push_back(stream.clone());
@@ -409,7 +409,7 @@ impl Shared {
             let Some(stream) = self.ready.pop_front() else {
                 return;
             };
-            let state = &mut *stream.state.borrow_mut();
+            let state = &mut *stream.state().borrow_mut();
             state.queued = false;
             self.write(&stream, state);
             self.enqueue(&stream, state);
@@ -417,7 +417,7 @@ impl Shared {
     }
 
     /// Adds one frame of a stream's content; says whether there may be another.
-    fn write(&mut self, stream: &Stream, state: &mut State) -> bool {
+    fn write(&mut self, stream: &S, state: &mut StreamState) -> bool {
         let room = self.room.min(state.room).min(MAX_FRAME as i64);
         let length = state.piece.len().min(room.max(0) as usize);
         if length == 0 {
@@ -427,7 +427,7 @@ impl Shared {
         (self.room, state.room) = (self.room - length as i64, state.room - length as i64);
         let last = state.last && state.piece.is_empty();
         let flags = if last { flag::END_STREAM } else { 0 };
-        let head = frame::head(length, kind::DATA, flags, stream.id);
+        let head = frame::head(length, kind::DATA, flags, stream.id());
         self.outbox.text(|out| out.extend_from_slice(&head));
         self.outbox.push(part);
         self.allowance.earn();
@@ -440,9 +440,9 @@ impl Shared {
     }
 
     /// Forgets a stream when both sides have said all.
-    pub fn settle(&mut self, stream: &Stream, state: &mut State) {
+    pub fn settle(&mut self, stream: &S, state: &mut StreamState) {
         if state.sent && state.ended {
-            self.forget(stream.id);
+            self.forget(stream.id());
         }
     }
 }

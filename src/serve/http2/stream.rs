@@ -2,23 +2,25 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 
 use super::heads::Charge;
 use super::mux::Mux;
-use super::shared::{STREAM_WINDOW, Shared};
+use super::offer::STREAM_WINDOW;
+use super::shared::{OpenStream, Shared};
+use super::stream_state::StreamState;
 use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::Cause;
 use crate::http::http1::chunked::Piece;
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{Reason, frame};
-use crate::serve::http1::wire::MAX_DRAIN;
 use crate::serve::stack::body::CLIENT_LEFT;
+use crate::serve::worker::client_socket::MAX_DRAIN;
 use crate::serve::worker::guard::Guard;
 
 /// Most bytes of a body that are handed on at once.
@@ -31,90 +33,48 @@ pub struct Stream {
     /// For the memory of its head.
     _charge: Charge,
     guard: Rc<Guard>,
-    pub(super) mux: Rc<Mux>,
+    pub(super) mux: Rc<Mux<Stream>>,
     /// How long the client may take nothing of an answer.
     send: Duration,
     /// To be borrowed after what the streams share, if that is.
-    pub(super) state: RefCell<State>,
-}
-
-/// Where a stream is.
-#[derive(Default)]
-pub struct State {
-    /// Whom to wake when it is somewhere else.
-    waker: Option<Waker>,
-    /// What came of the body and was not taken.
-    pub received: BytesMut,
-    pub trailers: Option<HeaderMap>,
-    /// For their memory, also when they have been passed on.
-    pub trailers_charge: Charge,
-    /// Nothing more comes.
-    pub ended: bool,
-    /// How much is still to come, if the client said how long the body is.
-    pub expected: Option<u64>,
-    /// Bytes that the client may send, and those that were taken since it was told.
-    pub window: u32,
-    pub taken: u32,
-    /// What comes belongs to no request of HTTP, and not yet to another protocol.
-    apart: bool,
-    /// The client waits to be told to go on.
-    waits: bool,
-    /// Bytes that the client has room for.
-    pub room: i64,
-    /// Content that waits for room; the last there is.
-    pub piece: Bytes,
-    pub last: bool,
-    /// It is among those whose content could go out.
-    pub queued: bool,
-    /// It waits until the client has taken more of what was sent.
-    pub held_up: bool,
-    /// All of the answer has been sent.
-    pub sent: bool,
-    /// Nothing can be sent and nothing will come.
-    pub closed: bool,
-    /// The client has broken a rule.
-    pub failed: bool,
-}
-
-impl State {
-    /// What came and was not taken is lost, and is not to be taken for the whole.
-    pub fn close(&mut self) {
-        self.closed = true;
-        self.piece.clear();
-        self.received = BytesMut::new();
-        self.trailers = None;
-        self.wake();
-    }
-
-    pub fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    fn register(&mut self, cx: &Context<'_>) {
-        match &mut self.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => self.waker = Some(cx.waker().clone()),
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        let is_read = self.received.is_empty() && self.trailers.is_none();
-        // What is lost was not read.
-        self.apart || (self.ended && is_read && !self.closed)
-    }
+    pub(super) state: RefCell<StreamState>,
 }
 
 /// The answer cannot be sent whole.
 #[derive(Debug)]
 pub struct Broken;
 
+impl OpenStream for Stream {
+    #[inline]
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    #[inline]
+    fn state(&self) -> &RefCell<StreamState> {
+        &self.state
+    }
+
+    fn goes_on(&self, state: &mut StreamState) {
+        self.guard.wrote();
+        state.wake();
+    }
+
+    fn progressed(&self, state: &mut StreamState) {
+        self.guard.wrote();
+        if state.piece.is_empty() {
+            state.wake();
+        } else {
+            self.guard.write_waits(self.send);
+        }
+    }
+}
+
 impl Stream {
     /// The stream of a request with this head and its charge, which `ended` says is all of it; none when it cannot be read.
     pub fn new(
         (id, charge): (u32, Charge),
-        mux: Rc<Mux>,
+        mux: Rc<Mux<Stream>>,
         guard: Rc<Guard>,
         send: Duration,
         head: Option<&Head>,
@@ -125,14 +85,14 @@ impl Stream {
         let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
         let length = fields.and_then(|fields| fields.text("content-length"));
         let length = length.filter(|_| !ended);
-        let state = State {
+        let state = StreamState {
             ended,
             expected: length.and_then(|text| text.parse().ok()),
             window: STREAM_WINDOW,
             apart: head.is_some_and(|head| head.upgrade.is_some()),
             waits: waits && !ended,
             room: mux.with(|shared| shared.first_room()),
-            ..State::default()
+            ..StreamState::default()
         };
         let stream = Rc::new(Stream {
             id,
@@ -146,7 +106,7 @@ impl Stream {
         stream
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Shared, &mut State) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut Shared<Stream>, &mut StreamState) -> T) -> T {
         self.mux
             .with(|shared| change(shared, &mut self.state.borrow_mut()))
     }
@@ -162,12 +122,6 @@ impl Stream {
             state.register(cx);
             Poll::Pending
         })
-    }
-
-    /// The client has taken what was sent, if not of this stream.
-    pub(super) fn goes_on(&self, state: &mut State) {
-        self.guard.wrote();
-        state.wake();
     }
 
     /// The request's deadlines.
@@ -343,16 +297,6 @@ impl Stream {
         self.guard.write_waits(self.send);
         state.register(cx);
         Poll::Pending
-    }
-
-    /// Some content has been taken over.
-    pub(super) fn progressed(&self, state: &mut State) {
-        self.guard.wrote();
-        if state.piece.is_empty() {
-            state.wake();
-        } else {
-            self.guard.write_waits(self.send);
-        }
     }
 
     /// Ends an answer all of whose content has been sent, with what comes after it.

@@ -15,7 +15,7 @@ use crate::net::tls::config::Offer;
 use crate::net::{PeerAddress, Socket, Subject};
 use crate::route::host;
 use crate::serve::worker::guard::{Guard, Phase};
-use crate::serve::worker::run::Worker;
+use crate::serve::worker::state::Worker;
 
 /// The client side of one connection.
 pub struct Peer {

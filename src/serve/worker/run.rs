@@ -12,11 +12,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
+use super::connection;
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
 use super::host::Host;
 use super::listen::{Handed, Placed, Share};
 use super::occupancy::Occupancy;
+use super::state::Worker;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::Around;
@@ -24,8 +26,6 @@ use crate::net::stream::Listener;
 use crate::net::{Flushes, Stream};
 use crate::record::insight::Recent;
 use crate::serve::access::{WorkerLog, Writer};
-use crate::serve::http1::connection;
-use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
 use crate::serve::stack::left::Left;
@@ -63,115 +63,12 @@ pub struct Start {
     pub clock: Clock,
 }
 
-/// A worker's own state, shared by its tasks.
-pub struct Worker {
-    /// Its number.
-    pub number: usize,
-    /// Deadlines of its connections.
-    pub guards: Rc<Guards>,
-    /// Requests that go on without their clients.
-    pub left: Rc<Left>,
-    /// Answers that are to leave.
-    pub flushes: Rc<Flushes>,
-    /// Whom limits were asked about.
-    pub recent: Recent<CountedKey>,
-    /// Counters.
-    pub registry: Registry,
-    generation: RefCell<Rc<Generation>>,
-    draining: Cell<bool>,
-    date: RefCell<Rc<str>>,
-    share: Share,
-    connections: Cell<usize>,
-    accepted: metrics::Counter,
-    open: metrics::Gauge,
-    /// Handshakes that failed and that did not.
-    handshakes: [metrics::Counter; 2],
-    floods: metrics::Counter,
-    proofs: metrics::Counter,
-    /// By [`Refused`].
-    refused: [metrics::Counter; 2],
-    occupancy: Arc<Occupancy>,
-    room: usize,
-}
-
-/// Why a connection is closed before its first request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// Its address has as many as it may.
-    PerIp,
-    /// It does not say where it comes from, or not in a way that can be read.
-    ProxyHeader,
-}
-
 /// Another thread's end of a worker.
 pub struct Handle {
     /// Takes orders.
     pub orders: UnboundedSender<Order>,
     /// Ends when the worker has drained.
     pub thread: JoinHandle<()>,
-}
-
-impl Worker {
-    /// The policies that new requests are served by.
-    pub fn generation(&self) -> Rc<Generation> {
-        self.generation.borrow().clone()
-    }
-
-    /// The date for answers that have none, to the second.
-    pub fn date(&self) -> Rc<str> {
-        self.date.borrow().clone()
-    }
-
-    /// Counts a TLS handshake.
-    pub fn shook_hands(&self, well: bool) {
-        self.handshakes[usize::from(well)].increment(1);
-    }
-
-    /// Counts a proof that an ACME directory was shown.
-    pub fn proved(&self) {
-        self.proofs.increment(1);
-    }
-
-    /// How many connections clients may have in all.
-    fn most_connections(&self) -> usize {
-        let total = self.generation.borrow().ruleset.connections.total;
-        total.unwrap_or(self.room)
-    }
-
-    /// Counts a connection that is closed before its first request.
-    pub fn refused(&self, why: Refused) {
-        self.refused[why as usize].increment(1);
-    }
-
-    /// Counts a connection that was closed because what came over it asked for nothing.
-    pub fn flooded(&self) {
-        self.floods.increment(1);
-    }
-
-    /// Keeps the connection to a store that gateways share, and hashes by their secret.
-    fn tend_store(&self, clock: &Clock) {
-        let generation = self.generation();
-        let Some(shared) = generation.admission.shared_store() else {
-            return;
-        };
-        shared.tend(self.number);
-        if let Some(running) = generation.outdated() {
-            let next = Generation::new(
-                running,
-                Some(&generation),
-                self.number,
-                &self.registry,
-                clock,
-                &self.flushes,
-            );
-            self.generation.replace(Rc::new(next));
-        }
-    }
-
-    /// Whether connections should end after the request they are serving.
-    pub fn draining(&self) -> bool {
-        self.draining.get()
-    }
 }
 
 /// Starts the thread.

@@ -1,0 +1,152 @@
+//! The exchanges of an HTTP/1.1 connection: one request after the other through the stack, and each response back.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Poll, ready};
+
+use http::Version;
+use tower::Service;
+
+use super::reply;
+use super::request::{Bad, Wants};
+use super::wire::Wire;
+use crate::http::head::{Fields, Head, Response, ResponseHead};
+use crate::net::flush::OthersFirst;
+use crate::serve::stack::body::{CLIENT_LEFT, ReplyBody};
+use crate::serve::stack::gateway::Stack;
+use crate::serve::stack::left;
+use crate::serve::stack::observe::Recorded;
+use crate::serve::stack::peer::Peer;
+use crate::serve::stack::source::Source;
+use crate::serve::stack::stages::Fresh;
+use crate::serve::worker::client_socket::{DRAIN_FOR, FAREWELL};
+
+/// One request after the other, until one side has had enough. Says whether the client began to speak
+/// HTTP/2 instead.
+pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
+    let worker = &peer.worker;
+    let mut first = true;
+    loop {
+        wire.begin();
+        let next = poll_fn(|cx| {
+            if wire.is_late() {
+                if ready!(wire.poll_late(cx)).is_err() {
+                    return Poll::Ready(Ok(None));
+                }
+                peer.answered();
+            }
+            let head = wire.poll_head(cx);
+            if head.is_pending() && worker.draining() && wire.is_idle() {
+                peer.guard.hurry(FAREWELL);
+            }
+            if head.is_pending() && peer.guard.rests() {
+                wire.give_up_room();
+            }
+            head
+        });
+        let (head, known, wants) = match next.await {
+            Ok(None) => break,
+            Ok(Some(request)) => (Ok(request.head), request.known, request.wants),
+            Err(Bad::Http2) if first && !peer.secure => return true,
+            Err(bad) => {
+                let unreadable = wire.unreadable(bad, first && !peer.secure);
+                (Err(Box::new(unreadable)), None, LAST)
+            }
+        };
+        first = false;
+        let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
+        let answer = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
+            Some(proof) => proof,
+            None => {
+                let mut future = pin!(stack.call(Fresh {
+                    head,
+                    source: Source::Wire(wire.clone()),
+                    peer: peer.clone(),
+                    generation: worker.generation(),
+                    known,
+                }));
+                match unless_gone(wire, future.as_mut()).await {
+                    Some(Ok(answer)) => answer,
+                    None => {
+                        if let Some(stake) = future.as_mut().leave(CLIENT_LEFT) {
+                            wire.hang_up();
+                            let place = (&**wire.guard(), &worker.left);
+                            left::finish(future, Recorded::into_relayed, stake.permits, place)
+                                .await;
+                        }
+                        return false;
+                    }
+                }
+            }
+        };
+        if unanswered {
+            break;
+        }
+        match reply::send(wire, wants, answer, worker).await {
+            Ok(true) if wire.body_is_over() || drained(wire).await => {
+                peer.answered();
+                if !wire.is_idle() {
+                    // The next request is here already.
+                    OthersFirst::default().await;
+                }
+            }
+            Ok(_) => break,
+            // The client must not take what it got for a whole answer.
+            Err(_) => return false,
+        }
+    }
+    let _ = poll_fn(|cx| wire.poll_shutdown(cx)).await;
+    false
+}
+
+/// What is promised to a client whose request cannot be read.
+const LAST: Wants = Wants {
+    head_only: false,
+    version: Version::HTTP_11,
+    keep: false,
+    trailers: false,
+};
+
+/// The answer to an ACME directory that looks for a proof, counted as the gateway's own.
+fn proof(head: &Head, peer: &Peer) -> Option<Response<Recorded>> {
+    if peer.secure {
+        return None;
+    }
+    let text = peer.worker.generation().tokens.answer(head.uri.path())?;
+    peer.worker.proved();
+    peer.guard.request();
+    let mut fields = Fields::default();
+    fields.add("content-type", b"application/octet-stream");
+    let body = Recorded::unrecorded(ReplyBody::own(text.into()));
+    let head = ResponseHead {
+        fields,
+        ..ResponseHead::default()
+    };
+    Some(Response { head, body })
+}
+
+/// What `future` comes to; nothing when the client goes away first.
+async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        // The client of the answer before may read only now. Nothing may follow one that never came whole.
+        if wire.is_late() && matches!(wire.poll_flush(cx), Poll::Ready(Err(_))) {
+            return Poll::Ready(None);
+        }
+        wire.poll_gone(cx).map(|()| None)
+    })
+    .await
+}
+
+/// Reads the rest of a body that nobody wanted, for a while, so that a client that is still sending
+/// gets to see the answer; says whether the connection may go on.
+async fn drained(wire: &Wire) -> bool {
+    let mut bytes = 0;
+    let draining = poll_fn(|cx| wire.poll_drain(cx, &mut bytes));
+    tokio::time::timeout(DRAIN_FOR, draining)
+        .await
+        .unwrap_or(false)
+}

@@ -1,0 +1,460 @@
+//! The task of an HTTP/2 connection: reads frames, begins the requests that they ask for, and sends what is ready.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BytesMut};
+use http::Method;
+use tokio::io::AsyncWrite;
+use tower::Service;
+
+use super::head::{Draft, Trailers};
+use super::heads::{Charge, Heads};
+use super::mux::Mux;
+use super::offer::MAX_STREAMS;
+use super::reply;
+use super::shared::Shared;
+use super::stream::Stream;
+use crate::http::head::Head;
+use crate::http::http1::inbox::Inbox;
+use crate::http::http2::hpack::Decoder;
+use crate::http::http2::reader::{Frame, Reader};
+use crate::http::http2::{Fatal, MAX_WINDOW, Reason, frame};
+use crate::serve::stack::gateway::Stack;
+use crate::serve::stack::left;
+use crate::serve::stack::observe::Recorded;
+use crate::serve::stack::peer::Peer;
+use crate::serve::stack::source::Source;
+use crate::serve::stack::stages::Fresh;
+use crate::serve::stack::unreadable::Unreadable;
+use crate::serve::worker::client_socket::{ClientSocket, DRAIN_FOR, LINGER};
+use crate::serve::worker::guard::Phase;
+
+/// Serves a connection to its end; `begun` has been read from it.
+pub async fn serve(client: ClientSocket, begun: BytesMut, peer: Rc<Peer>, stack: Stack) {
+    // The preface may take as long as a request's head.
+    peer.guard.received();
+    let mut connection = Connection {
+        client,
+        inbox: Inbox::default(),
+        reader: Reader::default(),
+        decoder: Decoder::default(),
+        heads: Heads::default(),
+        end: End::Open,
+        last: MAX_WINDOW,
+        others_first: true,
+        peer,
+        stack,
+        mux: Mux::new(),
+    };
+    connection.inbox.bytes = begun;
+    poll_fn(|cx| connection.poll(cx)).await;
+}
+
+struct Connection {
+    client: ClientSocket,
+    inbox: Inbox,
+    reader: Reader,
+    decoder: Decoder,
+    heads: Heads,
+    end: End,
+    /// The last stream that the client was told of.
+    last: u32,
+    /// The worker's other connections go first before anything is sent.
+    others_first: bool,
+    peer: Rc<Peer>,
+    stack: Stack,
+    mux: Rc<Mux<Stream>>,
+}
+
+/// How far the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// There is none in sight.
+    Open,
+    /// The client has been told that there is one, and may not have heard of it.
+    Announced,
+    /// No request is taken any more.
+    Last,
+    /// Nothing is read any more.
+    Closing,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.mux.with(Shared::hang_up);
+    }
+}
+
+impl Connection {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.mux.attend(Some(cx));
+        let polled = self.turn(cx);
+        self.mux.attend(None);
+        polled
+    }
+
+    /// Reads what there is, then sends what came of it.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.end != End::Closing {
+                match self.read(cx) {
+                    Poll::Ready(Err(Gone::Broken(Fatal(reason)))) => self.close(reason),
+                    Poll::Ready(Err(Gone::Away)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(())) | Poll::Pending => self.look_around(),
+                }
+            }
+            let waits = self.mux.with(|shared| shared.has_output());
+            if waits && std::mem::take(&mut self.others_first) {
+                // See `net::flush::OthersFirst`.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let held_back = self.mux.with(|shared| shared.is_overfull());
+            match self.mux.poll_flush(cx, &mut self.client) {
+                Poll::Ready(Ok(())) => self.others_first = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+            let over = self.end == End::Last && self.mux.answering() == 0;
+            if over || self.end == End::Closing {
+                self.end = End::Closing;
+                return Pin::new(&mut self.client).poll_shutdown(cx).map(drop);
+            }
+            if !held_back {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Reads and answers until nothing more is there, or too much waits to be sent.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        let mut bytes = std::mem::take(&mut self.inbox.bytes);
+        let result = loop {
+            match self.frames(cx, &bytes) {
+                Ok(done) => bytes.advance(done),
+                Err(fatal) => break Poll::Ready(Err(Gone::Broken(fatal))),
+            }
+            if self.mux.with(|shared| shared.is_overfull()) {
+                break Poll::Ready(Ok(()));
+            }
+            self.inbox.bytes = bytes;
+            let more = self.inbox.poll_read(cx, &mut self.client);
+            bytes = std::mem::take(&mut self.inbox.bytes);
+            match more {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Gone::Away)),
+                Poll::Pending => break Poll::Pending,
+            }
+        };
+        self.inbox.bytes = bytes;
+        if self.mux.answering() == 0 {
+            self.inbox.begin();
+            self.reader.rest();
+            self.decoder.rest();
+            self.heads.rest();
+        }
+        result
+    }
+
+    /// Takes all whole frames off the front of `input`; says how many bytes they have.
+    fn frames(&mut self, cx: &mut Context<'_>, input: &[u8]) -> Result<usize, Fatal> {
+        let mut done = 0;
+        // It is put back unless the connection is over.
+        let mut reader = std::mem::take(&mut self.reader);
+        while let Some((length, frame)) = reader.next(&input[done..])? {
+            done += length;
+            self.frame(cx, frame)?;
+        }
+        self.reader = reader;
+        Ok(done)
+    }
+
+    fn frame(&mut self, cx: &mut Context<'_>, frame: Frame<'_>) -> Result<(), Fatal> {
+        let mux = self.mux.clone();
+        match frame {
+            Frame::Headers {
+                stream,
+                block,
+                end,
+                circular,
+            } => return self.headers(cx, (stream, circular), block, end),
+            Frame::Data {
+                stream,
+                data,
+                weight,
+                end,
+            } => return mux.with(|shared| shared.data(stream, data, weight, end)),
+            Frame::Reset { stream } => return mux.with(|shared| shared.client_reset(stream)),
+            Frame::Circular { stream } => return mux.with(|shared| shared.circular(stream)),
+            Frame::Window { stream, bytes } => {
+                return mux.with(|shared| shared.window_update(stream, bytes));
+            }
+            Frame::Settings(settings) => {
+                return mux.with(|shared| {
+                    shared.allowance.spend();
+                    shared.settings(settings)
+                });
+            }
+            Frame::Ping(payload) => mux.with(|shared| {
+                shared.allowance.spend();
+                shared.outbox.text(|out| frame::pong(out, payload));
+            }),
+            Frame::Pong if self.end == End::Announced => self.refuse_more(),
+            Frame::Begun | Frame::Other => mux.with(|shared| shared.allowance.spend()),
+            Frame::Pong | Frame::SettingsTaken => {}
+        }
+        Ok(())
+    }
+
+    fn headers(
+        &mut self,
+        cx: &mut Context<'_>,
+        (id, circular): (u32, bool),
+        block: &[u8],
+        end: bool,
+    ) -> Result<(), Fatal> {
+        let decoder = &mut self.decoder;
+        self.heads.received(block.len());
+        let (open, last) = self
+            .mux
+            .with(|shared| (shared.find(id), shared.past.last()));
+        if let Some(stream) = open {
+            let mut trailers = Trailers::default();
+            decoder.decode(block, |field| trailers.add(field))?;
+            let trailers = trailers.finish().filter(|_| !circular);
+            self.mux
+                .with(|shared| shared.trailers(&stream, trailers, end, &self.heads));
+            return Ok(());
+        }
+        let mut draft = Draft::new();
+        decoder.decode(block, |field| draft.add(field))?;
+        if id <= last || id.is_multiple_of(2) {
+            return self.mux.with(|shared| shared.stray_head(id));
+        }
+        self.mux.with(|shared| shared.past.opens(id));
+        // Tasks of streams that are over may still have to see it.
+        let full = self.mux.with(|shared| shared.has_most());
+        if self.end == End::Last || full || self.mux.answering() >= 2 * MAX_STREAMS {
+            self.refuse(id);
+            return Ok(());
+        }
+        if circular {
+            draft.refuse("its stream depends on itself");
+        }
+        match draft.finish(end, &mut self.heads) {
+            Ok(Some((head, charge))) => self.begin(cx, (id, charge), Ok(head), end),
+            Ok(None) => self.refuse(id),
+            Err(unreadable) => self.begin(cx, (id, Charge::default()), Err(unreadable), end),
+        }
+        Ok(())
+    }
+
+    /// Begins no request for a head that has been decoded.
+    fn refuse(&self, id: u32) {
+        self.mux.with(|shared| {
+            shared.allowance.spend_head();
+            shared.reset(id, Reason::REFUSED_STREAM);
+        });
+    }
+
+    /// What the gateway answers by itself needs no task of its own.
+    fn begin(
+        &self,
+        cx: &mut Context<'_>,
+        (id, charge): (u32, Charge),
+        head: Result<Head, Unreadable>,
+        end: bool,
+    ) {
+        let Peer {
+            worker,
+            idle,
+            header,
+            ..
+        } = &*self.peer;
+        if self.peer.guard.phase() != Phase::Linger {
+            // One that is answered at once was a request too.
+            self.peer.guard.request();
+        }
+        let guard = worker.guards.watch(*idle, *header);
+        guard.request();
+        if head.is_err() {
+            self.mux.with(|shared| shared.allowance.spend_head());
+        }
+        let send = worker.generation().ruleset.timeouts.send;
+        let (mux, known) = (self.mux.clone(), head.as_ref().ok());
+        let stream = Stream::new((id, charge), mux, guard, send, known, end);
+        let answering = Answering::new(stream, self.peer.clone());
+        let stack = self.stack.clone();
+        let mut answer = Box::pin(answer(answering, head, stack));
+        if answer.as_mut().poll(cx).is_pending() {
+            tokio::task::spawn_local(answer);
+        }
+    }
+
+    /// Sees to what time has brought.
+    fn look_around(&mut self) {
+        let Peer { guard, worker, .. } = &*self.peer;
+        let now = worker.guards.coarse();
+        if self.mux.with(|shared| shared.is_flooded(now)) {
+            worker.flooded();
+            return self.close(Reason::ENHANCE_YOUR_CALM);
+        }
+        if self.end == End::Open && (worker.draining() || guard.has_rested()) {
+            self.end = End::Announced;
+            self.mux.with(|shared| {
+                shared.outbox.text(|out| {
+                    frame::go_away(out, MAX_WINDOW, Reason::NO_ERROR);
+                    // Its answer comes after all that was under way to the gateway.
+                    frame::ping(out, *b"farewell");
+                });
+            });
+        }
+        self.enter_phase();
+    }
+
+    /// Tells the client which request was the last.
+    fn refuse_more(&mut self) {
+        self.end = End::Last;
+        self.say_last(Reason::NO_ERROR);
+    }
+
+    /// Ends the connection, whatever is under way.
+    fn close(&mut self, reason: Reason) {
+        self.end = End::Closing;
+        self.mux.with(Shared::hang_up);
+        self.say_last(reason);
+    }
+
+    fn say_last(&mut self, reason: Reason) {
+        self.mux.with(|shared| {
+            // It never becomes more: RFC 9113 section 6.8.
+            self.last = self.last.min(shared.past.last());
+            let last = self.last;
+            shared.outbox.text(|out| frame::go_away(out, last, reason));
+        });
+    }
+
+    fn enter_phase(&self) {
+        let Peer {
+            guard,
+            idle,
+            header,
+            ..
+        } = &*self.peer;
+        // What is not read because the client does not read is not late.
+        let reads = !self.mux.with(|shared| shared.is_overfull());
+        let in_head = reads && self.reader.is_in_head(&self.inbox.bytes);
+        let answering = self.mux.answering();
+        let phase = match (in_head, answering, self.end) {
+            (true, ..) => Phase::Header,
+            (_, 1.., _) => Phase::Request,
+            (.., End::Open) => Phase::Rest,
+            _ => Phase::Linger,
+        };
+        // Once it is closing it does so by its deadline.
+        let closing = guard.phase() == Phase::Linger && answering == 0;
+        if guard.phase() != phase && !closing {
+            match phase {
+                Phase::Header => guard.enter(phase, *header),
+                Phase::Linger => guard.enter(phase, LINGER),
+                Phase::Rest | Phase::Idle => guard.enter(phase, *idle),
+                Phase::Request => guard.request(),
+            }
+        }
+    }
+}
+
+/// Why nothing more is read.
+enum Gone {
+    /// The client does not speak any more.
+    Away,
+    /// It broke a rule.
+    Broken(Fatal),
+}
+
+/// A request that is being answered; over, however it ends, when this is dropped.
+struct Answering {
+    stream: Rc<Stream>,
+    peer: Rc<Peer>,
+}
+
+impl Answering {
+    fn new(stream: Rc<Stream>, peer: Rc<Peer>) -> Answering {
+        stream.mux.answers(1);
+        Answering { stream, peer }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.stream.leave();
+        let mux = &self.stream.mux;
+        mux.answers(-1);
+        if mux.answering() == 0 {
+            mux.notify();
+        }
+    }
+}
+
+async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack: Stack) {
+    // Its charge stands until nothing refers to the head any more, also where the client has left before.
+    let stream = &answering.stream.clone();
+    let peer = answering.peer.clone();
+    let worker = &peer.worker;
+    let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
+    let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
+    let future = stack.call(Fresh {
+        head: head.map(Rc::new).map_err(Box::new),
+        source: Source::Stream(stream.clone()),
+        peer: peer.clone(),
+        generation: worker.generation(),
+        known: None,
+    });
+    let mut future = pin!(future);
+    // Asked first, for what came of a request that was taken back is lost.
+    let unless_gone = poll_fn(|cx| match stream.poll_gone(cx) {
+        Poll::Ready(()) => Poll::Ready(None),
+        // No answer is asked for that the client has no room for.
+        Poll::Pending if stream.poll_room(cx).is_pending() => Poll::Pending,
+        Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
+    });
+    let answer = unless_late(stream, unless_gone).await.flatten();
+    let Some(answer) = answer else {
+        if let Some(stake) = future.as_mut().leave(stream.reason()) {
+            drop(answering);
+            let place = (&**stream.guard(), &worker.left);
+            left::finish(future, Recorded::into_relayed, stake.permits, place).await;
+        }
+        return;
+    };
+    if unanswered {
+        // On record before the client sees the end.
+        drop(answer);
+        return stream.fail(Reason::PROTOCOL_ERROR);
+    }
+    let own = answer.body.is_own();
+    let date = worker.date();
+    // Dropping what could not be sent takes the stream back.
+    unless_late(stream, reply::send(stream, head_only, &date, answer)).await;
+    if own && !stream.body_is_over() {
+        // Some clients look at the answer only when they have sent their body.
+        let mut drained = 0;
+        let draining = poll_fn(|cx| stream.poll_drain(cx, &mut drained));
+        let _ = tokio::time::timeout(DRAIN_FOR, draining).await;
+    }
+}
+
+/// What `future` comes to; nothing when the client is late.
+async fn unless_late<F: Future>(stream: &Stream, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        if stream.guard().must_close(cx) {
+            return Poll::Ready(None);
+        }
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
+}

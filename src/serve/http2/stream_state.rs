@@ -1,0 +1,76 @@
+//! Where a stream is: what came of the request and was not taken, and what of the response waits to be sent.
+
+use std::task::{Context, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+
+use super::heads::Charge;
+
+/// Where a stream is.
+#[derive(Default)]
+pub struct StreamState {
+    /// Whom to wake when it is somewhere else.
+    pub waker: Option<Waker>,
+    /// What came of the body and was not taken.
+    pub received: BytesMut,
+    pub trailers: Option<HeaderMap>,
+    /// For their memory, also when they have been passed on.
+    pub trailers_charge: Charge,
+    /// Nothing more comes.
+    pub ended: bool,
+    /// How much is still to come, if the client said how long the body is.
+    pub expected: Option<u64>,
+    /// Bytes that the client may send, and those that were taken since it was told.
+    pub window: u32,
+    pub taken: u32,
+    /// What comes belongs to no request of HTTP, and not yet to another protocol.
+    pub apart: bool,
+    /// The client waits to be told to go on.
+    pub waits: bool,
+    /// Bytes that the client has room for.
+    pub room: i64,
+    /// Content that waits for room; the last there is.
+    pub piece: Bytes,
+    pub last: bool,
+    /// It is among those whose content could go out.
+    pub queued: bool,
+    /// It waits until the client has taken more of what was sent.
+    pub held_up: bool,
+    /// All of the answer has been sent.
+    pub sent: bool,
+    /// Nothing can be sent and nothing will come.
+    pub closed: bool,
+    /// The client has broken a rule.
+    pub failed: bool,
+}
+
+impl StreamState {
+    /// What came and was not taken is lost, and is not to be taken for the whole.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.piece.clear();
+        self.received = BytesMut::new();
+        self.trailers = None;
+        self.wake();
+    }
+
+    pub fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    pub fn register(&mut self, cx: &Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.waker = Some(cx.waker().clone()),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        let is_read = self.received.is_empty() && self.trailers.is_none();
+        // What is lost was not read.
+        self.apart || (self.ended && is_read && !self.closed)
+    }
+}

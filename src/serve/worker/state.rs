@@ -1,0 +1,119 @@
+//! A worker's own state, shared by its tasks.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::generation::Generation;
+use super::guard::Guards;
+use super::listen::Share;
+use super::occupancy::Occupancy;
+use crate::base::clock::Clock;
+use crate::base::telemetry::Registry;
+use crate::net::Flushes;
+use crate::record::insight::Recent;
+use crate::serve::stack::counted_key::CountedKey;
+use crate::serve::stack::left::Left;
+
+/// A worker's own state, shared by its tasks.
+pub struct Worker {
+    /// Its number.
+    pub number: usize,
+    /// Deadlines of its connections.
+    pub guards: Rc<Guards>,
+    /// Requests that go on without their clients.
+    pub left: Rc<Left>,
+    /// Answers that are to leave.
+    pub flushes: Rc<Flushes>,
+    /// Whom limits were asked about.
+    pub recent: Recent<CountedKey>,
+    /// Counters.
+    pub registry: Registry,
+    pub(super) generation: RefCell<Rc<Generation>>,
+    pub(super) draining: Cell<bool>,
+    pub(super) date: RefCell<Rc<str>>,
+    pub(super) share: Share,
+    pub(super) connections: Cell<usize>,
+    pub(super) accepted: metrics::Counter,
+    pub(super) open: metrics::Gauge,
+    /// Handshakes that failed and that did not.
+    pub(super) handshakes: [metrics::Counter; 2],
+    pub(super) floods: metrics::Counter,
+    pub(super) proofs: metrics::Counter,
+    /// By [`Refused`].
+    pub(super) refused: [metrics::Counter; 2],
+    pub(super) occupancy: Arc<Occupancy>,
+    pub(super) room: usize,
+}
+
+/// Why a connection is closed before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Its address has as many as it may.
+    PerIp,
+    /// It does not say where it comes from, or not in a way that can be read.
+    ProxyHeader,
+}
+
+impl Worker {
+    /// The policies that new requests are served by.
+    pub fn generation(&self) -> Rc<Generation> {
+        self.generation.borrow().clone()
+    }
+
+    /// The date for answers that have none, to the second.
+    pub fn date(&self) -> Rc<str> {
+        self.date.borrow().clone()
+    }
+
+    /// Counts a TLS handshake.
+    pub fn shook_hands(&self, well: bool) {
+        self.handshakes[usize::from(well)].increment(1);
+    }
+
+    /// Counts a proof that an ACME directory was shown.
+    pub fn proved(&self) {
+        self.proofs.increment(1);
+    }
+
+    /// How many connections clients may have in all.
+    pub(super) fn most_connections(&self) -> usize {
+        let total = self.generation.borrow().ruleset.connections.total;
+        total.unwrap_or(self.room)
+    }
+
+    /// Counts a connection that is closed before its first request.
+    pub fn refused(&self, why: Refused) {
+        self.refused[why as usize].increment(1);
+    }
+
+    /// Counts a connection that was closed because what came over it asked for nothing.
+    pub fn flooded(&self) {
+        self.floods.increment(1);
+    }
+
+    /// Keeps the connection to a store that gateways share, and hashes by their secret.
+    pub(super) fn tend_store(&self, clock: &Clock) {
+        let generation = self.generation();
+        let Some(shared) = generation.admission.shared_store() else {
+            return;
+        };
+        shared.tend(self.number);
+        if let Some(running) = generation.outdated() {
+            let next = Generation::new(
+                running,
+                Some(&generation),
+                self.number,
+                &self.registry,
+                clock,
+                &self.flushes,
+            );
+            self.generation.replace(Rc::new(next));
+        }
+    }
+
+    /// Whether connections should end after the request they are serving.
+    pub fn draining(&self) -> bool {
+        self.draining.get()
+    }
+}

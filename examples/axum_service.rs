@@ -21,7 +21,9 @@ use tollgate::limit::pressure::Permit;
 use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule, Rules};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, Ask, Verdict};
-use tollgate::throttle::{Basis, Candidate, Denied, Failed, ThrottleLayer, reject};
+use tollgate::throttle::{
+    AppliedLimits, Candidate, DecisionObserver, Denied, FailedRequest, ThrottleLayer, reject,
+};
 use tower::{Layer, ServiceExt};
 
 #[derive(Parser)]
@@ -107,7 +109,7 @@ async fn throttle(
     }
 }
 
-impl Basis for Limits {
+impl AppliedLimits for Limits {
     fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -127,7 +129,7 @@ struct Asked {
 
 impl Candidate for Asked {
     type Admitted = Request;
-    type Basis = Arc<Limits>;
+    type Limits = Arc<Limits>;
 
     fn ask(&self) -> Ask<'_> {
         Ask {
@@ -144,14 +146,16 @@ impl Candidate for Asked {
         &self.limits.admission
     }
 
-    fn basis(&self) -> Arc<Limits> {
+    fn limits(&self) -> Arc<Limits> {
         self.limits.clone()
     }
 
-    fn admitted(self, _: &Verdict, _: Option<Permit>) -> Request {
+    fn into_admitted(self, _: &Verdict, _: Option<Permit>) -> Request {
         self.request
     }
 }
+
+impl DecisionObserver for Asked {}
 
 /// The answer to a request that a limit refused.
 struct Refused(axum::http::Response<Bytes>);
@@ -160,9 +164,9 @@ impl From<Denied<'_, Asked>> for Refused {
     fn from(denied: Denied<'_, Asked>) -> Refused {
         let rules = &denied.request.limits.rules;
         let style = denied.request.header_style();
-        Refused(reject::answer(denied.verdict, rules, style, false).into())
+        Refused(reject::refusal(denied.verdict, rules, style, false).into())
     }
 }
 
 /// There is no upstream that a request could fail to reach.
-impl Failed for Refused {}
+impl FailedRequest for Refused {}

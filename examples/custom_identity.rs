@@ -22,7 +22,7 @@ use tollgate::limit::{Identity, Limit, Name, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, Ask, Decided};
-use tollgate::throttle::{Headers, Settle, reject};
+use tollgate::throttle::{RateLimitHeaders, Settle, reject};
 
 #[derive(Parser)]
 struct Options {
@@ -109,12 +109,12 @@ impl Tenants {
         // Empty: only limits that count answers leave something to settle.
         drop(ticket);
         if !verdict.admitted {
-            let answer = reject::answer(&verdict, &self.rules, HeaderStyle::Ietf, false);
+            let answer = reject::refusal(&verdict, &self.rules, HeaderStyle::Ietf, false);
             return answer.map(Full::new).into();
         }
         let mut response = Response::new(Full::from(format!("tenant `{tenant}`\n")));
-        response.tell(
-            &Headers::of(&verdict, &self.rules, HeaderStyle::Ietf),
+        response.set_rate_limit_headers(
+            &RateLimitHeaders::of(&verdict, &self.rules, HeaderStyle::Ietf),
             &self.rules,
         );
         response

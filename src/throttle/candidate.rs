@@ -1,4 +1,4 @@
-//! What the layer needs to know of a request, of a refusal and of an error.
+//! What the layer needs to know of a request, of its limits, of a refusal and of an error.
 
 use std::sync::Arc;
 
@@ -8,61 +8,68 @@ use crate::limit::Rules;
 use crate::limit::pressure::{Permit, Shed};
 use crate::route::HeaderStyle;
 
-/// A request that limits can be asked about.
-pub trait Candidate: Sized {
-    /// What the inner service gets.
+/// A request that the layer can decide about.
+pub trait Candidate: DecisionObserver + Sized {
+    /// The request as the inner service gets it.
     type Admitted;
 
-    /// What is needed of it until its answer is there.
-    type Basis: Basis;
+    /// What settles the request once it has gone to the inner service.
+    type Limits: AppliedLimits;
 
-    /// What limits need to know.
+    /// The request as its limits see it.
     fn ask(&self) -> Ask<'_>;
 
-    /// What is known of it from others that asked the same.
+    /// What earlier requests of the same client have left ready for this one.
     fn ahead(&self) -> Option<&Ahead> {
         None
     }
 
-    /// Who decides.
+    /// The admission that decides.
     fn admission(&self) -> &Admission;
 
-    /// What limits go by once the request itself is gone.
-    fn basis(&self) -> Self::Basis;
+    /// The limits of the request, for its settlement.
+    fn limits(&self) -> Self::Limits;
 
-    /// Which rate-limit headers the answer carries.
+    /// Which rate-limit headers the response carries.
     fn header_style(&self) -> HeaderStyle {
         HeaderStyle::default()
     }
 
-    /// Sees what was decided, admitted or not: for the record.
-    fn note(&self, _verdict: &Verdict) {}
-
-    /// Sees what hangs on its end, where something does.
-    fn stakes(&self, _stake: Stake) {}
-
-    /// Takes a place among the open requests of its upstream, where those are bounded by what it bears.
-    fn enter(&self) -> Result<Option<Permit>, Shed> {
+    /// Takes a slot of the upstream, where the upstream's pressure bounds its open requests.
+    ///
+    /// An error means that the upstream has no room for a request of this class.
+    fn take_slot(&self) -> Result<Option<Permit>, Shed> {
         Ok(None)
     }
 
-    /// Its limits admit it, and it is shed.
-    fn gives_way(&self, _shed: &Shed) {}
-
-    /// The request as the inner service gets it, told which limits it exceeds, with its place.
-    fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Self::Admitted;
+    /// Turns the request into what the inner service gets. `verdict` names the limits that it exceeds; the
+    /// result holds `slot` for as long as the request is open.
+    fn into_admitted(self, verdict: &Verdict, slot: Option<Permit>) -> Self::Admitted;
 }
 
-/// What limits go by; cheap to make, for every admitted request has one until its answer is there.
-pub trait Basis {
-    /// The limits that were asked.
+/// Sees what the layer decides about a request, for logs and metrics. Does nothing by default.
+pub trait DecisionObserver {
+    /// The limits have decided, whether they admit the request or not.
+    fn on_verdict(&self, _verdict: &Verdict) {}
+
+    /// The admitted request holds something until its end. Not called where it holds nothing.
+    fn on_stake(&self, _stake: Stake) {}
+
+    /// The limits admit the request, but it is shed.
+    fn on_shed(&self, _shed: &Shed) {}
+}
+
+/// The limits that were applied to a request. Every admitted request has one until its response is there, so
+/// it must be cheap to make.
+pub trait AppliedLimits {
+    /// The rules that the verdict is about.
     fn rules(&self) -> &Rules;
 
-    /// The clock that they were asked by.
+    /// The clock that the decision was made by.
     fn clock(&self) -> &Clock;
 }
 
-impl<B: Basis> Basis for Arc<B> {
+impl<L: AppliedLimits> AppliedLimits for Arc<L> {
     fn rules(&self) -> &Rules {
         (**self).rules()
     }
@@ -77,27 +84,28 @@ impl<B: Basis> Basis for Arc<B> {
 pub struct Denied<'v, R> {
     /// The request.
     pub request: R,
-    /// What limits say.
+    /// What its limits say.
     pub verdict: &'v Verdict,
-    /// All limits admit it, but other requests matter more.
+    /// Set if all limits admit the request, but other requests matter more.
     pub shed: Option<Shed>,
 }
 
-/// What an error of the inner service means for what a request has reserved.
-pub trait Failed {
-    /// How the request ended; when nothing is known, the client's doing, the reservation counts.
-    fn ended(&self) -> Ended {
-        Ended::Unknown
+/// An error of the inner service, as far as it decides what becomes of the request's reservations.
+pub trait FailedRequest {
+    /// How the request ended. [`RequestEnd::Unknown`] by default, for instance where the client has left: then
+    /// reservations count in full.
+    fn end(&self) -> RequestEnd {
+        RequestEnd::Unknown
     }
 }
 
-/// How a request without an answer ended.
+/// How a request ended for which the inner service returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It never reached whom it was meant for.
+pub enum RequestEnd {
+    /// It never reached the upstream, so it uses nothing.
     Unsent,
-    /// The client gets this status in place of an answer.
-    Answered(u16),
-    /// Nobody can say.
+    /// The client gets a response with this status from the gateway.
+    Status(u16),
+    /// It may have used what it has reserved.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! The rate-limit headers of an admitted or refused answer: draft-ietf-httpapi-ratelimit-headers-10
+//! The rate-limit headers of a response, admitted or refused: draft-ietf-httpapi-ratelimit-headers-10
 //! and, by choice, the older `X-RateLimit-*`.
 
 use std::sync::Arc;
@@ -11,81 +11,84 @@ use crate::limit::texts::Texts;
 use crate::limit::{Bound, Disclose, Reading, Rule, Rules};
 use crate::route::HeaderStyle;
 
-/// The rate-limit headers of an answer: worked out while the verdict is at hand, written when the answer is.
+/// The rate-limit headers of a response. Computed while the verdict is at hand, written when the response is
+/// there.
 #[derive(Debug, Default)]
-pub struct Headers {
+pub struct RateLimitHeaders {
     style: HeaderStyle,
-    /// Every disclosed limit that applied; nothing when that is what [`Rules::promised`] says.
-    promised: Option<SmallVec<[Promise; 4]>>,
-    /// What the one of them says that decides; nothing is told without one.
-    left: Option<Left>,
-    /// It was decided without the store that gateways share.
+    /// The quota of every disclosed limit that applied; none if they are those of [`Rules::promised`].
+    policies: Option<SmallVec<[QuotaPolicy; 4]>>,
+    /// What is left of the disclosed limit that decides. Without one no header is written.
+    remaining: Option<RemainingQuota>,
+    /// The decision was made without the store that gateways share.
     alone: bool,
 }
 
-/// Units that one limit admits in one of its windows. The limit is named by its place among those that were asked.
+/// Units that one limit admits in one of its windows: a quota policy in the words of the draft. `rule` is the
+/// limit's index among the rules of the request.
 #[derive(Clone, Copy, Debug)]
-struct Promise {
+struct QuotaPolicy {
     rule: u16,
     window: u8,
     quota: u32,
 }
 
-/// What is left of it, and the seconds until there is more: nobody knows when a permit comes back.
+/// What is left of a quota, and the seconds until there is more. None for permits: nobody knows when one comes
+/// back.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct RemainingQuota {
     rule: u16,
     quota: u32,
-    remaining: u32,
+    units: u32,
     reset: Option<u64>,
 }
 
-impl Headers {
-    /// What `verdict` says of `rules`.
-    pub fn of(verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) -> Headers {
+impl RateLimitHeaders {
+    /// The headers that `verdict` about a request with these `rules` leads to.
+    pub fn of(verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) -> RateLimitHeaders {
         let decider = match style {
             HeaderStyle::None => None,
             _ => verdict.disclosed_decider(rules),
         };
         let Some(decider) = decider else {
-            return Headers::default();
+            return RateLimitHeaders::default();
         };
-        let (limit, said) = (&rules[decider.rule].limit, &decider.reading);
-        let (remaining, reset) = limit.left(said);
-        let promised = || verdict.disclosed(rules).map(Promise::of);
-        let by_default = |promise: Promise| promise.is_default(&rules[usize::from(promise.rule)]);
-        let default = verdict.findings.len() == rules.len() && promised().all(by_default);
-        Headers {
+        let (limit, reading) = (&rules[decider.rule].limit, &decider.reading);
+        let (remaining, reset) = limit.left(reading);
+        let policies = || verdict.disclosed(rules).map(QuotaPolicy::of);
+        let is_default = |policy: QuotaPolicy| policy.is_default(&rules[usize::from(policy.rule)]);
+        let default = verdict.findings.len() == rules.len() && policies().all(is_default);
+        RateLimitHeaders {
             style,
-            promised: (!default).then(|| promised().collect()),
-            left: Some(Left {
+            policies: (!default).then(|| policies().collect()),
+            remaining: Some(RemainingQuota {
                 rule: decider.rule as u16,
-                quota: said.quota,
-                remaining,
+                quota: reading.quota,
+                units: remaining,
                 reset: reset.map(|reset| limit.seconds(reset)),
             }),
             alone: verdict.alone,
         }
     }
 
-    /// Makes it the only fields of their names: every disclosed limit that applied in `RateLimit-Policy`, the one that
-    /// decides in `RateLimit`. `rules` are those that the verdict is of.
+    /// Replaces all fields of these names: `RateLimit-Policy` lists every disclosed limit that applied, `RateLimit`
+    /// has the one that decides. `rules` must be those of the verdict.
     pub fn write(&self, fields: &mut Fields, rules: &Rules) {
-        let Some(left) = &self.left else {
+        let Some(remaining) = &self.remaining else {
             return;
         };
         if matches!(self.style, HeaderStyle::Ietf | HeaderStyle::Both) {
-            fields.replace("ratelimit-policy", |value| match &self.promised {
+            fields.replace("ratelimit-policy", |value| match &self.policies {
                 None => add(
                     value,
-                    rules.promised.get(|| policy(&defaults(rules), rules)),
+                    rules.promised.get(|| policy_text(&defaults(rules), rules)),
                 ),
-                Some(promises) => write_policy(value, promises, rules),
+                Some(policies) => write_policies(value, policies, rules),
             });
             fields.replace("ratelimit", |value| {
-                add(value, &texts(&rules[usize::from(left.rule)]).left);
-                number(value, left.remaining.into());
-                if let Some(seconds) = left.reset {
+                add(value, &texts(&rules[usize::from(remaining.rule)]).left);
+                number(value, remaining.units.into());
+                if let Some(seconds) = remaining.reset {
                     add(value, ";t=");
                     number(value, seconds);
                 }
@@ -95,17 +98,17 @@ impl Headers {
             fields.set("tollgate-store", b"away");
         }
         if matches!(self.style, HeaderStyle::Legacy | HeaderStyle::Both) {
-            left.write_legacy(fields);
+            remaining.write_legacy(fields);
         }
     }
 }
 
-impl Left {
+impl RemainingQuota {
     #[inline(never)]
     fn write_legacy(&self, fields: &mut Fields) {
         for (name, figure) in [
             ("x-ratelimit-limit", Some(self.quota.into())),
-            ("x-ratelimit-remaining", Some(self.remaining.into())),
+            ("x-ratelimit-remaining", Some(self.units.into())),
             ("x-ratelimit-reset", self.reset),
         ] {
             if let Some(figure) = figure {
@@ -115,69 +118,72 @@ impl Left {
     }
 }
 
-impl Promise {
-    fn of(finding: &Finding) -> Promise {
+impl QuotaPolicy {
+    fn of(finding: &Finding) -> QuotaPolicy {
         let Reading { quota, window, .. } = finding.reading;
-        Promise {
+        QuotaPolicy {
             rule: finding.rule as u16,
             window,
             quota,
         }
     }
 
-    /// Whether it is of the limit's first window, and no plan has a part in it.
+    /// Whether this is the limit's first window, and no plan multiplies it.
     fn is_default(self, rule: &Rule) -> bool {
         let first = texts(rule).windows.first();
         self.window == 0 && first.is_some_and(|(quota, _)| *quota == self.quota)
     }
 
-    /// Appends what `RateLimit-Policy` says of it, after others or as the first.
+    /// Appends a member of `RateLimit-Policy`, behind others if `after` is set.
     fn write(self, value: &mut Vec<u8>, rule: &Rule, after: bool) {
-        let known = texts(rule).windows.get(usize::from(self.window));
-        match known.filter(|(usual, _)| *usual == self.quota) {
+        let prepared = texts(rule).windows.get(usize::from(self.window));
+        match prepared.filter(|(usual, _)| *usual == self.quota) {
             Some((_, text)) => add(value, if after { text } else { &text[AFTER.len()..] }),
             None => {
                 add(value, if after { AFTER } else { "" });
-                write(value, rule, self.window, self.quota);
+                write_window(value, rule, self.window, self.quota);
             }
         }
     }
 }
 
-/// Between two members of a list.
+/// The separator of list members.
 const AFTER: &str = ", ";
 
-/// What all disclosed limits promise, each by its first window, to clients whose plans multiply nothing.
-fn defaults(rules: &Rules) -> Vec<Promise> {
-    let told = |rule: &Rule| !rule.shadow && rule.disclose == Disclose::All;
-    let each = rules.iter().enumerate().filter(|(_, rule)| told(rule));
-    let promises = each.filter_map(|(place, rule)| {
+/// The first window of each disclosed limit, for clients whose plans multiply nothing.
+fn defaults(rules: &Rules) -> Vec<QuotaPolicy> {
+    let is_disclosed = |rule: &Rule| !rule.shadow && rule.disclose == Disclose::All;
+    let each = rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| is_disclosed(rule));
+    let policies = each.filter_map(|(index, rule)| {
         let (quota, _) = texts(rule).windows.first()?;
-        Some(Promise {
-            rule: place as u16,
+        Some(QuotaPolicy {
+            rule: index as u16,
             window: 0,
             quota: *quota,
         })
     });
-    promises.collect()
+    policies.collect()
 }
 
 /// The value of `RateLimit-Policy`.
-fn policy(promises: &[Promise], rules: &Rules) -> Box<str> {
+fn policy_text(policies: &[QuotaPolicy], rules: &Rules) -> Box<str> {
     let mut value = Vec::new();
-    write_policy(&mut value, promises, rules);
+    write_policies(&mut value, policies, rules);
     String::from_utf8_lossy(&value).into()
 }
 
 #[inline(never)]
-fn write_policy(value: &mut Vec<u8>, promises: &[Promise], rules: &Rules) {
-    for (place, promise) in promises.iter().enumerate() {
-        promise.write(value, &rules[usize::from(promise.rule)], place > 0);
+fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) {
+    for (index, policy) in policies.iter().enumerate() {
+        policy.write(value, &rules[usize::from(policy.rule)], index > 0);
     }
 }
 
-/// What it says of one limit in one window, where that was not made before.
-fn write(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
+/// Appends one limit in one window, where no text of it was prepared.
+fn write_window(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
         add(value, part);
     }
@@ -199,7 +205,7 @@ fn texts(rule: &Rule) -> &Texts {
         };
         let window = |(window, quota): (usize, u32)| {
             let mut text = Vec::from(AFTER);
-            write(&mut text, rule, window as u8, quota);
+            write_window(&mut text, rule, window as u8, quota);
             (quota, String::from_utf8_lossy(&text).into())
         };
         Texts {
@@ -210,14 +216,14 @@ fn texts(rule: &Rule) -> &Texts {
 }
 
 /// The names of the soft and elastic limits that an admitted request exceeds, as one list.
-pub fn over_header(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<Box<str>> {
+pub fn exceeded_limits(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<Box<str>> {
     let mut names = verdict.over(rules).map(|rule| rule.name.as_str());
     let first = names.next()?;
     let list = names.fold(first.to_owned(), |list, name| list + ", " + name);
     Some(list.into())
 }
 
-// Formatting machinery would cost as much as the decision.
+// By hand, because `format!` would cost as much as the decision.
 pub(super) fn add(text: &mut Vec<u8>, more: &str) {
     text.extend_from_slice(more.as_bytes());
 }

@@ -1,8 +1,8 @@
-//! The tower layer that counts before it forwards, and how a verdict reads in HTTP.
+//! The tower layer that decides about requests before they are forwarded, and how a verdict reads in HTTP.
 //!
-//! tower's own rate limit holds back in `poll_ready`, before it sees a request, and so cannot be
-//! keyed; this one decides in `call`. It takes any request that can say what it asks ([`Candidate`])
-//! and gives the inner service what admission makes of it.
+//! tower's own rate limit waits in `poll_ready`, before it sees a request, so it cannot count by key. This
+//! layer decides in `call`. It takes any request that is a [`Candidate`] and calls the inner service with what
+//! admission makes of it.
 
 pub mod admission;
 mod candidate;
@@ -13,7 +13,9 @@ pub mod settle;
 #[cfg(test)]
 mod tests;
 
-pub use candidate::{Basis, Candidate, Denied, Ended, Failed};
-pub use headers::{Headers, over_header};
-pub use service::{Deciding, Pass, Throttle, ThrottleLayer};
-pub use settle::{Open, Settle, Settling};
+pub use candidate::{
+    AppliedLimits, Candidate, DecisionObserver, Denied, FailedRequest, RequestEnd,
+};
+pub use headers::{RateLimitHeaders, exceeded_limits};
+pub use service::{PendingResponse, Throttle, ThrottleFuture, ThrottleLayer};
+pub use settle::{PendingSettlement, Settle, Settling};

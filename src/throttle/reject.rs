@@ -1,5 +1,5 @@
 //! The 429: RFC 9457 problem details with the problem types of the rate-limit header draft, or a
-//! trailers-only gRPC answer.
+//! trailers-only gRPC response.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -10,12 +10,12 @@ use crate::http::head::{Fields, Lookup, Response, ResponseHead};
 use crate::limit::{Disclose, Rules};
 use crate::route::HeaderStyle;
 
-use super::headers::{Headers, add, number};
+use super::headers::{RateLimitHeaders, add, number};
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 
-/// The problem type of a request within its limits that is shed.
+/// The problem type of a request that is shed although its limits admit it.
 pub const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
@@ -35,35 +35,40 @@ pub fn is_grpc(fields: &impl Lookup) -> bool {
     })
 }
 
-/// The answer to a refused request.
-pub fn answer(verdict: &Verdict, rules: &Rules, style: HeaderStyle, grpc: bool) -> Response<Bytes> {
+/// The response to a request that a limit refuses.
+pub fn refusal(
+    verdict: &Verdict,
+    rules: &Rules,
+    style: HeaderStyle,
+    grpc: bool,
+) -> Response<Bytes> {
     let refusing = verdict.refusing(rules);
-    let told = refusing
+    let disclosed = refusing
         .iter()
         .filter(|rule| rule.disclose == Disclose::All);
-    let names: SmallVec<[&str; 4]> = told.map(|rule| rule.name.as_str()).collect();
+    let names: SmallVec<[&str; 4]> = disclosed.map(|rule| rule.name.as_str()).collect();
     let wait = verdict.retry_after(rules);
-    let mut answer = if grpc {
+    let mut response = if grpc {
         let mut detail = Vec::with_capacity(128);
         describe(&mut detail, &names, wait);
-        grpc_answer(RESOURCE_EXHAUSTED, &detail)
+        grpc_response(RESOURCE_EXHAUSTED, &detail)
     } else {
         problem(&names, wait)
     };
-    let fields = &mut answer.head.fields;
+    let fields = &mut response.head.fields;
     match wait {
         Some(seconds) => add_retry_after(fields, seconds, grpc),
         None if grpc => fields.add(PUSHBACK, b"-1"),
         None => {}
     }
-    Headers::of(verdict, rules, style).write(fields, rules);
-    answer
+    RateLimitHeaders::of(verdict, rules, style).write(fields, rules);
+    response
 }
 
-/// What gRPC clients that retry obey, in milliseconds; with a negative number they do not (gRFC A6).
+/// The trailer that tells gRPC clients when to retry, in milliseconds; a negative number forbids it (gRFC A6).
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Says after how many seconds the request may be sent again.
+/// Adds `Retry-After` with these `seconds`, and for gRPC clients the same in milliseconds.
 pub fn add_retry_after(fields: &mut Fields, seconds: u64, grpc: bool) {
     fields.compose("retry-after", |value| number(value, seconds));
     if grpc {
@@ -102,7 +107,7 @@ fn list(text: &mut Vec<u8>, names: &[&str], quote: &str) {
     }
 }
 
-/// Written by hand: nothing in it needs escaping, for limits are called by plain words.
+/// Written without a JSON library: limit names are plain words, so nothing needs escaping.
 fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
     let mut body = Vec::with_capacity(384);
     add(&mut body, BEGINNING);
@@ -127,14 +132,14 @@ fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
 }
 
 /// gRPC reads the status from headers when there is no body; the HTTP status is always 200.
-pub fn grpc_answer(code: u16, detail: &[u8]) -> Response<Bytes> {
+pub fn grpc_response(code: u16, detail: &[u8]) -> Response<Bytes> {
     let mut head = ResponseHead::default();
     let mut digits = itoa::Buffer::new();
     head.fields.add("content-type", b"application/grpc");
     head.fields.add("content-length", b"0");
     let code = digits.format(code);
     head.fields.add("grpc-status", code.as_bytes());
-    // Nothing that the gateway says has a character that would need percent-encoding.
+    // No message of the gateway has a character that needs percent-encoding.
     head.fields.add("grpc-message", detail);
     Response {
         head,

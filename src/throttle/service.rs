@@ -8,8 +8,8 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::admission::{Decided, Later, Outcome, Ticket, Verdict};
-use super::candidate::{Basis, Candidate, Denied, Ended, Failed};
-use super::headers::Headers;
+use super::candidate::{AppliedLimits, Candidate, Denied, FailedRequest, RequestEnd};
+use super::headers::RateLimitHeaders;
 use super::settle::Settle;
 use crate::http::head::Fields;
 use crate::limit::pressure::{Permit, Shed};
@@ -26,8 +26,8 @@ impl<S> Layer<S> for ThrottleLayer {
     }
 }
 
-/// Decides about each request, calls the inner service with those admitted, adds the rate-limit
-/// headers to its answers and settles what was reserved.
+/// Decides about each request and calls the inner service with those that it admits. Adds the rate-limit
+/// headers to responses and settles what requests have reserved.
 #[derive(Clone, Copy, Debug)]
 pub struct Throttle<S> {
     inner: S,
@@ -37,183 +37,183 @@ impl<R, S> Service<R> for Throttle<S>
 where
     R: Candidate,
     S: Service<R::Admitted, Response: Settle> + Clone,
-    S::Error: for<'v> From<Denied<'v, R>> + Failed,
+    S::Error: for<'v> From<Denied<'v, R>> + FailedRequest,
 {
     type Response = <S::Response as Settle>::Settling;
     type Error = S::Error;
-    type Future = Deciding<R, S>;
+    type Future = ThrottleFuture<R, S>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: R) -> Deciding<R, S> {
-        let permit = match request.enter() {
-            Ok(permit) => permit,
-            Err(shed) => return Deciding::shed(request, shed),
+    fn call(&mut self, request: R) -> ThrottleFuture<R, S> {
+        let slot = match request.take_slot() {
+            Ok(slot) => slot,
+            Err(shed) => return ThrottleFuture::shed(request, shed),
         };
         let mut decided = Decided::default();
         let admission = request.admission();
         match admission.decide(&request.ask(), request.ahead(), &mut decided) {
-            None => self.proceed(request, permit, &decided.verdict, decided.ticket),
+            None => self.proceed(request, slot, &decided.verdict, decided.ticket),
             Some(verdict) => {
-                if let Some(permit) = &permit {
-                    permit.waits(true);
+                if let Some(slot) = &slot {
+                    slot.waits(true);
                 }
-                // The one that is ready goes, as tower asks; a new one will be polled.
+                // tower wants the service called that `poll_ready` was called on; its clone stays behind.
                 let inner = self.inner.clone();
                 let ready = Throttle {
                     inner: std::mem::replace(&mut self.inner, inner),
                 };
-                let next = Some((request, permit, ready));
-                Deciding::Asking { verdict, next }
+                let next = Some((request, slot, ready));
+                ThrottleFuture::Asking { verdict, next }
             }
         }
     }
 }
 
 impl<S> Throttle<S> {
-    /// Goes on with what was decided.
+    /// Goes on with a request about which its limits have decided.
     fn proceed<R>(
         &mut self,
         request: R,
-        permit: Option<Permit>,
+        slot: Option<Permit>,
         verdict: &Verdict,
         mut ticket: Ticket,
-    ) -> Deciding<R, S>
+    ) -> ThrottleFuture<R, S>
     where
         R: Candidate,
         S: Service<R::Admitted, Response: Settle> + Clone,
-        S::Error: for<'v> From<Denied<'v, R>> + Failed,
+        S::Error: for<'v> From<Denied<'v, R>> + FailedRequest,
     {
-        request.note(verdict);
+        request.on_verdict(verdict);
         if !verdict.admitted {
             if !ticket.is_settled() {
-                // Shadow limits have reserved; what other limits refuse uses nothing of them either.
+                // Shadow limits have reserved units; a request that other limits refuse uses none of them.
                 ticket.settle(Outcome::Unsent, request.ask().now);
             }
-            return Deciding::denied(request, verdict, None);
+            return ThrottleFuture::denied(request, verdict, None);
         }
         if let Some(stake) = ticket.stake() {
-            request.stakes(stake);
+            request.on_stake(stake);
         }
-        if let Some(permit) = &permit {
-            permit.enters(verdict.borrows(request.ask().rules));
-            // The upstream has nothing to do with it before it is sent.
-            permit.waits(verdict.delay.0 > 0);
+        if let Some(slot) = &slot {
+            slot.enters(verdict.borrows(request.ask().rules));
+            // A delayed request is no load for the upstream before it is sent.
+            slot.waits(verdict.delay.0 > 0);
         }
         let style = request.header_style();
-        let pass = Pass {
-            headers: Headers::of(verdict, request.ask().rules, style),
+        let pending = PendingResponse {
+            headers: RateLimitHeaders::of(verdict, request.ask().rules, style),
             ticket,
-            basis: request.basis(),
+            limits: request.limits(),
         };
         let delay = verdict.delay;
-        let admitted = request.admitted(verdict, permit);
+        let admitted = request.into_admitted(verdict, slot);
         if delay.0 > 0 {
             let sleep = Box::pin(tokio::time::sleep(delay.into()));
-            // The one that is ready goes, as tower asks; a new one will be polled.
+            // tower wants the service called that `poll_ready` was called on; its clone stays behind.
             let inner = self.inner.clone();
             let ready = std::mem::replace(&mut self.inner, inner);
-            // Boxed, for it is rare, and the future of every request would be as large.
-            let next = Some(Box::new((admitted, ready, pass)));
-            return Deciding::Delayed { sleep, next };
+            // Boxed because it is rare: else the future of every request would be as large.
+            let next = Some(Box::new((admitted, ready, pending)));
+            return ThrottleFuture::Delayed { sleep, next };
         }
-        Deciding::Running {
+        ThrottleFuture::Running {
             future: self.inner.call(admitted),
-            pass: Some(pass),
+            pending: Some(pending),
         }
     }
 }
 
-/// What an admitted request carries until its answer.
-pub struct Pass<B> {
-    headers: Headers,
+/// What the layer keeps of an admitted request for its response.
+pub struct PendingResponse<L> {
+    headers: RateLimitHeaders,
     ticket: Ticket,
-    basis: B,
+    limits: L,
 }
 
 pin_project! {
     /// The future of [`Throttle`].
-    #[project = DecidingProject]
+    #[project = ThrottleFutureProject]
     #[allow(missing_docs)]
-    pub enum Deciding<R: Candidate, S: Service<R::Admitted>> {
+    pub enum ThrottleFuture<R: Candidate, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
         Asking { verdict: Later, next: Option<(R, Option<Permit>, Throttle<S>)> },
-        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, Pass<R::Basis>)>> },
-        Running { #[pin] future: S::Future, pass: Option<Pass<R::Basis>> },
+        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, PendingResponse<R::Limits>)>> },
+        Running { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
     }
 }
 
-impl<R, S> Deciding<R, S>
+impl<R, S> ThrottleFuture<R, S>
 where
     R: Candidate,
     S: Service<R::Admitted>,
     S::Error: for<'v> From<Denied<'v, R>>,
 {
-    fn denied(request: R, verdict: &Verdict, shed: Option<Shed>) -> Deciding<R, S> {
+    fn denied(request: R, verdict: &Verdict, shed: Option<Shed>) -> ThrottleFuture<R, S> {
         let denied = Denied {
             request,
             verdict,
             shed,
         };
-        Deciding::Denied {
+        ThrottleFuture::Denied {
             error: Some(S::Error::from(denied)),
         }
     }
 
-    /// Takes nothing of any limit. A request that a limit refuses is told so all the same, for to come back
-    /// sooner would not help it.
+    /// Takes nothing of any limit. A request that a limit refuses gets that refusal nevertheless: it would be
+    /// refused again if it came back as soon as the upstream has room.
     #[cold]
-    fn shed(request: R, shed: Shed) -> Deciding<R, S> {
+    fn shed(request: R, shed: Shed) -> ThrottleFuture<R, S> {
         let verdict = request.admission().peek(&request.ask());
         if verdict.admitted {
-            request.gives_way(&shed);
-            return Deciding::denied(request, &verdict, Some(shed));
+            request.on_shed(&shed);
+            return ThrottleFuture::denied(request, &verdict, Some(shed));
         }
-        request.note(&verdict);
-        Deciding::denied(request, &verdict, None)
+        request.on_verdict(&verdict);
+        ThrottleFuture::denied(request, &verdict, None)
     }
 }
 
-impl<R, S> Future for Deciding<R, S>
+impl<R, S> Future for ThrottleFuture<R, S>
 where
     R: Candidate,
     S: Service<R::Admitted, Response: Settle> + Clone,
-    S::Error: for<'v> From<Denied<'v, R>> + Failed,
+    S::Error: for<'v> From<Denied<'v, R>> + FailedRequest,
 {
     type Output = Result<<S::Response as Settle>::Settling, S::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match self.as_mut().project() {
-                DecidingProject::Denied { error } => {
+                ThrottleFutureProject::Denied { error } => {
                     return error.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e)));
                 }
-                DecidingProject::Asking { verdict, next } => {
+                ThrottleFutureProject::Asking { verdict, next } => {
                     let (verdict, ticket) = ready!(verdict.as_mut().poll(cx));
-                    let Some((request, permit, mut throttle)) = next.take() else {
+                    let Some((request, slot, mut throttle)) = next.take() else {
                         return Poll::Pending;
                     };
-                    let next = throttle.proceed(request, permit, &verdict, ticket);
+                    let next = throttle.proceed(request, slot, &verdict, ticket);
                     self.set(next);
                 }
-                DecidingProject::Delayed { sleep, next } => {
+                ThrottleFutureProject::Delayed { sleep, next } => {
                     ready!(sleep.as_mut().poll(cx));
                     let Some(next) = next.take() else {
                         return Poll::Pending;
                     };
-                    let (admitted, mut inner, pass) = *next;
+                    let (admitted, mut inner, pending) = *next;
                     let future = inner.call(admitted);
-                    self.set(Deciding::Running {
+                    self.set(ThrottleFuture::Running {
                         future,
-                        pass: Some(pass),
+                        pending: Some(pending),
                     });
                 }
-                DecidingProject::Running { future, pass } => {
+                ThrottleFutureProject::Running { future, pending } => {
                     let result = ready!(future.poll(cx));
-                    return match pass.take() {
-                        Some(pass) => Poll::Ready(pass.finish(result)),
+                    return match pending.take() {
+                        Some(pending) => Poll::Ready(pending.finish(result)),
                         None => Poll::Pending,
                     };
                 }
@@ -222,38 +222,41 @@ where
     }
 }
 
-impl<B: Basis> Pass<B> {
-    fn finish<A: Settle, E: Failed>(mut self, result: Result<A, E>) -> Result<A::Settling, E> {
-        let mut answer = match result {
-            Ok(answer) => answer,
+impl<L: AppliedLimits> PendingResponse<L> {
+    fn finish<A: Settle, E: FailedRequest>(
+        mut self,
+        result: Result<A, E>,
+    ) -> Result<A::Settling, E> {
+        let mut response = match result {
+            Ok(response) => response,
             Err(error) => {
                 let fields = &Fields::default();
-                let outcome = match error.ended() {
-                    Ended::Unsent => Some(Outcome::Unsent),
-                    Ended::Answered(status) => Some(Outcome::Answered {
+                let outcome = match error.end() {
+                    RequestEnd::Unsent => Some(Outcome::Unsent),
+                    RequestEnd::Status(status) => Some(Outcome::Answered {
                         status,
                         fields,
                         bodiless: true,
                     }),
-                    Ended::Unknown => None,
+                    RequestEnd::Unknown => None,
                 };
                 if let Some(outcome) = outcome.filter(|_| !self.ticket.is_settled()) {
-                    self.ticket.settle(outcome, self.basis.clock().now());
+                    self.ticket.settle(outcome, self.limits.clock().now());
                 }
                 return Err(error);
             }
         };
         if !self.ticket.is_settled() {
             let outcome = Outcome::Answered {
-                status: answer.status(),
-                fields: answer.fields(),
-                bodiless: answer.is_bodiless(),
+                status: response.status(),
+                fields: response.fields(),
+                bodiless: response.is_bodiless(),
             };
-            self.ticket.settle(outcome, self.basis.clock().now());
+            self.ticket.settle(outcome, self.limits.clock().now());
         }
-        answer.tell(&self.headers, self.basis.rules());
-        let clock = self.basis.clock();
-        let left = (!self.ticket.is_empty()).then(|| (self.ticket, clock.clone()));
-        Ok(answer.settling(left))
+        response.set_rate_limit_headers(&self.headers, self.limits.rules());
+        let clock = self.limits.clock();
+        let open = (!self.ticket.is_empty()).then(|| (self.ticket, clock.clone()));
+        Ok(response.into_settling(open))
     }
 }

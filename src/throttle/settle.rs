@@ -1,5 +1,5 @@
-//! A response body that settles, at its end, what only the body can tell, and holds the request's
-//! permits until then.
+//! A response body that settles the request's reservations at its end, where only the body states the cost,
+//! and holds the request's permits until then.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,31 +10,31 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::admission::{Outcome, Ticket};
-use super::headers::Headers;
+use super::headers::RateLimitHeaders;
 use crate::base::clock::Clock;
 use crate::http::head::{Fields, Lookup, Response};
 use crate::limit::Rules;
 use crate::limit::cost::Meter;
 
-/// An answer that limits can be settled by and told in.
+/// A response that settles reservations and carries rate-limit headers.
 pub trait Settle {
-    /// The same answer, its body settling what is left to settle.
+    /// The same response with a body that settles the reservations that are still open.
     type Settling;
 
-    /// Its status.
+    /// The status code.
     fn status(&self) -> u16;
 
-    /// Its fields.
+    /// The header fields.
     fn fields(&self) -> &dyn Lookup;
 
-    /// No body comes.
+    /// Whether the response has no body.
     fn is_bodiless(&self) -> bool;
 
-    /// Tells of its limits, in the only fields of their names.
-    fn tell(&mut self, headers: &Headers, rules: &Rules);
+    /// Adds the rate-limit headers, in place of fields of the same names.
+    fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules);
 
-    /// Wraps the body.
-    fn settling(self, left: Option<(Ticket, Clock)>) -> Self::Settling;
+    /// Wraps the body. `open` is a ticket that the head did not settle, and the clock to settle it by.
+    fn into_settling(self, open: Option<(Ticket, Clock)>) -> Self::Settling;
 }
 
 impl<B: Body> Settle for http::Response<B> {
@@ -52,14 +52,14 @@ impl<B: Body> Settle for http::Response<B> {
         self.body().is_end_stream()
     }
 
-    fn tell(&mut self, headers: &Headers, rules: &Rules) {
+    fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules) {
         let mut fields = Fields::default();
         headers.write(&mut fields, rules);
         self.headers_mut().extend(HeaderMap::from(fields));
     }
 
-    fn settling(self, left: Option<(Ticket, Clock)>) -> http::Response<Settling<B>> {
-        let open = left.and_then(|(ticket, clock)| Waiting::new(ticket, clock, self.fields()));
+    fn into_settling(self, open: Option<(Ticket, Clock)>) -> http::Response<Settling<B>> {
+        let open = open.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
         self.map(|inner| Settling { inner, open })
     }
 }
@@ -79,37 +79,38 @@ impl<B: Body> Settle for Response<B> {
         self.body.is_end_stream()
     }
 
-    fn tell(&mut self, headers: &Headers, rules: &Rules) {
+    fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules) {
         headers.write(&mut self.head.fields, rules);
     }
 
-    fn settling(self, left: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
-        let open = left.and_then(|(ticket, clock)| Waiting::new(ticket, clock, self.fields()));
+    fn into_settling(self, open: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
+        let open = open.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
         self.map(|inner| Settling { inner, open })
     }
 }
 
 pin_project! {
-    /// The inner body; beside it the open ticket, when the cost stands in the body or permits are out.
+    /// The inner body, and beside it the ticket while the body may state a cost or permits are out.
     #[derive(Debug)]
     pub struct Settling<B> {
         #[pin]
         inner: B,
-        open: Option<Box<Waiting>>,
+        open: Option<Box<OpenTicket>>,
     }
 }
 
+/// A ticket that waits for the end of the body.
 #[derive(Debug)]
-struct Waiting {
+struct OpenTicket {
     ticket: Ticket,
     clock: Clock,
-    /// Reads along, where a cost may stand in the body.
+    /// Reads the body as it passes, where it may state a cost.
     meter: Option<Meter>,
     trailers: Option<HeaderMap>,
 }
 
-impl Waiting {
-    fn new(ticket: Ticket, clock: Clock, fields: &dyn Lookup) -> Option<Box<Waiting>> {
+impl OpenTicket {
+    fn new(ticket: Ticket, clock: Clock, fields: &dyn Lookup) -> Option<Box<OpenTicket>> {
         if ticket.is_empty() {
             return None;
         }
@@ -122,7 +123,7 @@ impl Waiting {
             let content_type = fields.lookup("content-type");
             Meter::new(ticket.paths(), codings, content_type, ticket.owner())
         });
-        Some(Box::new(Waiting {
+        Some(Box::new(OpenTicket {
             ticket,
             clock,
             meter,
@@ -130,7 +131,7 @@ impl Waiting {
         }))
     }
 
-    fn see(&mut self, frame: &Frame<Bytes>) {
+    fn read_frame(&mut self, frame: &Frame<Bytes>) {
         match (frame.data_ref(), &mut self.meter) {
             (Some(data), Some(meter)) => meter.feed(data),
             (None, _) if !self.ticket.is_settled() => {
@@ -140,7 +141,7 @@ impl Waiting {
         }
     }
 
-    /// The body is over; `whole` when it was not cut off.
+    /// Settles at the end of the body; `whole` if it was not cut off.
     fn settle(&mut self, whole: bool) {
         if self.ticket.is_settled() {
             return;
@@ -159,32 +160,32 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for OpenTicket {
     fn drop(&mut self) {
         self.settle(false);
     }
 }
 
-/// What the end of a body still decides.
+/// What the end of a body still decides; see [`Settling::pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Open {
-    /// Units that limits have reserved, and perhaps permits.
+pub enum PendingSettlement {
+    /// How many of the reserved units count, and perhaps when permits come back.
     Units,
-    /// When permits come back.
+    /// When permits come back, and nothing else.
     Permits,
 }
 
 impl<B> Settling<B> {
-    /// None where nothing hangs on the end of the body.
-    pub fn open(&self) -> Option<Open> {
+    /// What the end of the body still decides, if anything.
+    pub fn pending(&self) -> Option<PendingSettlement> {
         let open = self.open.as_ref()?;
         Some(match open.ticket.is_settled() {
-            true => Open::Permits,
-            false => Open::Units,
+            true => PendingSettlement::Permits,
+            false => PendingSettlement::Units,
         })
     }
 
-    /// The body that it reads.
+    /// The body inside.
     pub fn inner_mut(&mut self) -> &mut B {
         &mut self.inner
     }
@@ -194,7 +195,7 @@ impl<B: Body<Data = Bytes>> Body for Settling<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    // In one piece with what every request takes; the other caller is rare.
+    // Inlined into the path of every request; the other caller is rare.
     #[inline(always)]
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -203,7 +204,7 @@ impl<B: Body<Data = Bytes>> Body for Settling<B> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(cx));
         if let (Some(open), Some(Ok(frame))) = (this.open.as_mut(), &frame) {
-            open.see(frame);
+            open.read_frame(frame);
         }
         let cut = matches!(frame, Some(Err(_)));
         let ended = cut || frame.is_none() || this.inner.is_end_stream();

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::Headers;
+use super::RateLimitHeaders;
 use super::admission::{Admission, Ahead, Ask, Decided, Outcome, Ticket, Verdict};
 use crate::base::clock::{Clock, Nanos};
 use crate::base::random::Dice;
@@ -144,7 +144,7 @@ impl Two {
     /// What is told of it, to clients and others.
     fn told(&self, verdict: &Verdict) -> impl PartialEq + std::fmt::Debug {
         let (mut fields, rules) = (Fields::default(), &self.rules);
-        Headers::of(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
+        RateLimitHeaders::of(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
         let promised = verdict.disclosed(rules).map(|finding| {
             let (rule, reading) = (&rules[finding.rule], &finding.reading);
             let window = rule.limit.window(reading.window).unwrap().window();

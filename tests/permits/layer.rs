@@ -17,7 +17,9 @@ use tollgate::limit::pressure::Permit;
 use tollgate::limit::{Concurrency, Identity, Name, Rule, Rules};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, Ask, Verdict};
-use tollgate::throttle::{Basis, Candidate, Denied, Failed, Settling, ThrottleLayer};
+use tollgate::throttle::{
+    AppliedLimits, Candidate, DecisionObserver, Denied, FailedRequest, Settling, ThrottleLayer,
+};
 use tower::{Layer, Service, service_fn};
 
 /// What requests are decided by: one at a time.
@@ -50,7 +52,7 @@ impl Limits {
     }
 }
 
-impl Basis for Limits {
+impl AppliedLimits for Limits {
     fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -64,7 +66,7 @@ struct Asked(Arc<Limits>);
 
 impl Candidate for Asked {
     type Admitted = ();
-    type Basis = Arc<Limits>;
+    type Limits = Arc<Limits>;
 
     fn ask(&self) -> Ask<'_> {
         Ask {
@@ -81,12 +83,14 @@ impl Candidate for Asked {
         &self.0.admission
     }
 
-    fn basis(&self) -> Arc<Limits> {
+    fn limits(&self) -> Arc<Limits> {
         self.0.clone()
     }
 
-    fn admitted(self, _: &Verdict, _: Option<Permit>) {}
+    fn into_admitted(self, _: &Verdict, _: Option<Permit>) {}
 }
+
+impl DecisionObserver for Asked {}
 
 #[derive(Debug, PartialEq)]
 enum Failure {
@@ -106,7 +110,7 @@ impl From<Infallible> for Failure {
     }
 }
 
-impl Failed for Failure {}
+impl FailedRequest for Failure {}
 
 /// Asks an inner service that is ready at once.
 fn ask<B: Body>(

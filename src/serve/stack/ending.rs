@@ -18,7 +18,7 @@ use crate::policy::Ruleset;
 use crate::route::{HeaderStyle, Route};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, Ask, Verdict};
-use crate::throttle::{Basis, Candidate};
+use crate::throttle::{AppliedLimits, Candidate, DecisionObserver};
 
 /// Which limits count such a request.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ impl Ending {
 
 impl Candidate for Ending {
     type Admitted = Ending;
-    type Basis = EndingLimits;
+    type Limits = EndingLimits;
 
     fn ask(&self) -> Ask<'_> {
         let generation = self.generation();
@@ -196,7 +196,7 @@ impl Candidate for Ending {
         &self.generation().admission
     }
 
-    fn basis(&self) -> EndingLimits {
+    fn limits(&self) -> EndingLimits {
         EndingLimits {
             generation: self.generation().clone(),
             counted: self.counted.clone(),
@@ -207,13 +207,15 @@ impl Candidate for Ending {
         self.counted.header_style(&self.generation().ruleset)
     }
 
-    fn note(&self, verdict: &Verdict) {
+    fn into_admitted(self, _: &Verdict, _: Option<Permit>) -> Ending {
+        self
+    }
+}
+
+impl DecisionObserver for Ending {
+    fn on_verdict(&self, verdict: &Verdict) {
         let note = &self.arrival.note;
         record_verdict(note, verdict, self.rules(), &self.who, self.now);
-    }
-
-    fn admitted(self, _: &Verdict, _: Option<Permit>) -> Ending {
-        self
     }
 }
 
@@ -223,7 +225,7 @@ pub struct EndingLimits {
     counted: Counted,
 }
 
-impl Basis for EndingLimits {
+impl AppliedLimits for EndingLimits {
     fn rules(&self) -> &Rules {
         self.counted.rules(&self.generation.ruleset)
     }

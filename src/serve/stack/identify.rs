@@ -27,11 +27,11 @@ use crate::route::{HeaderStyle, Priority, Route};
 use crate::serve::http1::repeat::Served;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, Ahead, Ask, Stake, Verdict};
-use crate::throttle::{Basis, Candidate, over_header};
+use crate::throttle::{AppliedLimits, Candidate, DecisionObserver, exceeded_limits};
 
 impl Candidate for Identified {
     type Admitted = Admitted;
-    type Basis = RouteLimits;
+    type Limits = RouteLimits;
 
     fn ask(&self) -> Ask<'_> {
         let arrival = &self.routed.arrival;
@@ -49,7 +49,7 @@ impl Candidate for Identified {
         self.served.as_ref().map(|served| &served.ahead)
     }
 
-    fn enter(&self) -> Result<Option<Permit>, Shed> {
+    fn take_slot(&self) -> Result<Option<Permit>, Shed> {
         let Some(pressure) = self.pressure() else {
             return Ok(None);
         };
@@ -59,17 +59,11 @@ impl Candidate for Identified {
         pressure.admit(class, self.routed.now, cohort).map(Some)
     }
 
-    fn gives_way(&self, shed: &Shed) {
-        if let Some(pressure) = self.pressure() {
-            pressure.sheds(shed);
-        }
-    }
-
     fn admission(&self) -> &Admission {
         &self.routed.arrival.note.generation.admission
     }
 
-    fn basis(&self) -> RouteLimits {
+    fn limits(&self) -> RouteLimits {
         RouteLimits {
             generation: self.routed.arrival.note.generation.clone(),
             matched: self.routed.matched.clone(),
@@ -80,21 +74,29 @@ impl Candidate for Identified {
         self.routed.route().headers
     }
 
-    fn note(&self, verdict: &Verdict) {
+    fn into_admitted(self, verdict: &Verdict, slot: Option<Permit>) -> Admitted {
+        let over = exceeded_limits(verdict, self.rules());
+        Admitted {
+            identified: self,
+            over,
+            permit: slot,
+        }
+    }
+}
+
+impl DecisionObserver for Identified {
+    fn on_verdict(&self, verdict: &Verdict) {
         let note = &self.routed.arrival.note;
         record_verdict(note, verdict, self.rules(), &self.who, self.routed.now);
     }
 
-    fn stakes(&self, stake: Stake) {
+    fn on_stake(&self, stake: Stake) {
         self.routed.arrival.note.stake.replace(Some(stake));
     }
 
-    fn admitted(self, verdict: &Verdict, permit: Option<Permit>) -> Admitted {
-        let over = over_header(verdict, self.rules());
-        Admitted {
-            identified: self,
-            over,
-            permit,
+    fn on_shed(&self, shed: &Shed) {
+        if let Some(pressure) = self.pressure() {
+            pressure.sheds(shed);
         }
     }
 }
@@ -105,7 +107,7 @@ pub struct RouteLimits {
     matched: MatchedRoute,
 }
 
-impl Basis for RouteLimits {
+impl AppliedLimits for RouteLimits {
     fn rules(&self) -> &Rules {
         &self.matched.route(&self.generation.ruleset).rules
     }

@@ -27,7 +27,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::Response;
 use crate::serve::worker::guard::{Guard, Guards};
 use crate::store::permits::Taken;
-use crate::throttle::{Open, Settling};
+use crate::throttle::{PendingSettlement, Settling};
 use crate::upstream::{AnswerBody, Exchange, Lead};
 
 /// How long a request goes on without its client.
@@ -202,9 +202,9 @@ enum Step {
 impl Rest {
     /// Of a body.
     pub fn of(mut body: Settling<Relay>) -> Rest {
-        match body.open() {
-            Some(Open::Units) => Rest::Settling(body),
-            Some(Open::Permits) | None => Rest::Body(body.inner_mut().take()),
+        match body.pending() {
+            Some(PendingSettlement::Units) => Rest::Settling(body),
+            Some(PendingSettlement::Permits) | None => Rest::Body(body.inner_mut().take()),
         }
     }
 

@@ -260,7 +260,7 @@ impl Drop for Recorded {
         if note.method != Some(Method::HEAD) {
             note.reason.set(Some(body::CLIENT_LEFT));
         }
-        if body.open().is_none() {
+        if body.pending().is_none() {
             return;
         }
         if let ReplyBody::Relayed(mut body) = self.inner.take() {

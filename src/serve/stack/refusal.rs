@@ -12,7 +12,7 @@ use crate::identity::Unverified;
 use crate::limit::Identity;
 use crate::limit::pressure::{Class, Shed};
 use crate::serve::stack::outcome::Outcome;
-use crate::throttle::{Ended, Failed, reject};
+use crate::throttle::{FailedRequest, RequestEnd, reject};
 use crate::upstream;
 
 /// Why a request is not served.
@@ -335,7 +335,7 @@ fn grpc(status: StatusCode, detail: &str) -> Response<Bytes> {
         408 | 504 => 4,
         _ => 14,
     };
-    reject::grpc_answer(code, detail.as_bytes())
+    reject::grpc_response(code, detail.as_bytes())
 }
 
 impl From<body::Error> for Why {
@@ -352,16 +352,16 @@ impl From<body::Error> for Why {
     }
 }
 
-impl Failed for Refusal {
-    fn ended(&self) -> Ended {
+impl FailedRequest for Refusal {
+    fn end(&self) -> RequestEnd {
         use upstream::Error::{Connect, ConnectTimeout, Full, Unavailable};
         match &self.why {
-            why if self.unsent => Ended::Answered(why.status().as_u16()),
+            why if self.unsent => RequestEnd::Status(why.status().as_u16()),
             Why::Upstream(
                 Connect { .. } | ConnectTimeout { .. } | Unavailable { .. } | Full { .. },
-            ) => Ended::Unsent,
-            Why::Upstream(_) => Ended::Answered(describe(&self.why).0.as_u16()),
-            _ => Ended::Unknown,
+            ) => RequestEnd::Unsent,
+            Why::Upstream(_) => RequestEnd::Status(describe(&self.why).0.as_u16()),
+            _ => RequestEnd::Unknown,
         }
     }
 }

@@ -67,7 +67,7 @@ impl Refusals {
             grpc,
             ..
         } = *request;
-        let make = || reject::answer(verdict, rules, headers, grpc);
+        let make = || reject::refusal(verdict, rules, headers, grpc);
         let Some(key) = Key::of(request, verdict) else {
             return Rc::new(make());
         };

@@ -20,7 +20,7 @@ use tollgate::identity::{self, Identifier, Keyer, Who, token};
 use tollgate::limit::pressure::Permit;
 use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule, Rules};
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::admission::{Admission, Ask, Verdict};
+use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
     AppliedLimits, Candidate, DecisionObserver, Denied, FailedRequest, ThrottleLayer, reject,
 };
@@ -131,8 +131,8 @@ impl Candidate for Asked {
     type Admitted = Request;
     type Limits = Arc<Limits>;
 
-    fn ask(&self) -> Ask<'_> {
-        Ask {
+    fn admission_request(&self) -> AdmissionRequest<'_> {
+        AdmissionRequest {
             rules: &self.limits.rules,
             who: &self.who,
             identifier: &self.limits.identifier,

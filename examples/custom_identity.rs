@@ -21,7 +21,7 @@ use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{Identity, Limit, Name, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::admission::{Admission, Ask, Decided};
+use tollgate::throttle::admission::{Admission, AdmissionOutcome, AdmissionRequest};
 use tollgate::throttle::{RateLimitHeaders, Settle, reject};
 
 #[derive(Parser)]
@@ -94,7 +94,7 @@ impl Tenants {
         let mut who = Who::new(peer);
         who.token = Some(self.keyer.fingerprint(Domain::Token, tenant.as_bytes()));
 
-        let ask = Ask {
+        let ask = AdmissionRequest {
             rules: &self.rules,
             who: &who,
             identifier: &self.identifier,
@@ -102,10 +102,10 @@ impl Tenants {
             pressure: None,
             reserved: &[],
         };
-        let mut decided = Decided::default();
+        let mut decided = AdmissionOutcome::default();
         let later = self.admission.decide(&ask, None, &mut decided);
         debug_assert!(later.is_none(), "no store is shared with other gateways");
-        let Decided { verdict, ticket } = decided;
+        let AdmissionOutcome { verdict, ticket } = decided;
         // Empty: only limits that count answers leave something to settle.
         drop(ticket);
         if !verdict.admitted {

@@ -15,7 +15,9 @@ use tollgate::limit::{
     Algorithm, Bound, Concurrency, Fingerprint, Identity, Limit, Name, Rule, Scale, Throttle,
 };
 use tollgate::store::{Item, Memory, Settings, Slot};
-use tollgate::throttle::admission::{Admission, Ahead, Ask, Decided, Ticket};
+use tollgate::throttle::admission::{
+    Admission, AdmissionOutcome, AdmissionRequest, PreparedDecision, Ticket,
+};
 
 const THREADS: u32 = 8;
 const NOW: Nanos = Nanos::from_secs(90_000);
@@ -180,14 +182,18 @@ impl Site {
         self.ask_limits(&self.ask(&who, NOW), None)
     }
 
-    fn ask_limits(&self, ask: &Ask<'_>, ahead: Option<&Ahead>) -> (bool, Ticket) {
-        let mut decided = Decided::default();
+    fn ask_limits(
+        &self,
+        ask: &AdmissionRequest<'_>,
+        ahead: Option<&PreparedDecision>,
+    ) -> (bool, Ticket) {
+        let mut decided = AdmissionOutcome::default();
         assert!(self.admission.decide(ask, ahead, &mut decided).is_none());
         (decided.verdict.admitted, decided.ticket)
     }
 
-    fn ask<'a>(&'a self, who: &'a Who, now: Nanos) -> Ask<'a> {
-        Ask {
+    fn ask<'a>(&'a self, who: &'a Who, now: Nanos) -> AdmissionRequest<'a> {
+        AdmissionRequest {
             rules: &self.rules,
             who,
             identifier: &self.identifier,
@@ -275,7 +281,7 @@ fn a_client_that_is_refused_again_and_again_gets_what_there_is() {
         let admitted: [AtomicU32; ROUNDS as usize] = std::array::from_fn(|_| AtomicU32::new(0));
         count(1, |_, _| {
             // A connection of its own, which knows what it was told last.
-            let ahead = site.admission.ahead(&site.ask(&who, NOW));
+            let ahead = site.admission.prepare(&site.ask(&who, NOW));
             for round in 0..ROUNDS {
                 // Long enough for all that was used to leave every kind of window.
                 let now = NOW.after(Nanos::from_secs(round * 200));

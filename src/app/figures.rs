@@ -50,7 +50,12 @@ impl Figures {
     fn refresh(&self) {
         let running = self.running.read().clone();
         let mut open: BTreeMap<&str, u64> = BTreeMap::new();
-        for (rule, open_now) in running.ruleset.rules.iter().zip(running.admission.open()) {
+        for (rule, open_now) in running
+            .ruleset
+            .rules
+            .iter()
+            .zip(running.admission.open_permits())
+        {
             if let Some(permits) = open_now {
                 *open.entry(rule.name.as_str()).or_default() += permits;
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::admission::{Admission, Ahead, Ask, Stake, Verdict};
+use super::admission::{Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict};
 use crate::base::clock::Clock;
 use crate::limit::Rules;
 use crate::limit::pressure::{Permit, Shed};
@@ -17,10 +17,10 @@ pub trait Candidate: DecisionObserver + Sized {
     type Limits: AppliedLimits;
 
     /// The request as its limits see it.
-    fn ask(&self) -> Ask<'_>;
+    fn admission_request(&self) -> AdmissionRequest<'_>;
 
     /// What earlier requests of the same client have left ready for this one.
-    fn ahead(&self) -> Option<&Ahead> {
+    fn prepared(&self) -> Option<&PreparedDecision> {
         None
     }
 
@@ -53,7 +53,7 @@ pub trait DecisionObserver {
     fn on_verdict(&self, _verdict: &Verdict) {}
 
     /// The admitted request holds something until its end. Not called where it holds nothing.
-    fn on_stake(&self, _stake: Stake) {}
+    fn on_holdings(&self, _holdings: Holdings) {}
 
     /// The limits admit the request, but it is shed.
     fn on_shed(&self, _shed: &Shed) {}

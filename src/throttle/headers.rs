@@ -67,7 +67,7 @@ impl RateLimitHeaders {
                 units: remaining,
                 reset: reset.map(|reset| limit.seconds(reset)),
             }),
-            alone: verdict.alone,
+            alone: verdict.without_store,
         }
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::admission::{Decided, Later, Outcome, Ticket, Verdict};
+use super::admission::{AdmissionOutcome, PendingDecision, RequestProgress, Ticket, Verdict};
 use super::candidate::{AppliedLimits, Candidate, Denied, FailedRequest, RequestEnd};
 use super::headers::RateLimitHeaders;
 use super::settle::Settle;
@@ -52,9 +52,13 @@ where
             Ok(slot) => slot,
             Err(shed) => return ThrottleFuture::shed(request, shed),
         };
-        let mut decided = Decided::default();
+        let mut decided = AdmissionOutcome::default();
         let admission = request.admission();
-        match admission.decide(&request.ask(), request.ahead(), &mut decided) {
+        match admission.decide(
+            &request.admission_request(),
+            request.prepared(),
+            &mut decided,
+        ) {
             None => self.proceed(request, slot, &decided.verdict, decided.ticket),
             Some(verdict) => {
                 if let Some(slot) = &slot {
@@ -90,21 +94,21 @@ impl<S> Throttle<S> {
         if !verdict.admitted {
             if !ticket.is_settled() {
                 // Shadow limits have reserved units; a request that other limits refuse uses none of them.
-                ticket.settle(Outcome::Unsent, request.ask().now);
+                ticket.settle(RequestProgress::Unsent, request.admission_request().now);
             }
             return ThrottleFuture::denied(request, verdict, None);
         }
-        if let Some(stake) = ticket.stake() {
-            request.on_stake(stake);
+        if let Some(holdings) = ticket.holdings() {
+            request.on_holdings(holdings);
         }
         if let Some(slot) = &slot {
-            slot.enters(verdict.borrows(request.ask().rules));
+            slot.enters(verdict.borrows(request.admission_request().rules));
             // A delayed request is no load for the upstream before it is sent.
             slot.waits(verdict.delay.0 > 0);
         }
         let style = request.header_style();
         let pending = PendingResponse {
-            headers: RateLimitHeaders::of(verdict, request.ask().rules, style),
+            headers: RateLimitHeaders::of(verdict, request.admission_request().rules, style),
             ticket,
             limits: request.limits(),
         };
@@ -139,7 +143,7 @@ pin_project! {
     #[allow(missing_docs)]
     pub enum ThrottleFuture<R: Candidate, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
-        Asking { verdict: Later, next: Option<(R, Option<Permit>, Throttle<S>)> },
+        Asking { verdict: PendingDecision, next: Option<(R, Option<Permit>, Throttle<S>)> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, PendingResponse<R::Limits>)>> },
         Running { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
     }
@@ -166,7 +170,7 @@ where
     /// refused again if it came back as soon as the upstream has room.
     #[cold]
     fn shed(request: R, shed: Shed) -> ThrottleFuture<R, S> {
-        let verdict = request.admission().peek(&request.ask());
+        let verdict = request.admission().peek(&request.admission_request());
         if verdict.admitted {
             request.on_shed(&shed);
             return ThrottleFuture::denied(request, &verdict, Some(shed));
@@ -232,8 +236,8 @@ impl<L: AppliedLimits> PendingResponse<L> {
             Err(error) => {
                 let fields = &Fields::default();
                 let outcome = match error.end() {
-                    RequestEnd::Unsent => Some(Outcome::Unsent),
-                    RequestEnd::Status(status) => Some(Outcome::Answered {
+                    RequestEnd::Unsent => Some(RequestProgress::Unsent),
+                    RequestEnd::Status(status) => Some(RequestProgress::Head {
                         status,
                         fields,
                         bodiless: true,
@@ -247,7 +251,7 @@ impl<L: AppliedLimits> PendingResponse<L> {
             }
         };
         if !self.ticket.is_settled() {
-            let outcome = Outcome::Answered {
+            let outcome = RequestProgress::Head {
                 status: response.status(),
                 fields: response.fields(),
                 bodiless: response.is_bodiless(),

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::admission::{Outcome, Ticket};
+use super::admission::{RequestProgress, Ticket};
 use super::headers::RateLimitHeaders;
 use crate::base::clock::Clock;
 use crate::http::head::{Fields, Lookup, Response};
@@ -114,14 +114,14 @@ impl OpenTicket {
         if ticket.is_empty() {
             return None;
         }
-        let meter = ticket.paths().next().is_some().then(|| {
+        let meter = ticket.cost_paths().next().is_some().then(|| {
             let mut codings = Vec::new();
             fields.visit("content-encoding", &mut |value| {
                 codings.push(value.to_vec())
             });
             let codings = codings.iter().map(Vec::as_slice);
             let content_type = fields.lookup("content-type");
-            Meter::new(ticket.paths(), codings, content_type, ticket.owner())
+            Meter::new(ticket.cost_paths(), codings, content_type, ticket.owner())
         });
         Some(Box::new(OpenTicket {
             ticket,
@@ -149,7 +149,7 @@ impl OpenTicket {
         if let Some(meter) = &mut self.meter {
             meter.finish(whole);
         }
-        let outcome = Outcome::Ended {
+        let outcome = RequestProgress::Ended {
             meter: self.meter.as_ref(),
             trailers: self
                 .trailers

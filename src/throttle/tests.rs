@@ -5,7 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use super::RateLimitHeaders;
-use super::admission::{Admission, Ahead, Ask, Decided, Outcome, Ticket, Verdict};
+use super::admission::{
+    Admission, AdmissionOutcome, AdmissionRequest, PreparedDecision, RequestProgress, Ticket,
+    Verdict,
+};
 use crate::base::clock::{Clock, Nanos};
 use crate::base::random::Dice;
 use crate::http::head::Fields;
@@ -56,7 +59,7 @@ struct Two {
     forgets: Admission,
     identifier: Identifier,
     /// The clients, each with two connections to the one that knows them.
-    clients: Vec<(Who, [Ahead; 2])>,
+    clients: Vec<(Who, [PreparedDecision; 2])>,
     /// Refusals that stood.
     stood: u32,
     seed: u64,
@@ -77,7 +80,7 @@ impl Two {
             let mut who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
             // Of one no limit by user knows, so that not all apply.
             who.user = (user < 2).then(|| user.to_string().into());
-            let ask = Ask {
+            let ask = AdmissionRequest {
                 rules: &rules,
                 who: &who,
                 identifier: &identifier,
@@ -85,7 +88,7 @@ impl Two {
                 pressure: None,
                 reserved: &[],
             };
-            let ahead = [knows.ahead(&ask), knows.ahead(&ask)];
+            let ahead = [knows.prepare(&ask), knows.prepare(&ask)];
             (who, ahead)
         });
         Two {
@@ -101,7 +104,7 @@ impl Two {
 
     fn ask(&mut self, client: usize, connection: usize, now: Nanos) -> [Ticket; 2] {
         let (who, ahead) = &self.clients[client];
-        let ask = Ask {
+        let ask = AdmissionRequest {
             rules: &self.rules,
             who,
             identifier: &self.identifier,
@@ -110,13 +113,13 @@ impl Two {
             reserved: &[],
         };
         let ahead = &ahead[connection];
-        let decide = |admission: &Admission, ahead: Option<&Ahead>| {
-            let mut decided = Decided::default();
+        let decide = |admission: &Admission, ahead: Option<&PreparedDecision>| {
+            let mut decided = AdmissionOutcome::default();
             assert!(admission.decide(&ask, ahead, &mut decided).is_none());
             (decided.verdict, decided.ticket)
         };
         let (verdict, ticket) = decide(&self.knows, Some(ahead));
-        self.stood += u32::from(verdict.again);
+        self.stood += u32::from(verdict.repeated);
         let (expected, other) = decide(&self.forgets, None);
         assert_eq!(
             self.told(&verdict),
@@ -129,7 +132,7 @@ impl Two {
                 assert_eq!(one.reading, other.reading, "seed {}", self.seed);
             }
         }
-        if verdict.again {
+        if verdict.repeated {
             let mut later = verdict.clone();
             let passed = Nanos(verdict.same_seconds(&self.rules).0 - 1);
             for finding in &mut later.findings {
@@ -206,7 +209,7 @@ fn a_refusal_that_stands_is_what_would_be_decided() {
             open.push(two.ask(client, dice.below(2), now));
             if dice.below(3) == 0 {
                 for mut ticket in open.drain(..).flatten() {
-                    ticket.settle(Outcome::Unsent, now);
+                    ticket.settle(RequestProgress::Unsent, now);
                 }
             }
             if dice.below(50) == 0 {

@@ -16,7 +16,7 @@ use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::pressure::Permit;
 use tollgate::limit::{Concurrency, Identity, Name, Rule, Rules};
 use tollgate::store::{Memory, Settings};
-use tollgate::throttle::admission::{Admission, Ask, Verdict};
+use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
     AppliedLimits, Candidate, DecisionObserver, Denied, FailedRequest, Settling, ThrottleLayer,
 };
@@ -68,8 +68,8 @@ impl Candidate for Asked {
     type Admitted = ();
     type Limits = Arc<Limits>;
 
-    fn ask(&self) -> Ask<'_> {
-        Ask {
+    fn admission_request(&self) -> AdmissionRequest<'_> {
+        AdmissionRequest {
             rules: &self.0.rules,
             who: &self.0.who,
             identifier: &self.0.identifier,

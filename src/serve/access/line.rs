@@ -104,10 +104,10 @@ fn middle(out: &mut Vec<u8>, note: &Note) {
         text(out, ",\"server\":", server);
     }
     let costs = note
-        .stake
+        .holdings
         .borrow()
         .as_ref()
-        .and_then(|stake| stake.costs.clone());
+        .and_then(|holdings| holdings.costs.clone());
     if let Some((units, unknown)) = costs.and_then(|costs| costs.charged()) {
         number(out, ",\"cost\":", units.into());
         if unknown {

@@ -16,7 +16,7 @@ use crate::record::insight::Key;
 use crate::serve::stack::{counted_key, explain};
 use crate::serve::worker::generation;
 use crate::serve::worker::generation::Running;
-use crate::throttle::admission::Ask;
+use crate::throttle::admission::AdmissionRequest;
 
 /// The rules called by a name, and the key that an operator wrote.
 struct Asked {
@@ -109,7 +109,7 @@ impl Asked {
     async fn look(&self, gateway: &dyn Control) -> Vec<Value> {
         let mut found = Vec::new();
         for rule in &self.rules {
-            let ask = Ask {
+            let ask = AdmissionRequest {
                 rules: std::slice::from_ref(rule),
                 who: &self.who,
                 identifier: &self.identifier,
@@ -119,7 +119,7 @@ impl Asked {
                 // One unit: whether anything is left.
                 reserved: &[(0, 1)],
             };
-            let verdict = self.running.admission.look(&ask).await;
+            let verdict = self.running.admission.peek_shared(&ask).await;
             let mut value = explain::describe_rule(rule);
             if let Some(finding) = verdict.findings.first() {
                 value.extend(explain::reading(finding, rule));

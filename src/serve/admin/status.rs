@@ -17,7 +17,7 @@ use crate::upstream::Servers;
 /// Every limit with its decisions so far.
 pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
     let running = gateway.running();
-    let open = running.admission.open();
+    let open = running.admission.open_permits();
     let describe = |rule: &Arc<crate::limit::Rule>| {
         let mut value = explain::describe_rule(rule);
         if let Some(permits) = open.get(rule.index).copied().flatten() {

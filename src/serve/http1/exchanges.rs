@@ -69,10 +69,10 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                 match unless_gone(wire, future.as_mut()).await {
                     Some(Ok(answer)) => answer,
                     None => {
-                        if let Some(stake) = future.as_mut().leave(CLIENT_LEFT) {
+                        if let Some(holdings) = future.as_mut().leave(CLIENT_LEFT) {
                             wire.hang_up();
                             let place = (&**wire.guard(), &worker.left);
-                            left::finish(future, Recorded::into_relayed, stake.permits, place)
+                            left::finish(future, Recorded::into_relayed, holdings.permits, place)
                                 .await;
                         }
                         return false;

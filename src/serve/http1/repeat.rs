@@ -17,7 +17,7 @@ use crate::http::http1::Said;
 use crate::identity::Who;
 use crate::limit::Standing;
 use crate::serve::worker::generation::Generation;
-use crate::throttle::admission::{Ahead, Verdict};
+use crate::throttle::admission::{PreparedDecision, Verdict};
 
 /// Most bytes of fields that are remembered.
 pub const MOST: usize = 4 * 1024;
@@ -76,7 +76,7 @@ pub struct Served {
     route: usize,
     pub(crate) who: Rc<Who>,
     /// By the route's limits.
-    pub(crate) ahead: Ahead,
+    pub(crate) prepared: PreparedDecision,
     refusal: RefCell<Option<Told>>,
     onward: RefCell<Option<Onward>>,
 }
@@ -115,7 +115,7 @@ impl Last {
     pub(crate) fn prefetch(&self) {
         let Some(block) = &self.block else { return };
         if let Some(served) = &*block.served.borrow() {
-            served.ahead.prefetch();
+            served.prepared.prefetch();
         }
     }
 
@@ -231,7 +231,7 @@ impl Served {
     /// What to tell of a refusal, if it was told before.
     pub(crate) fn told(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Response<Bytes>>> {
         let mut told = self.refusal.borrow_mut();
-        if !verdict.again {
+        if !verdict.repeated {
             *told = None;
         }
         let told = told.as_ref().filter(|told| now < told.until);
@@ -244,12 +244,17 @@ impl Served {
     }
 
     /// Of a request that was not sent on yet.
-    pub(crate) fn new(by: &Rc<Generation>, route: usize, who: Rc<Who>, ahead: Ahead) -> Served {
+    pub(crate) fn new(
+        by: &Rc<Generation>,
+        route: usize,
+        who: Rc<Who>,
+        prepared: PreparedDecision,
+    ) -> Served {
         Served {
             generation: Rc::downgrade(by),
             route,
             who,
-            ahead,
+            prepared,
             refusal: RefCell::default(),
             onward: RefCell::default(),
         }

@@ -423,10 +423,10 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
     });
     let answer = unless_late(stream, unless_gone).await.flatten();
     let Some(answer) = answer else {
-        if let Some(stake) = future.as_mut().leave(stream.reason()) {
+        if let Some(holdings) = future.as_mut().leave(stream.reason()) {
             drop(answering);
             let place = (&**stream.guard(), &worker.left);
-            left::finish(future, Recorded::into_relayed, stake.permits, place).await;
+            left::finish(future, Recorded::into_relayed, holdings.permits, place).await;
         }
         return;
     };

@@ -62,7 +62,7 @@ fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>>
         },
         verdict,
     );
-    if let Some(served) = served.filter(|_| verdict.again) {
+    if let Some(served) = served.filter(|_| verdict.repeated) {
         let same = verdict.same_seconds(request.rules());
         served.tells(answer.clone(), request.routed.now.after(same));
     }

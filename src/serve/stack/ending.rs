@@ -17,7 +17,7 @@ use crate::limit::pressure::Permit;
 use crate::policy::Ruleset;
 use crate::route::{HeaderStyle, Route};
 use crate::serve::worker::generation::Generation;
-use crate::throttle::admission::{Admission, Ask, Verdict};
+use crate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use crate::throttle::{AppliedLimits, Candidate, DecisionObserver};
 
 /// Which limits count such a request.
@@ -176,11 +176,11 @@ impl Candidate for Ending {
     type Admitted = Ending;
     type Limits = EndingLimits;
 
-    fn ask(&self) -> Ask<'_> {
+    fn admission_request(&self) -> AdmissionRequest<'_> {
         let generation = self.generation();
         let route = self.counted.route(&generation.ruleset);
         let servers = route.map(|route| generation.pools[route.upstream].servers());
-        Ask {
+        AdmissionRequest {
             rules: self.rules(),
             who: &self.who,
             identifier: &generation.identifier,

@@ -29,7 +29,7 @@ use crate::route::Route;
 use crate::serve::http1::repeat::Last;
 use crate::serve::http1::request;
 use crate::serve::worker::generation::Running;
-use crate::throttle::admission::{Ask, Finding};
+use crate::throttle::admission::{AdmissionRequest, Finding};
 
 /// A request to explain.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -216,7 +216,7 @@ pub async fn explain(
     let rules = by_gateway.unwrap_or(all);
     let servers = route.and_then(|route| running.upstreams.get(route.upstream));
     let pressure = servers.and_then(|servers| servers.pressure());
-    let ask = Ask {
+    let ask = AdmissionRequest {
         rules,
         who: &who,
         identifier: &identifier,
@@ -224,7 +224,7 @@ pub async fn explain(
         pressure: pressure.map(|pressure| &**pressure),
         reserved: reserved.as_deref().unwrap_or_default(),
     };
-    let verdict = running.admission.look(&ask).await;
+    let verdict = running.admission.peek_shared(&ask).await;
     let speaks = !verdict.admitted || ends.is_none();
     let speaker = verdict.decider(rules).filter(|_| speaks);
     let speaker = speaker.map(|(rule, _)| rule.index);

@@ -26,16 +26,18 @@ use crate::limit::{Identity, Rules};
 use crate::route::{HeaderStyle, Priority, Route};
 use crate::serve::http1::repeat::Served;
 use crate::serve::worker::generation::Generation;
-use crate::throttle::admission::{Admission, Ahead, Ask, Stake, Verdict};
+use crate::throttle::admission::{
+    Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict,
+};
 use crate::throttle::{AppliedLimits, Candidate, DecisionObserver, exceeded_limits};
 
 impl Candidate for Identified {
     type Admitted = Admitted;
     type Limits = RouteLimits;
 
-    fn ask(&self) -> Ask<'_> {
+    fn admission_request(&self) -> AdmissionRequest<'_> {
         let arrival = &self.routed.arrival;
-        Ask {
+        AdmissionRequest {
             rules: self.rules(),
             who: &self.who,
             identifier: &arrival.note.generation.identifier,
@@ -45,8 +47,8 @@ impl Candidate for Identified {
         }
     }
 
-    fn ahead(&self) -> Option<&Ahead> {
-        self.served.as_ref().map(|served| &served.ahead)
+    fn prepared(&self) -> Option<&PreparedDecision> {
+        self.served.as_ref().map(|served| &served.prepared)
     }
 
     fn take_slot(&self) -> Result<Option<Permit>, Shed> {
@@ -90,8 +92,8 @@ impl DecisionObserver for Identified {
         record_verdict(note, verdict, self.rules(), &self.who, self.routed.now);
     }
 
-    fn on_stake(&self, stake: Stake) {
-        self.routed.arrival.note.stake.replace(Some(stake));
+    fn on_holdings(&self, holdings: Holdings) {
+        self.routed.arrival.note.holdings.replace(Some(holdings));
     }
 
     fn on_shed(&self, shed: &Shed) {
@@ -340,7 +342,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     let known = known.zip(routed.matched.alone());
     let known = known.filter(|(known, index)| known.comes_again(*index));
     let served = known.map(|(known, index)| {
-        let ahead = generation.admission.ahead(&Ask {
+        let prepared = generation.admission.prepare(&AdmissionRequest {
             rules: &route.rules,
             who: &who,
             identifier,
@@ -349,7 +351,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
             reserved: &[],
         });
         let who = who.clone();
-        known.serve(Served::new(generation, index, who, ahead))
+        known.serve(Served::new(generation, index, who, prepared))
     });
     (who, served)
 }
@@ -404,7 +406,7 @@ pub fn may_check(
     pressure: Option<&Pressure>,
     now: Nanos,
 ) -> bool {
-    let ask = Ask {
+    let ask = AdmissionRequest {
         rules: &route.own.by_ip,
         who,
         identifier,

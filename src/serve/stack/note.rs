@@ -18,7 +18,7 @@ use crate::serve::access::WorkerLog;
 use crate::serve::http1::repeat::Block;
 use crate::serve::worker::generation::Generation;
 use crate::store::permits::Taken;
-use crate::throttle::admission::Stake;
+use crate::throttle::admission::Holdings;
 
 /// What is known of one request so far. Shared by the layers, so that it is there even when the
 /// client hangs up in the middle.
@@ -52,7 +52,7 @@ pub struct Note {
     pub(super) outcome: Cell<Outcome>,
     pub(super) sent: Cell<u64>,
     /// What hangs on its end.
-    pub stake: RefCell<Option<Stake>>,
+    pub holdings: RefCell<Option<Holdings>>,
     /// Its client has left.
     pub left: Cell<bool>,
     /// The connection it came over.
@@ -95,14 +95,16 @@ impl Note {
 
     /// Limits wait for what the response says.
     pub fn settles(&self) -> bool {
-        let stake = self.stake.borrow();
-        stake.as_ref().is_some_and(|stake| stake.settles)
+        let holdings = self.holdings.borrow();
+        holdings.as_ref().is_some_and(|holdings| holdings.settles)
     }
 
     /// The permits of the request.
     pub fn permits(&self) -> Option<Arc<Taken>> {
-        let stake = self.stake.borrow();
-        stake.as_ref().and_then(|stake| stake.permits.clone())
+        let holdings = self.holdings.borrow();
+        holdings
+            .as_ref()
+            .and_then(|holdings| holdings.permits.clone())
     }
 
     /// Whether the log will name the server.

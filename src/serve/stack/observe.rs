@@ -27,7 +27,7 @@ use crate::base::telemetry::Metric;
 use crate::http::head::Response;
 use crate::serve::access::{self, WorkerLog};
 use crate::throttle::Settling;
-use crate::throttle::admission::Stake;
+use crate::throttle::admission::Holdings;
 
 /// Counts and logs the request when the last part of it is gone.
 struct Recording(Rc<Note>);
@@ -120,7 +120,7 @@ where
             by_upstream: Cell::new(false),
             outcome: Cell::new(Outcome::Gone),
             sent: Cell::new(0),
-            stake: RefCell::new(None),
+            holdings: RefCell::new(None),
             left: Cell::new(false),
             peer,
             generation,
@@ -164,12 +164,12 @@ pin_project! {
 impl<F> Recorder<F> {
     /// The client has left, or is taken to have for this reason: the request is on record now. Gives what hangs on its
     /// end, for which it must go on.
-    pub fn leave(self: Pin<&mut Self>, reason: &'static str) -> Option<Stake> {
+    pub fn leave(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
         let recording = self.project().recording.take()?;
         let note = &recording.0;
         note.left.set(true);
         note.reason.set(Some(reason));
-        note.stake.borrow().clone()
+        note.holdings.borrow().clone()
     }
 }
 
@@ -197,8 +197,8 @@ where
                     note.outcome.set(refusal.outcome());
                     note.reason.set(refusal.reason());
                     // The client need not have read it.
-                    if let Some(stake) = &mut *note.stake.borrow_mut() {
-                        stake.permits = None;
+                    if let Some(holdings) = &mut *note.holdings.borrow_mut() {
+                        holdings.permits = None;
                     }
                 }
                 refusal.answer().map(ReplyBody::own)

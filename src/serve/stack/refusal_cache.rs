@@ -85,11 +85,11 @@ impl Refusals {
             place => {
                 let before = place.as_ref().is_some_and(|kept| kept.key == key);
                 let mut made = make();
-                if before || verdict.again {
+                if before || verdict.repeated {
                     gather(&mut made);
                 }
                 let made = Rc::new(made);
-                let answer = (before || verdict.again).then(|| made.clone());
+                let answer = (before || verdict.repeated).then(|| made.clone());
                 *place = Some(Kept { key, answer });
                 made
             }
@@ -148,7 +148,7 @@ impl Key {
         Some(Key {
             set,
             grpc: request.grpc,
-            alone: verdict.alone,
+            alone: verdict.without_store,
             wait: verdict.retry_after(rules),
             decider,
             limits,

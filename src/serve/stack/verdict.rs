@@ -39,7 +39,7 @@ pub(crate) fn record_verdict(
         let example = sampling::example(generation, (who, now), verdict, rules);
         note.decision.set(example);
     }
-    note.alone.set(verdict.alone);
+    note.alone.set(verdict.without_store);
     if let Some((rule, finding)) = verdict.decider(rules) {
         note.limit.set(Some((rule.index, finding.reading.standing)));
     }

@@ -208,7 +208,10 @@ impl Generation {
             .collect();
         Generation {
             identifier: Identifier::new(ruleset.identity.clone(), running.keyer()),
-            admission: running.admission.for_worker(worker).counting(unknown),
+            admission: running
+                .admission
+                .for_worker(worker)
+                .with_unknown_costs(unknown),
             pools,
             kinds,
             routes,

@@ -8,45 +8,47 @@ use crate::store::permits::Scope;
 use crate::store::shared::plan::Plan;
 use crate::store::{self, Memory, Permits, Registered, Shared, Slot};
 
-/// Decides by the rules of one set of running policies.
+/// Decides by the rules of one set of running policies. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub(super) store: Arc<Memory>,
     pub(super) permits: Arc<Permits>,
-    pub(super) counters: Arc<[Counter]>,
+    pub(super) counters: Arc<[RuleCounter]>,
     pub(super) clock: Clock,
-    /// The store that gateways share, and which connection to it is used.
+    /// The store that gateways share, and the number of the connection to it.
     pub(super) shared: Option<(Arc<Shared>, usize)>,
-    /// For each rule, costs that never became known; empty where nobody counts them.
+    /// For each rule a counter of costs that never became known; empty where they are not counted.
     pub(super) unknown: Arc<[metrics::Counter]>,
 }
 
 /// Where the counts of a rule are kept.
 #[derive(Clone, Debug)]
-pub(super) enum Counter {
-    /// Here, and how several gateways share them.
-    Rate(Registered, Option<Sharing>),
+pub(super) enum RuleCounter {
+    /// In the memory store; also how gateways share the counts, if they do.
+    Rate(Registered, Option<SharedCounter>),
     Open(Scope),
 }
 
-/// How a limit is shared, and the limit where it can be kept beyond a request.
+/// How gateways share a limit. The limit is in an `Arc` so that a pending decision can keep it.
 #[derive(Clone, Debug)]
-pub(super) struct Sharing {
+pub(super) struct SharedCounter {
     pub(super) limit: Arc<Limit>,
     pub(super) plan: Option<Arc<Plan>>,
 }
 
 impl Admission {
-    /// Makes the rules known to the store; counters of limits it already knows go on.
+    /// Registers the rules with the store; counters of limits that it already has go on.
+    ///
+    /// An error if the store has no room for the limits.
     pub fn new(
         rules: &[Arc<Rule>],
         store: Arc<Memory>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
-        Admission::over(rules, store, Arc::default(), clock, None)
+        Admission::build(rules, store, Arc::default(), clock, None)
     }
 
-    /// The same, by counts that several gateways share.
+    /// Like [`Admission::new`], with counts that several gateways share.
     pub fn shared(
         rules: &[Arc<Rule>],
         shared: Arc<Shared>,
@@ -54,10 +56,10 @@ impl Admission {
     ) -> Result<Admission, store::Error> {
         let (memory, outsider) = (shared.core.memory.clone(), shared.outsider());
         let shared = Some((shared, outsider));
-        Admission::over(rules, memory, Arc::default(), clock, shared)
+        Admission::build(rules, memory, Arc::default(), clock, shared)
     }
 
-    /// The same for a worker, with a connection of its own.
+    /// The same admission for a worker, with its own connection to the shared store.
     pub fn for_worker(&self, worker: usize) -> Admission {
         let shared = self.shared.as_ref();
         Admission {
@@ -66,37 +68,37 @@ impl Admission {
         }
     }
 
-    /// The same, counting costs that never become known; a counter for each rule.
-    pub fn counting(self, unknown: Arc<[metrics::Counter]>) -> Admission {
+    /// The same admission, which counts costs that never become known; one counter for each rule.
+    pub fn with_unknown_costs(self, unknown: Arc<[metrics::Counter]>) -> Admission {
         Admission { unknown, ..self }
     }
 
-    /// By other rules, over the same counts: a permit that is out stays out.
+    /// The same stores under other rules. Permits that are out stay out.
     pub fn with_rules(&self, rules: &[Arc<Rule>]) -> Result<Admission, store::Error> {
         let (store, permits) = (self.store.clone(), self.permits.clone());
         let shared = self.shared.clone();
-        Admission::over(rules, store, permits, self.clock.clone(), shared)
+        Admission::build(rules, store, permits, self.clock.clone(), shared)
     }
 
-    fn over(
+    fn build(
         rules: &[Arc<Rule>],
         store: Arc<Memory>,
         permits: Arc<Permits>,
         clock: Clock,
         shared: Option<(Arc<Shared>, usize)>,
     ) -> Result<Admission, store::Error> {
-        let counter = |rule: &Arc<Rule>| -> Result<Counter, store::Error> {
+        let counter = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
             match &rule.limit {
                 Bound::Rate(limit) => {
                     let registered = store.register(&rule.scope, limit)?;
                     let terms = (rule.sharing, rule.on_store_error);
-                    let sharing = shared.as_ref().map(|_| Sharing {
+                    let sharing = shared.as_ref().map(|_| SharedCounter {
                         limit: Arc::new(limit.clone()),
                         plan: Plan::new(&rule.scope, limit, &registered, terms).map(Arc::new),
                     });
-                    Ok(Counter::Rate(registered, sharing))
+                    Ok(RuleCounter::Rate(registered, sharing))
                 }
-                Bound::Open(_) => Ok(Counter::Open(Scope::new(&rule.scope))),
+                Bound::Open(_) => Ok(RuleCounter::Open(Scope::new(&rule.scope))),
             }
         };
         let counters = rules.iter().map(counter);
@@ -114,41 +116,40 @@ impl Admission {
     /// Where the store keeps a rule's counters, unless the rule counts permits.
     pub fn slot(&self, rule: &Rule) -> Option<Slot> {
         match self.counters.get(rule.index)? {
-            Counter::Rate(registered, _) => Some(registered.slot()),
-            Counter::Open(_) => None,
+            RuleCounter::Rate(registered, _) => Some(registered.slot()),
+            RuleCounter::Open(_) => None,
         }
     }
 
     /// How several gateways share a rule's counters, if they do.
     pub fn plan(&self, rule: &Rule) -> Option<&Arc<Plan>> {
         match self.counters.get(rule.index)? {
-            Counter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
-            Counter::Open(_) => None,
+            RuleCounter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
+            RuleCounter::Open(_) => None,
         }
     }
 
-    /// The store that gateways share.
+    /// The store that gateways share, if there is one.
     pub fn shared_store(&self) -> Option<&Arc<Shared>> {
         self.shared.as_ref().map(|(shared, _)| shared)
     }
 
-    /// Permits that are out, of all keys of each rule, in the order of the rules; nothing for a rule
-    /// on a rate.
-    pub fn open(&self) -> Vec<Option<u64>> {
+    /// The number of permits that are out for each rule, of all keys together; none for limits on a rate.
+    pub fn open_permits(&self) -> Vec<Option<u64>> {
         let out = self.permits.out();
         let each = self.counters.iter().map(|counter| match counter {
-            Counter::Rate(..) => None,
-            Counter::Open(scope) => Some(out.get(scope).copied().unwrap_or(0)),
+            RuleCounter::Rate(..) => None,
+            RuleCounter::Open(scope) => Some(out.get(scope).copied().unwrap_or(0)),
         });
         each.collect()
     }
 
-    /// The store behind.
+    /// The memory store.
     pub fn store(&self) -> &Arc<Memory> {
         &self.store
     }
 
-    /// The permits behind.
+    /// The permits, whose limits count open requests.
     pub fn permits(&self) -> &Arc<Permits> {
         &self.permits
     }

@@ -2,144 +2,152 @@
 
 use smallvec::SmallVec;
 
-use super::ahead::Ahead;
-use super::ask::Ask;
-use super::asked::{Asked, Whom};
 use super::counters::Admission;
-use super::later::{Decided, Later};
+use super::demand::{Demand, Subjects};
+use super::prepared::PreparedDecision;
+use super::request::AdmissionRequest;
+use super::shared_decision::{AdmissionOutcome, PendingDecision};
 use super::ticket::Ticket;
 use super::verdict::Verdict;
 use crate::limit::Reading;
 use crate::store::shared::core::Counted;
 
 impl Admission {
-    /// Checks all limits of a request and takes from all of them, or from none. Says at once what is `decided`, unless
-    /// a store that gateways share must be asked. `ahead` is of whoever asks, by these rules.
-    // In one piece with what every request takes; the other caller is rare.
+    /// Checks all limits of a request and takes from all of them, or from none. Writes the decision to `outcome`, unless
+    /// a store that gateways share must be asked first: then it returns what waits for the store. `prepared` must belong
+    /// to the same client and rules.
+    // Inlined into the path of every request; the other caller is rare.
     #[inline(always)]
     pub fn decide(
         &self,
-        ask: &Ask<'_>,
-        ahead: Option<&Ahead>,
-        decided: &mut Decided,
-    ) -> Option<Later> {
-        if ahead.is_some_and(|ahead| ahead.refuses(ask.now, &mut decided.verdict)) {
+        request: &AdmissionRequest<'_>,
+        prepared: Option<&PreparedDecision>,
+        outcome: &mut AdmissionOutcome,
+    ) -> Option<PendingDecision> {
+        if prepared
+            .is_some_and(|prepared| prepared.repeat_refusal(request.now, &mut outcome.verdict))
+        {
             return None;
         }
-        let parents = ask.identifier.parents(ask.who);
-        let mut whom = Whom::default();
-        let whom = match ahead {
-            Some(ahead) => &ahead.whom,
+        let parents = request.identifier.parents(request.who);
+        let mut subjects = Subjects::default();
+        let subjects = match prepared {
+            Some(prepared) => &prepared.subjects,
             None => {
-                self.identify(ask, &mut whom);
-                &whom
+                self.identify(request, &mut subjects);
+                &subjects
             }
         };
-        let mut asked = Asked::nothing(whom);
-        asked.gather(ask, &parents);
+        let mut demand = Demand::empty(subjects);
+        demand.fill(request, &parents);
         match &self.shared {
-            Some((shared, worker)) if !asked.items.is_empty() => {
-                return self.decide_shared(shared, *worker, ask, &asked, decided);
+            Some((shared, worker)) if !demand.items.is_empty() => {
+                return self.decide_shared(shared, *worker, request, &demand, outcome);
             }
-            _ if asked.wants.is_empty() => self.decide_here(ask, ahead, &asked, decided),
-            _ => self.decide_open(ask, &asked, decided),
+            _ if demand.wants.is_empty() => self.decide_here(request, prepared, &demand, outcome),
+            _ => self.decide_open(request, &demand, outcome),
         }
         None
     }
 
+    /// Decides where no limit counts open requests and no store is shared.
     #[inline(always)]
     fn decide_here(
         &self,
-        ask: &Ask<'_>,
-        ahead: Option<&Ahead>,
-        asked: &Asked<'_>,
-        Decided { verdict, ticket }: &mut Decided,
+        request: &AdmissionRequest<'_>,
+        prepared: Option<&PreparedDecision>,
+        demand: &Demand<'_>,
+        AdmissionOutcome { verdict, ticket }: &mut AdmissionOutcome,
     ) {
-        let versions = ahead.and_then(Ahead::versions);
+        let versions = prepared.and_then(PreparedDecision::versions);
         let mut readings = SmallVec::new();
-        let (items, places) = (&asked.items, &asked.whom.places);
-        let admitted =
-            items.is_empty() || self.store.take_at(items, places, ask.now, &mut readings);
-        asked.tell(&readings, admitted, verdict);
-        verdict.weigh(ask.rules);
-        self.reserve(ask, asked, &readings, admitted, ticket);
-        if let Some(ahead) = ahead {
-            ahead.decided(admitted);
+        let (items, places) = (&demand.items, &demand.subjects.places);
+        let admitted = items.is_empty()
+            || self
+                .store
+                .take_at(items, places, request.now, &mut readings);
+        demand.add_findings(&readings, admitted, verdict);
+        verdict.choose_decider(request.rules);
+        self.reserve_units(request, demand, &readings, admitted, ticket);
+        if let Some(prepared) = prepared {
+            prepared.record(admitted);
             if let Some(versions) = versions.filter(|_| !admitted) {
-                ahead.keep(ask, asked, verdict, versions);
+                prepared.record_refusal(request, demand, verdict, versions);
             }
         }
     }
 
-    /// The same where requests are limited by how many are open: rates are asked while the permits that
-    /// the request needs are held.
+    /// Decides where some limit counts open requests. The rates are decided while the locks of the permits are held.
     #[inline(never)]
     fn decide_open(
         &self,
-        ask: &Ask<'_>,
-        asked: &Asked<'_>,
-        Decided { verdict, ticket }: &mut Decided,
+        request: &AdmissionRequest<'_>,
+        demand: &Demand<'_>,
+        AdmissionOutcome { verdict, ticket }: &mut AdmissionOutcome,
     ) {
         let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
-        let items = &asked.items;
-        let others = |there: bool| {
+        let items = &demand.items;
+        let decide_rates = |permitted: bool| {
             if items.is_empty() {
                 return true;
             }
-            if there {
-                return self
-                    .store
-                    .take_at(items, &asked.whom.places, ask.now, &mut readings);
+            if permitted {
+                return self.store.take_at(
+                    items,
+                    &demand.subjects.places,
+                    request.now,
+                    &mut readings,
+                );
             }
-            self.store.refused(items, ask.now, &mut readings);
+            self.store.refused(items, request.now, &mut readings);
             false
         };
-        let (admitted, taken) = self.permits.take(&asked.wants, &mut open, others);
-        asked.tell(&readings, admitted, verdict);
-        asked.add_open(verdict, &open);
-        verdict.weigh(ask.rules);
-        self.reserve(ask, asked, &readings, admitted, ticket);
-        ticket.keep(taken);
+        let (admitted, taken) = self.permits.take(&demand.wants, &mut open, decide_rates);
+        demand.add_findings(&readings, admitted, verdict);
+        demand.add_open_findings(verdict, &open);
+        verdict.choose_decider(request.rules);
+        self.reserve_units(request, demand, &readings, admitted, ticket);
+        ticket.hold_permits(taken);
     }
 
-    /// What [`Admission::decide`] would say, taking nothing; of what gateways share, as far as this one knows.
-    pub fn peek(&self, ask: &Ask<'_>) -> Verdict {
-        let parents = ask.identifier.parents(ask.who);
-        let mut whom = Whom::default();
-        self.identify(ask, &mut whom);
-        let mut asked = Asked::nothing(&whom);
-        asked.gather(ask, &parents);
+    /// What [`Admission::decide`] would say, taking nothing. Of shared limits it says what this gateway knows.
+    pub fn peek(&self, request: &AdmissionRequest<'_>) -> Verdict {
+        let parents = request.identifier.parents(request.who);
+        let mut subjects = Subjects::default();
+        self.identify(request, &mut subjects);
+        let mut demand = Demand::empty(&subjects);
+        demand.fill(request, &parents);
         if let Some((shared, _)) = &self.shared {
-            return self.glance(shared, ask, &asked);
+            return self.peek_known(shared, request, &demand);
         }
         let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
-        let items = &asked.items;
-        let admits = items.is_empty() || self.store.peek(items, ask.now, &mut readings);
-        let there = self.permits.peek(&asked.wants, &mut open);
+        let items = &demand.items;
+        let admits = items.is_empty() || self.store.peek(items, request.now, &mut readings);
+        let permitted = self.permits.peek(&demand.wants, &mut open);
         let mut verdict = Verdict::default();
-        asked.tell(&readings, admits && there, &mut verdict);
-        asked.add_open(&mut verdict, &open);
-        verdict.weigh(ask.rules);
+        demand.add_findings(&readings, admits && permitted, &mut verdict);
+        demand.add_open_findings(&mut verdict, &open);
+        verdict.choose_decider(request.rules);
         verdict
     }
 
     #[inline]
-    fn reserve(
+    fn reserve_units(
         &self,
-        ask: &Ask<'_>,
-        asked: &Asked<'_>,
+        request: &AdmissionRequest<'_>,
+        demand: &Demand<'_>,
         readings: &[Reading],
         admitted: bool,
         ticket: &mut Ticket,
     ) {
-        if !asked.reserves {
+        if !demand.reserves {
             return;
         }
-        for ((item, place), reading) in asked.each().zip(readings) {
+        for ((item, place), reading) in demand.each().zip(readings) {
             let took = reading.standing.admits() && (admitted || item.shadow);
             if item.limit.reserves && took {
-                let rule = ask.rules[place].clone();
-                ticket.hold(self, rule, item, reading.sketched, Counted::Here);
+                let rule = request.rules[place].clone();
+                ticket.reserve(self, rule, item, reading.sketched, Counted::Here);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The single planned step back from response to limits, and the permits that go back at the end.
+//! What an admitted request holds of its limits: reservations that the response settles, and permits that go back at
+//! the end.
 
 use std::sync::Arc;
 
@@ -11,29 +12,32 @@ use crate::store::shared::core::{Asking, Counted};
 use crate::store::shared::plan::Plan;
 use crate::store::{Item, Memory, Parent, Registered};
 
-use super::charge::{Charge, Outcome};
-use super::counters::{Admission, Counter};
-use super::stake::{Costs, Stake};
+use super::counters::{Admission, RuleCounter};
+use super::holdings::{Costs, Holdings};
+use super::usage::{RequestProgress, UsedUnits};
 
-/// What was reserved when a request was admitted. It must be settled once the answer is known; one
-/// that is dropped counts what it reserved, so that hanging up early never buys another attempt.
+/// The reservations and permits of an admitted request.
 ///
-/// It also holds the request's permits, where the number of open requests is limited: keep it until
-/// the last of the answer is handed on. They go back when it is dropped, whatever ends the request.
+/// Reservations must be settled once the response is known. A ticket that is dropped counts what it reserved, so a
+/// client that hangs up early gets no free attempt.
 ///
-/// On the heap, for a ticket goes through many hands, mostly with nothing.
+/// Permits go back when the ticket is dropped, whatever ends the request: keep it until the last byte of the response
+/// is handed on.
+///
+/// The contents are on the heap because tickets are moved often and are mostly empty.
 #[derive(Debug, Default)]
 #[must_use = "a reservation stays counted until it is settled, and permits are out until it is dropped"]
-pub struct Ticket(Option<Box<Holding>>);
+pub struct Ticket(Option<Box<TicketContents>>);
 
-/// What a ticket holds.
+/// See [`Ticket`].
 #[derive(Debug, Default)]
-struct Holding {
+struct TicketContents {
     reservations: Vec<Reservation>,
     permits: Option<Arc<Taken>>,
     costs: Option<Arc<Costs>>,
 }
 
+/// Units that one limit has reserved.
 #[derive(Debug)]
 struct Reservation {
     clock: Clock,
@@ -45,21 +49,22 @@ struct Reservation {
     multiply: u32,
     parents: Box<[Parent]>,
     sketched: bool,
-    /// The store that gateways share, and on which of its connections it was asked.
+    /// The store that gateways share, and the connection on which it was asked.
     shared: Option<(Arc<Shared>, usize)>,
     plan: Option<Arc<Plan>>,
     counted: Counted,
+    /// Counts costs that never became known.
     unknown: Option<metrics::Counter>,
 }
 
 impl Ticket {
     fn reservations(&self) -> &[Reservation] {
-        let holding = self.0.as_ref();
-        holding.map_or(&[], |holding| &holding.reservations)
+        let contents = self.0.as_ref();
+        contents.map_or(&[], |contents| &contents.reservations)
     }
 
-    /// Keeps what `item` reserved; `sketched` is what its reading said.
-    pub(crate) fn hold(
+    /// Adds a reservation of what `item` took. `sketched` is as in its reading.
+    pub(crate) fn reserve(
         &mut self,
         admission: &Admission,
         rule: Arc<Rule>,
@@ -67,14 +72,14 @@ impl Ticket {
         sketched: bool,
         counted: Counted,
     ) {
-        let Counter::Rate(registered, sharing) = &admission.counters[rule.index] else {
+        let RuleCounter::Rate(registered, sharing) = &admission.counters[rule.index] else {
             return;
         };
-        let holding = self.0.get_or_insert_default();
+        let contents = self.0.get_or_insert_default();
         if rule.count.is_cost() {
-            holding.costs.get_or_insert_default();
+            contents.costs.get_or_insert_default();
         }
-        holding.reservations.push(Reservation {
+        contents.reservations.push(Reservation {
             unknown: admission.unknown.get(rule.index).cloned(),
             clock: admission.clock.clone(),
             store: admission.store.clone(),
@@ -91,82 +96,84 @@ impl Ticket {
         });
     }
 
-    /// Keeps permits until it is dropped.
-    pub(crate) fn keep(&mut self, permits: Taken) {
+    /// Adds permits, which go back when the ticket is dropped.
+    pub(crate) fn hold_permits(&mut self, permits: Taken) {
         if !permits.is_empty() {
             self.0.get_or_insert_default().permits = Some(Arc::new(permits));
         }
     }
 
-    /// What hangs on the end of the request; none where nothing does.
-    pub fn stake(&self) -> Option<Stake> {
-        let holding = self.0.as_ref().filter(|_| !self.is_empty())?;
-        Some(Stake {
-            permits: holding.permits.clone(),
+    /// What the request holds until its end, if anything.
+    pub fn holdings(&self) -> Option<Holdings> {
+        let contents = self.0.as_ref().filter(|_| !self.is_empty())?;
+        Some(Holdings {
+            permits: contents.permits.clone(),
             settles: !self.is_settled(),
-            costs: holding.costs.clone(),
+            costs: contents.costs.clone(),
         })
     }
 
-    /// It holds nothing that the end of the request would change.
+    /// Whether it holds nothing that the end of the request would change.
     pub fn is_empty(&self) -> bool {
-        let holds = |holding: &Holding| holding.permits.is_some();
+        let holds = |contents: &TicketContents| contents.permits.is_some();
         self.is_settled() && !self.0.as_deref().is_some_and(holds)
     }
 
-    /// Nothing is reserved, or not any more.
+    /// Whether no reservation is open.
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.reservations().is_empty()
     }
 
-    /// The paths of costs that are still to be found in the body.
-    pub fn paths(&self) -> impl Iterator<Item = &cost::Path> {
+    /// The paths at which the body may state a cost.
+    pub fn cost_paths(&self) -> impl Iterator<Item = &cost::Path> {
         let each = self.reservations().iter();
-        each.filter_map(|held| match &held.rule.count {
+        each.filter_map(|reservation| match &reservation.rule.count {
             Count::CostJson(path) => Some(path),
             _ => None,
         })
     }
 
-    /// The key that stands for the client where costs are still to be found in the body: that of a limit which counts
-    /// clients apart, if there is one.
+    /// A key that stands for the client of a body that may state a cost. It is taken from a limit that counts by more than
+    /// the plan, if there is one.
     pub fn owner(&self) -> u128 {
-        let waits = |held: &&Reservation| matches!(held.rule.count, Count::CostJson(_));
+        let waits =
+            |reservation: &&Reservation| matches!(reservation.rule.count, Count::CostJson(_));
         let mut each = self.reservations().iter().filter(waits);
-        let is_shared = |held: &&Reservation| {
-            let mut key = held.rule.key.iter();
+        let is_shared = |reservation: &&Reservation| {
+            let mut key = reservation.rule.key.iter();
             key.all(|by| *by == Identity::Plan)
         };
         let first = each.clone().next();
-        let owner = each.find(|held| !is_shared(held)).or(first);
-        owner.map_or(0, |held| held.key.0)
+        let owner = each.find(|reservation| !is_shared(reservation)).or(first);
+        owner.map_or(0, |reservation| reservation.key.0)
     }
 
-    /// Settles all reservations that `outcome` decides. Those that need the body stay.
-    pub fn settle(&mut self, outcome: Outcome<'_>, now: Nanos) {
-        let Some(holding) = self.0.as_deref_mut() else {
+    /// Settles all reservations that `progress` decides. Those that need the body stay.
+    pub fn settle(&mut self, progress: RequestProgress<'_>, now: Nanos) {
+        let Some(contents) = self.0.as_deref_mut() else {
             return;
         };
-        let costs = holding.costs.as_deref();
-        holding.reservations.retain(|held| {
-            let charge = outcome.charge(&held.rule.count);
-            held.charge(charge, costs, now);
-            charge == Charge::Later
+        let costs = contents.costs.as_deref();
+        contents.reservations.retain(|reservation| {
+            let used = progress.used_units(&reservation.rule.count);
+            reservation.charge(used, costs, now);
+            used == UsedUnits::Later
         });
     }
 }
 
 impl Reservation {
-    fn charge(&self, charge: Charge, costs: Option<&Costs>, now: Nanos) {
-        let units = match charge {
-            Charge::Later => return,
-            Charge::Units(units) => units,
-            Charge::AtLeast(units) => units.max(self.units),
-            Charge::Unknown => self.units,
+    /// Settles the reservation, unless `used` is not known yet.
+    fn charge(&self, used: UsedUnits, costs: Option<&Costs>, now: Nanos) {
+        let units = match used {
+            UsedUnits::Later => return,
+            UsedUnits::Units(units) => units,
+            UsedUnits::AtLeast(units) => units.max(self.units),
+            UsedUnits::Unknown => self.units,
         };
         if let Some(costs) = costs.filter(|_| self.rule.count.is_cost()) {
-            let unknown = charge == Charge::Unknown;
+            let unknown = used == UsedUnits::Unknown;
             costs.charge(units, unknown);
             if let Some(counter) = self.unknown.as_ref().filter(|_| unknown) {
                 counter.increment(1);
@@ -194,8 +201,8 @@ impl Reservation {
         self.store.settle(&item, self.sketched, used, now);
     }
 
-    /// In a store that gateways share a unit counts from when it was reserved. What was not used is given back,
-    /// and what was used beyond it is told with the next request of the key.
+    /// A shared store counts units from their reservation on. Unused units are given back, and units beyond the
+    /// reservation are reported with the next request of the key.
     fn settle_shared(
         &self,
         shared: &Arc<Shared>,
@@ -232,11 +239,11 @@ impl Reservation {
     }
 }
 
-impl Drop for Holding {
+impl Drop for TicketContents {
     fn drop(&mut self) {
-        for held in self.reservations.drain(..) {
-            let now = held.clock.now();
-            held.charge(Charge::Unknown, self.costs.as_deref(), now);
+        for reservation in self.reservations.drain(..) {
+            let now = reservation.clock.now();
+            reservation.charge(UsedUnits::Unknown, self.costs.as_deref(), now);
         }
     }
 }

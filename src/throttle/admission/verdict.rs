@@ -1,4 +1,4 @@
-//! What all limits of a request said, and which of them decides.
+//! What all limits of a request say, and which of them decides.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use smallvec::SmallVec;
 use crate::base::clock::Nanos;
 use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing};
 
-/// What one limit said.
+/// What one limit says.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
-    /// The limit's place among the request's rules.
+    /// Index of the limit among the request's rules.
     pub rule: usize,
-    /// Who was counted.
+    /// The key that was counted.
     pub key: Fingerprint,
-    /// What it said.
+    /// What the limit says of that key.
     pub reading: Reading,
 }
 
-/// What all limits said.
+/// What all limits say.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// Every limit that applies, in the order of the rules.
@@ -30,15 +30,16 @@ pub struct Verdict {
     pub admitted: bool,
     /// How long the request must be held back first (leaky bucket).
     pub delay: Nanos,
-    /// It refuses as the one before did: waits and resets are shorter, and what limits that admit say is as of then.
-    pub again: bool,
-    /// Decided without the store that several gateways share, because it could not be asked.
-    pub alone: bool,
+    /// It repeats the refusal of the previous request. Waits and resets are as of now; what limits that admit say is as
+    /// of the first decision.
+    pub repeated: bool,
+    /// The decision was made without the store that gateways share, because it could not be asked.
+    pub without_store: bool,
 }
 
 impl Verdict {
-    /// Finds who decides, and for how long the request is held back.
-    pub(crate) fn weigh(&mut self, rules: &[Arc<Rule>]) {
+    /// Finds the limit that decides, and for how long the request is held back.
+    pub(crate) fn choose_decider(&mut self, rules: &[Arc<Rule>]) {
         let mut best: Option<&Finding> = None;
         for (index, finding) in self.findings.iter().enumerate() {
             let rule = &rules[finding.rule];
@@ -53,7 +54,7 @@ impl Verdict {
         }
     }
 
-    /// The names of all limits that refuse, the longest wait first, as far as clients may know.
+    /// All limits that refuse, the longest wait first.
     pub fn refusing<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
         let refuses =
             |finding: &&Finding| !finding.reading.standing.admits() && !rules[finding.rule].shadow;
@@ -62,8 +63,7 @@ impl Verdict {
         list.iter().map(|finding| &*rules[finding.rule]).collect()
     }
 
-    /// Seconds after which all limits that refuse admit, as far as they know; none when waiting cannot
-    /// help.
+    /// Seconds until all limits that refuse are expected to admit, at least 1. None if waiting cannot help.
     pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<u64> {
         let live = self
             .findings
@@ -83,7 +83,7 @@ impl Verdict {
         Some(longest)
     }
 
-    /// For how long it reads the same where seconds are told, if nothing but time passes.
+    /// For how long the verdict reads the same in whole seconds, if no count changes.
     pub fn same_seconds(&self, rules: &[Arc<Rule>]) -> Nanos {
         let waits = self.findings.iter();
         let waits = waits.map(|finding| (finding, finding.reading.wait));
@@ -100,7 +100,7 @@ impl Verdict {
         Some((&rules[finding.rule], finding))
     }
 
-    /// What clients may know of: every finding of a limit that neither hides nor only watches.
+    /// The findings that clients may see: those of limits that are disclosed and not in shadow.
     pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
         self.findings.iter().filter(|finding| {
             let rule = &rules[finding.rule];
@@ -108,7 +108,7 @@ impl Verdict {
         })
     }
 
-    /// The one of them that decides among them.
+    /// The disclosed finding that decides. It is the decider of the whole verdict, if that is disclosed.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
         if let Some((rule, finding)) = self.decider(rules)
             && rule.disclose == Disclose::All
@@ -124,7 +124,7 @@ impl Verdict {
         })
     }
 
-    /// An elastic limit lends what this request takes.
+    /// Whether an elastic limit lends what this request takes.
     pub fn borrows(&self, rules: &[Arc<Rule>]) -> bool {
         self.over(rules).any(|rule| rule.limit.throttle().lends())
     }
@@ -140,7 +140,7 @@ impl Verdict {
     }
 }
 
-/// Whether a limit decides rather than one that comes before it; see [`Verdict::deciding`].
+/// Whether `finding` decides rather than `before`, an earlier one; see [`Verdict::deciding`].
 #[inline]
 fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> bool {
     let weight = |finding: &Finding| match finding.reading.standing {
@@ -153,7 +153,7 @@ fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> b
         let rate = rules[finding.rule].limit.window(finding.reading.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
-    // Mostly all admit, and as often as not they leave the same.
+    // The usual case: both admit.
     let within = |finding: &Finding| finding.reading.standing == Standing::Within;
     let order = match within(finding) && within(before) {
         true => before.reading.remaining.cmp(&finding.reading.remaining),

@@ -1,12 +1,12 @@
-//! What a request asks of the limits that apply to it, and whom these count. The latter does not change while the same
-//! one asks, and is kept for who is known.
+//! The keys that a request's limits count it by, and what it takes of each limit. The keys of a client stay the same
+//! from request to request, so a connection keeps them.
 
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::ask::Ask;
-use super::counters::{Admission, Counter};
+use super::counters::{Admission, RuleCounter};
+use super::request::AdmissionRequest;
 use super::verdict::{Finding, Verdict};
 use crate::identity::{Identifier, Who};
 use crate::limit::pressure::Pressure;
@@ -14,121 +14,121 @@ use crate::limit::{Bound, Fingerprint, Identity, Reading, Rule, Scale};
 use crate::store::permits::{Scope, Want};
 use crate::store::{Item, Parent, Places, Slot};
 
-/// Whom the limits count that apply to a request: the same whenever the same one asks.
+/// The keys that count a request, one for each limit that applies. They depend on the client and on the rules only.
 #[derive(Debug, Default)]
-pub(crate) struct Whom {
+pub(crate) struct Subjects {
     rates: SmallVec<[Keyed<Slot>; 4]>,
-    /// Where the store counts them for each of the rates.
+    /// Where the store keeps the counts of `rates`, one for each of them or none at all.
     pub(crate) places: Places,
     open: SmallVec<[Keyed<Scope>; 2]>,
 }
 
-/// Whom one limit counts, and where its counters are.
+/// The key by which one limit counts, and its counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keyed<C> {
-    /// The place of its rule among the request's rules.
+    /// Index among the request's rules.
     rule: u16,
-    counts: C,
+    counters: C,
     key: Fingerprint,
-    /// What the plan makes of it.
+    /// The plan's multiplier.
     multiply: u32,
-    /// The networks around the address are counted too.
+    /// Whether the networks around the address are counted too.
     networks: bool,
 }
 
-/// What one request asks of the limits that apply.
-pub(crate) struct Asked<'a> {
-    pub(crate) whom: &'a Whom,
-    /// Of the rates.
+/// What one request takes of its limits, if they admit it.
+pub(crate) struct Demand<'a> {
+    pub(crate) subjects: &'a Subjects,
+    /// Of the limits on a rate.
     pub(crate) items: SmallVec<[Item<'a>; 4]>,
-    /// Some item reserves what it takes.
+    /// Whether some item reserves what it takes.
     pub(crate) reserves: bool,
     /// Of the limits on open requests.
     pub(crate) wants: SmallVec<[Want<'a>; 2]>,
 }
 
 impl Admission {
-    /// Says whom the limits count. Into a place of the caller's: it is too large to be handed about.
-    pub(crate) fn identify(&self, ask: &Ask<'_>, whom: &mut Whom) {
-        for (number, rule) in ask.rules.iter().enumerate() {
-            if !ask.who.ip_unclear && exempt(rule, ask.who.ip) {
+    /// Finds the keys that count a request. Writes to `subjects`, for a returned value would be copied.
+    pub(crate) fn identify(&self, request: &AdmissionRequest<'_>, subjects: &mut Subjects) {
+        for (number, rule) in request.rules.iter().enumerate() {
+            if !request.who.ip_unclear && exempt(rule, request.who.ip) {
                 continue;
             }
-            let Some(key) = ask.identifier.key(ask.who, &rule.key) else {
+            let Some(key) = request.identifier.key(request.who, &rule.key) else {
                 continue;
             };
-            let multiply = multiply(ask.identifier, rule, ask.who);
+            let multiply = multiply(request.identifier, rule, request.who);
             let (number, networks) = (number as u16, rule.key == [Identity::Ip]);
             match (&rule.limit, &self.counters[rule.index]) {
-                (Bound::Rate(limit), Counter::Rate(registered, _)) => {
+                (Bound::Rate(limit), RuleCounter::Rate(registered, _)) => {
                     let slot = registered.slot();
                     if let Some(place) = self.store.place(limit, slot, key, multiply) {
-                        // It comes while the next key is hashed.
+                        // It is loaded while the next key is hashed.
                         self.store.prefetch(&place);
-                        whom.places.push(place);
+                        subjects.places.push(place);
                     }
-                    whom.rates.push(Keyed {
+                    subjects.rates.push(Keyed {
                         rule: number,
-                        counts: slot,
+                        counters: slot,
                         key,
                         multiply,
                         networks,
                     });
                 }
-                (Bound::Open(_), Counter::Open(scope)) => whom.open.push(Keyed {
+                (Bound::Open(_), RuleCounter::Open(scope)) => subjects.open.push(Keyed {
                     rule: number,
-                    counts: *scope,
+                    counters: *scope,
                     key,
                     multiply,
                     networks,
                 }),
-                // The rules are not those that the counters were made for.
+                // The counters were made for other rules.
                 _ => debug_assert!(false, "{} has another kind of counter", rule.name),
             }
         }
     }
 }
 
-impl<'a> Asked<'a> {
-    pub(crate) fn nothing(whom: &'a Whom) -> Asked<'a> {
-        Asked {
-            whom,
+impl<'a> Demand<'a> {
+    pub(crate) fn empty(subjects: &'a Subjects) -> Demand<'a> {
+        Demand {
+            subjects,
             items: SmallVec::new(),
             reserves: false,
             wants: SmallVec::new(),
         }
     }
 
-    /// Says what is asked for. Into a place of the caller's, as above.
-    pub(crate) fn gather(&mut self, ask: &Ask<'a>, parents: &'a [Parent]) {
+    /// Adds what the request takes. `parents` are the networks around its address.
+    pub(crate) fn fill(&mut self, request: &AdmissionRequest<'a>, parents: &'a [Parent]) {
         let parents = |networks: bool| if networks { parents } else { &[] };
-        for keyed in &self.whom.rates {
-            let rule = &ask.rules[usize::from(keyed.rule)];
+        for keyed in &self.subjects.rates {
+            let rule = &request.rules[usize::from(keyed.rule)];
             let Some(limit) = rule.limit.rate() else {
                 continue;
             };
             self.reserves |= limit.reserves;
             self.items.push(Item {
                 limit,
-                slot: keyed.counts,
+                slot: keyed.counters,
                 key: keyed.key,
-                cost: held(ask, rule, usize::from(keyed.rule)),
+                cost: units_at_admission(request, rule, usize::from(keyed.rule)),
                 scale: Scale {
                     multiply: keyed.multiply,
-                    lent: lent(rule, ask.pressure),
+                    lent: lent(rule, request.pressure),
                 },
                 shadow: rule.shadow,
                 parents: parents(keyed.networks),
             });
         }
-        for keyed in &self.whom.open {
-            let rule = &ask.rules[usize::from(keyed.rule)];
+        for keyed in &self.subjects.open {
+            let rule = &request.rules[usize::from(keyed.rule)];
             let Some(limit) = rule.limit.open() else {
                 continue;
             };
             self.wants.push(Want {
                 limit,
-                scope: keyed.counts,
+                scope: keyed.counters,
                 key: keyed.key,
                 multiply: keyed.multiply,
                 shadow: rule.shadow,
@@ -137,16 +137,20 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Each item, and the place of its rule among the request's rules.
+    /// Each item with the index of its rule among the request's rules.
     #[inline]
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Item<'a>, usize)> {
-        let rules = self.whom.rates.iter().map(|keyed| usize::from(keyed.rule));
+        let rules = self
+            .subjects
+            .rates
+            .iter()
+            .map(|keyed| usize::from(keyed.rule));
         self.items.iter().zip(rules)
     }
 
-    /// What the store said, not yet weighed.
+    /// Adds what the store says of the items. The deciding limit is not chosen yet.
     #[inline]
-    pub(crate) fn tell(&self, readings: &[Reading], admitted: bool, verdict: &mut Verdict) {
+    pub(crate) fn add_findings(&self, readings: &[Reading], admitted: bool, verdict: &mut Verdict) {
         verdict.admitted = admitted;
         for ((item, rule), reading) in self.each().zip(readings) {
             verdict.findings.push(Finding {
@@ -157,12 +161,12 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What permits said.
-    pub(crate) fn open<'r>(
+    /// What the limits on open requests say.
+    pub(crate) fn open_findings<'r>(
         &'r self,
         readings: &'r [Reading],
     ) -> impl Iterator<Item = Finding> + 'r {
-        let each = self.whom.open.iter().zip(readings);
+        let each = self.subjects.open.iter().zip(readings);
         each.map(|(keyed, reading)| Finding {
             rule: usize::from(keyed.rule),
             key: keyed.key,
@@ -170,27 +174,29 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Adds it.
-    pub(crate) fn add_open(&self, verdict: &mut Verdict, readings: &[Reading]) {
-        verdict.findings.extend(self.open(readings));
+    /// Adds [`Demand::open_findings`] to a verdict, in the order of the rules.
+    pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, readings: &[Reading]) {
+        verdict.findings.extend(self.open_findings(readings));
         verdict.findings.sort_by_key(|finding| finding.rule);
     }
 }
 
-/// Units that the request takes of a rule, at first.
-fn held(ask: &Ask<'_>, rule: &Rule, place: usize) -> u32 {
+/// Units that the request takes of a limit at admission.
+fn units_at_admission(request: &AdmissionRequest<'_>, rule: &Rule, index: usize) -> u32 {
     let Some(reserve) = &rule.reserve else {
         return 1;
     };
-    let said = ask.reserved.iter().find(|(rule, _)| *rule == place);
-    said.map_or(reserve.otherwise, |(_, units)| *units).max(1)
+    let reserved = request.reserved.iter().find(|(rule, _)| *rule == index);
+    reserved
+        .map_or(reserve.otherwise, |(_, units)| *units)
+        .max(1)
 }
 
 fn exempt(rule: &Rule, ip: IpAddr) -> bool {
     !rule.exempt.is_empty() && rule.exempt.iter().any(|network| network.contains(&ip))
 }
 
-/// What the rule lends now, in thousandths of its rate.
+/// What the limit lends now, in thousandths of its rate.
 fn lent(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     if !rule.limit.throttle().lends() {
         return 0;
@@ -202,7 +208,7 @@ fn lent(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     if lent <= 0.0 {
         return 0;
     }
-    // A cast stops at the largest number.
+    // The cast saturates.
     (lent * condition.headroom(&pressure.snapshot()) * 1000.0) as u32
 }
 

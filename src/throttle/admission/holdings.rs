@@ -1,26 +1,27 @@
-//! What hangs on the end of a request, for those who must know after the ticket has gone its way.
+//! What a request holds until its end, for logs and the admin listener: the ticket itself travels with the response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::store::permits::Taken;
 
-/// See the module.
+/// What a request holds of its limits.
 #[derive(Clone, Debug)]
-pub struct Stake {
-    /// The permits of the request, which come back when the ticket and all stakes are dropped.
+pub struct Holdings {
+    /// The permits of the request. They come back when the ticket and all of its holdings are dropped.
     pub permits: Option<Arc<Taken>>,
-    /// Limits wait for what the response says.
+    /// Whether limits wait for what the response says.
     pub settles: bool,
-    /// What the request is charged by limits on cost.
+    /// What limits on cost charge the request.
     pub costs: Option<Arc<Costs>>,
 }
 
-/// The bit that says that something was charged, and the one that a cost never became known.
+/// Set once something was charged.
 const CHARGED: u64 = 1 << 32;
+/// Set if a limit never learned the cost.
 const UNKNOWN: u64 = 1 << 33;
 
-/// What limits on cost have charged for a request.
+/// What limits on cost have charged a request. Units are in the lower 32 bits, flags above.
 #[derive(Debug, Default)]
 pub struct Costs(AtomicU64);
 
@@ -35,8 +36,8 @@ impl Costs {
             });
     }
 
-    /// The units, the most of all limits, and whether they are what was reserved because nothing said how many.
-    /// None while it is open.
+    /// The units, the most of all limits, and whether a limit charged what was reserved because the response stated no
+    /// cost. None while nothing is charged.
     pub fn charged(&self) -> Option<(u32, bool)> {
         let value = self.0.load(Ordering::Relaxed);
         (value & CHARGED != 0).then_some((value as u32, value & UNKNOWN != 0))

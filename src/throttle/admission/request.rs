@@ -1,0 +1,26 @@
+//! A request as limits see it.
+
+use std::sync::Arc;
+
+use crate::base::clock::Nanos;
+use crate::identity::{Identifier, Who};
+use crate::limit::Rule;
+use crate::limit::pressure::Pressure;
+
+/// A request, as far as its limits need it.
+#[derive(Clone, Copy)]
+pub struct AdmissionRequest<'a> {
+    /// The limits that may apply.
+    pub rules: &'a [Arc<Rule>],
+    /// The identities of the client.
+    pub who: &'a Who,
+    /// Makes keys of identities.
+    pub identifier: &'a Identifier,
+    /// The time of the decision.
+    pub now: Nanos,
+    /// The pressure on the upstream, by which elastic limits lend. Without it they lend nothing.
+    pub pressure: Option<&'a Pressure>,
+    /// Units to reserve until the cost is known, as (index among `rules`, units). Limits that are not listed reserve what
+    /// their rule says.
+    pub reserved: &'a [(usize, u32)],
+}

@@ -1,0 +1,136 @@
+//! How many units a request uses of a limit that counts responses.
+
+use http::header::CONTENT_LENGTH;
+
+use crate::http::head::Lookup;
+use crate::limit::Count;
+use crate::limit::cost::{Meter, largest};
+
+/// How far an admitted request has come, as its limits see it.
+#[derive(Clone, Copy)]
+pub enum RequestProgress<'a> {
+    /// It ended without reaching an upstream, so it uses nothing.
+    Unsent,
+    /// The head of the response is there.
+    Head {
+        /// Status of the response.
+        status: u16,
+        /// Its header fields.
+        fields: &'a dyn Lookup,
+        /// Whether there is no body.
+        bodiless: bool,
+    },
+    /// The body has ended or was cut off.
+    Ended {
+        /// The costs found in the body.
+        meter: Option<&'a Meter>,
+        /// The trailer fields.
+        trailers: Option<&'a dyn Lookup>,
+    },
+}
+
+/// The units that a request uses of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsedUnits {
+    /// A later part of the response decides.
+    Later,
+    Units(u32),
+    /// This number or what was reserved, whichever is more: the body was cut off behind the number.
+    AtLeast(u32),
+    /// What was reserved, because the response states no number.
+    Unknown,
+}
+
+impl RequestProgress<'_> {
+    /// The units of a limit that counts `count`, as far as they are known.
+    pub(crate) fn used_units(&self, count: &Count) -> UsedUnits {
+        match (self, count) {
+            (RequestProgress::Unsent, _) => UsedUnits::Units(0),
+            (_, Count::All) => UsedUnits::Units(1),
+            (RequestProgress::Head { status, .. }, Count::Status { from, to }) => {
+                UsedUnits::Units(u32::from((*from..=*to).contains(status)))
+            }
+            (RequestProgress::Ended { .. }, Count::Status { .. }) => UsedUnits::Unknown,
+            // The field says how long the body would be.
+            (RequestProgress::Head { bodiless: true, .. }, Count::CostHeader(name))
+                if name == CONTENT_LENGTH =>
+            {
+                UsedUnits::Units(0)
+            }
+            (
+                RequestProgress::Head {
+                    fields, bodiless, ..
+                },
+                Count::CostHeader(name),
+            ) => {
+                match (largest(*fields, name), bodiless) {
+                    (Some(units), _) => UsedUnits::Units(units),
+                    // It may still come as a trailer.
+                    (None, false) => UsedUnits::Later,
+                    (None, true) => UsedUnits::Unknown,
+                }
+            }
+            (RequestProgress::Head { bodiless, .. }, Count::CostJson(_)) => match bodiless {
+                true => UsedUnits::Unknown,
+                false => UsedUnits::Later,
+            },
+            (RequestProgress::Ended { trailers, .. }, Count::CostHeader(name)) => {
+                let units = trailers.and_then(|trailers| largest(trailers, name));
+                units.map_or(UsedUnits::Unknown, UsedUnits::Units)
+            }
+            (RequestProgress::Ended { meter, .. }, Count::CostJson(path)) => {
+                match meter.and_then(|meter| meter.measured(path)) {
+                    Some(found) if found.exact => UsedUnits::Units(found.units),
+                    Some(found) => UsedUnits::AtLeast(found.units),
+                    None => UsedUnits::Unknown,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::head::Fields;
+
+    #[track_caller]
+    fn check(count: &str, fields: &[&str], bodiless: bool, expected: UsedUnits) {
+        let mut head = Fields::default();
+        for value in fields {
+            head.add(count, value.as_bytes());
+        }
+        let outcome = RequestProgress::Head {
+            status: 200,
+            fields: &head,
+            bodiless,
+        };
+        let count = Count::CostHeader(count.parse().unwrap());
+        assert_eq!(outcome.used_units(&count), expected, "{fields:?}");
+        let ended = RequestProgress::Ended {
+            meter: None,
+            trailers: Some(&head),
+        };
+        let expected = match largest(&head, &"x-cost".parse().unwrap()) {
+            Some(units) => UsedUnits::Units(units),
+            None => return,
+        };
+        assert_eq!(ended.used_units(&count), expected, "{fields:?}");
+    }
+
+    #[test]
+    fn costs_in_fields() {
+        check("x-cost", &["7"], false, UsedUnits::Units(7));
+        check("x-cost", &["7"], true, UsedUnits::Units(7));
+        check("x-cost", &["5", "500", "7"], false, UsedUnits::Units(500));
+        check("x-cost", &["5, 500,7"], false, UsedUnits::Units(500));
+        check("x-cost", &["many", "2"], false, UsedUnits::Units(2));
+        check("x-cost", &["-5"], false, UsedUnits::Later);
+        check("x-cost", &["-5"], true, UsedUnits::Unknown);
+        check("x-cost", &[], false, UsedUnits::Later);
+        check("x-cost", &[], true, UsedUnits::Unknown);
+        check("content-length", &["700"], false, UsedUnits::Units(700));
+        check("content-length", &["700"], true, UsedUnits::Units(0));
+        check("content-length", &[], false, UsedUnits::Later);
+    }
+}

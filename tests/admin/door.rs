@@ -151,7 +151,7 @@ fn requests_without_an_end_keep_no_probe_waiting() {
 fn responses_that_nobody_reads_keep_no_probe_waiting() {
     let setup = start_long(4);
     let address = setup.server.admin.unwrap();
-    let silent = (0..70).map(|_| {
+    let silent = (0..60).map(|_| {
         let mut client = Client::connect(address);
         client.send("GET /v1/policies HTTP/1.1\r\nhost: localhost\r\n\r\n");
         client

@@ -3,9 +3,9 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "admin/authorization.rs"]
+mod authorization;
 mod common;
-#[path = "admin/door.rs"]
-mod door;
 #[path = "admin/keys.rs"]
 mod keys;
 

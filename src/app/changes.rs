@@ -8,7 +8,7 @@ use crate::policy::Ruleset;
 use crate::record::insight::Change;
 
 /// Most files that are named in the log.
-const NAMED: usize = 8;
+const MAX_FILES: usize = 8;
 
 /// What is not as it was.
 #[derive(Debug, Default)]
@@ -73,9 +73,9 @@ impl fmt::Display for Changes {
         if !self.any() {
             return f.write_str("nothing");
         }
-        let named = self.files.iter().take(NAMED);
+        let named = self.files.iter().take(MAX_FILES);
         let mut parts: Vec<String> = named.map(|(path, how)| format!("{path} {how}")).collect();
-        let more = self.files.len().saturating_sub(NAMED);
+        let more = self.files.len().saturating_sub(MAX_FILES);
         if more > 0 {
             parts.push(format!("{more} more files"));
         }

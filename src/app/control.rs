@@ -9,13 +9,13 @@ use serde_json::json;
 
 use super::error::Error;
 use super::gateway::App;
-use super::recording::Recorder;
+use super::recording::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::Diagnostic;
 use crate::record::Record;
 use crate::record::push;
-use crate::serve::admin::{Control, Reload};
+use crate::serve::admin::{Control, ReloadOutcome};
 use crate::serve::worker::generation::Running;
 
 impl Control for App {
@@ -23,21 +23,21 @@ impl Control for App {
         self.running.read().clone()
     }
 
-    fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>> {
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
         Box::pin(async {
             match App::reload(self).await {
                 Ok(reloaded) => {
                     let notes = reloaded.notes.iter();
                     let notes: Vec<_> = notes.map(Diagnostic::to_json).collect();
-                    Reload::Done(json!({
+                    ReloadOutcome::Done(json!({
                         "changed": reloaded.changes.any(),
                         "changes": reloaded.changes.to_json(),
                         "notes": notes,
                         "needs_restart": reloaded.restart,
                     }))
                 }
-                Err(Error::Policy(report)) => Reload::Mistakes(report),
-                Err(error) => Reload::Failed(error.to_string()),
+                Err(Error::Policy(report)) => ReloadOutcome::Mistakes(report),
+                Err(error) => ReloadOutcome::Failed(error.to_string()),
             }
         })
     }
@@ -47,7 +47,7 @@ impl Control for App {
     }
 
     fn record(&self) -> Option<Arc<OnceLock<Record>>> {
-        self.recorder.lock().as_ref().map(Recorder::record)
+        self.recorder.lock().as_ref().map(MetricsRecorder::record)
     }
 
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {

@@ -10,18 +10,18 @@ use crate::record::insight::{Change, Event};
 use crate::route::Route;
 
 /// Most changes that an event names.
-const NAMED: usize = 100;
+const MAX_CHANGES: usize = 100;
 
 /// Most members of a list that are named.
-const FEW: usize = 8;
+const MAX_MEMBERS: usize = 8;
 
 /// Something that happens now.
 pub(super) fn event(clock: &Clock, event: &str, detail: &str, mut changes: Vec<Change>) -> Event {
-    let detail = match changes.len().saturating_sub(NAMED) {
+    let detail = match changes.len().saturating_sub(MAX_CHANGES) {
         0 => detail.to_owned(),
         more => format!("{detail}; {more} more limits were changed"),
     };
-    changes.truncate(NAMED);
+    changes.truncate(MAX_CHANGES);
     Event {
         at: clock.wall().as_secs(),
         event: event.to_owned(),
@@ -48,7 +48,7 @@ pub(super) fn changes(before: &Ruleset, after: &Ruleset) -> Vec<Change> {
     changes
 }
 
-fn change(rule: &Rule, before: Option<&Written>, after: Option<&Written>) -> Change {
+fn change(rule: &Rule, before: Option<&LimitText>, after: Option<&LimitText>) -> Change {
     Change {
         limit: rule.name.as_str().to_owned(),
         at: rule.origin.clone(),
@@ -57,24 +57,29 @@ fn change(rule: &Rule, before: Option<&Written>, after: Option<&Written>) -> Cha
     }
 }
 
-fn by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, Written)> {
+fn by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
     let rules = ruleset.rules.iter();
     rules
-        .map(|rule| (rule.scope.as_str(), (&**rule, Written::new(rule, ruleset))))
+        .map(|rule| {
+            (
+                rule.scope.as_str(),
+                (&**rule, LimitText::new(rule, ruleset)),
+            )
+        })
         .collect()
 }
 
 /// A limit in few words.
 #[derive(PartialEq)]
-struct Written {
+struct LimitText {
     /// `5/m per ip, hard`
     short: String,
     /// What is told only where it was changed.
     rest: [String; 6],
 }
 
-impl Written {
-    fn new(rule: &Rule, ruleset: &Ruleset) -> Written {
+impl LimitText {
+    fn new(rule: &Rule, ruleset: &Ruleset) -> LimitText {
         let (what, algorithm) = match &rule.limit {
             Bound::Rate(limit) => {
                 let rates = limit.windows.iter().map(ToString::to_string);
@@ -107,19 +112,19 @@ impl Written {
         let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
         let using = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
         let routes = ruleset.routes.iter().filter(using);
-        Written {
+        LimitText {
             short: format!(
                 "{what} per {}, {throttle}{condition}{count}{reserve}{shadow}",
                 key.join(" and ")
             ),
             rest: [
                 algorithm.to_owned(),
-                few(
+                short_list(
                     "plans",
                     plans.map(|plan| format!("{} x{}", plan.name, plan.multiply)),
                 ),
-                few("not for", rule.exempt.iter().map(ToString::to_string)),
-                few("on", routes.map(|route| route.name.to_string())),
+                short_list("not for", rule.exempt.iter().map(ToString::to_string)),
+                short_list("on", routes.map(|route| route.name.to_string())),
                 format!("shared {}", rule.sharing.as_str()),
                 format!("without the store {}", rule.on_store_error.as_str()),
             ],
@@ -127,7 +132,7 @@ impl Written {
     }
 
     /// In words, beside what it was or is.
-    fn beside(&self, other: Option<&Written>) -> String {
+    fn beside(&self, other: Option<&LimitText>) -> String {
         let mut text = self.short.clone();
         let rest = other.map_or(&self.rest, |other| &other.rest);
         for (own, _) in self
@@ -143,13 +148,13 @@ impl Written {
 }
 
 /// A list that may be long; nothing if there is nothing in it.
-fn few(what: &str, all: impl Iterator<Item = String>) -> String {
+fn short_list(what: &str, all: impl Iterator<Item = String>) -> String {
     let all: Vec<String> = all.collect();
-    let more = match all.len().saturating_sub(FEW) {
+    let more = match all.len().saturating_sub(MAX_MEMBERS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let named = &all[..all.len().min(FEW)];
+    let named = &all[..all.len().min(MAX_MEMBERS)];
     if all.is_empty() {
         return String::new();
     }

@@ -11,7 +11,7 @@ use socket2::Socket;
 
 use super::events;
 use super::figures::Figures;
-use super::recording::Recorder;
+use super::recording::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::identity::Keyer;
@@ -51,7 +51,7 @@ pub struct App {
     pub(super) running: Arc<RwLock<Running>>,
     pub(super) figures: Arc<Figures>,
     /// What records them in each second.
-    pub(super) recorder: Mutex<Option<Recorder>>,
+    pub(super) recorder: Mutex<Option<MetricsRecorder>>,
     /// What sends them to other engines.
     pub(super) push: Mutex<Option<Push>>,
     /// One reload at a time.
@@ -65,7 +65,7 @@ pub struct App {
     /// The files of Unix sockets that are to be removed at the end.
     pub(super) socket_files: Mutex<Vec<SocketFile>>,
     /// What the configuration's files were when they were last taken.
-    pub(super) taken: AtomicU64,
+    pub(super) loaded_fingerprint: AtomicU64,
     /// That it is about to end was announced.
     pub(super) withdrawn: AtomicBool,
 }
@@ -79,7 +79,7 @@ impl App {
         }
     }
 
-    pub(super) fn tell(&self, what: &str, detail: &str, changes: Vec<Change>) {
+    pub(super) fn record_event(&self, what: &str, detail: &str, changes: Vec<Change>) {
         if let Some(recorder) = &*self.recorder.lock() {
             recorder.event(events::event(&self.clock, what, detail, changes));
         }

@@ -1,21 +1,21 @@
 //! The composition root: builds everything in order, changes what runs, and stops it.
 
-mod anew;
 mod changes;
 mod control;
-mod counts;
 mod entrances;
 mod error;
 mod events;
 mod figures;
 mod gateway;
+mod notes;
 mod pushing;
 mod recording;
 mod reload;
+mod reset_limits;
 mod servers;
 mod shutdown;
+mod snapshots;
 mod start;
-mod witness;
 
 pub use changes::Changes;
 pub use error::Error;

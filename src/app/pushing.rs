@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::error::Error;
 use super::figures::Figures;
-use super::recording::{Recorder, living};
+use super::recording::{MetricsRecorder, current_series};
 use crate::policy::Process;
 use crate::record::push;
 use crate::record::push::Push;
@@ -12,7 +12,7 @@ use crate::record::push::Push;
 /// Pushes what is recorded, if anybody wants it.
 pub fn start(
     process: &Process,
-    recorder: Option<&Recorder>,
+    recorder: Option<&MetricsRecorder>,
     figures: &Arc<Figures>,
     seed: u64,
 ) -> Result<Option<Push>, Error> {
@@ -27,7 +27,7 @@ pub fn start(
         settings: process.push.clone(),
         record: recorder.record(),
         folder: settings.folder.clone(),
-        living: Arc::new(move || living(&known)),
+        living: Arc::new(move || current_series(&known)),
         clock: figures.clock.clone(),
         registry: figures.registry.clone(),
         seed,

@@ -1,6 +1,6 @@
 //! The threads of the record: one that reads all figures at the end of each second, and one that waits for the disk.
 //!
-//! Bounds: [`MOST`] series and their sums, and [`WAITING`] seconds while another process still writes the record.
+//! Bounds: [`MAX_SERIES`] series and their sums, and [`MAX_WAITING`] seconds while another process still writes the record.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::error::Error;
 use super::figures::Figures;
-use super::witness::{Longer, Witness, minute};
+use super::notes::{NoteWriter, Rollup, minute_of};
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Label, Metric, Registry, names};
 use crate::record::insight::Event;
@@ -21,7 +21,7 @@ use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
 
 /// Series that are sums of others, by the labels that are left: the most in one second of a sum is not to be had from the most of
 /// its parts. Named as Prometheus' recording rules are.
-const TOTALS: [(Metric, &str, &[Label]); 5] = [
+const SUMS: [(Metric, &str, &[Label]); 5] = [
     (Metric::Requests, "all:tollgate_requests_total", &[]),
     (
         Metric::Requests,
@@ -42,15 +42,15 @@ const TOTALS: [(Metric, &str, &[Label]); 5] = [
 ];
 
 /// Most series of a process, without sums of others.
-const MOST: usize = 8_192;
+const MAX_SERIES: usize = 8_192;
 /// Most seconds that wait.
-const WAITING: usize = 300;
+const MAX_WAITING: usize = 300;
 
 /// How long a process that ends goes on recording while it lets requests finish: another one waits for the record.
-const GIVING_WAY: Nanos = Nanos::from_secs(60);
+const HANDOVER_TIME: Nanos = Nanos::from_secs(60);
 
 /// When to record no more.
-enum End {
+enum StopOrder {
     /// Soon: requests are being finished.
     Soon,
     /// Now: all are.
@@ -58,17 +58,17 @@ enum End {
 }
 
 /// Records in each second.
-pub struct Recorder {
+pub struct MetricsRecorder {
     record: Arc<OnceLock<Record>>,
     events: Arc<Mutex<Vec<Event>>>,
-    stop: Sender<End>,
+    stop: Sender<StopOrder>,
     ticking: JoinHandle<()>,
     keeping: JoinHandle<()>,
 }
 
-impl Recorder {
+impl MetricsRecorder {
     /// Starts it. A record that another process still writes is taken over when that ends.
-    pub fn start(settings: &Settings, figures: Arc<Figures>) -> Result<Recorder, Error> {
+    pub fn start(settings: &Settings, figures: Arc<Figures>) -> Result<MetricsRecorder, Error> {
         let record = Arc::new(OnceLock::new());
         match Record::open(settings) {
             Ok(opened) => {
@@ -83,27 +83,27 @@ impl Recorder {
         }
         let (stop, stopped) = channel();
         let (wake, woken) = sync_channel(1);
-        let keeping = Keeping {
+        let keeping = DiskThread {
             settings: settings.clone(),
             clock: figures.clock.clone(),
             record: record.clone(),
-            longer: Longer::default(),
+            rollup: Rollup::default(),
             trouble: String::new(),
         };
         let keeping = spawn("record", move || keeping.run(&woken))?;
         let events = Arc::new(Mutex::new(Vec::new()));
         let facts = figures.running.read().facts.clone().unwrap_or_default();
-        let minute = minute(figures.clock.wall().as_secs(), figures.seed());
-        let ticking = Ticking {
-            witness: Witness::new(facts, events.clone(), minute),
+        let minute = minute_of(figures.clock.wall().as_secs(), figures.seed());
+        let ticking = SecondsThread {
+            notes: NoteWriter::new(facts, events.clone(), minute),
             figures,
             record: record.clone(),
-            seen: Seen::default(),
+            table: SeriesTable::default(),
             pending: VecDeque::new(),
             wake,
         };
         let ticking = spawn("seconds", move || ticking.run(&stopped))?;
-        Ok(Recorder {
+        Ok(MetricsRecorder {
             record,
             events,
             stop,
@@ -120,7 +120,7 @@ impl Recorder {
     /// Records what was done to the gateway.
     pub fn event(&self, event: Event) {
         let mut events = self.events.lock();
-        if events.len() < WAITING {
+        if events.len() < MAX_WAITING {
             events.push(event);
         }
     }
@@ -128,12 +128,12 @@ impl Recorder {
     /// Records for a while yet, or until all is finished.
     pub fn give_way(&self) {
         // It ends by itself only after that.
-        let _ = self.stop.send(End::Soon);
+        let _ = self.stop.send(StopOrder::Soon);
     }
 
     /// Records what has happened until now, and waits until it is on the disk.
     pub fn finish(self) {
-        let _ = self.stop.send(End::Now);
+        let _ = self.stop.send(StopOrder::Now);
         if self.ticking.join().is_err() || self.keeping.join().is_err() {
             tracing::error!("a thread of the record panicked");
         }
@@ -160,79 +160,79 @@ fn series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
 }
 
 /// The series that there are now.
-pub fn living(figures: &Figures) -> BTreeSet<Series> {
-    let mut living = BTreeSet::new();
+pub fn current_series(figures: &Figures) -> BTreeSet<Series> {
+    let mut current_series = BTreeSet::new();
     figures.read(|registry| {
         registry.visit(|metric, labels, _| {
-            living.insert(series(metric, metric.name(), labels));
+            current_series.insert(series(metric, metric.name(), labels));
         });
     });
-    living
+    current_series
 }
 
 /// All series that were seen.
 #[derive(Default)]
-struct Seen {
-    places: HashMap<&'static str, HashMap<Labels, usize>>,
-    series: Vec<Known>,
+struct SeriesTable {
+    places: HashMap<&'static str, HashMap<LabelValues, usize>>,
+    series: Vec<TrackedSeries>,
     /// Of those, how many are sums.
     sums: usize,
     full: bool,
 }
 
-type Labels = Vec<(Label, String)>;
+type LabelValues = Vec<(Label, String)>;
 
-struct Known {
+struct TrackedSeries {
     series: Series,
     /// In the record.
     number: Option<u32>,
     /// What a counter said the last time; of a sum, what those of its parts said that have no place.
     last: u64,
     /// Places of the sums that it is a part of.
-    totals: Totals,
+    totals: SumPlaces,
 }
 
-type Totals = SmallVec<[usize; 2]>;
+type SumPlaces = SmallVec<[usize; 2]>;
 
-impl Seen {
+impl SeriesTable {
     /// The place of a series; if there is none for it, those of the sums that it is a part of.
-    fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Result<usize, Totals> {
+    fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Result<usize, SumPlaces> {
         let known = self.places.get(metric.name());
         if let Some(place) = known.and_then(|places| places.get(labels)) {
             return Ok(*place);
         }
-        let mut totals = Totals::new();
-        for (_, name, by) in TOTALS.iter().filter(|(of, ..)| *of == metric) {
+        let mut totals = SumPlaces::new();
+        for (_, name, by) in SUMS.iter().filter(|(of, ..)| *of == metric) {
             let kept = labels.iter().filter(|(label, _)| by.contains(label));
             let count = self.series.len();
-            totals.push(self.named(metric, name, kept.cloned().collect(), Totals::new()));
+            totals.push(self.place_of(metric, name, kept.cloned().collect(), SumPlaces::new()));
             self.sums += self.series.len() - count;
         }
-        if self.series.len() - self.sums < MOST {
-            return Ok(self.named(metric, metric.name(), labels.to_vec(), totals));
+        if self.series.len() - self.sums < MAX_SERIES {
+            return Ok(self.place_of(metric, metric.name(), labels.to_vec(), totals));
         }
         if !std::mem::replace(&mut self.full, true) {
             tracing::error!(
-                most = MOST,
+                most = MAX_SERIES,
                 "there are more series than are recorded; those that came last are only in sums"
             );
         }
         Err(totals)
     }
 
-    fn named(
+    fn place_of(
         &mut self,
         metric: Metric,
         name: &'static str,
-        labels: Labels,
-        totals: Totals,
+        labels: LabelValues,
+        totals: SumPlaces,
     ) -> usize {
         let places = self.places.entry(name).or_default();
         if let Some(place) = places.get(&labels) {
             return *place;
         }
         let place = self.series.len();
-        self.series.push(Known {
+        self.series.push(TrackedSeries {
             series: series(metric, name, &labels),
             number: None,
             last: 0,
@@ -243,10 +243,10 @@ impl Seen {
     }
 
     /// What happened since the last time.
-    fn look(&mut self, registry: &Registry) -> Vec<(usize, u64)> {
+    fn take_changes(&mut self, registry: &Registry) -> Vec<(usize, u64)> {
         let mut values = Vec::new();
         let (mut sums, mut others) = (BTreeMap::new(), BTreeMap::new());
-        let add = |sums: &mut BTreeMap<usize, u64>, totals: &Totals, value| {
+        let add = |sums: &mut BTreeMap<usize, u64>, totals: &SumPlaces, value| {
             for total in totals {
                 *sums.entry(*total).or_default() += value;
             }
@@ -254,7 +254,7 @@ impl Seen {
         registry.visit(|metric, labels, value| match self.place(metric, labels) {
             Ok(place) => {
                 let known = &mut self.series[place];
-                let value = known.moved(value);
+                let value = known.take_change(value);
                 add(&mut sums, &known.totals, value);
                 // A series that has never moved has a name too.
                 if value > 0 || known.number.is_none() {
@@ -264,17 +264,18 @@ impl Seen {
             Err(totals) => add(&mut others, &totals, value),
         });
         for (total, value) in others {
-            *sums.entry(total).or_default() += self.series[total].moved(value);
+            *sums.entry(total).or_default() += self.series[total].take_change(value);
         }
-        let moved = |(place, sum): &(usize, u64)| *sum > 0 || self.series[*place].number.is_none();
-        values.extend(sums.into_iter().filter(moved));
+        let must_be_recorded =
+            |(place, sum): &(usize, u64)| *sum > 0 || self.series[*place].number.is_none();
+        values.extend(sums.into_iter().filter(must_be_recorded));
         values
     }
 }
 
-impl Known {
+impl TrackedSeries {
     /// What there is of it, or of a counter how much more than the last time.
-    fn moved(&mut self, value: u64) -> u64 {
+    fn take_change(&mut self, value: u64) -> u64 {
         match self.series.kind {
             Kind::Gauge => value,
             Kind::Counter => value.saturating_sub(std::mem::replace(&mut self.last, value)),
@@ -283,18 +284,18 @@ impl Known {
 }
 
 /// The thread of seconds.
-struct Ticking {
+struct SecondsThread {
     figures: Arc<Figures>,
     record: Arc<OnceLock<Record>>,
-    seen: Seen,
+    table: SeriesTable,
     /// Seconds that are not in the record yet, with places instead of numbers.
     pending: VecDeque<(u64, Vec<(usize, u64)>)>,
-    witness: Witness,
+    notes: NoteWriter,
     wake: SyncSender<()>,
 }
 
-impl Ticking {
-    fn run(mut self, stopped: &Receiver<End>) {
+impl SecondsThread {
+    fn run(mut self, stopped: &Receiver<StopOrder>) {
         let clock = self.figures.clock.clone();
         let mut end = None;
         loop {
@@ -311,21 +312,23 @@ impl Ticking {
                 }
                 // A clock that went back, or one that a test moves.
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(End::Soon) => end = Some(clock.now().after(GIVING_WAY)),
-                Ok(End::Now) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(StopOrder::Soon) => end = Some(clock.now().after(HANDOVER_TIME)),
+                Ok(StopOrder::Now) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.tick(clock.wall().as_secs());
-        self.witness.end(self.record.get());
+        self.notes.end(self.record.get());
         let _ = self.wake.try_send(());
     }
 
     fn tick(&mut self, at: u64) {
-        let values = self.figures.read(|registry| self.seen.look(registry));
+        let values = self
+            .figures
+            .read(|registry| self.table.take_changes(registry));
         let series = self.figures.registry.gauge(Metric::RecordSeries, &[]);
-        series.set(self.seen.series.len() as f64);
+        series.set(self.table.series.len() as f64);
         self.pending.push_back((at, values));
-        if self.pending.len() > WAITING {
+        if self.pending.len() > MAX_WAITING {
             tracing::warn!(
                 at,
                 "a second is not recorded: another process still writes the record"
@@ -340,11 +343,10 @@ impl Ticking {
                 0
             };
             for (at, values) in self.pending.drain(..) {
-                record.add(second(record, &mut self.seen, at, values, before));
+                record.add(second(record, &mut self.table, at, values, before));
             }
         }
-        self.witness
-            .tick(self.record.get(), at, self.figures.seed());
+        self.notes.tick(self.record.get(), at, self.figures.seed());
         // It looks by itself when it is done.
         let _ = self.wake.try_send(());
     }
@@ -354,13 +356,13 @@ impl Ticking {
 /// has said of it.
 fn second(
     record: &Record,
-    seen: &mut Seen,
+    table: &mut SeriesTable,
     at: u64,
     values: Vec<(usize, u64)>,
     before: u64,
 ) -> Second {
     let number = |(place, value): (usize, u64)| {
-        let known = &mut seen.series[place];
+        let known = &mut table.series[place];
         let twice = at < before && known.series.kind == Kind::Gauge;
         known.number = known.number.or_else(|| record.number(&known.series));
         known
@@ -374,21 +376,21 @@ fn second(
 }
 
 /// The thread that waits for the disk.
-struct Keeping {
+struct DiskThread {
     settings: Settings,
     clock: Clock,
     record: Arc<OnceLock<Record>>,
-    longer: Longer,
+    rollup: Rollup,
     /// What was said last.
     trouble: String,
 }
 
-impl Keeping {
+impl DiskThread {
     fn run(mut self, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             let kept = match self.record.get() {
                 Some(record) => self
-                    .longer
+                    .rollup
                     .keep(record, self.clock.wall().as_secs())
                     .and(record.keep())
                     .map_err(|error| error.to_string()),
@@ -431,7 +433,7 @@ mod tests {
     #[test]
     fn sums_have_what_has_no_series_of_its_own() {
         let registry = Registry::default();
-        let routes: Vec<String> = (0..MOST + 100)
+        let routes: Vec<String> = (0..MAX_SERIES + 100)
             .map(|route| format!("r{route:05}"))
             .collect();
         let counter = |route: &String| {
@@ -439,23 +441,23 @@ mod tests {
             registry.worker_counter(0, Metric::Requests, &labels)
         };
         let counters: Vec<_> = routes.iter().map(counter).collect();
-        let mut seen = Seen::default();
+        let mut table = SeriesTable::default();
         let mut asked = |each: u64| {
             counters.iter().for_each(|counter| counter.increment(each));
-            let values = seen.look(&registry);
-            let named = |name: &str| {
+            let values = table.take_changes(&registry);
+            let sum_of = |name: &str| {
                 let mut of = values
                     .iter()
-                    .map(|(place, value)| (&seen.series[*place], value));
+                    .map(|(place, value)| (&table.series[*place], value));
                 of.find(|(known, _)| known.series.name == name)
                     .map(|(_, value)| *value)
             };
             let sums =
-                ["all", "outcome"].map(|sum| named(&format!("{sum}:tollgate_requests_total")));
-            (seen.series.len(), sums)
+                ["all", "outcome"].map(|sum| sum_of(&format!("{sum}:tollgate_requests_total")));
+            (table.series.len(), sums)
         };
-        let all = |each: u64| [Some(each * (MOST as u64 + 100)); 2];
-        assert_eq!(asked(1), (MOST + 2, all(1)));
-        assert_eq!(asked(3), (MOST + 2, all(3)));
+        let all = |each: u64| [Some(each * (MAX_SERIES as u64 + 100)); 2];
+        assert_eq!(asked(1), (MAX_SERIES + 2, all(1)));
+        assert_eq!(asked(3), (MAX_SERIES + 2, all(3)));
     }
 }

@@ -9,8 +9,8 @@ use super::changes::Changes;
 use super::entrances::{self, entrances};
 use super::error::Error;
 use super::gateway::App;
-use super::servers::upstreams;
-use super::{anew, events};
+use super::servers::servers;
+use super::{events, reset_limits};
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::{self, Diagnostic};
 use crate::serve::worker::generation::Running;
@@ -39,13 +39,13 @@ impl App {
     /// is, but for the access log, which is opened anew. Counters, connections and requests under way go on. Returns once all workers run by it.
     pub async fn reload(&self) -> Result<Reloaded, Error> {
         self.reopen_log();
-        let result = self.swap().await;
+        let result = self.load_and_swap().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
         if let Err(error) = &result {
             // What the first mistake is; the operator was told all of them.
             let detail = error.to_string();
             let detail = detail.lines().next().unwrap_or_default();
-            self.tell("reload_failed", detail, Vec::new());
+            self.record_event("reload_failed", detail, Vec::new());
         }
         self.registry
             .counter(Metric::Reloads, &[(Label::Outcome, outcome)])
@@ -53,7 +53,7 @@ impl App {
         result
     }
 
-    async fn swap(&self) -> Result<Reloaded, Error> {
+    async fn load_and_swap(&self) -> Result<Reloaded, Error> {
         let (reloaded, acknowledged) = {
             let _one = self.reloading.lock();
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
@@ -70,7 +70,7 @@ impl App {
                 )?,
                 tokens: self.acme.tokens(),
                 facts: before.facts.clone(),
-                upstreams: upstreams(&ruleset, &before.upstreams, &self.clock),
+                upstreams: servers(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
                 own: self.keyer.clone(),
@@ -95,17 +95,20 @@ impl App {
             let restart = self.process.differences(&loaded.process);
             let changes = events::changes(&before.ruleset, &running.ruleset);
             let mut notes = loaded.notes;
-            notes.extend(anew::notes(
+            notes.extend(reset_limits::warnings(
                 (&before.ruleset, &before.admission),
                 (&running.ruleset, &running.admission),
             ));
-            let same = self.taken.swap(loaded.fingerprint, Ordering::Relaxed) == loaded.fingerprint;
+            let same = self
+                .loaded_fingerprint
+                .swap(loaded.fingerprint, Ordering::Relaxed)
+                == loaded.fingerprint;
             let reloaded = Reloaded {
                 notes,
                 restart,
                 changes: Changes::between(&before.ruleset, &running.ruleset, changes.clone(), same),
             };
-            self.tell("reloaded", "the policies were read again", changes);
+            self.record_event("reloaded", "the policies were read again", changes);
             (reloaded, acknowledged)
         };
         for worker in acknowledged {

@@ -7,7 +7,7 @@ use crate::policy::Ruleset;
 use crate::upstream::Servers;
 
 /// What is known of each upstream's servers, those of `before` that stay included.
-pub(super) fn upstreams(
+pub(super) fn servers(
     ruleset: &Ruleset,
     before: &[Arc<Servers>],
     clock: &Clock,

@@ -25,7 +25,7 @@ impl App {
             file.remove();
         }
         self.sockets.lock().clear();
-        self.tell("stopped", "the gateway was told to end", Vec::new());
+        self.record_event("stopped", "the gateway was told to end", Vec::new());
         if let Some(recorder) = &*self.recorder.lock() {
             recorder.give_way();
         }

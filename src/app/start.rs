@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::counts::Before;
 use super::entrances::{self, entrances};
 use super::error::Error;
 use super::figures::Figures;
 use super::gateway::App;
 use super::pushing;
-use super::recording::Recorder;
-use super::servers::upstreams;
+use super::recording::MetricsRecorder;
+use super::servers::servers;
+use super::snapshots::RestoredState;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Address;
@@ -48,8 +48,8 @@ impl App {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
-        let before = Before::find(&process, clock)?;
-        let (clock, keyer) = (before.clock.clone(), before.keyer.clone());
+        let restored = RestoredState::find(&process, clock)?;
+        let (clock, keyer) = (restored.clock.clone(), restored.keyer.clone());
         let store = Arc::new(Memory::new(store::Settings {
             budget: process.store_budget,
         })?);
@@ -70,14 +70,14 @@ impl App {
             }
             None => None,
         };
-        before.restore(&store);
+        restored.restore_counts(&store);
         let tickets = config::tickets()?;
         let acme = Acme::new(clock.clone(), registry.clone(), keyer.seed());
         let running = Running {
             entrances: entrances(&process, &ruleset, &tickets, &acme, &[])?,
             tokens: acme.tokens(),
             facts: process.record.is_some().then(Arc::default),
-            upstreams: upstreams(&ruleset, &[], &clock),
+            upstreams: servers(&ruleset, &[], &clock),
             ruleset,
             admission,
             own: keyer.clone(),
@@ -92,7 +92,7 @@ impl App {
             reading: Mutex::new(()),
         });
         let recorder = match &process.record {
-            Some(settings) => Some(Recorder::start(settings, figures.clone())?),
+            Some(settings) => Some(MetricsRecorder::start(settings, figures.clone())?),
             None => None,
         };
         let push = pushing::start(&process, recorder.as_ref(), &figures, keyer.seed())?;
@@ -119,11 +119,11 @@ impl App {
             addresses: Vec::new(),
             sockets: Mutex::new(Vec::new()),
             socket_files: Mutex::new(Vec::new()),
-            taken: AtomicU64::new(fingerprint),
+            loaded_fingerprint: AtomicU64::new(fingerprint),
             withdrawn: AtomicBool::new(false),
         };
         let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
-        app.tell("started", version, Vec::new());
+        app.record_event("started", version, Vec::new());
         app.start_snapshots()?;
         app.spawn_workers(inherited)?;
         entrances::follow(&app.acme, &app.running().entrances).map_err(Error::Thread)?;

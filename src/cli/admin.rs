@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::policy::text;
 
 /// Longest wait for a running gateway.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An exit code and what to say.
-pub type Failure = (u8, String);
+pub type CommandError = (u8, String);
 
 /// Where a running gateway is.
 #[derive(clap::Args, Clone)]
-pub struct Admin {
+pub struct AdminAddress {
     /// Asks the running gateway, by the address of its admin listener, `127.0.0.1:9900`.
     #[arg(long)]
     pub admin: Option<String>,
@@ -26,17 +26,17 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
 }
 
-impl Admin {
+impl AdminAddress {
     /// Where the listener is when nobody says.
-    const USUAL: &str = "127.0.0.1:9900";
+    const DEFAULT: &str = "127.0.0.1:9900";
 
     /// What the gateway answers, which is JSON.
-    pub fn ask(&self, method: &str, path: &str, body: &str) -> Result<Value, Failure> {
-        let admin = self.admin.as_deref().unwrap_or(Admin::USUAL);
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Value, CommandError> {
+        let admin = self.admin.as_deref().unwrap_or(AdminAddress::DEFAULT);
         let failed = |error: io::Error| match error.kind() {
             // A read that timed out is told as one that would block.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                let seconds = PATIENCE.as_secs();
+                let seconds = TIMEOUT.as_secs();
                 let why = format!(
                     "no answer from {admin} within {seconds} s: check that this is the address after \
                      `admin` in the gateway file, and that the gateway is neither stopped nor overloaded"
@@ -58,7 +58,7 @@ impl Admin {
             None => None,
         };
         let question = (method, path, body);
-        let answer = exchange(authority, token.as_deref(), question, PATIENCE);
+        let answer = exchange(authority, token.as_deref(), question, TIMEOUT);
         let (head, body) = answer.map_err(failed)?;
         if head.split(' ').nth(1) != Some("200") {
             let first = head.lines().next().unwrap_or_default();

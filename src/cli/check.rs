@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::output;
 use super::output::MISTAKE;
-use super::preflight::{self, Reach};
+use super::preflight::{self, NetworkChecks};
 use crate::policy::{self, Loaded, Report, Severity, diagnostic};
 
 #[derive(clap::Args)]
@@ -24,15 +24,15 @@ pub struct Arguments {
 /// Exit code 0: it can be run. 2: it has mistakes, or asks for what this machine does not have.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let inspected = policy::load(&arguments.config);
-    let inspected = inspected.and_then(|loaded| tried(arguments, loaded));
+    let inspected = inspected.and_then(|loaded| checked(arguments, loaded));
     let loaded = match inspected {
         Ok(loaded) => loaded,
         Err(report) if arguments.json => {
-            let printed = output::line(format_args!("{:#}", report.to_json()));
-            return output::ended(printed, ExitCode::from(MISTAKE));
+            let printed = output::print_line(format_args!("{:#}", report.to_json()));
+            return output::exit_code(printed, ExitCode::from(MISTAKE));
         }
         Err(report) => {
-            output::tell(report);
+            output::print_stderr(report);
             return ExitCode::from(MISTAKE);
         }
     };
@@ -41,17 +41,17 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     } else {
         policy::describe(&loaded)
     };
-    output::ended(output::print(text), ExitCode::SUCCESS)
+    output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
 /// What the machine has to say: with a mistake there is no run.
-fn tried(arguments: &Arguments, mut loaded: Loaded) -> Result<Loaded, Report> {
-    let reach = match arguments.offline {
-        true => Reach::Offline,
-        false => Reach::Online,
+fn checked(arguments: &Arguments, mut loaded: Loaded) -> Result<Loaded, Report> {
+    let network_checks = match arguments.offline {
+        true => NetworkChecks::Offline,
+        false => NetworkChecks::Online,
     };
     let config = arguments.config.display().to_string();
-    let found = preflight::tries(&loaded, &config, reach);
+    let found = preflight::check(&loaded, &config, network_checks);
     let failed = found.iter().any(|found| found.severity == Severity::Error);
     loaded.notes.extend(found);
     diagnostic::sort(&mut loaded.notes);

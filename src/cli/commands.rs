@@ -37,7 +37,7 @@ enum Command {
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     // First of all: the first process of a container loses what comes before.
-    let blocked = signals::Blocked::new();
+    let blocked = signals::BlockedSignals::new();
     let command = CommandLine::parse().command;
     let blocked = matches!(command, Command::Run(_)).then_some(blocked);
     match command {

@@ -38,7 +38,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    output::ended(demo(arguments), ExitCode::SUCCESS)
+    output::exit_code(demo(arguments), ExitCode::SUCCESS)
 }
 
 fn demo(arguments: &Arguments) -> io::Result<()> {
@@ -78,7 +78,7 @@ fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> 
     let (_running, stop) = oneshot::channel();
     let admin = app.process().admin.unwrap_or(arguments.admin);
     let admin = TcpListener::bind(admin)?;
-    let admin = internal::open(admin, admin::router(app.clone()), "admin", stop)?;
+    let admin = internal::serve_on_thread(admin, admin::router(app.clone()), "admin", stop)?;
     let gateway = app.addresses()[0]
         .tcp()
         .ok_or_else(|| io::Error::other("the demo listens on TCP"))?;
@@ -132,7 +132,7 @@ fn reload(app: &Arc<App>) {
         Err(error) => format!("    cannot reload: {error}"),
     };
     // Where nothing can be printed, the traffic ends the demo.
-    let _ = output::line(told);
+    let _ = output::print_line(told);
 }
 
 fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
@@ -156,7 +156,7 @@ fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<(
             thread::sleep(Duration::from_millis(125));
         }
         let [admitted, refused] = statuses;
-        output::line(format_args!(
+        output::print_line(format_args!(
             "    {admitted} admitted {} {refused} refused {}   per-ip refused {}, per-user refused {} \
              and over {} so far ({} decisions)",
             "#".repeat(admitted),

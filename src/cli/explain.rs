@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::admin::{Admin, Failure};
+use super::admin::{AdminAddress, CommandError};
 use super::output;
 use super::output::MISTAKE;
 use crate::base::clock::Clock;
@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long, default_value = "tollgate.yaml", conflicts_with = "admin")]
     config: PathBuf,
     #[command(flatten)]
-    admin: Admin,
+    admin: AdminAddress,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -56,14 +56,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let question = match question(arguments) {
         Ok(question) => question,
         Err(why) => {
-            output::tell(format_args!("tollgate: {why}"));
+            output::print_stderr(format_args!("tollgate: {why}"));
             return ExitCode::from(MISTAKE);
         }
     };
     let answer = match &arguments.admin.admin {
         Some(_) => serde_json::to_string(&question)
             .map_err(|error| (1, error.to_string()))
-            .and_then(|body| arguments.admin.ask("POST", "/v1/explain", &body)),
+            .and_then(|body| arguments.admin.request("POST", "/v1/explain", &body)),
         None => fresh(&arguments.config, &question),
     };
     let text = match answer {
@@ -76,11 +76,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             text
         }
         Err((code, why)) => {
-            output::tell(why);
+            output::print_stderr(why);
             return ExitCode::from(code);
         }
     };
-    output::ended(output::print(text), ExitCode::SUCCESS)
+    output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
 fn question(arguments: &Arguments) -> Result<Question, String> {
@@ -122,7 +122,7 @@ fn certificate(file: &Path) -> Result<String, String> {
 }
 
 /// Explains by a configuration, with empty counters.
-fn fresh(config: &Path, question: &Question) -> Result<Value, Failure> {
+fn fresh(config: &Path, question: &Question) -> Result<Value, CommandError> {
     let loaded = policy::load(config).map_err(|report| (MISTAKE, report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {

@@ -19,7 +19,7 @@ use crate::serve::worker::listen::SOCKET_FILES;
 const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";
 
 /// The first descriptor that is passed: `sd_listen_fds(3)`.
-const FIRST: i32 = 3;
+const FIRST_DESCRIPTOR: i32 = 3;
 
 /// Knows how to start this program again, as it was started, from the same place: what stands there now may
 /// be a newer one.
@@ -46,10 +46,12 @@ impl Starter {
         if self.successor.is_some() {
             return Err(io::Error::other("one has been started already"));
         }
-        let mapped = (FIRST..).zip(sockets).map(|(child_fd, socket)| FdMapping {
-            parent_fd: OwnedFd::from(socket),
-            child_fd,
-        });
+        let mapped = (FIRST_DESCRIPTOR..)
+            .zip(sockets)
+            .map(|(child_fd, socket)| FdMapping {
+                parent_fd: OwnedFd::from(socket),
+                child_fd,
+            });
         let files = env::join_paths(files.iter().map(|path| &**path)).map_err(io::Error::other)?;
         let mapped: Vec<FdMapping> = mapped.collect();
         let mut command = Command::new(&self.program);
@@ -67,7 +69,7 @@ impl Starter {
     }
 
     /// Says so when the other process has ended instead of serving.
-    pub fn look(&mut self) {
+    pub fn check_successor(&mut self) {
         let ended = |child: &mut Child| child.try_wait().ok().flatten();
         if let Some(status) = self.successor.as_mut().and_then(ended) {
             self.successor = None;
@@ -77,7 +79,7 @@ impl Starter {
 
     /// The process that has taken over, if it was not told otherwise to end.
     pub fn successor(&mut self) -> Option<u32> {
-        self.look();
+        self.check_successor();
         self.successor.as_ref().map(Child::id)
     }
 }

@@ -16,14 +16,14 @@ use crate::serve::admin;
 use crate::serve::worker::listen::Inherited;
 
 /// Both, bound and not served yet.
-pub struct Internal {
+pub struct InternalListeners {
     admin: Option<TcpListener>,
     probes: Option<TcpListener>,
 }
 
-impl Internal {
+impl InternalListeners {
     /// Takes those that were inherited, and binds the others.
-    pub fn bind(process: &Process, inherited: &mut Inherited) -> Result<Internal, Error> {
+    pub fn bind(process: &Process, inherited: &mut Inherited) -> Result<InternalListeners, Error> {
         let mut bind = |address: Option<SocketAddr>, setting| {
             let Some(address) = address else {
                 return Ok::<_, Error>(None);
@@ -36,7 +36,7 @@ impl Internal {
                 listener.map_err(|cause| cannot_listen(&address.into(), setting, cause))?;
             Ok(Some(listener))
         };
-        Ok(Internal {
+        Ok(InternalListeners {
             admin: bind(process.admin, "admin")?,
             probes: bind(process.probes, "probes")?,
         })
@@ -49,13 +49,13 @@ impl Internal {
     }
 
     /// Serves on them, each on a thread of its own, until what this gives is dropped.
-    pub fn serve(self, app: &Arc<App>) -> io::Result<Open> {
+    pub fn serve(self, app: &Arc<App>) -> io::Result<ServingListeners> {
         let mut stops = Vec::new();
         let mut serve = |listener, router, name| {
             let (stop, stopped) = oneshot::channel();
-            let address = open(listener, router, name, stopped)?;
+            let address = serve_on_thread(listener, router, name, stopped)?;
             stops.push(stop);
-            output::tell(format_args!("{name} on http://{address}"));
+            output::print_stderr(format_args!("{name} on http://{address}"));
             io::Result::Ok(())
         };
         if let Some(listener) = self.admin {
@@ -64,17 +64,17 @@ impl Internal {
         if let Some(listener) = self.probes {
             serve(listener, admin::probes(app.clone()), "probes")?;
         }
-        Ok(Open { _stops: stops })
+        Ok(ServingListeners { _stops: stops })
     }
 }
 
 /// Those that are served.
-pub struct Open {
+pub struct ServingListeners {
     _stops: Vec<oneshot::Sender<()>>,
 }
 
 /// Serves `router` until `stop` is dropped; says where.
-pub fn open(
+pub fn serve_on_thread(
     listener: TcpListener,
     router: Router,
     name: &'static str,

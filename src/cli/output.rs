@@ -20,23 +20,23 @@ pub fn print(text: impl Display) -> io::Result<()> {
 }
 
 /// [`print`] with the end of a line.
-pub fn line(text: impl Display) -> io::Result<()> {
+pub fn print_line(text: impl Display) -> io::Result<()> {
     print(format_args!("{text}\n"))
 }
 
 /// Says something on standard error, where a failure can be told to nobody.
-pub fn tell(text: impl Display) {
+pub fn print_stderr(text: impl Display) {
     let text = text.to_string();
     let _ = writeln!(io::stderr(), "{}", text.trim_end());
 }
 
 /// The exit code of a verb that printed: `code`, unless it could not go on.
-pub fn ended(printed: io::Result<()>, code: ExitCode) -> ExitCode {
+pub fn exit_code(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Ok(()) => code,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => code,
         Err(error) => {
-            tell(format_args!("tollgate: {error}"));
+            print_stderr(format_args!("tollgate: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -7,14 +7,14 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use super::admin::{self, Failure};
+use super::admin::{self, CommandError};
 use super::output;
 use super::output::MISTAKE;
 use crate::net::{Address, unix};
 use crate::policy::{self, Endpoints};
 
 /// Longest wait in all; probes of orchestrators wait as long or a little longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -28,24 +28,24 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let endpoints = match policy::endpoints(&arguments.config) {
         Ok(endpoints) => endpoints,
         Err(report) => {
-            output::tell(report);
+            output::print_stderr(report);
             return ExitCode::from(MISTAKE);
         }
     };
     let (send, answered) = channel();
     // A thread that still waits ends with the process.
     thread::spawn(move || send.send(ask(&endpoints)));
-    let late = || Err((1, format!("no answer within {} s", PATIENCE.as_secs())));
-    match answered.recv_timeout(PATIENCE).unwrap_or_else(|_| late()) {
-        Ok(said) => output::ended(output::line(said.trim_end()), ExitCode::SUCCESS),
+    let late = || Err((1, format!("no answer within {} s", TIMEOUT.as_secs())));
+    match answered.recv_timeout(TIMEOUT).unwrap_or_else(|_| late()) {
+        Ok(said) => output::exit_code(output::print_line(said.trim_end()), ExitCode::SUCCESS),
         Err((code, why)) => {
-            output::tell(format_args!("not ready: {}", why.trim_end()));
+            output::print_stderr(format_args!("not ready: {}", why.trim_end()));
             ExitCode::from(code)
         }
     }
 }
 
-fn ask(endpoints: &Endpoints) -> Result<String, Failure> {
+fn ask(endpoints: &Endpoints) -> Result<String, CommandError> {
     let (address, token) = match (endpoints.probes, endpoints.admin) {
         (Some(probes), _) => (probes, None),
         (None, Some(admin)) => (admin, endpoints.admin_token.as_deref()),
@@ -54,7 +54,7 @@ fn ask(endpoints: &Endpoints) -> Result<String, Failure> {
             for address in &endpoints.listen {
                 let connected = match address {
                     Address::Tcp(address) => {
-                        TcpStream::connect_timeout(&here(*address), PATIENCE).map(drop)
+                        TcpStream::connect_timeout(&here(*address), TIMEOUT).map(drop)
                     }
                     Address::Unix(path) => unix::connect(path),
                 };
@@ -64,7 +64,7 @@ fn ask(endpoints: &Endpoints) -> Result<String, Failure> {
         }
     };
     let authority = here(address).to_string();
-    let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), PATIENCE)
+    let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), TIMEOUT)
         .map_err(|error| (1, format!("no answer from {authority}: {error}")))?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body),

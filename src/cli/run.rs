@@ -10,12 +10,12 @@ use socket2::Socket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::handover::{self, Starter};
-use super::internal::Internal;
+use super::internal::InternalListeners;
 use super::listen_error;
 use super::output;
 use super::output::MISTAKE;
 use super::preflight;
-use super::signals::{Blocked, SignalEvent, Signals};
+use super::signals::{BlockedSignals, SignalEvent, Signals};
 use crate::app::{App, Error, Reloaded};
 use crate::base::clock::Clock;
 use crate::base::telemetry;
@@ -32,13 +32,13 @@ pub struct Arguments {
 }
 
 /// The signals that are `blocked` are heard once there is a runtime.
-pub fn run(arguments: &Arguments, blocked: Option<Blocked>) -> ExitCode {
+pub fn run(arguments: &Arguments, blocked: Option<BlockedSignals>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return output::ended(Err(error), ExitCode::FAILURE),
+        Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
     };
     let ended = runtime.block_on(live(arguments.config.clone(), blocked));
     // A start that was given up goes on beside it.
@@ -47,10 +47,10 @@ pub fn run(arguments: &Arguments, blocked: Option<Blocked>) -> ExitCode {
 }
 
 /// The life of the process. Signals are heard before anything is loaded, which may take long.
-async fn live(config: PathBuf, blocked: Option<Blocked>) -> ExitCode {
+async fn live(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCode {
     let mut signals = match Signals::new(blocked) {
         Ok(signals) => signals,
-        Err(error) => return output::ended(Err(error), ExitCode::FAILURE),
+        Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
     };
     telemetry::log_to_stderr();
     let mut inherited = Inherited::from_environment();
@@ -68,7 +68,7 @@ async fn live(config: PathBuf, blocked: Option<Blocked>) -> ExitCode {
     };
     let (started, inherited) = match started {
         Ok(started) => started,
-        Err(error) => return output::ended(Err(io::Error::other(error)), ExitCode::FAILURE),
+        Err(error) => return output::exit_code(Err(io::Error::other(error)), ExitCode::FAILURE),
     };
     let (app, notes, internal) = match started {
         Ok(started) => started,
@@ -84,14 +84,14 @@ async fn live(config: PathBuf, blocked: Option<Blocked>) -> ExitCode {
     inherited.remove_left();
     drop(inherited);
     let served = operate(Arc::new(app), internal, signals).await;
-    output::ended(served, ExitCode::SUCCESS)
+    output::exit_code(served, ExitCode::SUCCESS)
 }
 
 /// Starts the gateway once every address is known to be free: clients are taken last.
 fn start(
     config: &Path,
     inherited: &mut Inherited,
-) -> Result<(App, Vec<Diagnostic>, Internal), Error> {
+) -> Result<(App, Vec<Diagnostic>, InternalListeners), Error> {
     let loaded = policy::load(config).map_err(Error::Policy)?;
     let process = &loaded.process;
     for Listen { address, .. } in &process.listen {
@@ -103,8 +103,8 @@ fn start(
             })?;
         }
     }
-    let internal = Internal::bind(process, inherited)?;
-    let tight = preflight::bounds(&loaded, &config.display().to_string());
+    let internal = InternalListeners::bind(process, inherited)?;
+    let tight = preflight::check_bounds(&loaded, &config.display().to_string());
     let (app, mut notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
     notes.extend(tight);
     Ok((app, notes, internal))
@@ -113,26 +113,32 @@ fn start(
 fn refuse(error: &Error) -> ExitCode {
     match error {
         Error::Policy(report) => {
-            output::tell(report);
+            output::print_stderr(report);
             ExitCode::from(MISTAKE)
         }
         other => {
-            output::tell(format_args!("tollgate: {other}"));
+            output::print_stderr(format_args!("tollgate: {other}"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Reloads and stops as it is told.
-async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io::Result<()> {
+async fn operate(
+    app: Arc<App>,
+    internal: InternalListeners,
+    mut signals: Signals,
+) -> io::Result<()> {
     let mut starter = Starter::new()?;
     for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
         let scheme = if listen.tls { "https" } else { "http" };
         match address {
             Address::Tcp(address) => {
-                output::tell(format_args!("listening on {scheme}://{address}"));
+                output::print_stderr(format_args!("listening on {scheme}://{address}"));
             }
-            Address::Unix(_) => output::tell(format_args!("listening on {address} ({scheme})")),
+            Address::Unix(_) => {
+                output::print_stderr(format_args!("listening on {address} ({scheme})"))
+            }
         }
     }
     let passed = internal.sockets()?;
@@ -158,7 +164,7 @@ async fn operate(app: Arc<App>, internal: Internal, mut signals: Signals) -> io:
                         Err(error) => tracing::error!(%error, "no new process; this one goes on"),
                     }
                 }
-                SignalEvent::ChildEnded => starter.look(),
+                SignalEvent::ChildEnded => starter.check_successor(),
                 SignalEvent::End => break,
             },
         }
@@ -220,13 +226,13 @@ async fn reload(app: &App, cause: &str) {
         }
         Err(error) => {
             tracing::error!(cause, "reload refused; the policies before still run");
-            output::tell(error);
+            output::print_stderr(error);
         }
     }
 }
 
 fn tell_all(notes: &[Diagnostic]) {
     for note in notes {
-        output::tell(note);
+        output::print_stderr(note);
     }
 }

@@ -11,19 +11,22 @@ use crate::policy;
 pub struct Arguments {
     /// Which file's.
     #[arg(value_enum, default_value = "policy")]
-    file: File,
+    file: SchemaKind,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum File {
+enum SchemaKind {
     Gateway,
     Policy,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let schema = match arguments.file {
-        File::Gateway => policy::schema::gateway(),
-        File::Policy => policy::schema::policy(),
+        SchemaKind::Gateway => policy::schema::gateway(),
+        SchemaKind::Policy => policy::schema::policy(),
     };
-    output::ended(output::line(format_args!("{schema:#}")), ExitCode::SUCCESS)
+    output::exit_code(
+        output::print_line(format_args!("{schema:#}")),
+        ExitCode::SUCCESS,
+    )
 }

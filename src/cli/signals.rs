@@ -22,12 +22,12 @@ pub enum SignalEvent {
 
 /// All signals that mean something wait in the kernel until this is dropped. The kernel drops a signal that has no
 /// handler and comes to the first process of a container, but not one that waits.
-pub struct Blocked(SigSet);
+pub struct BlockedSignals(SigSet);
 
-impl Blocked {
+impl BlockedSignals {
     /// One system call, so that it can stand before all else. To be dropped before a thread is started, which would
     /// go on blocking them.
-    pub fn new() -> Blocked {
+    pub fn new() -> BlockedSignals {
         let all = [
             Number::SIGTERM,
             Number::SIGINT,
@@ -40,11 +40,11 @@ impl Blocked {
         let all: SigSet = all.into_iter().collect();
         // It fails for no set of signals.
         let _ = all.thread_block();
-        Blocked(all)
+        BlockedSignals(all)
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         let _ = self.0.thread_unblock();
     }
@@ -67,7 +67,7 @@ impl Signals {
     /// # Errors
     ///
     /// The process has no descriptors left.
-    pub fn new(blocked: Option<Blocked>) -> io::Result<Signals> {
+    pub fn new(blocked: Option<BlockedSignals>) -> io::Result<Signals> {
         let signals = Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

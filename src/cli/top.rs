@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::admin::{Admin, Failure};
+use super::admin::{AdminAddress, CommandError};
 use super::output;
 use super::terminal::{bars, printable, rates, short};
 
@@ -18,34 +18,34 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    admin: Admin,
+    admin: AdminAddress,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     // Where nobody watches, one look is all there is to see.
     let once = !io::stdout().is_terminal();
     loop {
-        let text = match look(&arguments.admin) {
+        let text = match render(&arguments.admin) {
             Ok(text) => text,
             Err((code, why)) => {
-                output::tell(why);
+                output::print_stderr(why);
                 return ExitCode::from(code);
             }
         };
         if once {
-            return output::ended(output::print(text), ExitCode::SUCCESS);
+            return output::exit_code(output::print(text), ExitCode::SUCCESS);
         }
         // From the upper left, each line and the rest of the screen cleared behind.
         let text = text.replace('\n', "\x1b[K\r\n");
         if let Err(error) = output::print(format_args!("\x1b[H{text}\x1b[J")) {
-            return output::ended(Err(error), ExitCode::SUCCESS);
+            return output::exit_code(Err(error), ExitCode::SUCCESS);
         }
         thread::sleep(PAUSE);
     }
 }
 
-fn look(admin: &Admin) -> Result<String, Failure> {
-    let get = |path: &str| admin.ask("GET", path, "");
+fn render(admin: &AdminAddress) -> Result<String, CommandError> {
+    let get = |path: &str| admin.request("GET", path, "");
     let mut text = String::new();
     let outcomes =
         get("/v1/record/range?series=outcome:tollgate_requests_total&from=-60s&points=60")?;

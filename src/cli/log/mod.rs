@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::admin::Admin;
+use crate::cli::admin::AdminAddress;
 use crate::cli::output;
 use crate::cli::output::MISTAKE;
 use crate::policy;
@@ -23,19 +23,19 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum LogCommand {
     /// Reads the whole record: every checksum, and every longer step against what it was made of.
-    Verify(Verify),
+    Verify(VerifyArguments),
     /// Curves of series in a few words each: how many in all, a second, and in the busiest second.
-    Query(Query),
+    Query(QueryArguments),
     /// Who was refused most, or asked about most.
-    Top(Top),
+    Top(TopArguments),
     /// Why requests were refused: by which limit, whom, and what had been changed before.
-    Explain(Span),
+    Explain(SpanArguments),
     /// Series as lines of JSON, one for each step and series.
-    Export(Query),
+    Export(QueryArguments),
 }
 
 #[derive(clap::Args)]
-struct Span {
+struct SpanArguments {
     /// Seconds since 1970, or before now, such as -90s, -1h, -7d.
     #[arg(long, default_value = "-10m", allow_hyphen_values = true)]
     from: String,
@@ -46,11 +46,11 @@ struct Span {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    admin: Admin,
+    admin: AdminAddress,
 }
 
 #[derive(clap::Args)]
-struct Query {
+struct QueryArguments {
     /// A name, and labels if not all: `tollgate_requests_total{route="shop"}`.
     series: String,
     /// Adds up the series that agree in these labels; all of them for `--by ''`.
@@ -60,11 +60,11 @@ struct Query {
     #[arg(long, default_value_t = 60)]
     points: usize,
     #[command(flatten)]
-    span: Span,
+    span: SpanArguments,
 }
 
 #[derive(clap::Args)]
-struct Top {
+struct TopArguments {
     /// `refused` or `asked`.
     #[arg(long, default_value = "refused")]
     of: String,
@@ -75,11 +75,11 @@ struct Top {
     #[arg(long, default_value_t = 20)]
     most: usize,
     #[command(flatten)]
-    span: Span,
+    span: SpanArguments,
 }
 
 #[derive(clap::Args)]
-struct Verify {
+struct VerifyArguments {
     /// The gateway file, which names the folder.
     #[arg(long, default_value = "tollgate.yaml")]
     config: PathBuf,
@@ -91,31 +91,34 @@ struct Verify {
 pub fn run(arguments: &Arguments) -> ExitCode {
     match &arguments.command {
         LogCommand::Verify(arguments) => verify(arguments),
-        LogCommand::Query(query) => show(&query.span, &query.path(), render::curves),
-        LogCommand::Top(top) => show(&top.span, &top.path(), render::top),
-        LogCommand::Explain(span) => show(span, &span.path("explain", &[]), render::explanation),
+        LogCommand::Query(query) => print_answer(&query.span, &query.path(), render::curves),
+        LogCommand::Top(top) => print_answer(&top.span, &top.path(), render::top),
+        LogCommand::Explain(span) => {
+            print_answer(span, &span.path("explain", &[]), render::explanation)
+        }
         LogCommand::Export(query) => {
             let as_lines = |answer: &Value| render::lines(answer, query.by.is_some());
-            show(&query.span, &query.path(), as_lines)
+            print_answer(&query.span, &query.path(), as_lines)
         }
     }
 }
 
 /// Asks, and prints what is answered.
-fn show(span: &Span, path: &str, text: impl FnOnce(&Value) -> String) -> ExitCode {
-    match span.admin.ask("GET", path, "") {
-        Ok(answer) if span.json => {
-            output::ended(output::line(format_args!("{answer:#}")), ExitCode::SUCCESS)
-        }
-        Ok(answer) => output::ended(output::print(text(&answer)), ExitCode::SUCCESS),
+fn print_answer(span: &SpanArguments, path: &str, text: impl FnOnce(&Value) -> String) -> ExitCode {
+    match span.admin.request("GET", path, "") {
+        Ok(answer) if span.json => output::exit_code(
+            output::print_line(format_args!("{answer:#}")),
+            ExitCode::SUCCESS,
+        ),
+        Ok(answer) => output::exit_code(output::print(text(&answer)), ExitCode::SUCCESS),
         Err((code, why)) => {
-            output::tell(why);
+            output::print_stderr(why);
             ExitCode::from(code)
         }
     }
 }
 
-impl Span {
+impl SpanArguments {
     fn path(&self, what: &str, more: &[(&str, &str)]) -> String {
         let span = [("from", self.from.as_str()), ("to", self.to.as_str())];
         let mut path = format!("/v1/record/{what}?");
@@ -136,7 +139,7 @@ impl Span {
     }
 }
 
-impl Query {
+impl QueryArguments {
     fn path(&self) -> String {
         let points = self.points.to_string();
         let mut more = vec![("series", self.series.as_str()), ("points", &points)];
@@ -145,7 +148,7 @@ impl Query {
     }
 }
 
-impl Top {
+impl TopArguments {
     fn path(&self) -> String {
         let most = self.most.to_string();
         let mut more = vec![("of", self.of.as_str()), ("most", &most)];
@@ -155,16 +158,16 @@ impl Top {
 }
 
 /// Exit code 0: all is as it was written. 1: something is not, or cannot be read.
-fn verify(arguments: &Verify) -> ExitCode {
+fn verify(arguments: &VerifyArguments) -> ExitCode {
     let loaded = match policy::load(&arguments.config) {
         Ok(loaded) => loaded,
         Err(report) => {
-            output::tell(report);
+            output::print_stderr(report);
             return ExitCode::from(MISTAKE);
         }
     };
     let Some(folder) = loaded.process.record.and_then(|settings| settings.folder) else {
-        output::tell(
+        output::print_stderr(
             "tollgate: the record has no folder: write `record: { dir: data/record }` in the gateway file",
         );
         return ExitCode::from(MISTAKE);
@@ -172,7 +175,7 @@ fn verify(arguments: &Verify) -> ExitCode {
     let verified = match record::verify(&folder) {
         Ok(verified) => verified,
         Err(error) => {
-            output::tell(format_args!(
+            output::print_stderr(format_args!(
                 "tollgate: cannot read the record in `{}`: {error}",
                 folder.display()
             ));
@@ -191,7 +194,7 @@ fn verify(arguments: &Verify) -> ExitCode {
             "compared": verified.compared,
             "faults": faults,
         });
-        return output::ended(output::line(format_args!("{text:#}")), code);
+        return output::exit_code(output::print_line(format_args!("{text:#}")), code);
     }
     let mut text = String::new();
     for fault in &verified.faults {
@@ -208,5 +211,5 @@ fn verify(arguments: &Verify) -> ExitCode {
             faults => format!("{faults} are wrong"),
         }
     ));
-    output::ended(output::print(text), code)
+    output::exit_code(output::print(text), code)
 }

@@ -5,7 +5,7 @@ use crate::base::clock::Clock;
 use crate::policy::{Loaded, Source};
 
 /// Certificates that expire sooner than after so many days are told of.
-const DAYS: u64 = 14;
+const EXPIRY_DAYS: u64 = 14;
 
 pub fn check(findings: &mut Findings<'_>, loaded: &Loaded, clock: &Clock) {
     let now = clock.wall();
@@ -29,7 +29,7 @@ pub fn check(findings: &mut Findings<'_>, loaded: &Loaded, clock: &Clock) {
         } else if from > now {
             let help = "look at the clock of this machine; clients refuse it until then";
             (format!("is not valid before {}", day(from)), help)
-        } else if (until - now).as_secs() / 86_400 < DAYS {
+        } else if (until - now).as_secs() / 86_400 < EXPIRY_DAYS {
             (format!("expires on {}", day(until)), "renew it")
         } else {
             continue;

@@ -7,7 +7,7 @@ use crate::policy::settings::LogTo;
 use crate::policy::{Loaded, Source};
 use crate::serve::access as access_log;
 
-const HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
+const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Whether all of them can be written.
 pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
@@ -49,15 +49,20 @@ fn try_folder(findings: &mut Findings<'_>, field: &str, what: &str, folder: &Pat
     if let Err(why) = creatable(folder) {
         let place = shown(findings, field, folder, why);
         let message = format!("cannot write to the folder of {what} {place}");
-        findings.error((field, &name(folder)), message, HELP);
+        findings.error((field, &name(folder)), message, FOLDER_HELP);
     }
 }
 
 /// Why something cannot be written, and which folder is to blame.
-type Why<'p> = (Option<&'p Path>, String);
+type WriteError<'p> = (Option<&'p Path>, String);
 
 /// A path and why it cannot be written. Where the path was filled in, no folder on the way is named.
-fn shown(findings: &Findings<'_>, field: &str, path: &Path, (folder, cause): Why<'_>) -> String {
+fn shown(
+    findings: &Findings<'_>,
+    field: &str,
+    path: &Path,
+    (folder, cause): WriteError<'_>,
+) -> String {
     let written = path.display().to_string();
     let shown = findings.shown(field, &written, &name(path));
     match folder {
@@ -75,7 +80,7 @@ fn name(path: &Path) -> String {
 }
 
 /// Whether a folder is there and can be written, or can be made.
-fn creatable(folder: &Path) -> Result<(), Why<'_>> {
+fn creatable(folder: &Path) -> Result<(), WriteError<'_>> {
     let mut nearest = folder;
     loop {
         match nearest.metadata() {
@@ -90,6 +95,6 @@ fn creatable(folder: &Path) -> Result<(), Why<'_>> {
     }
 }
 
-pub fn writable(folder: &Path) -> Result<(), Why<'_>> {
+pub fn writable(folder: &Path) -> Result<(), WriteError<'_>> {
     access_log::writable(folder).map_err(|error| (Some(folder), error.to_string()))
 }

@@ -26,7 +26,7 @@ impl<'l> Findings<'l> {
     }
 
     /// Says something of `value`, which stands behind the field `field` of the gateway file, or which is its default.
-    fn say(
+    fn add(
         &mut self,
         severity: Severity,
         (field, value): (&str, &str),
@@ -91,10 +91,10 @@ impl<'l> Findings<'l> {
     }
 
     pub fn error(&mut self, place: (&str, &str), message: String, help: &str) {
-        self.say(Severity::Error, place, message, help);
+        self.add(Severity::Error, place, message, help);
     }
 
     pub fn warn(&mut self, place: (&str, &str), message: String, help: &str) {
-        self.say(Severity::Warning, place, message, help);
+        self.add(Severity::Warning, place, message, help);
     }
 }

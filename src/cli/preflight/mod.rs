@@ -15,7 +15,7 @@ use crate::policy::diagnostic::Diagnostic;
 
 /// Whether others are asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum NetworkChecks {
     /// Names are looked up and the store is connected to.
     Online,
     /// Only this machine is looked at.
@@ -23,12 +23,12 @@ pub enum Reach {
 }
 
 /// Everything that a run would stumble over.
-pub fn tries(loaded: &Loaded, config: &str, reach: Reach) -> Vec<Diagnostic> {
+pub fn check(loaded: &Loaded, config: &str, network_checks: NetworkChecks) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
     files::check(&mut findings, loaded);
     network::addresses(&mut findings, loaded);
     certificates::check(&mut findings, loaded, &Clock::system());
-    if reach == Reach::Online {
+    if network_checks == NetworkChecks::Online {
         network::reachable(&mut findings, loaded);
     }
     bounds::check(&mut findings, loaded);
@@ -36,7 +36,7 @@ pub fn tries(loaded: &Loaded, config: &str, reach: Reach) -> Vec<Diagnostic> {
 }
 
 /// What a run is told of: bounds of the process that are narrower than those of the configuration.
-pub fn bounds(loaded: &Loaded, config: &str) -> Vec<Diagnostic> {
+pub fn check_bounds(loaded: &Loaded, config: &str) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
     bounds::check(&mut findings, loaded);
     findings.all

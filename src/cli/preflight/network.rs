@@ -20,18 +20,18 @@ use crate::store::{redis, shared};
 use crate::upstream::Location;
 
 /// Longest wait for all that is tried.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest wait for one address of a server of the store.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Most that is tried.
-const MOST: usize = 256;
+const MAX_TARGETS: usize = 256;
 
 /// How much of it at a time.
-const THREADS: usize = 32;
+const MAX_THREADS: usize = 32;
 
-const FOLDER: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
+const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
 
 /// Whether this user may listen where the file says. A gateway that runs already holds its addresses, and systemd may
 /// make them for one that is to come: a mistake is only a file in the place of a socket, which stops either.
@@ -53,7 +53,7 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
             let written = address.to_string();
             let shown = findings.shown(field, &written, &written);
             let message = format!("cannot listen on {shown}: {cause}");
-            findings.warn((field, &written), message, FOLDER);
+            findings.warn((field, &written), message, FOLDER_HELP);
         }
         let Err(error) = probed else {
             continue;
@@ -92,14 +92,14 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
 
 /// What is tried over the network, in this order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Try {
+enum NetworkTarget {
     /// Whether a server of the store takes connections.
     Store(String, u16),
     /// Whether a name in this field has an address.
     Name(&'static str, String),
 }
 
-/// Whether names have addresses, and servers of the store take connections. Ends after [`PATIENCE`].
+/// Whether names have addresses, and servers of the store take connections. Ends after [`TIMEOUT`].
 pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
     let mut hosts: Vec<(&str, String)> = Vec::new();
     for upstream in &loaded.ruleset.upstreams {
@@ -114,36 +114,37 @@ pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         hosts.push(("record", host.to_owned()));
     }
-    let mut tries = BTreeSet::new();
+    let mut targets = BTreeSet::new();
     if let Some(shared) = &loaded.process.shared {
         for (host, port) in hosts_of(&shared.place) {
             hosts.push(("store", host.clone()));
-            tries.insert(Try::Store(host, port));
+            targets.insert(NetworkTarget::Store(host, port));
         }
     }
     let names = hosts
         .into_iter()
         .filter(|(_, host)| host.parse::<IpAddr>().is_err());
-    tries.extend(names.map(|(field, host)| Try::Name(field, host)));
-    if let Some(left @ 1..) = tries.len().checked_sub(MOST) {
-        let message = format!("{left} names and servers are not tried, beyond the first {MOST}");
+    targets.extend(names.map(|(field, host)| NetworkTarget::Name(field, host)));
+    if let Some(left @ 1..) = targets.len().checked_sub(MAX_TARGETS) {
+        let message =
+            format!("{left} names and servers are not tried, beyond the first {MAX_TARGETS}");
         findings.warn(("upstreams", ""), message, "look them up yourself");
     }
-    let tries: Vec<Try> = tries.into_iter().take(MOST).collect();
-    let results = in_parallel(tries.clone(), attempt);
-    let late = || Some(format!("no answer within {} s", PATIENCE.as_secs()));
-    for (tried, why) in tries.into_iter().zip(results) {
+    let targets: Vec<NetworkTarget> = targets.into_iter().take(MAX_TARGETS).collect();
+    let results = in_parallel(targets.clone(), reach);
+    let late = || Some(format!("no answer within {} s", TIMEOUT.as_secs()));
+    for (target, why) in targets.into_iter().zip(results) {
         let Some(why) = why.unwrap_or_else(late) else {
             continue;
         };
-        let (place, message, help) = match &tried {
-            Try::Name(field, host) => {
+        let (place, message, help) = match &target {
+            NetworkTarget::Name(field, host) => {
                 let shown = findings.shown(field, host, host);
                 let message = format!("the name `{shown}` cannot be looked up: {why}");
                 let help = "correct it, or check the resolver of this machine; `--offline` looks up nothing";
                 ((*field, host.as_str()), message, help)
             }
-            Try::Store(host, port) => {
+            NetworkTarget::Store(host, port) => {
                 let shown = findings.shown("store", &format!("{host}:{port}"), host);
                 let message = format!("the store at {shown} cannot be reached: {why}");
                 let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
@@ -155,9 +156,9 @@ pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
 }
 
 /// Makes one try; the reason where it fails.
-fn attempt(tried: Try) -> Option<String> {
-    match tried {
-        Try::Name(_, host) => {
+fn reach(target: NetworkTarget) -> Option<String> {
+    match target {
+        NetworkTarget::Name(_, host) => {
             let addresses = (host.as_str(), 0).to_socket_addrs();
             match addresses.map(|mut all| all.next()) {
                 Ok(Some(_)) => None,
@@ -165,12 +166,12 @@ fn attempt(tried: Try) -> Option<String> {
                 Err(error) => Some(error.to_string()),
             }
         }
-        Try::Store(host, port) => {
+        NetworkTarget::Store(host, port) => {
             // There is a message about a name that leads nowhere.
             let addresses = (host.as_str(), port).to_socket_addrs().ok()?;
             let mut last = None;
             for address in addresses {
-                match TcpStream::connect_timeout(&address, CONNECT) {
+                match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
                     Ok(_) => return None,
                     Err(error) => last = Some(error.to_string()),
                 }
@@ -180,13 +181,13 @@ fn attempt(tried: Try) -> Option<String> {
     }
 }
 
-/// The results of `each`, as far as they are there after [`PATIENCE`].
+/// The results of `each`, as far as they are there after [`TIMEOUT`].
 fn in_parallel<T: Send + 'static, R: Send + 'static>(
     tasks: Vec<T>,
     each: fn(T) -> R,
 ) -> Vec<Option<R>> {
     let mut results: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
-    let threads = tasks.len().min(THREADS);
+    let threads = tasks.len().min(MAX_THREADS);
     let waiting = Arc::new(Mutex::new(tasks.into_iter().enumerate()));
     let (send, done) = channel();
     // Nobody can stop a lookup of the system's resolver; a thread that waits for it ends with the process.
@@ -203,7 +204,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     }
     drop(send);
     let clock = Clock::system();
-    let end = clock.now().after(PATIENCE.into());
+    let end = clock.now().after(TIMEOUT.into());
     while let Ok((place, result)) = done.recv_timeout(end.since(clock.now()).into()) {
         results[place] = Some(result);
     }

@@ -6,12 +6,12 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::control::{Gateway, Reload};
+use super::control::{ControlState, ReloadOutcome};
 use super::problem::problem;
 use crate::serve::stack::explain;
 use crate::serve::stack::explain::Question;
 
-pub(super) async fn explain(State(gateway): Gateway, body: String) -> Response {
+pub(super) async fn explain(State(gateway): ControlState, body: String) -> Response {
     let question: Question = match serde_json::from_str(&body) {
         Ok(question) => question,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -22,10 +22,10 @@ pub(super) async fn explain(State(gateway): Gateway, body: String) -> Response {
     }
 }
 
-pub(super) async fn reload(State(gateway): Gateway) -> Response {
+pub(super) async fn reload(State(gateway): ControlState) -> Response {
     match gateway.reload().await {
-        Reload::Done(notes) => Json(notes).into_response(),
-        Reload::Mistakes(report) => {
+        ReloadOutcome::Done(notes) => Json(notes).into_response(),
+        ReloadOutcome::Mistakes(report) => {
             let body = json!({
                 "status": 422,
                 "title": "The configuration has mistakes",
@@ -36,6 +36,6 @@ pub(super) async fn reload(State(gateway): Gateway) -> Response {
             let headers = [(header::CONTENT_TYPE, kind)];
             (StatusCode::UNPROCESSABLE_ENTITY, headers, body.to_string()).into_response()
         }
-        Reload::Failed(why) => problem(StatusCode::INTERNAL_SERVER_ERROR, &why),
+        ReloadOutcome::Failed(why) => problem(StatusCode::INTERNAL_SERVER_ERROR, &why),
     }
 }

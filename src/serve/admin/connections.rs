@@ -1,10 +1,10 @@
 //! The admin listener's connections: few, and none of them for long, so that silent ones never take
 //! the file descriptors that clients need. A new one is never kept waiting by connections without a request: the oldest
-//! of the address that has most of them makes room for it. Requests beyond [`REQUESTS`] are refused until responses are
+//! of the address that has most of them makes room for it. Requests beyond [`MAX_REQUESTS`] are refused until responses are
 //! sent to their end, but for those of probes, whose responses leave at once: so there is always a connection that can
 //! make room, and no probe waits.
 //!
-//! Bounds: [`MOST`] connections, [`REQUESTS`] on them, [`HEAD`] for each head, [`LIFE`] and [`LAST`] for all of it.
+//! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] on them, [`HEAD_TIMEOUT`] for each head, [`LIFETIME`] and [`DRAIN_TIMEOUT`] for all of it.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -34,25 +34,25 @@ use tower::Service as _;
 use super::problem::problem;
 
 /// Connections at once.
-const MOST: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// Requests at once, until their responses are sent.
-const REQUESTS: usize = 56;
+const MAX_REQUESTS: usize = 56;
 
 /// What probes ask. It takes no time, and fits into a socket.
-const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// From the start of a connection, or from the answer before, to the end of a request's head.
-const HEAD: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// After this the request under way is the last one.
-const LIFE: Duration = Duration::from_secs(60);
+const LIFETIME: Duration = Duration::from_secs(60);
 
 /// For the last request: a body that does not come, an answer that nobody takes.
-const LAST: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long nothing is accepted after an accept failed, for instance for want of file descriptors.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves connections, new ones until `stop` is dropped.
 ///
@@ -66,10 +66,10 @@ pub async fn serve(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(MOST));
-    let requests = Arc::new(Semaphore::new(REQUESTS));
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let requests = Arc::new(Semaphore::new(MAX_REQUESTS));
     // The oldest first.
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenConnection> = Vec::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -78,7 +78,7 @@ pub async fn serve(
         match accepted {
             Ok((stream, peer)) => {
                 open.retain(|open| !open.task.is_finished());
-                if open.len() >= MOST {
+                if open.len() >= MAX_CONNECTIONS {
                     make_room(&mut open);
                 }
                 // The one that made room gives its place back when its task is dropped, a moment later.
@@ -86,7 +86,7 @@ pub async fn serve(
                     place = room.clone().acquire_owned() => place,
                     _ = &mut stop => break,
                 };
-                let progress = Arc::new(Progress::default());
+                let progress = Arc::new(RequestProgress::default());
                 let connection = serve_connection(
                     Io {
                         stream: TokioIo::new(stream),
@@ -99,7 +99,7 @@ pub async fn serve(
                     let _place = place;
                     connection.await;
                 });
-                open.push(Open {
+                open.push(OpenConnection {
                     network: network(peer.ip()),
                     progress,
                     task: task.abort_handle(),
@@ -107,19 +107,19 @@ pub async fn serve(
             }
             Err(error) => {
                 tracing::debug!(%error, "no connection to the admin listener accepted");
-                sleep(REST).await;
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
     drop(listener);
     // Those that are served end by themselves.
-    let _all = room.acquire_many(MOST as u32).await;
+    let _all = room.acquire_many(MAX_CONNECTIONS as u32).await;
     Ok(())
 }
 
-struct Open {
+struct OpenConnection {
     network: IpAddr,
-    progress: Arc<Progress>,
+    progress: Arc<RequestProgress>,
     task: AbortHandle,
 }
 
@@ -132,8 +132,8 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// Ends the oldest connection without a request, of the network that has most of them.
-fn make_room(open: &mut Vec<Open>) {
-    let waiting = |open: &Open| open.progress.stage.load(Relaxed) == IDLE;
+fn make_room(open: &mut Vec<OpenConnection>) {
+    let waiting = |open: &OpenConnection| open.progress.stage.load(Relaxed) == IDLE;
     let of = |network| {
         let all = open.iter().filter(|open| open.network == network);
         all.filter(|open| waiting(open)).count()
@@ -148,7 +148,7 @@ fn make_room(open: &mut Vec<Open>) {
 
 /// How far the request of a connection is.
 #[derive(Default)]
-struct Progress {
+struct RequestProgress {
     stage: AtomicU8,
     /// Held until the end of the response is sent, or the connection ends.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
@@ -164,7 +164,7 @@ const SENDING: u8 = 2;
 async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
     let progress = io.progress.clone();
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        let permit = match PROBES.contains(&request.uri().path()) {
+        let permit = match PROBE_PATHS.contains(&request.uri().path()) {
             true => Ok(None),
             false => requests.clone().try_acquire_owned().map(Some),
         };
@@ -192,18 +192,18 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(io, service);
     let mut connection = pin!(connection);
     // How a connection ends, the other side knows better.
-    if timeout(LIFE, connection.as_mut()).await.is_err() {
+    if timeout(LIFETIME, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(LAST, connection).await;
+        let _ = timeout(DRAIN_TIMEOUT, connection).await;
     }
 }
 
 /// A request whose response is not there to its end.
-struct UnderWay(Arc<Progress>);
+struct UnderWay(Arc<RequestProgress>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -240,7 +240,7 @@ impl http_body::Body for ResponseBody {
 /// A socket that knows when all of a response is sent: hyper flushes it then, and not before.
 struct Io {
     stream: TokioIo<TcpStream>,
-    progress: Arc<Progress>,
+    progress: Arc<RequestProgress>,
 }
 
 impl Drop for Io {

@@ -22,7 +22,7 @@ pub trait Control: Send + Sync + 'static {
     /// What runs now.
     fn running(&self) -> Running;
     /// Reads the configuration again.
-    fn reload(&self) -> Pin<Box<dyn Future<Output = Reload> + Send + '_>>;
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
     /// `/metrics`.
     fn metrics(&self) -> String;
     /// What happened in every second, once this process has it; nothing if it is not recorded.
@@ -42,7 +42,7 @@ pub trait Control: Send + Sync + 'static {
 }
 
 /// How a reload ended.
-pub enum Reload {
+pub enum ReloadOutcome {
     /// It runs. What is worth knowing about it.
     Done(Value),
     /// Mistakes; the policies before still run.
@@ -51,4 +51,4 @@ pub enum Reload {
     Failed(String),
 }
 
-pub(super) type Gateway = State<Arc<dyn Control>>;
+pub(super) type ControlState = State<Arc<dyn Control>>;

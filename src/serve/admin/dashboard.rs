@@ -1,10 +1,10 @@
-//! The dashboard at `/`: files that are in the program, and the same numbers as plain HTML for browsers without scripts.
+//! The dashboard at `/`: assets that are in the program, and the same numbers as plain HTML for browsers without scripts.
 //!
-//! The files say nothing of the gateway, so they are given without a token; what they show is asked for with one.
+//! The assets say nothing of the gateway, so they are given without a token; what they show is asked for with one.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
@@ -13,33 +13,33 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-use super::control::Control;
-use super::door;
+use super::authorization;
+use super::control::{Control, ControlState};
 use super::problem::problem;
 use super::status::{all_limits, all_upstreams};
 
 /// Nothing of somebody else's, and nothing that is not in a file of its own.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A file of the dashboard.
-struct File {
+struct Asset {
     path: &'static str,
     content: &'static str,
-    packed: OnceLock<Vec<u8>>,
+    compressed: OnceLock<Vec<u8>>,
 }
 
-macro_rules! files {
+macro_rules! assets {
     ($($path:literal),* $(,)?) => {
-        [$(File {
+        [$(Asset {
             path: concat!("/", $path),
             content: include_str!(concat!("dashboard/", $path)),
-            packed: OnceLock::new(),
+            compressed: OnceLock::new(),
         }),*]
     };
 }
 
-static FILES: [File; 15] = files![
+static ASSETS: [Asset; 15] = assets![
     "api.js",
     "app.js",
     "charts.js",
@@ -60,34 +60,34 @@ static FILES: [File; 15] = files![
 static PAGE: &str = include_str!("dashboard/index.html");
 
 /// Where the page has the numbers.
-const NUMBERS: &str = "<!-- numbers -->";
+const TABLES_MARK: &str = "<!-- numbers -->";
 
 /// Whether this is a file that everybody may have.
-pub(super) fn has(path: &str) -> bool {
-    path == "/" || FILES.iter().any(|file| file.path == path)
+pub(super) fn is_asset(path: &str) -> bool {
+    path == "/" || ASSETS.iter().any(|file| file.path == path)
 }
 
-/// The paths of all files.
+/// The paths of all assets.
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {
-    FILES.iter().map(|file| file.path)
+    ASSETS.iter().map(|file| file.path)
 }
 
 /// `GET /`.
-pub async fn page(State(gateway): State<Arc<dyn Control>>, headers: HeaderMap) -> Response {
-    let known = door::lets_in(&*gateway, &headers);
-    let numbers = if known {
-        numbers(&*gateway)
+pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response {
+    let authorized = authorization::is_authorized(&*gateway, &headers);
+    let tables = if authorized {
+        tables(&*gateway)
     } else {
         String::new()
     };
-    let page = PAGE.replacen(NUMBERS, &numbers, 1);
-    let packed = accepts_gzip(&headers).then(|| pack(&page));
-    answer("text/html; charset=utf-8", page.into_bytes(), packed)
+    let page = PAGE.replacen(TABLES_MARK, &tables, 1);
+    let compressed = accepts_gzip(&headers).then(|| compress(&page));
+    respond("text/html; charset=utf-8", page.into_bytes(), compressed)
 }
 
 /// `GET` of a file.
 pub async fn file(uri: Uri, headers: HeaderMap) -> Response {
-    let Some(file) = FILES.iter().find(|file| file.path == uri.path()) else {
+    let Some(file) = ASSETS.iter().find(|file| file.path == uri.path()) else {
         return problem(StatusCode::NOT_FOUND, "there is nothing here");
     };
     let kind = match file.path.rsplit_once('.') {
@@ -95,23 +95,29 @@ pub async fn file(uri: Uri, headers: HeaderMap) -> Response {
         Some((_, "css")) => "text/css; charset=utf-8",
         _ => "text/plain; charset=utf-8",
     };
-    let packed = accepts_gzip(&headers);
-    let packed = packed.then(|| file.packed.get_or_init(|| pack(file.content)).clone());
-    answer(kind, file.content.into(), packed)
+    let compressed = accepts_gzip(&headers);
+    let compressed = compressed.then(|| {
+        file.compressed
+            .get_or_init(|| compress(file.content))
+            .clone()
+    });
+    respond(kind, file.content.into(), compressed)
 }
 
-fn answer(kind: &'static str, plain: Vec<u8>, packed: Option<Vec<u8>>) -> Response {
+fn respond(kind: &'static str, plain: Vec<u8>, compressed: Option<Vec<u8>>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         // Another version may stand behind the same address tomorrow.
         (header::CACHE_CONTROL, "no-cache"),
         (header::VARY, "accept-encoding"),
     ];
-    match packed {
-        Some(packed) => (headers, [(header::CONTENT_ENCODING, "gzip")], packed).into_response(),
+    match compressed {
+        Some(compressed) => {
+            (headers, [(header::CONTENT_ENCODING, "gzip")], compressed).into_response()
+        }
         None => (headers, plain).into_response(),
     }
 }
@@ -122,15 +128,15 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepted.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
 }
 
-fn pack(text: &str) -> Vec<u8> {
-    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+fn compress(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     // Writing to memory cannot fail.
-    let _ = packer.write_all(text.as_bytes());
-    packer.finish().unwrap_or_default()
+    let _ = encoder.write_all(text.as_bytes());
+    encoder.finish().unwrap_or_default()
 }
 
 /// Limits, routes and servers.
-fn numbers(gateway: &dyn Control) -> String {
+fn tables(gateway: &dyn Control) -> String {
     let mut html = String::from(
         "<h1>tollgate</h1><h2>Limits</h2><table><thead><tr><th>Limit\
          <th>Counts by<th>Promise<th>Written at<th>Within<th>Over<th>Refused<th>Shadow</thead><tbody>",

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::control::Control;
+use super::control::{Control, ControlState};
 use super::problem::problem;
 use crate::identity::{Identifier, Who};
 use crate::limit::Rule;
@@ -19,7 +19,7 @@ use crate::serve::worker::generation::Running;
 use crate::throttle::admission::AdmissionRequest;
 
 /// The rules called by a name, and the key that an operator wrote.
-struct Asked {
+struct KeyLookup {
     running: Running,
     identifier: Arc<Identifier>,
     rules: Vec<Arc<Rule>>,
@@ -28,20 +28,20 @@ struct Asked {
 
 /// `GET /v1/limits/{limit}/keys/{key}`.
 pub async fn read(
-    State(gateway): State<Arc<dyn Control>>,
+    State(gateway): ControlState,
     Path((limit, key)): Path<(String, String)>,
 ) -> Response {
-    let asked = match Asked::new(&*gateway, &limit, &key) {
-        Ok(asked) => asked,
+    let lookup = match KeyLookup::new(&*gateway, &limit, &key) {
+        Ok(lookup) => lookup,
         Err(answer) => return *answer,
     };
-    let found = asked.look(&*gateway).await;
-    Json(json!({ "key": key, "limits": found })).into_response()
+    let limits = lookup.describe(&*gateway).await;
+    Json(json!({ "key": key, "limits": limits })).into_response()
 }
 
 /// Every limit that counts by a key, and what it says of it; the key as each of them names it elsewhere.
 pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
-    let (mut found, mut names) = (Vec::new(), Vec::new());
+    let (mut limits, mut names) = (Vec::new(), Vec::new());
     let running = gateway.running();
     let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
     let identifier = Arc::new(identifier);
@@ -55,38 +55,38 @@ pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
             limit: rule.name.as_str().to_owned(),
             key: identifier.key_name(&who, &rule.key),
         });
-        let asked = Asked {
+        let lookup = KeyLookup {
             running: running.clone(),
             identifier: identifier.clone(),
             rules: vec![rule.clone()],
             who,
         };
-        found.extend(asked.look(gateway).await);
+        limits.extend(lookup.describe(gateway).await);
     }
-    (names, found)
+    (names, limits)
 }
 
 /// `DELETE /v1/limits/{limit}/keys/{key}`. What the overflow sketch counted and what the networks around
 /// an address used stays, for others share it. Permits of open requests are not forgotten either: they
 /// come back when the requests end.
 pub async fn forget(
-    State(gateway): State<Arc<dyn Control>>,
+    State(gateway): ControlState,
     Path((limit, key)): Path<(String, String)>,
 ) -> Response {
-    let asked = match Asked::new(&*gateway, &limit, &key) {
-        Ok(asked) => asked,
+    let lookup = match KeyLookup::new(&*gateway, &limit, &key) {
+        Ok(lookup) => lookup,
         Err(answer) => return *answer,
     };
-    let admission = &asked.running.admission;
-    if asked.rules.iter().all(|rule| rule.limit.open().is_some()) {
+    let admission = &lookup.running.admission;
+    if lookup.rules.iter().all(|rule| rule.limit.open().is_some()) {
         let detail = format!(
             "`{limit}` counts open requests: a permit comes back when its request ends, and no sooner"
         );
         return problem(StatusCode::CONFLICT, &detail);
     }
     let mut forgotten = 0;
-    for rule in &asked.rules {
-        let key = asked.identifier.key(&asked.who, &rule.key);
+    for rule in &lookup.rules {
+        let key = lookup.identifier.key(&lookup.who, &rule.key);
         let Some((key, slot)) = key.zip(admission.slot(rule)) else {
             continue;
         };
@@ -105,9 +105,9 @@ pub async fn forget(
     Json(json!({ "key": key, "forgotten": forgotten })).into_response()
 }
 
-impl Asked {
-    async fn look(&self, gateway: &dyn Control) -> Vec<Value> {
-        let mut found = Vec::new();
+impl KeyLookup {
+    async fn describe(&self, gateway: &dyn Control) -> Vec<Value> {
+        let mut limits = Vec::new();
         for rule in &self.rules {
             let ask = AdmissionRequest {
                 rules: std::slice::from_ref(rule),
@@ -124,12 +124,12 @@ impl Asked {
             if let Some(finding) = verdict.findings.first() {
                 value.extend(explain::reading(finding, rule));
             }
-            found.push(Value::Object(value));
+            limits.push(Value::Object(value));
         }
-        found
+        limits
     }
 
-    fn new(gateway: &dyn Control, limit: &str, key: &str) -> Result<Asked, Box<Response>> {
+    fn new(gateway: &dyn Control, limit: &str, key: &str) -> Result<KeyLookup, Box<Response>> {
         let running = gateway.running();
         let named = running
             .ruleset
@@ -147,7 +147,7 @@ impl Asked {
             Box::new(problem(StatusCode::BAD_REQUEST, &detail))
         })?;
         let who = with_plan(who, first, &identifier, &running);
-        Ok(Asked {
+        Ok(KeyLookup {
             running,
             identifier: Arc::new(identifier),
             rules,

@@ -2,10 +2,10 @@
 //! everything but `/healthz` needs it.
 
 mod actions;
+mod authorization;
 mod connections;
 mod control;
 mod dashboard;
-mod door;
 mod keys;
 mod probes;
 mod problem;
@@ -15,6 +15,6 @@ mod routes;
 mod status;
 
 pub use connections::serve;
-pub use control::{Control, Reload};
+pub use control::{Control, ReloadOutcome};
 pub use probes::probes;
 pub use routes::router;

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::control::{Control, Gateway, MAX_BODY};
+use super::control::{Control, ControlState, MAX_BODY};
 use super::problem::problem;
 
 /// The routes of `admin.probes`. Whoever reaches them may be anybody: they say no more than they must.
@@ -22,7 +22,7 @@ pub fn probes(control: Arc<dyn Control>) -> Router {
         .with_state(control)
 }
 
-async fn ready(State(gateway): Gateway) -> Response {
+async fn ready(State(gateway): ControlState) -> Response {
     match gateway.ready() {
         true => "ready\n".into_response(),
         false => draining(),
@@ -30,7 +30,7 @@ async fn ready(State(gateway): Gateway) -> Response {
 }
 
 /// `GET /readyz` of the admin listener, which also says how the shared store stands.
-pub(super) async fn ready_with_store(State(gateway): Gateway) -> Response {
+pub(super) async fn ready_with_store(State(gateway): ControlState) -> Response {
     if gateway.ready() {
         // Without the store the gateway goes on by what `on_store_error` says: no reason to send it nothing.
         let running = gateway.running();
@@ -59,7 +59,7 @@ fn draining() -> Response {
 }
 
 /// `GET /metrics`.
-pub(super) async fn metrics(State(gateway): Gateway) -> Response {
+pub(super) async fn metrics(State(gateway): ControlState) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], gateway.metrics()).into_response()
 }

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 
 use super::control::{Control, MAX_BODY};
 use super::problem::problem;
-use super::{actions, dashboard, door, keys, probes, prometheus, record, status};
+use super::{actions, authorization, dashboard, keys, probes, prometheus, record, status};
 
 /// The admin listener's routes.
 pub fn router(control: Arc<dyn Control>) -> Router {
@@ -43,7 +43,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
         .layer(axum::middleware::from_fn_with_state(
             control.clone(),
-            door::check,
+            authorization::authorize,
         ))
         .with_state(control)
 }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use rustix::system::uname;
 use serde_json::{Value, json};
 
-use super::control::{Control, Gateway};
+use super::control::{Control, ControlState};
 use super::record;
 use crate::base::telemetry::{Label, Metric};
 use crate::serve::stack::explain;
@@ -45,7 +45,7 @@ pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
     running.ruleset.rules.iter().map(describe).collect()
 }
 
-pub(super) async fn limits(State(gateway): Gateway) -> Json<Value> {
+pub(super) async fn limits(State(gateway): ControlState) -> Json<Value> {
     Json(json!({ "limits": all_limits(&*gateway) }))
 }
 
@@ -74,12 +74,12 @@ pub(super) fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
     gateway.running().upstreams.iter().map(describe).collect()
 }
 
-pub(super) async fn upstreams(State(gateway): Gateway) -> Json<Value> {
+pub(super) async fn upstreams(State(gateway): ControlState) -> Json<Value> {
     Json(json!({ "upstreams": all_upstreams(&*gateway) }))
 }
 
 /// The gateway itself.
-pub(super) async fn status(State(gateway): Gateway) -> Response {
+pub(super) async fn status(State(gateway): ControlState) -> Response {
     let running = gateway.running();
     let store = running.admission.shared_store().map(|shared| {
         let (standing, gateways, trouble) = shared.status();
@@ -112,7 +112,7 @@ pub(super) async fn status(State(gateway): Gateway) -> Response {
     .into_response()
 }
 
-pub(super) async fn policies(State(gateway): Gateway) -> Json<Value> {
+pub(super) async fn policies(State(gateway): ControlState) -> Json<Value> {
     let ruleset = gateway.running().ruleset;
     let files: Vec<Value> = ruleset
         .files

@@ -10,9 +10,9 @@ use crate::record::promql::{BOUND, number};
 use crate::record::{Kind, Series};
 
 /// What the names of a histogram's buckets end in.
-const BUCKET: &str = "_bucket";
+const BUCKET_SUFFIX: &str = "_bucket";
 /// The bound of a bucket that has none.
-const NONE: &str = "+Inf";
+const INFINITE: &str = "+Inf";
 
 /// A series that can be asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Exposed {
 /// All series, sorted by their labels.
 pub fn exposed(recorded: &[(Series, u32)]) -> Vec<Exposed> {
     let mut all: BTreeMap<Labels, Exposed> = BTreeMap::new();
-    let mut histograms: BTreeMap<Labels, Vec<Bucket>> = BTreeMap::new();
+    let mut histograms: BTreeMap<Labels, Vec<HistogramBucket>> = BTreeMap::new();
     for (series, number) in recorded {
         let part = (*number, 10_f64.powi(series.decimals.into()));
         let labels = labels(series);
@@ -48,7 +48,7 @@ pub fn exposed(recorded: &[(Series, u32)]) -> Vec<Exposed> {
 }
 
 /// An upper bound, the bucket's labels, and its series.
-type Bucket = (f64, Labels, (u32, f64));
+type HistogramBucket = (f64, Labels, (u32, f64));
 
 /// A series that is there already, with another number of digits, goes on in the new one.
 fn add(all: &mut BTreeMap<Labels, Exposed>, labels: Labels, kind: Kind, parts: &[(u32, f64)]) {
@@ -70,12 +70,16 @@ fn labels(series: &Series) -> Labels {
 fn bound(series: &Series) -> Option<f64> {
     let mut labels = series.labels.iter();
     let (_, bound) = labels.find(|(name, _)| name == BOUND)?;
-    let counts = series.kind == Kind::Counter && series.name.ends_with(BUCKET);
+    let counts = series.kind == Kind::Counter && series.name.ends_with(BUCKET_SUFFIX);
     number::float(bound).filter(|bound| counts && !bound.is_nan())
 }
 
 /// Buckets as they are asked for, and their count.
-fn cumulate(labels: &Labels, mut buckets: Vec<Bucket>, all: &mut BTreeMap<Labels, Exposed>) {
+fn cumulate(
+    labels: &Labels,
+    mut buckets: Vec<HistogramBucket>,
+    all: &mut BTreeMap<Labels, Exposed>,
+) {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut parts = Vec::with_capacity(buckets.len());
     let mut bounded = true;
@@ -85,10 +89,10 @@ fn cumulate(labels: &Labels, mut buckets: Vec<Bucket>, all: &mut BTreeMap<Labels
         add(all, labels, Kind::Counter, &parts);
     }
     if bounded {
-        add(all, labels.with(BOUND, NONE), Kind::Counter, &parts);
+        add(all, labels.with(BOUND, INFINITE), Kind::Counter, &parts);
     }
     let name = labels.get(NAME);
-    let name = name.strip_suffix(BUCKET).unwrap_or(name);
+    let name = name.strip_suffix(BUCKET_SUFFIX).unwrap_or(name);
     let count = labels.with(NAME, &format!("{name}_count"));
     if !all.contains_key(&count) {
         add(all, count, Kind::Counter, &parts);

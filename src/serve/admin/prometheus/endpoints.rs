@@ -10,15 +10,15 @@ use axum::routing::get;
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
-use super::parameters::Parameters;
-use super::reader::Opened;
-use super::response::{Answer, Refusal, success};
-use super::samples::Recorded;
+use super::parameters::QueryParameters;
+use super::reader::RecordReader;
+use super::response::{ApiError, ApiResult, success};
+use super::samples::RecordSamples;
 use super::{metadata, times, write};
 use crate::record::promql;
 use crate::record::promql::Times;
 use crate::record::promql::labels::{Labels, is_label_name};
-use crate::serve::admin::control::{Control, Gateway};
+use crate::serve::admin::control::{Control, ControlState};
 
 /// The paths below `/prometheus/api/v1`.
 pub fn router() -> Router<Arc<dyn Control>> {
@@ -38,40 +38,42 @@ fn now(gateway: &dyn Control) -> i64 {
     i64::try_from(gateway.clock().wall().as_millis()).unwrap_or(0)
 }
 
-async fn query(State(gateway): Gateway, asked: Parameters) -> Answer {
-    let at = asked.optional_moment("time")?;
+async fn query(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
+    let at = parameters.optional_moment("time")?;
     let at = at.unwrap_or_else(|| now(&*gateway));
-    let timeout = asked.timeout()?;
-    let query = asked.get("query").to_owned();
-    let evaluate = move |source: &Recorded| {
+    let timeout = parameters.timeout()?;
+    let query = parameters.get("query").to_owned();
+    let evaluate = move |source: &RecordSamples| {
         promql::instant(&query, at, source).map(|found| write::answer(&found, at))
     };
-    match Opened::of(&*gateway)?.answer(timeout, evaluate).await {
+    match RecordReader::of(&*gateway)?.answer(timeout, evaluate).await {
         Ok(found) => Ok(success(&found, false)),
-        Err(Refusal::Bad(why)) => Err(Refusal::parameter("query", why)),
+        Err(ApiError::Bad(why)) => Err(ApiError::parameter("query", why)),
         Err(other) => Err(other),
     }
 }
 
-async fn query_range(State(gateway): Gateway, asked: Parameters) -> Answer {
-    let (start, end) = (asked.moment("start")?, asked.moment("end")?);
+async fn query_range(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
+    let (start, end) = (parameters.moment("start")?, parameters.moment("end")?);
     if end < start {
         let why = "end timestamp must not be before start time";
-        return Err(Refusal::parameter("end", why));
+        return Err(ApiError::parameter("end", why));
     }
-    let text = asked.get("step");
+    let text = parameters.get("step");
     let unclear = || format!("cannot parse {text:?} to a valid duration");
-    let step = times::step(text).ok_or_else(|| Refusal::parameter("step", unclear()))?;
+    let step = times::step(text).ok_or_else(|| ApiError::parameter("step", unclear()))?;
     if step <= 0 {
         let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
-        return Err(Refusal::parameter("step", why));
+        return Err(ApiError::parameter("step", why));
     }
-    let timeout = asked.timeout()?;
-    let query = asked.get("query").to_owned();
-    let evaluate = move |source: &Recorded| {
+    let timeout = parameters.timeout()?;
+    let query = parameters.get("query").to_owned();
+    let evaluate = move |source: &RecordSamples| {
         promql::range(&query, Times { start, end, step }, source).map(|found| write::matrix(&found))
     };
-    let found = Opened::of(&*gateway)?.answer(timeout, evaluate).await?;
+    let found = RecordReader::of(&*gateway)?
+        .answer(timeout, evaluate)
+        .await?;
     Ok(success(&found, false))
 }
 
@@ -82,21 +84,25 @@ fn texts(all: BTreeSet<&str>, limit: usize) -> Response {
     success(&json!(some).to_string(), cut)
 }
 
-async fn labels(State(gateway): Gateway, asked: Parameters) -> Answer {
-    asked.span()?;
-    let (selectors, limit) = (asked.selectors()?, asked.limit()?);
-    let fitting = Opened::of(&*gateway)?.fitting(selectors).await?;
+async fn labels(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
+    parameters.span()?;
+    let (selectors, limit) = (parameters.selectors()?, parameters.limit()?);
+    let fitting = RecordReader::of(&*gateway)?.fitting(selectors).await?;
     let names = fitting.iter().flat_map(Labels::iter).map(|(name, _)| name);
     Ok(texts(names.collect(), limit))
 }
 
-async fn values(State(gateway): Gateway, Path(name): Path<String>, asked: Parameters) -> Answer {
+async fn values(
+    State(gateway): ControlState,
+    Path(name): Path<String>,
+    parameters: QueryParameters,
+) -> ApiResult {
     if !is_label_name(&name) {
-        return Err(Refusal::Bad(format!("invalid label name: {name:?}")));
+        return Err(ApiError::Bad(format!("invalid label name: {name:?}")));
     }
-    asked.span()?;
-    let (selectors, limit) = (asked.selectors()?, asked.limit()?);
-    let fitting = Opened::of(&*gateway)?.fitting(selectors).await?;
+    parameters.span()?;
+    let (selectors, limit) = (parameters.selectors()?, parameters.limit()?);
+    let fitting = RecordReader::of(&*gateway)?.fitting(selectors).await?;
     let values = fitting.iter().map(|labels| labels.get(&name));
     Ok(texts(
         values.filter(|value| !value.is_empty()).collect(),
@@ -104,15 +110,15 @@ async fn values(State(gateway): Gateway, Path(name): Path<String>, asked: Parame
     ))
 }
 
-async fn series(State(gateway): Gateway, asked: Parameters) -> Answer {
-    asked.span()?;
-    let selectors = asked.selectors()?;
+async fn series(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
+    parameters.span()?;
+    let selectors = parameters.selectors()?;
     if selectors.is_empty() {
-        return Err(Refusal::Bad("no match[] parameter provided".into()));
+        return Err(ApiError::Bad("no match[] parameter provided".into()));
     }
-    let limit = asked.limit()?;
-    let fitting = match Opened::of(&*gateway)?.fitting(selectors).await {
-        Err(Refusal::Bad(why)) => return Err(Refusal::parameter("match[]", why)),
+    let limit = parameters.limit()?;
+    let fitting = match RecordReader::of(&*gateway)?.fitting(selectors).await {
+        Err(ApiError::Bad(why)) => return Err(ApiError::parameter("match[]", why)),
         other => other?,
     };
     let some = fitting.iter().take(limit).map(write::labels);
@@ -135,30 +141,30 @@ async fn build() -> Response {
 }
 
 /// There are none.
-async fn exemplars(asked: Parameters) -> Answer {
+async fn exemplars(parameters: QueryParameters) -> ApiResult {
     let (start, end) = (
-        asked.optional_moment("start")?,
-        asked.optional_moment("end")?,
+        parameters.optional_moment("start")?,
+        parameters.optional_moment("end")?,
     );
     if let (Some(start), Some(end)) = (start, end)
         && end < start
     {
         let why = "end timestamp must not be before start timestamp";
-        return Err(Refusal::Bad(why.into()));
+        return Err(ApiError::Bad(why.into()));
     }
-    let query = asked.get("query").to_owned();
+    let query = parameters.get("query").to_owned();
     match spawn_blocking(move || promql::check(&query)).await {
         Ok(checked) => checked?,
-        Err(_) => return Err(Refusal::Internal("the query was not read".into())),
+        Err(_) => return Err(ApiError::Internal("the query was not read".into())),
     }
     Ok(success("[]", false))
 }
 
 /// There are none.
-async fn rules(asked: Parameters) -> Answer {
-    match asked.get("type") {
+async fn rules(parameters: QueryParameters) -> ApiResult {
+    match parameters.get("type") {
         "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, false)),
-        other => Err(Refusal::parameter(
+        other => Err(ApiError::parameter(
             "type",
             format!("not supported value {other:?}"),
         )),

@@ -6,21 +6,21 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::catalog::Exposed;
-use super::parameters::Parameters;
-use super::reader::{Opened, PATIENCE};
-use super::response::{Answer, success};
-use super::samples::Recorded;
+use super::parameters::QueryParameters;
+use super::reader::{RecordReader, TIMEOUT};
+use super::response::{ApiResult, success};
+use super::samples::RecordSamples;
 use crate::record::Kind;
 use crate::record::promql::labels::NAME;
-use crate::serve::admin::control::Gateway;
+use crate::serve::admin::control::ControlState;
 
 /// `GET /api/v1/metadata`.
-pub async fn metadata(State(gateway): Gateway, asked: Parameters) -> Answer {
-    let limit = asked.limit()?;
+pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
+    let limit = parameters.limit()?;
     let metrics = gateway.metrics();
-    let answer = move |recorded: &Recorded| Ok(described(&metrics, recorded.exposed));
-    let mut all = Opened::of(&*gateway)?.answer(PATIENCE, answer).await?;
-    let metric = asked.get("metric");
+    let answer = move |recorded: &RecordSamples| Ok(described(&metrics, recorded.exposed));
+    let mut all = RecordReader::of(&*gateway)?.answer(TIMEOUT, answer).await?;
+    let metric = parameters.get("metric");
     if !metric.is_empty() {
         all.retain(|name, _| name == metric);
     }

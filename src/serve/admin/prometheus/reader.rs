@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::catalog;
-use super::response::Refusal;
-use super::samples::Recorded;
+use super::response::ApiError;
+use super::samples::RecordSamples;
 use crate::base::clock::{Clock, Nanos};
 use crate::record::Record;
 use crate::record::promql;
@@ -18,26 +18,26 @@ use crate::record::promql::labels::{Labels, Matcher};
 use crate::serve::admin::control::Control;
 
 /// Two queries at a time, so that a long one keeps no short ones waiting, and beside what the dashboard asks.
-static ANSWERING: Semaphore = Semaphore::const_new(2);
+static CONCURRENT_QUERIES: Semaphore = Semaphore::const_new(2);
 /// Longest time for an answer, with the wait for others' queries.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The record, once this process has it.
-pub(super) struct Opened {
+pub(super) struct RecordReader {
     record: Arc<OnceLock<Record>>,
     clock: Clock,
 }
 
-impl Opened {
-    pub(super) fn of(gateway: &dyn Control) -> Result<Opened, Refusal> {
+impl RecordReader {
+    pub(super) fn of(gateway: &dyn Control) -> Result<RecordReader, ApiError> {
         let off = "nothing is recorded: the gateway file says `record: off`";
-        let record = gateway.record().ok_or(Refusal::Nowhere(off))?;
+        let record = gateway.record().ok_or(ApiError::Nowhere(off))?;
         match record.get() {
-            Some(_) => Ok(Opened {
+            Some(_) => Ok(RecordReader {
                 record,
                 clock: gateway.clock().clone(),
             }),
-            None => Err(Refusal::Unavailable(
+            None => Err(ApiError::Unavailable(
                 "another process still writes the record; it is taken over when that ends",
             )),
         }
@@ -47,18 +47,18 @@ impl Opened {
     pub(super) async fn answer<T: Send + 'static>(
         self,
         timeout: Duration,
-        answer: impl FnOnce(&Recorded) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Refusal> {
+        answer: impl FnOnce(&RecordSamples) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, ApiError> {
         let until = self.clock.now().after(Nanos::from(timeout));
-        let turn = tokio::time::timeout(timeout, ANSWERING.acquire()).await;
-        let turn = turn.map_err(|_| Refusal::Late("query timed out in query queue".into()))?;
+        let turn = tokio::time::timeout(timeout, CONCURRENT_QUERIES.acquire()).await;
+        let turn = turn.map_err(|_| ApiError::Late("query timed out in query queue".into()))?;
         // It goes with this future.
         let asker = Arc::new(());
         let waits = Arc::downgrade(&asker);
         let run = spawn_blocking(move || {
             let _turn = turn;
             let record = self.record.get()?;
-            let recorded = Recorded {
+            let recorded = RecordSamples {
                 record,
                 exposed: &catalog::exposed(&record.series()),
                 // The second that goes on is in no answer.
@@ -69,13 +69,16 @@ impl Opened {
         });
         match run.await {
             Ok(Some(found)) => Ok(found?),
-            _ => Err(Refusal::Internal("the record was not read".into())),
+            _ => Err(ApiError::Internal("the record was not read".into())),
         }
     }
 
     /// The labels of series that one of the selectors takes, or of all if there is none.
-    pub(super) async fn fitting(self, selectors: Vec<String>) -> Result<BTreeSet<Labels>, Refusal> {
-        let answer = move |recorded: &Recorded| {
+    pub(super) async fn fitting(
+        self,
+        selectors: Vec<String>,
+    ) -> Result<BTreeSet<Labels>, ApiError> {
+        let answer = move |recorded: &RecordSamples| {
             let mut found = BTreeSet::new();
             let mut take = |matchers: &[Matcher]| -> Result<(), Error> {
                 let fitting = recorded.fitting(matchers)?.into_iter();
@@ -90,6 +93,6 @@ impl Opened {
             }
             Ok(found)
         };
-        self.answer(PATIENCE, answer).await
+        self.answer(TIMEOUT, answer).await
     }
 }

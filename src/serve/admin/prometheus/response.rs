@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::record::promql::Error;
 
 /// Why a question is not answered.
-pub(super) enum Refusal {
+pub(super) enum ApiError {
     /// It is unclear.
     Bad(String),
     /// It cannot be answered for these series.
@@ -22,42 +22,42 @@ pub(super) enum Refusal {
     Internal(String),
 }
 
-impl Refusal {
+impl ApiError {
     /// About one parameter.
-    pub(super) fn parameter(name: &str, why: impl std::fmt::Display) -> Refusal {
-        Refusal::Bad(format!("invalid parameter {name:?}: {why}"))
+    pub(super) fn parameter(name: &str, why: impl std::fmt::Display) -> ApiError {
+        ApiError::Bad(format!("invalid parameter {name:?}: {why}"))
     }
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
+impl From<Error> for ApiError {
+    fn from(error: Error) -> ApiError {
         match error {
-            Error::Unclear(why) => Refusal::Bad(why),
-            Error::Execution(why) => Refusal::Execution(why),
-            Error::Late => Refusal::Late(error.to_string()),
-            Error::Source(_) => Refusal::Internal(error.to_string()),
+            Error::Unclear(why) => ApiError::Bad(why),
+            Error::Execution(why) => ApiError::Execution(why),
+            Error::Late => ApiError::Late(error.to_string()),
+            Error::Source(_) => ApiError::Internal(error.to_string()),
         }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, kind, why) = match self {
-            Refusal::Bad(why) => (StatusCode::BAD_REQUEST, "bad_data", why),
-            Refusal::Execution(why) => (StatusCode::UNPROCESSABLE_ENTITY, "execution", why),
-            Refusal::Nowhere(why) => (StatusCode::NOT_FOUND, "not_found", why.into()),
-            Refusal::Unavailable(why) => {
+            ApiError::Bad(why) => (StatusCode::BAD_REQUEST, "bad_data", why),
+            ApiError::Execution(why) => (StatusCode::UNPROCESSABLE_ENTITY, "execution", why),
+            ApiError::Nowhere(why) => (StatusCode::NOT_FOUND, "not_found", why.into()),
+            ApiError::Unavailable(why) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", why.into())
             }
-            Refusal::Late(why) => (StatusCode::SERVICE_UNAVAILABLE, "timeout", why),
-            Refusal::Internal(why) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", why),
+            ApiError::Late(why) => (StatusCode::SERVICE_UNAVAILABLE, "timeout", why),
+            ApiError::Internal(why) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", why),
         };
         let body = json!({ "status": "error", "errorType": kind, "error": why });
         answer(status, body.to_string())
     }
 }
 
-pub(super) type Answer = Result<Response, Refusal>;
+pub(super) type ApiResult = Result<Response, ApiError>;
 
 fn answer(status: StatusCode, body: String) -> Response {
     let kind = HeaderValue::from_static("application/json");

@@ -4,7 +4,7 @@
 //! was recorded until then, so it never begins anew; a gauge's is its mean in the bucket. A second that was not recorded
 //! has none. A series that has a name has been there from the beginning, with zeros: its first increase is seen too.
 //!
-//! Bound: the samples, and while they are read columns of [`BUCKETS`] buckets, whatever the number of series that are added up.
+//! Bound: the samples, and while they are read columns of [`MAX_BUCKETS`] buckets, whatever the number of series that are added up.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::record::promql::{Error, Found, Sample, Source};
 use crate::record::{Grid, Kind, Record};
 
 /// Fewest buckets of a series: with less, curves would say nothing.
-const FEWEST: usize = 250;
+const MIN_BUCKETS: usize = 250;
 /// Most buckets of all columns that are held at a time, 24 bytes each; and so of a series.
-const BUCKETS: usize = 1 << 19;
+const MAX_BUCKETS: usize = 1 << 19;
 
 /// See the module.
-pub struct Recorded<'a> {
+pub struct RecordSamples<'a> {
     /// What is read.
     pub record: &'a Record,
     /// Its series.
@@ -30,7 +30,7 @@ pub struct Recorded<'a> {
     pub wanted: &'a dyn Fn() -> bool,
 }
 
-impl Source for Recorded<'_> {
+impl Source for RecordSamples<'_> {
     fn select(
         &self,
         matchers: &[Matcher],
@@ -38,9 +38,9 @@ impl Source for Recorded<'_> {
         most: usize,
     ) -> Result<Found, Error> {
         let fitting = self.fitting(matchers)?;
-        let each = (most / fitting.len().max(1)).min(BUCKETS);
-        if each < FEWEST {
-            let (asked, most) = (fitting.len(), most / FEWEST);
+        let each = (most / fitting.len().max(1)).min(MAX_BUCKETS);
+        if each < MIN_BUCKETS {
+            let (asked, most) = (fitting.len(), most / MIN_BUCKETS);
             let why = format!("a selector has {asked} series, of {most} at most: name more labels");
             return Err(Error::Execution(why));
         }
@@ -64,7 +64,7 @@ impl Source for Recorded<'_> {
     }
 }
 
-impl Recorded<'_> {
+impl RecordSamples<'_> {
     /// The series that have such labels.
     pub fn fitting(&self, matchers: &[Matcher]) -> Result<Vec<&Exposed>, Error> {
         let mut fitting = Vec::new();
@@ -92,19 +92,19 @@ impl Recorded<'_> {
         let covered = self.record.read(grid, &[])?.covered;
         let mut samples = vec![zeros(grid, span, &covered); fitting.len()];
         let numbers: Vec<u32> = parts.keys().copied().collect();
-        for some in numbers.chunks((BUCKETS / grid.buckets).max(1)) {
+        for some in numbers.chunks((MAX_BUCKETS / grid.buckets).max(1)) {
             self.wanted()?;
             let read = self.record.read(grid, some)?;
             let totals = self.record.total(grid.from, some)?;
             for number in some {
-                let did = Did {
+                let column = ColumnSums {
                     grid,
                     covered: &covered,
                     before: totals.get(number).copied().unwrap_or(0),
                     sums: read.columns.get(number).map_or(&[], |column| &column.sums),
                 };
                 for (place, unit) in &parts[number] {
-                    did.add_to(&mut samples[*place], fitting[*place].kind, *unit);
+                    column.add_to(&mut samples[*place], fitting[*place].kind, *unit);
                 }
             }
         }
@@ -126,7 +126,7 @@ fn end(grid: &Grid, bucket: u64) -> i64 {
 }
 
 /// What a series of the record did.
-struct Did<'a> {
+struct ColumnSums<'a> {
     grid: &'a Grid,
     covered: &'a [u32],
     /// Before the grid.
@@ -135,7 +135,7 @@ struct Did<'a> {
     sums: &'a [u64],
 }
 
-impl Did<'_> {
+impl ColumnSums<'_> {
     /// Adds it to samples, of which `unit` of the record are one.
     fn add_to(&self, samples: &mut [Sample], kind: Kind, unit: f64) {
         let (mut total, mut samples) = (self.before, samples.iter_mut().peekable());

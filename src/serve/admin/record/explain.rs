@@ -10,21 +10,21 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::notes::{Of, describe, find, happened, lists};
-use super::query::{read, wrong};
-use super::span::between;
+use super::notes::{ListKind, describe, find, happened, lists};
+use super::query::{bad_request, read_record};
+use super::span::parse_span;
 use crate::policy::Ruleset;
 use crate::record::insight::{Change, Event, Facts, Lists};
 use crate::record::{Record, Series};
 use crate::route::Route;
-use crate::serve::admin::control::Control;
+use crate::serve::admin::control::ControlState;
 
 /// Seconds before a span in which a change may have been what began it.
 const BEFORE: u64 = 120;
 /// Most buckets that are added up.
-const POINTS: usize = 11_000;
+const MAX_POINTS: usize = 11_000;
 /// Keys that are named.
-const KEYS: usize = 10;
+const MAX_KEYS: usize = 10;
 /// The share of all refusals that a few keys together have, if it was a few.
 const MOST_OF_ALL: f64 = 0.8;
 /// The share of one that it was, alone.
@@ -37,17 +37,17 @@ const FEWEST: u64 = 100;
 /// Which span.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Span {
+pub struct ExplainParameters {
     from: String,
-    #[serde(default = "super::span::now")]
+    #[serde(default = "super::span::default_end")]
     to: String,
 }
 
 /// What is known of a span.
-struct Known {
+struct Evidence {
     span: (u64, u64),
-    now: Counts,
-    before: Counts,
+    now: SpanCounts,
+    before: SpanCounts,
     /// Of whole minutes or hours, and which.
     lists: (Lists, (u64, u64)),
     /// Of those before.
@@ -57,7 +57,7 @@ struct Known {
 
 /// Counts of a span.
 #[derive(Default)]
-struct Counts {
+struct SpanCounts {
     /// That were recorded.
     seconds: u64,
     requests: u64,
@@ -72,7 +72,7 @@ struct Counts {
 
 /// What it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum RefusalCause {
     Nothing,
     Upstream,
     Config,
@@ -83,53 +83,57 @@ enum Cause {
     Unknown,
 }
 
-impl Cause {
+impl RefusalCause {
     fn as_str(self) -> &'static str {
         match self {
-            Cause::Nothing => "none",
-            Cause::Upstream => "upstream",
-            Cause::Config => "config",
-            Cause::OneKey => "one_key",
-            Cause::FewKeys => "few_keys",
-            Cause::Spray => "spray",
-            Cause::Everyone => "everyone",
-            Cause::Unknown => "unknown",
+            RefusalCause::Nothing => "none",
+            RefusalCause::Upstream => "upstream",
+            RefusalCause::Config => "config",
+            RefusalCause::OneKey => "one_key",
+            RefusalCause::FewKeys => "few_keys",
+            RefusalCause::Spray => "spray",
+            RefusalCause::Everyone => "everyone",
+            RefusalCause::Unknown => "unknown",
         }
     }
 }
 
 /// `GET /v1/record/explain`.
 pub async fn explain(
-    State(gateway): State<Arc<dyn Control>>,
-    span: Result<Query<Span>, QueryRejection>,
+    State(gateway): ControlState,
+    span: Result<Query<ExplainParameters>, QueryRejection>,
 ) -> Response {
     let span = match span {
-        Ok(Query(span)) => between(&*gateway, &span.from, &span.to),
-        Err(unclear) => Err(wrong(&unclear.body_text())),
+        Ok(Query(span)) => parse_span(&*gateway, &span.from, &span.to),
+        Err(rejection) => Err(bad_request(&rejection.body_text())),
     };
     let span = match span {
         Ok(span) => span,
         Err(answer) => return *answer,
     };
     let (running, now) = (gateway.running(), gateway.clock().wall().as_secs());
-    read(&*gateway, move |record| {
-        let known = Known::read(record, running.facts.as_deref(), span, now)?;
-        let samples = find(record, span, KEYS, |sample| {
+    read_record(&*gateway, move |record| {
+        let evidence = Evidence::read(record, running.facts.as_deref(), span, now)?;
+        let samples = find(record, span, MAX_KEYS, |sample| {
             let refused = sample
                 .limit
                 .as_ref()
                 .is_some_and(|limit| limit.standing == "refused");
             refused || sample.status == 429
         })?;
-        let mut answer = known.describe(&running.ruleset);
+        let mut answer = evidence.describe(&running.ruleset);
         answer["samples"] = json!(samples);
         Ok(answer)
     })
     .await
 }
 
-fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io::Result<Counts> {
-    let grid = record.grid(from, to, POINTS)?;
+fn counts(
+    record: &Record,
+    all: &[(Series, u32)],
+    (from, to): (u64, u64),
+) -> io::Result<SpanCounts> {
+    let grid = record.grid(from, to, MAX_POINTS)?;
     let names = [
         "all:tollgate_requests_total",
         "outcome:tollgate_requests_total",
@@ -143,13 +147,13 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
         .collect();
     let numbers: Vec<u32> = wanted.iter().map(|(_, number)| *number).collect();
     let found = record.read(&grid, &numbers)?;
-    let mut counts = Counts {
+    let mut counts = SpanCounts {
         seconds: found
             .covered
             .iter()
             .map(|seconds| u64::from(*seconds))
             .sum(),
-        ..Counts::default()
+        ..SpanCounts::default()
     };
     for (series, number) in wanted {
         let sums = found.columns.get(number).into_iter();
@@ -172,8 +176,8 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
                 .position(|sum| *sum > 0);
             let first = first.map_or(u64::MAX, |at| grid.from + (at as u64 + 1) * grid.step - 1);
             let limit = counts.limits.entry(label("limit").to_owned());
-            let known = limit.or_insert((0, u64::MAX));
-            *known = (known.0 + sum, known.1.min(first));
+            let entry = limit.or_insert((0, u64::MAX));
+            *entry = (entry.0 + sum, entry.1.min(first));
         } else if label("status") == "429" {
             match label("origin") {
                 "upstream" => counts.by_upstream += sum,
@@ -185,26 +189,26 @@ fn counts(record: &Record, all: &[(Series, u32)], (from, to): (u64, u64)) -> io:
     Ok(counts)
 }
 
-impl Known {
+impl Evidence {
     fn read(
         record: &Record,
         facts: Option<&Facts>,
         span: (u64, u64),
         now: u64,
-    ) -> io::Result<Known> {
+    ) -> io::Result<Evidence> {
         let (from, to) = span;
         let earlier = (from.saturating_sub((to - from).max(60)), from);
         let all = record.series();
-        let counted = lists(record, facts, span, now, &Of::ALL)?;
+        let counted = lists(record, facts, span, now, &ListKind::ALL)?;
         // Whole minutes, hours or days that those of the span are not among.
         let (begun, over) = counted.1;
         let usual = (begun.saturating_sub((over - begun).max(240)), begun);
-        Ok(Known {
+        Ok(Evidence {
             span,
             now: counts(record, &all, span)?,
             before: counts(record, &all, earlier)?,
             lists: counted,
-            usual: lists(record, None, usual, now, &Of::ALL)?,
+            usual: lists(record, None, usual, now, &ListKind::ALL)?,
             events: happened(record, (from.saturating_sub(BEFORE), to))?,
         })
     }
@@ -244,38 +248,38 @@ impl Known {
         first.map(|(limit, (refused, _))| (limit.as_str(), *refused))
     }
 
-    fn cause(&self) -> Cause {
+    fn cause(&self) -> RefusalCause {
         let refused = self.now.refused;
         if refused == 0 && self.now.by_upstream == 0 {
-            return Cause::Nothing;
+            return RefusalCause::Nothing;
         }
         if self.now.by_upstream > refused {
-            return Cause::Upstream;
+            return RefusalCause::Upstream;
         }
         if self.change().is_some() {
-            return Cause::Config;
+            return RefusalCause::Config;
         }
         let shares = self.shares();
         if shares.first().is_some_and(|(_, share)| *share >= ALONE) {
-            return Cause::OneKey;
+            return RefusalCause::OneKey;
         }
         if shares
             .iter()
-            .take(KEYS)
+            .take(MAX_KEYS)
             .map(|(_, share)| share)
             .sum::<f64>()
             >= MOST_OF_ALL
         {
-            return Cause::FewKeys;
+            return RefusalCause::FewKeys;
         }
         if self.lists.0.refused.total == 0 {
-            return Cause::Unknown;
+            return RefusalCause::Unknown;
         }
         let (now, usual) = (self.lists.0.asked.distinct(), self.usual.0.asked.distinct());
         if now >= FEWEST && now > SPRAYED * usual {
-            return Cause::Spray;
+            return RefusalCause::Spray;
         }
-        Cause::Everyone
+        RefusalCause::Everyone
     }
 
     fn describe(&self, ruleset: &Ruleset) -> Value {
@@ -284,18 +288,18 @@ impl Known {
         let mut limits: Vec<_> = self.now.limits.iter().collect();
         limits.sort_by_key(|(_, (refused, _))| std::cmp::Reverse(*refused));
         let limits = limits.into_iter().map(|(limit, (count, _))| {
-            let places = self.places(ruleset, limit);
+            let origins = self.origins(ruleset, limit);
             json!({
                 "limit": limit,
-                "at": places.first().map(|place| place.at),
-                "guarantee": places.first().map(|place| &place.guarantee),
-                "places": places,
+                "at": origins.first().map(|origin| origin.at),
+                "guarantee": origins.first().map(|origin| &origin.guarantee),
+                "places": origins,
                 "refused": count,
                 "share": share(*count, refused),
             })
         });
         let (lists, counted) = &self.lists;
-        let mut keys = describe(&lists.refused, None, KEYS);
+        let mut keys = describe(&lists.refused, None, MAX_KEYS);
         for key in keys["keys"].as_array_mut().into_iter().flatten() {
             key["share"] = json!(share(
                 key["count"].as_u64().unwrap_or(0),
@@ -337,8 +341,8 @@ impl Known {
 
     /// Where limits of this name are written, first where most was refused; without those of whose routes nothing was,
     /// unless that is so of all.
-    fn places<'a>(&self, ruleset: &'a Ruleset, limit: &str) -> Vec<Place<'a>> {
-        let mut places: Vec<Place> = Vec::new();
+    fn origins<'a>(&self, ruleset: &'a Ruleset, limit: &str) -> Vec<LimitOrigin<'a>> {
+        let mut origins: Vec<LimitOrigin> = Vec::new();
         let named = ruleset
             .rules
             .iter()
@@ -349,21 +353,21 @@ impl Known {
                 let refused = self.now.routes.get(&*route.name).copied().unwrap_or(0);
                 (&*route.name, refused)
             });
-            match places.iter_mut().find(|place| place.at == rule.origin) {
+            match origins.iter_mut().find(|origin| origin.at == rule.origin) {
                 // The gateway's own, which counts each route for itself.
-                Some(place) => place.routes.extend(routes),
-                None => places.push(Place {
+                Some(origin) => origin.routes.extend(routes),
+                None => origins.push(LimitOrigin {
                     at: &rule.origin,
                     guarantee: rule.guarantee(),
                     routes: routes.collect(),
                 }),
             }
         }
-        places.sort_by_key(|place| std::cmp::Reverse(place.refused()));
-        if places.first().is_some_and(|place| place.refused() > 0) {
-            places.retain(|place| place.refused() > 0);
+        origins.sort_by_key(|origin| std::cmp::Reverse(origin.refused()));
+        if origins.first().is_some_and(|origin| origin.refused() > 0) {
+            origins.retain(|origin| origin.refused() > 0);
         }
-        places
+        origins
     }
 
     /// In plain words.
@@ -372,7 +376,7 @@ impl Known {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let Some((limit, count)) = self.first() else {
             return match cause {
-                Cause::Upstream => format!(
+                RefusalCause::Upstream => format!(
                     "The gateway refused nothing: the upstream itself answered 429 to {} requests.",
                     self.now.by_upstream
                 ),
@@ -380,18 +384,18 @@ impl Known {
             };
         };
         let refused = self.now.refused;
-        let at = match &self.places(ruleset, limit)[..] {
+        let at = match &self.origins(ruleset, limit)[..] {
             [] => String::new(),
-            [place] => format!(" ({})", place.at),
-            places => {
-                let each = places.iter().map(Place::with_routes);
+            [origin] => format!(" ({})", origin.at),
+            origins => {
+                let each = origins.iter().map(LimitOrigin::with_routes);
                 format!(" ({})", each.collect::<Vec<_>>().join(", "))
             }
         };
         let share = percent(count as f64 / refused.max(1) as f64);
         let which = format!("{limit}{at} refused {count} requests, {share} of all refusals");
         let who = match cause {
-            Cause::Upstream => format!(
+            RefusalCause::Upstream => format!(
                 "but the upstream itself answered 429 to {} requests",
                 self.now.by_upstream
             ),
@@ -400,11 +404,11 @@ impl Known {
         format!("{which}; {who}.")
     }
 
-    fn who(&self, cause: Cause) -> String {
+    fn who(&self, cause: RefusalCause) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let shares = self.shares();
         match cause {
-            Cause::Config => {
+            RefusalCause::Config => {
                 let text = |side: Option<&String>| side.map_or("nothing", |text| text).to_owned();
                 let of = |change: &Change| {
                     let (was, is) = (text(change.before.as_ref()), text(change.after.as_ref()));
@@ -412,11 +416,11 @@ impl Known {
                 };
                 self.change().map_or(String::new(), of)
             }
-            Cause::OneKey => {
+            RefusalCause::OneKey => {
                 let (key, share) = shares.first().copied().unwrap_or_default();
                 format!("one key, {key}, made {} of them", percent(share))
             }
-            Cause::FewKeys => {
+            RefusalCause::FewKeys => {
                 let mut sum = 0.0;
                 let few = shares.iter().take_while(|(_, share)| {
                     let more = sum < MOST_OF_ALL;
@@ -425,7 +429,7 @@ impl Known {
                 });
                 format!("{} keys made {} of them", few.count(), percent(sum))
             }
-            Cause::Spray => {
+            RefusalCause::Spray => {
                 let asked =
                     |(lists, (from, to)): &(Lists, (u64, u64))| (lists.asked.distinct(), to - from);
                 let ((now, seconds), (usual, before)) = (asked(&self.lists), asked(&self.usual));
@@ -433,8 +437,8 @@ impl Known {
                     "a spray: {now} different keys asked in {seconds} s, {usual} in the {before} s before"
                 )
             }
-            Cause::Unknown => String::from("whom is not known any more"),
-            Cause::Upstream | Cause::Everyone | Cause::Nothing => format!(
+            RefusalCause::Unknown => String::from("whom is not known any more"),
+            RefusalCause::Upstream | RefusalCause::Everyone | RefusalCause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
                 self.lists.0.refused.distinct(),
                 self.lists.0.asked.distinct()
@@ -445,14 +449,14 @@ impl Known {
 
 /// Where a limit is written.
 #[derive(Serialize)]
-struct Place<'a> {
+struct LimitOrigin<'a> {
     at: &'a str,
     guarantee: String,
     /// Routes that use it, and how many of their requests were refused, by whatever limit.
     routes: Vec<(&'a str, u64)>,
 }
 
-impl Place<'_> {
+impl LimitOrigin<'_> {
     fn refused(&self) -> u64 {
         self.routes.iter().map(|(_, refused)| refused).sum()
     }

@@ -3,7 +3,6 @@
 //! Bounds: [`MOST`] streams, each for [`LIFE`]; browsers ask again by themselves.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -14,10 +13,10 @@ use futures_util::stream;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::query::opened;
+use super::query::opened_record;
 use crate::base::clock::Nanos;
 use crate::record::Record;
-use crate::serve::admin::control::Control;
+use crate::serve::admin::control::ControlState;
 use crate::serve::admin::problem::problem;
 
 /// Streams at a time.
@@ -30,8 +29,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 static STREAMS: Semaphore = Semaphore::const_new(MOST);
 
 /// `GET /v1/record/live`.
-pub async fn live(State(gateway): State<Arc<dyn Control>>) -> Response {
-    let record = match opened(&*gateway) {
+pub async fn live(State(gateway): ControlState) -> Response {
+    let record = match opened_record(&*gateway) {
         Ok(record) => record,
         Err(answer) => return *answer,
     };

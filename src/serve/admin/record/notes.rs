@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -12,32 +11,32 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::query::{Wrong, read, wrong};
-use super::span::between;
+use super::query::{ErrorResponse, bad_request, read_record};
+use super::span::parse_span;
 use crate::record::insight::{Event, Facts, Key, LONGEST, List, Lists, Sample, Sums};
 use crate::record::{Record, Topic};
-use crate::serve::admin::control::Control;
+use crate::serve::admin::control::{Control, ControlState};
 use crate::serve::admin::keys;
 
 /// Longest span that is answered from minutes alone.
-const BY_MINUTES: u64 = 6 * 3_600;
+const LONGEST_BY_MINUTES: u64 = 6 * 3_600;
 /// Lists, the longest first, and their seconds.
 const LEVELS: [(Topic, u64); 3] = [(Topic::Day, DAY), (Topic::Hour, 3_600), (Topic::Minute, 60)];
 const DAY: u64 = 86_400;
 /// Most notes of an answer.
-const MOST: usize = 1_000;
+const MAX_NOTES: usize = 1_000;
 /// Longest span of a key's curve.
 const LONGEST_CURVE: u64 = 7 * DAY;
 
 /// A span and what to show of it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct NotesParameters {
     from: String,
-    #[serde(default = "super::span::now")]
+    #[serde(default = "super::span::default_end")]
     to: String,
     #[serde(default)]
-    of: Of,
+    of: ListKind,
     limit: Option<String>,
     key: Option<String>,
     route: Option<String>,
@@ -48,7 +47,7 @@ pub struct Asked {
 /// Which list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Of {
+pub enum ListKind {
     /// Whom limits refused.
     #[default]
     Refused,
@@ -56,36 +55,42 @@ pub enum Of {
     Asked,
 }
 
-impl Of {
+impl ListKind {
     /// Both.
-    pub(super) const ALL: [Of; 2] = [Of::Refused, Of::Asked];
+    pub(super) const ALL: [ListKind; 2] = [ListKind::Refused, ListKind::Asked];
 }
 
-type Question = Result<Query<Asked>, QueryRejection>;
+type NotesQuery = Result<Query<NotesParameters>, QueryRejection>;
 
-impl Asked {
-    fn parse(gateway: &dyn Control, asked: Question) -> Result<(Asked, (u64, u64)), Wrong> {
-        let Query(asked) = asked.map_err(|unclear| wrong(&unclear.body_text()))?;
-        let span = between(gateway, &asked.from, &asked.to)?;
-        if asked.most.is_some_and(|most| !(1..=MOST).contains(&most)) {
-            return Err(wrong(&format!("`most` is between 1 and {MOST}")));
+impl NotesParameters {
+    fn parse(
+        gateway: &dyn Control,
+        asked: NotesQuery,
+    ) -> Result<(NotesParameters, (u64, u64)), ErrorResponse> {
+        let Query(asked) = asked.map_err(|rejection| bad_request(&rejection.body_text()))?;
+        let span = parse_span(gateway, &asked.from, &asked.to)?;
+        if asked
+            .most
+            .is_some_and(|most| !(1..=MAX_NOTES).contains(&most))
+        {
+            return Err(bad_request(&format!("`most` is between 1 and {MAX_NOTES}")));
         }
         Ok((asked, span))
     }
 }
 
 /// `GET /v1/record/top`.
-pub async fn top(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
-    let (asked, span) = match Asked::parse(&*gateway, asked) {
+pub async fn top(State(gateway): ControlState, asked: NotesQuery) -> Response {
+    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
     let (facts, now) = (gateway.running().facts, gateway.clock().wall().as_secs());
-    read(&*gateway, move |record| {
+    read_record(&*gateway, move |record| {
         let (lists, (from, to)) = lists(record, facts.as_deref(), span, now, &[asked.of])?;
         let (list, of) = match asked.of {
-            Of::Refused => (lists.refused, "refused"),
-            Of::Asked => (lists.asked, "asked"),
+            ListKind::Refused => (lists.refused, "refused"),
+            ListKind::Asked => (lists.asked, "asked"),
         };
         let mut answer = describe(&list, asked.limit.as_deref(), asked.most.unwrap_or(20));
         answer["from"] = json!(from);
@@ -129,10 +134,10 @@ pub(super) fn lists(
     facts: Option<&Facts>,
     (from, to): (u64, u64),
     now: u64,
-    of: &[Of],
+    of: &[ListKind],
 ) -> io::Result<(Lists, (u64, u64))> {
     let kept = |topic: Topic| from >= now.saturating_sub(topic.kept());
-    let (levels, step) = match to - from <= BY_MINUTES && kept(Topic::Minute) {
+    let (levels, step) = match to - from <= LONGEST_BY_MINUTES && kept(Topic::Minute) {
         true => (&LEVELS[2..], 60),
         false if kept(Topic::Hour) => (&LEVELS[..], 3_600),
         false => (&LEVELS[..], DAY),
@@ -182,7 +187,7 @@ fn each(
     record: &Record,
     topic: Topic,
     span: (u64, u64),
-    of: &[Of],
+    of: &[ListKind],
     mut see: impl FnMut(u64, &Lists),
 ) -> io::Result<()> {
     record.notes(topic, span, |(at, text)| {
@@ -194,22 +199,22 @@ fn each(
     })
 }
 
-fn parse(text: &[u8], of: &[Of]) -> serde_json::Result<Lists> {
+fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<Lists> {
     #[derive(Deserialize)]
-    struct Parts<'a> {
+    struct RawLists<'a> {
         #[serde(borrow)]
         asked: &'a RawValue,
         #[serde(borrow)]
         refused: &'a RawValue,
     }
-    let parts: Parts<'_> = serde_json::from_slice(text)?;
-    let list = |which: Of, part: &RawValue| match of.contains(&which) {
+    let parts: RawLists<'_> = serde_json::from_slice(text)?;
+    let list = |which: ListKind, part: &RawValue| match of.contains(&which) {
         true => serde_json::from_str(part.get()),
         false => Ok(List::default()),
     };
     Ok(Lists {
-        asked: list(Of::Asked, parts.asked)?,
-        refused: list(Of::Refused, parts.refused)?,
+        asked: list(ListKind::Asked, parts.asked)?,
+        refused: list(ListKind::Refused, parts.refused)?,
     })
 }
 
@@ -230,12 +235,12 @@ pub(super) fn notes<T: DeserializeOwned>(
 }
 
 /// `GET /v1/record/samples`.
-pub async fn samples(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
-    let (asked, span) = match Asked::parse(&*gateway, asked) {
+pub async fn samples(State(gateway): ControlState, asked: NotesQuery) -> Response {
+    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
-    read(&*gateway, move |record| {
+    read_record(&*gateway, move |record| {
         let samples = find(record, span, asked.most.unwrap_or(50), |sample| {
             let limit = sample.limit.as_deref();
             let is = |wanted: &Option<String>, has: Option<&str>| {
@@ -274,12 +279,12 @@ pub(super) fn find(
 }
 
 /// `GET /v1/record/events`.
-pub async fn events(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
-    let (asked, span) = match Asked::parse(&*gateway, asked) {
+pub async fn events(State(gateway): ControlState, asked: NotesQuery) -> Response {
+    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
-    read(&*gateway, move |record| {
+    read_record(&*gateway, move |record| {
         let mut events = happened(record, span)?;
         events.truncate(asked.most.unwrap_or(100));
         Ok(json!({ "events": events }))
@@ -292,7 +297,7 @@ pub(super) fn happened(record: &Record, span: (u64, u64)) -> io::Result<Vec<Even
     let mut events = Vec::new();
     notes(record, Topic::Event, span, |event: Event| {
         events.push(event);
-        match events.len() < MOST {
+        match events.len() < MAX_NOTES {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
@@ -301,20 +306,22 @@ pub(super) fn happened(record: &Record, span: (u64, u64)) -> io::Result<Vec<Even
 }
 
 /// `GET /v1/record/key`: one key, what its limits say of it now and where it was listed.
-pub async fn key(State(gateway): State<Arc<dyn Control>>, asked: Question) -> Response {
-    let (asked, span) = match Asked::parse(&*gateway, asked) {
+pub async fn key(State(gateway): ControlState, asked: NotesQuery) -> Response {
+    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
         Ok(asked) => asked,
         Err(answer) => return *answer,
     };
     let Some(key) = asked.key else {
-        return *wrong("`key` is missing: write it as /v1/record/top does, such as ip=203.0.113.9");
+        return *bad_request(
+            "`key` is missing: write it as /v1/record/top does, such as ip=203.0.113.9",
+        );
     };
     if span.1 - span.0 > LONGEST_CURVE {
-        return *wrong("a key is remembered by the minute for 7 days: ask for less");
+        return *bad_request("a key is remembered by the minute for 7 days: ask for less");
     }
     let (names, limits) = keys::all(&*gateway, &key).await;
     let facts = gateway.running().facts.unwrap_or_default();
-    read(&*gateway, move |record| {
+    read_record(&*gateway, move |record| {
         let is = |listed: &Key| listed.key == key || names.contains(listed);
         let mut answer = curve(record, &facts, span, is)?;
         let samples = find(record, span, 20, |sample| {
@@ -356,7 +363,7 @@ fn curve(
     let (minute, live, mut curves) = facts.with(|| -> io::Result<_> {
         let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
         let see = |at, lists: &Lists| add(&mut curves, at, lists);
-        each(record, Topic::Minute, (from, to), &Of::ALL, see)?;
+        each(record, Topic::Minute, (from, to), &ListKind::ALL, see)?;
         Ok(curves)
     })?;
     if (from..to).contains(&minute) {

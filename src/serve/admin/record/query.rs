@@ -14,19 +14,19 @@ use crate::serve::admin::control::Control;
 use crate::serve::admin::problem::problem;
 
 /// Questions that are answered at a time: each may take some tens of megabytes.
-static ANSWERING: Semaphore = Semaphore::const_new(2);
+static CONCURRENT_READS: Semaphore = Semaphore::const_new(2);
 
-pub(super) type Opened = Arc<OnceLock<Record>>;
+pub(super) type SharedRecord = Arc<OnceLock<Record>>;
 
 /// An answer that says what is wrong with a question.
-pub(super) type Wrong = Box<Response>;
+pub(super) type ErrorResponse = Box<Response>;
 
-pub(super) fn wrong(detail: &str) -> Wrong {
+pub(super) fn bad_request(detail: &str) -> ErrorResponse {
     problem(StatusCode::BAD_REQUEST, detail).into()
 }
 
 /// The record, or why there is none.
-pub(super) fn opened(gateway: &dyn Control) -> Result<Opened, Wrong> {
+pub(super) fn opened_record(gateway: &dyn Control) -> Result<SharedRecord, ErrorResponse> {
     let Some(record) = gateway.record() else {
         let detail = "nothing is recorded: the gateway file says `record: off`";
         return Err(problem(StatusCode::NOT_FOUND, detail).into());
@@ -39,15 +39,15 @@ pub(super) fn opened(gateway: &dyn Control) -> Result<Opened, Wrong> {
 }
 
 /// Answers where the disk may be waited for: elsewhere than where operators are served.
-pub(super) async fn read(
+pub(super) async fn read_record(
     gateway: &dyn Control,
     answer: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,
 ) -> Response {
-    let record = match opened(gateway) {
+    let record = match opened_record(gateway) {
         Ok(record) => record,
         Err(answer) => return *answer,
     };
-    let turn = ANSWERING.acquire().await;
+    let turn = CONCURRENT_READS.acquire().await;
     let read = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         let told = |record: &Record, error| match record.folder() {

@@ -1,7 +1,6 @@
 //! What series did in a span.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -10,18 +9,18 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::query::{Wrong, opened, read, wrong};
-use super::span::between;
+use super::query::{ErrorResponse, bad_request, opened_record, read_record};
+use super::span::parse_span;
 use crate::base::telemetry::histogram;
 use crate::record::{Column, Found, Grid, Kind, Record, Series};
-use crate::serve::admin::control::Control;
+use crate::serve::admin::control::{Control, ControlState};
 
 /// Most buckets of an answer.
-const POINTS: usize = 11_000;
+const MAX_POINTS: usize = 11_000;
 /// Most quantiles of an answer.
-const QUANTILES: usize = 10;
+const MAX_QUANTILES: usize = 10;
 /// Most buckets of all series of an answer.
-const VALUES: usize = 1_000_000;
+const MAX_VALUES: usize = 1_000_000;
 
 fn described(series: &Series) -> Map<String, Value> {
     let labels = series.labels.iter();
@@ -40,8 +39,8 @@ fn described(series: &Series) -> Map<String, Value> {
 }
 
 /// `GET /v1/record/series`.
-pub async fn series(State(gateway): State<Arc<dyn Control>>) -> Response {
-    let record = match opened(&*gateway) {
+pub async fn series(State(gateway): ControlState) -> Response {
+    let record = match opened_record(&*gateway) {
         Ok(record) => record,
         Err(answer) => return *answer,
     };
@@ -53,16 +52,16 @@ pub async fn series(State(gateway): State<Arc<dyn Control>>) -> Response {
 /// A span of some series.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Span {
+pub struct RangeParameters {
     /// A name, and labels if not all: `tollgate_requests_total{route="shop"}`.
     series: String,
     /// Seconds since 1970, or before now: `-1h`.
     from: String,
     /// The same, or `now`.
-    #[serde(default = "super::span::now")]
+    #[serde(default = "super::span::default_end")]
     to: String,
     /// Most buckets.
-    #[serde(default = "usual")]
+    #[serde(default = "default_points")]
     points: usize,
     /// Sums of the series that agree in these labels.
     by: Option<String>,
@@ -71,44 +70,46 @@ pub struct Span {
     quantiles: String,
 }
 
-fn usual() -> usize {
+fn default_points() -> usize {
     600
 }
 
 /// `GET /v1/record/range`.
 pub async fn range(
-    State(gateway): State<Arc<dyn Control>>,
-    span: Result<Query<Span>, QueryRejection>,
+    State(gateway): ControlState,
+    span: Result<Query<RangeParameters>, QueryRejection>,
 ) -> Response {
     match asked(&*gateway, span) {
-        Ok((asked, question)) => {
-            read(&*gateway, move |record| answer(record, &asked, &question)).await
+        Ok((asked, query)) => {
+            read_record(&*gateway, move |record| answer(record, &asked, &query)).await
         }
         Err(answer) => *answer,
     }
 }
 
 /// What is to be read, and how it is to be told.
-struct Question {
+struct RangeQuery {
     span: (u64, u64),
     points: usize,
     by: Option<Vec<String>>,
     quantiles: Vec<(String, f64)>,
 }
 
-type Asked = Vec<(Series, u32)>;
+type SelectedSeries = Vec<(Series, u32)>;
 
 fn asked(
     gateway: &dyn Control,
-    span: Result<Query<Span>, QueryRejection>,
-) -> Result<(Asked, Question), Wrong> {
-    let record = opened(gateway)?;
-    let Query(span) = span.map_err(|unclear| wrong(&unclear.body_text()))?;
+    span: Result<Query<RangeParameters>, QueryRejection>,
+) -> Result<(SelectedSeries, RangeQuery), ErrorResponse> {
+    let record = opened_record(gateway)?;
+    let Query(span) = span.map_err(|rejection| bad_request(&rejection.body_text()))?;
     let (name, labels) = selector(&span.series).ok_or_else(|| {
-        wrong("`series` is a name with labels, such as tollgate_requests_total{route=\"shop\"}")
+        bad_request(
+            "`series` is a name with labels, such as tollgate_requests_total{route=\"shop\"}",
+        )
     })?;
-    let question = Question {
-        span: between(gateway, &span.from, &span.to)?,
+    let query = RangeQuery {
+        span: parse_span(gateway, &span.from, &span.to)?,
         points: span.points,
         by: span.by.map(|by| {
             let names = by.split(',').map(str::trim);
@@ -117,11 +118,13 @@ fn asked(
         }),
         quantiles: quantiles(&span.quantiles)?,
     };
-    if !(2..=POINTS).contains(&question.points) {
-        return Err(wrong(&format!("`points` is between 2 and {POINTS}")));
+    if !(2..=MAX_POINTS).contains(&query.points) {
+        return Err(bad_request(&format!(
+            "`points` is between 2 and {MAX_POINTS}"
+        )));
     }
-    if !question.quantiles.is_empty() && !name.ends_with("_bucket") {
-        return Err(wrong(
+    if !query.quantiles.is_empty() && !name.ends_with("_bucket") {
+        return Err(bad_request(
             "`quantiles` are of a histogram: a name that ends in _bucket",
         ));
     }
@@ -129,18 +132,18 @@ fn asked(
     asked.retain(|(series, _)| {
         series.name == name && labels.iter().all(|label| series.labels.contains(label))
     });
-    let values = asked.len() * question.points;
-    if values > VALUES {
-        return Err(wrong(&format!(
-            "{} series with {} points are {values} values, of {VALUES} at most: ask for fewer points, or name labels",
+    let values = asked.len() * query.points;
+    if values > MAX_VALUES {
+        return Err(bad_request(&format!(
+            "{} series with {} points are {values} values, of {MAX_VALUES} at most: ask for fewer points, or name labels",
             asked.len(),
-            question.points
+            query.points
         )));
     }
-    Ok((asked, question))
+    Ok((asked, query))
 }
 
-fn quantiles(text: &str) -> Result<Vec<(String, f64)>, Wrong> {
+fn quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
     let parts = text.split(',').filter(|part| !part.is_empty());
     let each = parts.map(|part| {
         let share = part.trim().parse().ok();
@@ -148,18 +151,19 @@ fn quantiles(text: &str) -> Result<Vec<(String, f64)>, Wrong> {
         share.map(|share| (part.trim().to_owned(), share))
     });
     let all: Option<Vec<_>> = each.collect();
-    all.filter(|all| all.len() <= QUANTILES)
-        .ok_or_else(|| wrong("`quantiles` are a few numbers between 0 and 1, such as 0.5,0.99"))
+    all.filter(|all| all.len() <= MAX_QUANTILES).ok_or_else(|| {
+        bad_request("`quantiles` are a few numbers between 0 and 1, such as 0.5,0.99")
+    })
 }
 
-fn answer(record: &Record, asked: &Asked, question: &Question) -> std::io::Result<Value> {
-    let (from, to) = question.span;
-    let grid: Grid = record.grid(from, to, question.points)?;
+fn answer(record: &Record, asked: &SelectedSeries, query: &RangeQuery) -> std::io::Result<Value> {
+    let (from, to) = query.span;
+    let grid: Grid = record.grid(from, to, query.points)?;
     let numbers: Vec<u32> = asked.iter().map(|(_, number)| *number).collect();
     let found: Found = record.read(&grid, &numbers)?;
-    let series = if !question.quantiles.is_empty() {
-        with_quantiles(asked, &found, question)
-    } else if let Some(by) = &question.by {
+    let series = if !query.quantiles.is_empty() {
+        with_quantiles(asked, &found, query)
+    } else if let Some(by) = &query.by {
         summed(asked, &found, by)
     } else {
         plain(asked, &found)
@@ -172,7 +176,7 @@ fn answer(record: &Record, asked: &Asked, question: &Question) -> std::io::Resul
     }))
 }
 
-fn plain(asked: &Asked, found: &Found) -> Vec<Value> {
+fn plain(asked: &SelectedSeries, found: &Found) -> Vec<Value> {
     let each = asked.iter().filter_map(|(series, number)| {
         let column: &Column = found.columns.get(number)?;
         let mut value = described(series);
@@ -190,7 +194,10 @@ fn plain(asked: &Asked, found: &Found) -> Vec<Value> {
 }
 
 /// Series by the labels that are kept.
-fn groups(asked: &Asked, kept: impl Fn(&str) -> bool) -> BTreeMap<Labels, Vec<&(Series, u32)>> {
+fn groups(
+    asked: &SelectedSeries,
+    kept: impl Fn(&str) -> bool,
+) -> BTreeMap<Labels, Vec<&(Series, u32)>> {
     let mut groups: BTreeMap<Labels, Vec<_>> = BTreeMap::new();
     for one in asked {
         let labels = one.0.labels.iter().filter(|(name, _)| kept(name));
@@ -209,7 +216,7 @@ fn named(series: &Series, labels: Labels) -> Map<String, Value> {
     })
 }
 
-fn summed(asked: &Asked, found: &Found, by: &[String]) -> Vec<Value> {
+fn summed(asked: &SelectedSeries, found: &Found, by: &[String]) -> Vec<Value> {
     let groups = groups(asked, |name| by.iter().any(|by| by == name));
     let each = groups.into_iter().map(|(labels, members)| {
         let mut sums = vec![0_u64; found.covered.len()];
@@ -230,8 +237,8 @@ fn summed(asked: &Asked, found: &Found, by: &[String]) -> Vec<Value> {
     each.collect()
 }
 
-fn with_quantiles(asked: &Asked, found: &Found, question: &Question) -> Vec<Value> {
-    let kept = |name: &str| match &question.by {
+fn with_quantiles(asked: &SelectedSeries, found: &Found, query: &RangeQuery) -> Vec<Value> {
+    let kept = |name: &str| match &query.by {
         Some(by) => by.iter().any(|by| by == name) && name != "le",
         None => name != "le",
     };
@@ -242,18 +249,18 @@ fn with_quantiles(asked: &Asked, found: &Found, question: &Question) -> Vec<Valu
             Some((bound.parse::<f64>().ok()?, &column.sums))
         });
         let buckets: Vec<_> = buckets.collect();
-        let mut lists = vec![Vec::new(); question.quantiles.len()];
+        let mut lists = vec![Vec::new(); query.quantiles.len()];
         for at in 0..found.covered.len() {
             let mut counts: Vec<(f64, u64)> = buckets
                 .iter()
                 .map(|(bound, sums)| (*bound, sums.get(at).copied().unwrap_or(0)))
                 .collect();
-            for ((_, share), list) in question.quantiles.iter().zip(&mut lists) {
+            for ((_, share), list) in query.quantiles.iter().zip(&mut lists) {
                 list.push(histogram::quantile(*share, &mut counts));
             }
         }
         let mut value = named(&members[0].0, labels);
-        let names = question.quantiles.iter().map(|(name, _)| name.clone());
+        let names = query.quantiles.iter().map(|(name, _)| name.clone());
         let quantiles: Map<String, Value> = names.zip(lists.into_iter().map(Value::from)).collect();
         value.insert("quantiles".into(), Value::Object(quantiles));
         Value::Object(value)

@@ -1,28 +1,32 @@
 //! The span of a question: from when, to when.
 
-use super::query::{Wrong, wrong};
+use super::query::{ErrorResponse, bad_request};
 use crate::serve::admin::control::Control;
 
-pub(super) fn now() -> String {
+pub(super) fn default_end() -> String {
     String::from("now")
 }
 
 /// A span that was asked for.
-pub(super) fn between(gateway: &dyn Control, from: &str, to: &str) -> Result<(u64, u64), Wrong> {
+pub(super) fn parse_span(
+    gateway: &dyn Control,
+    from: &str,
+    to: &str,
+) -> Result<(u64, u64), ErrorResponse> {
     let now = gateway.clock().wall().as_secs();
-    let (Some(from), Some(to)) = (moment(from, now), moment(to, now)) else {
-        return Err(wrong(
+    let (Some(from), Some(to)) = (parse_moment(from, now), parse_moment(to, now)) else {
+        return Err(bad_request(
             "`from` and `to` are seconds since 1970, a time before now such as -1h, or now",
         ));
     };
     if from >= to {
-        return Err(wrong("`from` must be before `to`"));
+        return Err(bad_request("`from` must be before `to`"));
     }
     Ok((from, to))
 }
 
 /// Seconds since 1970.
-fn moment(text: &str, now: u64) -> Option<u64> {
+fn parse_moment(text: &str, now: u64) -> Option<u64> {
     if text == "now" {
         return Some(now + 1);
     }
@@ -49,7 +53,7 @@ mod tests {
 
     #[test]
     fn moments() {
-        let check = |text, expected| assert_eq!(moment(text, 100_000), expected, "{text}");
+        let check = |text, expected| assert_eq!(parse_moment(text, 100_000), expected, "{text}");
         check("now", Some(100_001));
         check("77", Some(77));
         check("-90s", Some(99_910));

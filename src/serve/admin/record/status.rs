@@ -4,16 +4,16 @@ use std::io;
 
 use serde_json::{Value, json};
 
-use super::query::opened;
+use super::query::opened_record;
 use crate::record::{Record, Tier};
 use crate::serve::admin::control::Control;
 
 /// What there is of it; nothing when nothing is recorded.
 pub async fn status(gateway: &dyn Control) -> Value {
-    let Ok(record) = opened(gateway) else {
+    let Ok(record) = opened_record(gateway) else {
         return Value::Null;
     };
-    let read = tokio::task::spawn_blocking(move || record.get().map(described));
+    let read = tokio::task::spawn_blocking(move || record.get().map(describe));
     match read.await {
         Ok(Some(Ok(status))) => status,
         Ok(Some(Err(error))) => json!({ "trouble": error.to_string() }),
@@ -21,7 +21,7 @@ pub async fn status(gateway: &dyn Control) -> Value {
     }
 }
 
-fn described(record: &Record) -> io::Result<Value> {
+fn describe(record: &Record) -> io::Result<Value> {
     let oldest = Tier::ALL.into_iter().zip(record.oldest_of_each()?);
     let tiers = oldest.filter_map(|(tier, oldest)| {
         let oldest = oldest?;

@@ -38,7 +38,7 @@ fn record(seconds: u64) -> Record {
 
 fn check(record: &Record, query: &str, span: (i64, i64), most: usize, expected: &[Sample]) {
     let exposed = exposed(&record.series());
-    let recorded = Recorded {
+    let recorded = RecordSamples {
         record,
         exposed: &exposed,
         now: START + 100_000,
@@ -82,7 +82,7 @@ fn one_for_each_longer_step() {
     let before = (998_000, 499_500.0 - 9.0 - 999.0 - 998.0);
     let whole = |query, expected: &[Sample]| {
         let exposed = exposed(&record.series());
-        let recorded = Recorded {
+        let recorded = RecordSamples {
             record: &record,
             exposed: &exposed,
             now: START + 100_000,
@@ -107,7 +107,7 @@ fn one_for_each_longer_step() {
 fn too_many_series() {
     let record = record(10);
     let exposed = exposed(&record.series());
-    let recorded = Recorded {
+    let recorded = RecordSamples {
         record: &record,
         exposed: &exposed,
         now: START + 10,

@@ -14,16 +14,16 @@ use super::dashboard;
 use super::problem::problem;
 
 /// Lets a request through or answers it.
-pub async fn check(
+pub async fn authorize(
     State(control): State<Arc<dyn Control>>,
     request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
     let path = request.uri().path();
-    let open = path == "/healthz" || dashboard::has(path);
+    let public = path == "/healthz" || dashboard::is_asset(path);
     match control.token() {
-        Some(token) if !open && !proves(headers, token) => {
+        Some(token) if !public && !has_token(headers, token) => {
             return problem(
                 StatusCode::UNAUTHORIZED,
                 "this needs `Authorization: Bearer TOKEN`",
@@ -31,7 +31,7 @@ pub async fn check(
         }
         // Without a token the listener is on loopback. A page elsewhere can point a name of its own
         // at 127.0.0.1; its requests carry that name.
-        None if !names_this_machine(headers) => {
+        None if !host_is_loopback(headers) => {
             return problem(
                 StatusCode::FORBIDDEN,
                 "the Host field does not name this machine",
@@ -42,8 +42,8 @@ pub async fn check(
     // A page elsewhere cannot read what it asks for, but questions cost something too. It may link to the dashboard.
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     let foreign = match changes {
-        true => from_elsewhere(headers),
-        false => path != "/" && of_other_site(headers) == Some(true),
+        true => is_cross_site(headers),
+        false => path != "/" && declares_cross_site(headers) == Some(true),
     };
     if foreign {
         return problem(
@@ -55,27 +55,29 @@ pub async fn check(
 }
 
 /// Whether a request that was let through may see what is behind the token.
-pub fn lets_in(control: &dyn Control, headers: &HeaderMap) -> bool {
-    control.token().is_none_or(|token| proves(headers, token))
+pub fn is_authorized(control: &dyn Control, headers: &HeaderMap) -> bool {
+    control
+        .token()
+        .is_none_or(|token| has_token(headers, token))
 }
 
-fn proves(headers: &HeaderMap, token: &str) -> bool {
+fn has_token(headers: &HeaderMap, token: &str) -> bool {
     let given = headers
         .get(header::AUTHORIZATION)
         .map(|value| value.as_bytes());
     let Some(given) = given.and_then(|value| value.strip_prefix(b"Bearer ")) else {
         return false;
     };
-    same(given.trim_ascii(), token.as_bytes())
+    equal_in_constant_time(given.trim_ascii(), token.as_bytes())
 }
 
 /// Compares without telling by its time where the difference is.
-fn same(a: &[u8], b: &[u8]) -> bool {
+fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |found, (a, b)| found | (a ^ b));
     a.len() == b.len() && std::hint::black_box(difference) == 0
 }
 
-fn names_this_machine(headers: &HeaderMap) -> bool {
+fn host_is_loopback(headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
@@ -93,14 +95,14 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a browser says that it sends this for another site; nothing where it does not say.
-fn of_other_site(headers: &HeaderMap) -> Option<bool> {
+fn declares_cross_site(headers: &HeaderMap) -> Option<bool> {
     let site = headers.get("sec-fetch-site")?;
     Some(!matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
 /// Whether a browser sends this for another site.
-fn from_elsewhere(headers: &HeaderMap) -> bool {
-    if let Some(other) = of_other_site(headers) {
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    if let Some(other) = declares_cross_site(headers) {
         return other;
     }
     let Some(origin) = headers

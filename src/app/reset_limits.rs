@@ -11,7 +11,7 @@ const HELP: &str = "clients may use all of it once more, and gateways with the p
     give all gateways the same policy at once";
 
 /// A note for each.
-pub(super) fn notes(
+pub(super) fn warnings(
     (before, old): (&Ruleset, &Admission),
     (after, new): (&Ruleset, &Admission),
 ) -> Vec<Diagnostic> {
@@ -20,7 +20,7 @@ pub(super) fn notes(
     let each = after.rules.iter().filter_map(|rule| {
         let was = known.get(rule.scope.as_str())?;
         let cause = cause((was, old), (rule, new))?;
-        Some(note(rule, &cause))
+        Some(warning(rule, &cause))
     });
     each.collect()
 }
@@ -61,7 +61,7 @@ fn identities(key: &[Identity]) -> String {
     each.join(" and ")
 }
 
-fn note(rule: &Rule, cause: &str) -> Diagnostic {
+fn warning(rule: &Rule, cause: &str) -> Diagnostic {
     let place = rule.origin.rsplit_once(':');
     let (file, line) = place.unwrap_or((&rule.origin, ""));
     Diagnostic {

@@ -12,7 +12,7 @@ use crate::store::Memory;
 use crate::store::snapshot::{Found, Writer};
 
 /// What the process before has left.
-pub struct Before {
+pub struct RestoredState {
     found: Option<Found>,
     /// Time, which goes on where it ended.
     pub clock: Clock,
@@ -20,20 +20,20 @@ pub struct Before {
     pub keyer: Keyer,
 }
 
-impl Before {
+impl RestoredState {
     /// Looks for it, before anything reads the clock.
-    pub fn find(process: &Process, clock: Clock) -> Result<Before, Error> {
+    pub fn find(process: &Process, clock: Clock) -> Result<RestoredState, Error> {
         let found = match &process.snapshots {
             Some(settings) => Found::newest(settings)?,
             None => None,
         };
         Ok(match &found {
-            Some(snapshot) => Before {
+            Some(snapshot) => RestoredState {
                 clock: snapshot.clock(clock),
                 keyer: Keyer::new(snapshot.secret()),
                 found,
             },
-            None => Before {
+            None => RestoredState {
                 clock,
                 keyer: Keyer::random(),
                 found,
@@ -42,7 +42,7 @@ impl Before {
     }
 
     /// Takes its counts into a store that knows the limits.
-    pub fn restore(self, store: &Memory) {
+    pub fn restore_counts(self, store: &Memory) {
         let now = self.clock.now();
         if let Some(Err(damage)) = self.found.map(|found| found.load(store, now)) {
             tracing::error!(%damage, "counts are restored in part only: a disk that fails while it is read");

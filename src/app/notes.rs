@@ -1,6 +1,6 @@
 //! Writes who was counted, single requests and events into the record.
 //!
-//! Bounds: [`WAITING`] minutes while another process still writes the record.
+//! Bounds: [`MAX_WAITING`] minutes while another process still writes the record.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,16 +14,16 @@ use crate::record::insight::{Event, Facts, LONGEST, Lists, Minute, Sample, Sums}
 use crate::record::{Record, Topic};
 
 /// Most minutes that wait for the record.
-const WAITING: usize = 5;
+const MAX_WAITING: usize = 5;
 /// Seconds after which no list of an hour's minutes comes any more, from this process or one that gives way to it.
-const LATE: u64 = 120;
+const SETTLE_SECONDS: u64 = 120;
 /// Seconds in which one sample of a kind is kept for days.
-const KEPT_EACH: u64 = 10;
+const SAMPLE_PAUSE: u64 = 10;
 /// Kinds of samples that are told apart for that.
-const KINDS: usize = 32;
+const MAX_KINDS: usize = 32;
 
 /// See the module.
-pub(super) struct Witness {
+pub(super) struct NoteWriter {
     facts: Arc<Facts>,
     events: Arc<Mutex<Vec<Event>>>,
     /// First second of the minute that is counted now.
@@ -34,14 +34,14 @@ pub(super) struct Witness {
     kept: Vec<(String, u64)>,
 }
 
-impl Witness {
+impl NoteWriter {
     pub(super) fn new(
         facts: Arc<Facts>,
         events: Arc<Mutex<Vec<Event>>>,
         minute: Minute,
-    ) -> Witness {
+    ) -> NoteWriter {
         facts.turn(minute, |_, _| ());
-        Witness {
+        NoteWriter {
             facts,
             events,
             minute: minute.at,
@@ -52,7 +52,7 @@ impl Witness {
 
     /// At the end of each second. Events and samples wait where they are while there is no record.
     pub(super) fn tick(&mut self, record: Option<&Record>, at: u64, seed: u64) {
-        let next = minute(at + 1, seed);
+        let next = minute_of(at + 1, seed);
         if next.at != self.minute {
             self.turn(record, next);
         }
@@ -85,7 +85,7 @@ impl Witness {
             _ if lists.asked.total == 0 => {}
             Some(record) => note(record, Topic::Minute, at, &lists, true),
             None => {
-                if waiting.len() == WAITING {
+                if waiting.len() == MAX_WAITING {
                     waiting.pop_front();
                 }
                 waiting.push_back((at, lists));
@@ -99,16 +99,16 @@ impl Witness {
         let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
         let kind = sample.outcome.clone() + &limit.unwrap_or_default();
         let seen = self.kept.iter().any(|(known, _)| *known == kind);
-        if seen || self.kept.len() >= KINDS {
+        if seen || self.kept.len() >= MAX_KINDS {
             return false;
         }
-        self.kept.push((kind, at + KEPT_EACH));
+        self.kept.push((kind, at + SAMPLE_PAUSE));
         true
     }
 }
 
 /// The minute that a second is of.
-pub(super) fn minute(second: u64, seed: u64) -> Minute {
+pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
     let at = second - second % 60;
     Minute { at, seed }
 }
@@ -116,23 +116,23 @@ pub(super) fn minute(second: u64, seed: u64) -> Minute {
 /// Makes lists of hours of those of their minutes, and of days of those of their hours, once they are over, whichever processes
 /// have counted in them.
 #[derive(Default)]
-pub(super) struct Longer {
+pub(super) struct Rollup {
     /// Until when it was looked for hours, and for days.
-    looked: [u64; 2],
+    done_until: [u64; 2],
 }
 
-impl Longer {
+impl Rollup {
     /// To be called each second; may wait for the disk.
     pub(super) fn keep(&mut self, record: &Record, now: u64) -> io::Result<()> {
         // A clock that went ahead ends no day.
-        let now = now.min(record.settled() + LATE);
+        let now = now.min(record.settled() + SETTLE_SECONDS);
         let steps = [
             (Topic::Minute, Topic::Hour, 3_600),
             (Topic::Hour, Topic::Day, 86_400),
         ];
-        for ((shorter, longer, step), looked) in steps.into_iter().zip(&mut self.looked) {
-            let until = now.saturating_sub(LATE) / step * step;
-            if until == *looked {
+        for ((shorter, longer, step), done_until) in steps.into_iter().zip(&mut self.done_until) {
+            let until = now.saturating_sub(SETTLE_SECONDS) / step * step;
+            if until == *done_until {
                 continue;
             }
             let mut from = until.saturating_sub(shorter.kept()).next_multiple_of(step);
@@ -141,15 +141,15 @@ impl Longer {
                 ControlFlow::Break(())
             })?;
             for at in (from..until).step_by(step as usize) {
-                sum_up(record, shorter, longer, (at, at + step))?;
+                roll_up(record, shorter, longer, (at, at + step))?;
             }
-            *looked = until;
+            *done_until = until;
         }
         Ok(())
     }
 }
 
-fn sum_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
+fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
     let mut all = Sums::default();
     record.notes(shorter, span, |(_, text)| {
         if let Ok(lists) = serde_json::from_slice(text) {
@@ -187,17 +187,17 @@ mod tests {
         .unwrap()
     }
 
-    fn witness(at: u64) -> Witness {
-        Witness::new(Arc::default(), Arc::default(), minute(at, 1))
+    fn writer(at: u64) -> NoteWriter {
+        NoteWriter::new(Arc::default(), Arc::default(), minute_of(at, 1))
     }
 
-    fn count(witness: &Witness, key: u64, times: u64) {
+    fn count(writer: &NoteWriter, key: u64, times: u64) {
         let name = || Key {
             limit: "per-ip".into(),
             key: format!("ip={key}"),
         };
         for _ in 0..times {
-            witness.facts.asked.count(key, 1, name);
+            writer.facts.asked.count(key, 1, name);
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
     fn an_hour_has_the_minutes_that_a_crash_has_left() {
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
-        let mut before = witness(HOUR);
+        let mut before = writer(HOUR);
         count(&before, 1, 5);
         before.tick(Some(&record), HOUR + 59, 1);
         record.keep().unwrap();
@@ -226,7 +226,7 @@ mod tests {
         count(&before, 2, 9);
         drop((before, record));
         let record = open(folder.path());
-        let mut after = witness(HOUR + 1_800);
+        let mut after = writer(HOUR + 1_800);
         count(&after, 1, 3);
         count(&after, 3, 1);
         after.tick(Some(&record), HOUR + 1_859, 1);
@@ -237,31 +237,35 @@ mod tests {
                 record.keep().unwrap();
             }
         };
-        let mut longer = Longer::default();
+        let mut longer = Rollup::default();
         // A clock that is ahead ends neither the hour nor the day.
         longer.keep(&record, HOUR + 3 * 86_400).unwrap();
-        longer.keep(&record, HOUR + 3_600 + LATE - 1).unwrap();
+        longer
+            .keep(&record, HOUR + 3_600 + SETTLE_SECONDS - 1)
+            .unwrap();
         assert_eq!(noted(&record, Topic::Hour), []);
         lives(HOUR, HOUR + 2 * 3_600);
-        longer.keep(&record, HOUR + 3_600 + LATE).unwrap();
-        Longer::default().keep(&record, HOUR + 3 * 3_600).unwrap();
+        longer.keep(&record, HOUR + 3_600 + SETTLE_SECONDS).unwrap();
+        Rollup::default().keep(&record, HOUR + 3 * 3_600).unwrap();
         assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
         let midnight = HOUR - HOUR % 86_400;
         lives(HOUR + 3 * 3_600, midnight + 86_400 + 3_600);
-        longer.keep(&record, midnight + 86_400 + LATE).unwrap();
+        longer
+            .keep(&record, midnight + 86_400 + SETTLE_SECONDS)
+            .unwrap();
         assert_eq!(noted(&record, Topic::Day), [(midnight, vec![8, 1])]);
     }
 
     #[test]
     fn minutes_that_wait_for_the_record_stay_what_they_are() {
-        let mut witness = witness(HOUR);
-        for number in 0..WAITING as u64 + 2 {
-            count(&witness, 1, 1 + number);
-            witness.tick(None, HOUR + number * 60 + 59, 1);
+        let mut writer = writer(HOUR);
+        for number in 0..MAX_WAITING as u64 + 2 {
+            count(&writer, 1, 1 + number);
+            writer.tick(None, HOUR + number * 60 + 59, 1);
         }
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
-        witness.tick(Some(&record), HOUR + 7 * 60, 1);
+        writer.tick(Some(&record), HOUR + 7 * 60, 1);
         let noted = noted(&record, Topic::Minute);
         let expected = (2..7)
             .rev()
@@ -276,9 +280,9 @@ mod tests {
             "outcome": "admitted", "origin": "upstream", "ip": "192.0.2.1",
         });
         let folder = tempfile::tempdir().unwrap();
-        let (record, mut witness) = (open(folder.path()), witness(HOUR));
-        witness.facts.tell(serde_json::from_value(sample).unwrap());
-        witness.tick(Some(&record), HOUR + 2, 1);
+        let (record, mut writer) = (open(folder.path()), writer(HOUR));
+        writer.facts.tell(serde_json::from_value(sample).unwrap());
+        writer.tick(Some(&record), HOUR + 2, 1);
         let mut found = None;
         let span = (HOUR, HOUR + 9);
         let see = |(at, _): &Note| {

@@ -10,13 +10,13 @@ use http::Method;
 use tokio::io::AsyncWrite;
 use tower::Service;
 
+use super::connection_handle::ConnectionHandle;
+use super::connection_state::ConnectionState;
 use super::head::{Draft, Trailers};
-use super::heads::{Charge, Heads};
-use super::mux::Mux;
+use super::heads::{HeadCharge, Heads};
 use super::offer::MAX_STREAMS;
 use super::reply;
-use super::shared::Shared;
-use super::stream::Stream;
+use super::stream::Http2Stream;
 use crate::http::head::Head;
 use crate::http::http1::inbox::Inbox;
 use crate::http::http2::hpack::Decoder;
@@ -36,42 +36,42 @@ use crate::serve::worker::guard::Phase;
 pub async fn serve(client: ClientSocket, begun: BytesMut, peer: Rc<Peer>, stack: Stack) {
     // The preface may take as long as a request's head.
     peer.guard.received();
-    let mut connection = Connection {
+    let mut connection = Http2Connection {
         client,
         inbox: Inbox::default(),
         reader: Reader::default(),
         decoder: Decoder::default(),
         heads: Heads::default(),
-        end: End::Open,
+        end: CloseStage::Open,
         last: MAX_WINDOW,
         others_first: true,
         peer,
         stack,
-        mux: Mux::new(),
+        handle: ConnectionHandle::new(),
     };
     connection.inbox.bytes = begun;
     poll_fn(|cx| connection.poll(cx)).await;
 }
 
-struct Connection {
+struct Http2Connection {
     client: ClientSocket,
     inbox: Inbox,
     reader: Reader,
     decoder: Decoder,
     heads: Heads,
-    end: End,
+    end: CloseStage,
     /// The last stream that the client was told of.
     last: u32,
     /// The worker's other connections go first before anything is sent.
     others_first: bool,
     peer: Rc<Peer>,
     stack: Stack,
-    mux: Rc<Mux<Stream>>,
+    handle: Rc<ConnectionHandle<Http2Stream>>,
 }
 
 /// How far the end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum CloseStage {
     /// There is none in sight.
     Open,
     /// The client has been told that there is one, and may not have heard of it.
@@ -82,45 +82,45 @@ enum End {
     Closing,
 }
 
-impl Drop for Connection {
+impl Drop for Http2Connection {
     fn drop(&mut self) {
-        self.mux.with(Shared::hang_up);
+        self.handle.with(ConnectionState::hang_up);
     }
 }
 
-impl Connection {
+impl Http2Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.mux.attend(Some(cx));
+        self.handle.attend(Some(cx));
         let polled = self.turn(cx);
-        self.mux.attend(None);
+        self.handle.attend(None);
         polled
     }
 
     /// Reads what there is, then sends what came of it.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            if self.end != End::Closing {
+            if self.end != CloseStage::Closing {
                 match self.read(cx) {
-                    Poll::Ready(Err(Gone::Broken(Fatal(reason)))) => self.close(reason),
-                    Poll::Ready(Err(Gone::Away)) => return Poll::Ready(()),
+                    Poll::Ready(Err(ReadEnd::Broken(Fatal(reason)))) => self.close(reason),
+                    Poll::Ready(Err(ReadEnd::Away)) => return Poll::Ready(()),
                     Poll::Ready(Ok(())) | Poll::Pending => self.look_around(),
                 }
             }
-            let waits = self.mux.with(|shared| shared.has_output());
+            let waits = self.handle.with(|shared| shared.has_output());
             if waits && std::mem::take(&mut self.others_first) {
                 // See `net::flush::OthersFirst`.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let held_back = self.mux.with(|shared| shared.is_overfull());
-            match self.mux.poll_flush(cx, &mut self.client) {
+            let held_back = self.handle.with(|shared| shared.is_overfull());
+            match self.handle.poll_flush(cx, &mut self.client) {
                 Poll::Ready(Ok(())) => self.others_first = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }
-            let over = self.end == End::Last && self.mux.answering() == 0;
-            if over || self.end == End::Closing {
-                self.end = End::Closing;
+            let over = self.end == CloseStage::Last && self.handle.answering() == 0;
+            if over || self.end == CloseStage::Closing {
+                self.end = CloseStage::Closing;
                 return Pin::new(&mut self.client).poll_shutdown(cx).map(drop);
             }
             if !held_back {
@@ -130,14 +130,14 @@ impl Connection {
     }
 
     /// Reads and answers until nothing more is there, or too much waits to be sent.
-    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadEnd>> {
         let mut bytes = std::mem::take(&mut self.inbox.bytes);
         let result = loop {
             match self.frames(cx, &bytes) {
                 Ok(done) => bytes.advance(done),
-                Err(fatal) => break Poll::Ready(Err(Gone::Broken(fatal))),
+                Err(fatal) => break Poll::Ready(Err(ReadEnd::Broken(fatal))),
             }
-            if self.mux.with(|shared| shared.is_overfull()) {
+            if self.handle.with(|shared| shared.is_overfull()) {
                 break Poll::Ready(Ok(()));
             }
             self.inbox.bytes = bytes;
@@ -145,12 +145,12 @@ impl Connection {
             bytes = std::mem::take(&mut self.inbox.bytes);
             match more {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(Gone::Away)),
+                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(ReadEnd::Away)),
                 Poll::Pending => break Poll::Pending,
             }
         };
         self.inbox.bytes = bytes;
-        if self.mux.answering() == 0 {
+        if self.handle.answering() == 0 {
             self.inbox.begin();
             self.reader.rest();
             self.decoder.rest();
@@ -173,7 +173,7 @@ impl Connection {
     }
 
     fn frame(&mut self, cx: &mut Context<'_>, frame: Frame<'_>) -> Result<(), Fatal> {
-        let mux = self.mux.clone();
+        let handle = self.handle.clone();
         match frame {
             Frame::Headers {
                 stream,
@@ -186,24 +186,24 @@ impl Connection {
                 data,
                 weight,
                 end,
-            } => return mux.with(|shared| shared.data(stream, data, weight, end)),
-            Frame::Reset { stream } => return mux.with(|shared| shared.client_reset(stream)),
-            Frame::Circular { stream } => return mux.with(|shared| shared.circular(stream)),
+            } => return handle.with(|shared| shared.data(stream, data, weight, end)),
+            Frame::Reset { stream } => return handle.with(|shared| shared.client_reset(stream)),
+            Frame::Circular { stream } => return handle.with(|shared| shared.circular(stream)),
             Frame::Window { stream, bytes } => {
-                return mux.with(|shared| shared.window_update(stream, bytes));
+                return handle.with(|shared| shared.window_update(stream, bytes));
             }
             Frame::Settings(settings) => {
-                return mux.with(|shared| {
+                return handle.with(|shared| {
                     shared.allowance.spend();
                     shared.settings(settings)
                 });
             }
-            Frame::Ping(payload) => mux.with(|shared| {
+            Frame::Ping(payload) => handle.with(|shared| {
                 shared.allowance.spend();
                 shared.outbox.text(|out| frame::pong(out, payload));
             }),
-            Frame::Pong if self.end == End::Announced => self.refuse_more(),
-            Frame::Begun | Frame::Other => mux.with(|shared| shared.allowance.spend()),
+            Frame::Pong if self.end == CloseStage::Announced => self.refuse_more(),
+            Frame::Begun | Frame::Other => handle.with(|shared| shared.allowance.spend()),
             Frame::Pong | Frame::SettingsTaken => {}
         }
         Ok(())
@@ -219,25 +219,25 @@ impl Connection {
         let decoder = &mut self.decoder;
         self.heads.received(block.len());
         let (open, last) = self
-            .mux
+            .handle
             .with(|shared| (shared.find(id), shared.past.last()));
         if let Some(stream) = open {
             let mut trailers = Trailers::default();
             decoder.decode(block, |field| trailers.add(field))?;
             let trailers = trailers.finish().filter(|_| !circular);
-            self.mux
+            self.handle
                 .with(|shared| shared.trailers(&stream, trailers, end, &self.heads));
             return Ok(());
         }
         let mut draft = Draft::new();
         decoder.decode(block, |field| draft.add(field))?;
         if id <= last || id.is_multiple_of(2) {
-            return self.mux.with(|shared| shared.stray_head(id));
+            return self.handle.with(|shared| shared.stray_head(id));
         }
-        self.mux.with(|shared| shared.past.opens(id));
+        self.handle.with(|shared| shared.past.opens(id));
         // Tasks of streams that are over may still have to see it.
-        let full = self.mux.with(|shared| shared.has_most());
-        if self.end == End::Last || full || self.mux.answering() >= 2 * MAX_STREAMS {
+        let full = self.handle.with(|shared| shared.has_most());
+        if self.end == CloseStage::Last || full || self.handle.answering() >= 2 * MAX_STREAMS {
             self.refuse(id);
             return Ok(());
         }
@@ -247,14 +247,14 @@ impl Connection {
         match draft.finish(end, &mut self.heads) {
             Ok(Some((head, charge))) => self.begin(cx, (id, charge), Ok(head), end),
             Ok(None) => self.refuse(id),
-            Err(unreadable) => self.begin(cx, (id, Charge::default()), Err(unreadable), end),
+            Err(unreadable) => self.begin(cx, (id, HeadCharge::default()), Err(unreadable), end),
         }
         Ok(())
     }
 
     /// Begins no request for a head that has been decoded.
     fn refuse(&self, id: u32) {
-        self.mux.with(|shared| {
+        self.handle.with(|shared| {
             shared.allowance.spend_head();
             shared.reset(id, Reason::REFUSED_STREAM);
         });
@@ -264,7 +264,7 @@ impl Connection {
     fn begin(
         &self,
         cx: &mut Context<'_>,
-        (id, charge): (u32, Charge),
+        (id, charge): (u32, HeadCharge),
         head: Result<Head, Unreadable>,
         end: bool,
     ) {
@@ -281,12 +281,12 @@ impl Connection {
         let guard = worker.guards.watch(*idle, *header);
         guard.request();
         if head.is_err() {
-            self.mux.with(|shared| shared.allowance.spend_head());
+            self.handle.with(|shared| shared.allowance.spend_head());
         }
         let send = worker.generation().ruleset.timeouts.send;
-        let (mux, known) = (self.mux.clone(), head.as_ref().ok());
-        let stream = Stream::new((id, charge), mux, guard, send, known, end);
-        let answering = Answering::new(stream, self.peer.clone());
+        let (handle, known) = (self.handle.clone(), head.as_ref().ok());
+        let stream = Http2Stream::new((id, charge), handle, guard, send, known, end);
+        let answering = OpenRequest::new(stream, self.peer.clone());
         let stack = self.stack.clone();
         let mut answer = Box::pin(answer(answering, head, stack));
         if answer.as_mut().poll(cx).is_pending() {
@@ -298,13 +298,13 @@ impl Connection {
     fn look_around(&mut self) {
         let Peer { guard, worker, .. } = &*self.peer;
         let now = worker.guards.coarse();
-        if self.mux.with(|shared| shared.is_flooded(now)) {
+        if self.handle.with(|shared| shared.is_flooded(now)) {
             worker.flooded();
             return self.close(Reason::ENHANCE_YOUR_CALM);
         }
-        if self.end == End::Open && (worker.draining() || guard.has_rested()) {
-            self.end = End::Announced;
-            self.mux.with(|shared| {
+        if self.end == CloseStage::Open && (worker.draining() || guard.has_rested()) {
+            self.end = CloseStage::Announced;
+            self.handle.with(|shared| {
                 shared.outbox.text(|out| {
                     frame::go_away(out, MAX_WINDOW, Reason::NO_ERROR);
                     // Its answer comes after all that was under way to the gateway.
@@ -317,19 +317,19 @@ impl Connection {
 
     /// Tells the client which request was the last.
     fn refuse_more(&mut self) {
-        self.end = End::Last;
+        self.end = CloseStage::Last;
         self.say_last(Reason::NO_ERROR);
     }
 
     /// Ends the connection, whatever is under way.
     fn close(&mut self, reason: Reason) {
-        self.end = End::Closing;
-        self.mux.with(Shared::hang_up);
+        self.end = CloseStage::Closing;
+        self.handle.with(ConnectionState::hang_up);
         self.say_last(reason);
     }
 
     fn say_last(&mut self, reason: Reason) {
-        self.mux.with(|shared| {
+        self.handle.with(|shared| {
             // It never becomes more: RFC 9113 section 6.8.
             self.last = self.last.min(shared.past.last());
             let last = self.last;
@@ -345,13 +345,13 @@ impl Connection {
             ..
         } = &*self.peer;
         // What is not read because the client does not read is not late.
-        let reads = !self.mux.with(|shared| shared.is_overfull());
+        let reads = !self.handle.with(|shared| shared.is_overfull());
         let in_head = reads && self.reader.is_in_head(&self.inbox.bytes);
-        let answering = self.mux.answering();
+        let answering = self.handle.answering();
         let phase = match (in_head, answering, self.end) {
             (true, ..) => Phase::Header,
             (_, 1.., _) => Phase::Request,
-            (.., End::Open) => Phase::Rest,
+            (.., CloseStage::Open) => Phase::Rest,
             _ => Phase::Linger,
         };
         // Once it is closing it does so by its deadline.
@@ -368,7 +368,7 @@ impl Connection {
 }
 
 /// Why nothing more is read.
-enum Gone {
+enum ReadEnd {
     /// The client does not speak any more.
     Away,
     /// It broke a rule.
@@ -376,30 +376,30 @@ enum Gone {
 }
 
 /// A request that is being answered; over, however it ends, when this is dropped.
-struct Answering {
-    stream: Rc<Stream>,
+struct OpenRequest {
+    stream: Rc<Http2Stream>,
     peer: Rc<Peer>,
 }
 
-impl Answering {
-    fn new(stream: Rc<Stream>, peer: Rc<Peer>) -> Answering {
-        stream.mux.answers(1);
-        Answering { stream, peer }
+impl OpenRequest {
+    fn new(stream: Rc<Http2Stream>, peer: Rc<Peer>) -> OpenRequest {
+        stream.handle.answers(1);
+        OpenRequest { stream, peer }
     }
 }
 
-impl Drop for Answering {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.stream.leave();
-        let mux = &self.stream.mux;
-        mux.answers(-1);
-        if mux.answering() == 0 {
-            mux.notify();
+        let handle = &self.stream.handle;
+        handle.answers(-1);
+        if handle.answering() == 0 {
+            handle.notify();
         }
     }
 }
 
-async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack: Stack) {
+async fn answer(answering: OpenRequest, head: Result<Head, Unreadable>, mut stack: Stack) {
     // Its charge stands until nothing refers to the head any more, also where the client has left before.
     let stream = &answering.stream.clone();
     let peer = answering.peer.clone();
@@ -448,7 +448,7 @@ async fn answer(answering: Answering, head: Result<Head, Unreadable>, mut stack:
 }
 
 /// What `future` comes to; nothing when the client is late.
-async fn unless_late<F: Future>(stream: &Stream, future: F) -> Option<F::Output> {
+async fn unless_late<F: Future>(stream: &Http2Stream, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {
         if stream.guard().must_close(cx) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 
-use super::heads::{Charge, Heads};
+use super::heads::{HeadCharge, Heads};
 use crate::http::head::hop::accepts_trailers;
 use crate::http::head::{Fields, Head};
 use crate::http::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
@@ -62,7 +62,7 @@ pub struct Draft {
     cookie: Option<Vec<u8>>,
     length: Option<u64>,
     regular: bool,
-    wrong: Option<Wrong>,
+    wrong: Option<HeadFault>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ enum Scheme {
 }
 
 #[derive(Debug)]
-enum Wrong {
+enum HeadFault {
     TooLarge,
     LongTarget,
     /// The gateway does not serve it.
@@ -82,17 +82,17 @@ enum Wrong {
     Malformed(&'static str),
 }
 
-impl From<Wrong> for Why {
-    fn from(wrong: Wrong) -> Why {
+impl From<HeadFault> for Why {
+    fn from(wrong: HeadFault) -> Why {
         match wrong {
-            Wrong::TooLarge => Why::TooLarge,
-            Wrong::LongTarget => Why::LongTarget,
-            Wrong::Bad(why) | Wrong::Malformed(why) => Why::Bad(why),
+            HeadFault::TooLarge => Why::TooLarge,
+            HeadFault::LongTarget => Why::LongTarget,
+            HeadFault::Bad(why) | HeadFault::Malformed(why) => Why::Bad(why),
         }
     }
 }
 
-const TWICE: Wrong = Wrong::Malformed("a field of which there is one comes twice");
+const TWICE: HeadFault = HeadFault::Malformed("a field of which there is one comes twice");
 
 impl Draft {
     /// Nothing yet.
@@ -111,7 +111,7 @@ impl Draft {
         // Crumbs are one field: RFC 9113 section 8.2.3.
         let crumb = field.kind == Kind::Cookie && self.cookie.is_some();
         if !self.size.add(&field, crumb) {
-            self.wrong = Some(Wrong::TooLarge);
+            self.wrong = Some(HeadFault::TooLarge);
             return;
         }
         if let Err(wrong) = self.take(field) {
@@ -119,17 +119,17 @@ impl Draft {
         }
     }
 
-    fn take(&mut self, field: Field<'_>) -> Result<(), Wrong> {
+    fn take(&mut self, field: Field<'_>) -> Result<(), HeadFault> {
         let Field { kind, name, value } = field;
         match kind {
             Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path | Kind::Protocol => {
                 if self.regular {
-                    return Err(Wrong::Malformed(
+                    return Err(HeadFault::Malformed(
                         "a pseudo-header field comes after other fields",
                     ));
                 }
                 if value.is_empty() {
-                    return Err(Wrong::Malformed("a pseudo-header field is empty"));
+                    return Err(HeadFault::Malformed("a pseudo-header field is empty"));
                 }
             }
             _ => self.regular = true,
@@ -139,7 +139,8 @@ impl Draft {
             Kind::Method => {
                 twice(self.method.is_some())?;
                 let method = Method::from_bytes(value);
-                self.method = Some(method.map_err(|_| Wrong::Malformed("its method is not one"))?);
+                self.method =
+                    Some(method.map_err(|_| HeadFault::Malformed("its method is not one"))?);
             }
             Kind::Scheme => {
                 twice(self.scheme.is_some())?;
@@ -147,7 +148,7 @@ impl Draft {
                     b"http" => Scheme::Http,
                     b"https" => Scheme::Https,
                     _ if is_scheme(value) => Scheme::Other,
-                    _ => return Err(Wrong::Malformed("its scheme is not one")),
+                    _ => return Err(HeadFault::Malformed("its scheme is not one")),
                 });
             }
             Kind::Path => {
@@ -158,7 +159,7 @@ impl Draft {
                 self.path = Some((self.text.len(), kept.len()));
                 self.text.extend_from_slice(kept);
                 if kept.len() < value.len() {
-                    return Err(Wrong::LongTarget);
+                    return Err(HeadFault::LongTarget);
                 }
             }
             Kind::Authority => {
@@ -173,7 +174,9 @@ impl Draft {
             Kind::Host => match &self.authority {
                 Some(authority) if is_same_host(authority, value, self.scheme) => {}
                 Some(_) => {
-                    return Err(Wrong::Malformed("its authority and its Host field differ"));
+                    return Err(HeadFault::Malformed(
+                        "its authority and its Host field differ",
+                    ));
                 }
                 // Whether there are two is looked at where those of HTTP/1.1 are.
                 None => self.line(name, value),
@@ -188,21 +191,26 @@ impl Draft {
             },
             Kind::Length => {
                 twice(self.length.is_some())?;
-                let number = number(value).ok_or(Wrong::Malformed("its length is not a number"))?;
+                let number =
+                    number(value).ok_or(HeadFault::Malformed("its length is not a number"))?;
                 self.length = Some(number);
                 self.line(name, without_zeros(value));
             }
             Kind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
-                return Err(Wrong::Malformed(
+                return Err(HeadFault::Malformed(
                     "it asks for a coding that HTTP/2 does not have",
                 ));
             }
             Kind::Te | Kind::Regular => self.line(name, value),
             Kind::Connection => {
-                return Err(Wrong::Malformed("it has a field of HTTP/1.1 connections"));
+                return Err(HeadFault::Malformed(
+                    "it has a field of HTTP/1.1 connections",
+                ));
             }
             Kind::Status | Kind::Malformed => {
-                return Err(Wrong::Malformed("it has a field that HTTP/2 does not have"));
+                return Err(HeadFault::Malformed(
+                    "it has a field that HTTP/2 does not have",
+                ));
             }
         }
         Ok(())
@@ -211,7 +219,7 @@ impl Draft {
     /// It is malformed, whatever its fields are.
     #[cold]
     pub fn refuse(&mut self, why: &'static str) {
-        self.wrong = Some(Wrong::Malformed(why));
+        self.wrong = Some(HeadFault::Malformed(why));
     }
 
     fn make_room(&mut self) {
@@ -241,7 +249,7 @@ impl Draft {
         mut self,
         bodiless: bool,
         heads: &mut Heads,
-    ) -> Result<Option<(Head, Charge)>, Unreadable> {
+    ) -> Result<Option<(Head, HeadCharge)>, Unreadable> {
         self.head(bodiless, heads).map_err(|wrong| {
             let method = self.method.as_ref().map_or("", Method::as_str);
             let path = self
@@ -249,27 +257,31 @@ impl Draft {
                 .map(|(start, length)| &self.text[start..start + length]);
             Unreadable {
                 line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
-                unanswered: matches!(wrong, Wrong::Malformed(_)),
+                unanswered: matches!(wrong, HeadFault::Malformed(_)),
                 why: wrong.into(),
             }
         })
     }
 
-    fn head(&mut self, bodiless: bool, heads: &mut Heads) -> Result<Option<(Head, Charge)>, Wrong> {
+    fn head(
+        &mut self,
+        bodiless: bool,
+        heads: &mut Heads,
+    ) -> Result<Option<(Head, HeadCharge)>, HeadFault> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }
         if self.size.fields > MAX_FIELDS {
-            return Err(Wrong::TooLarge);
+            return Err(HeadFault::TooLarge);
         }
         let Some(mut method) = self.method.clone() else {
-            return Err(Wrong::Malformed("it has no method"));
+            return Err(HeadFault::Malformed("it has no method"));
         };
         if let Some(cookie) = self.cookie.take() {
             self.line(b"cookie", &cookie);
         }
         if bodiless && self.length.is_some_and(|length| length > 0) {
-            return Err(Wrong::Malformed("its body is not as long as it says"));
+            return Err(HeadFault::Malformed("its body is not as long as it says"));
         }
         let has_content = matches!(method, Method::POST | Method::PUT | Method::PATCH);
         if has_content && bodiless && self.length.is_none() {
@@ -279,14 +291,20 @@ impl Draft {
         let upgrade = self.protocol.take();
         if let Some(protocol) = &upgrade {
             if method != Method::CONNECT {
-                return Err(Wrong::Malformed("it names a protocol and does not connect"));
+                return Err(HeadFault::Malformed(
+                    "it names a protocol and does not connect",
+                ));
             }
             if !passes(protocol) {
-                return Err(Wrong::Bad("it asks for a protocol that is not passed on"));
+                return Err(HeadFault::Bad(
+                    "it asks for a protocol that is not passed on",
+                ));
             }
             // What follows is that protocol, and belongs to no request of HTTP.
             if self.length.is_some() {
-                return Err(Wrong::Bad("it asks for another protocol and has a length"));
+                return Err(HeadFault::Bad(
+                    "it asks for another protocol and has a length",
+                ));
             }
             // As HTTP/1.1 asks for it: RFC 8441 section 5.
             method = Method::GET;
@@ -314,7 +332,7 @@ impl Draft {
     }
 
     /// Settles the fields in what was written; returns the path, which is all that is left of that.
-    fn settle(&mut self, heads: &mut Heads) -> Option<(Bytes, Charge)> {
+    fn settle(&mut self, heads: &mut Heads) -> Option<(Bytes, HeadCharge)> {
         let mut written = std::mem::take(&mut self.text);
         let (start, length) = self.path.unwrap_or_default();
         let settled = heads.settle(&mut self.fields, &written, start..start + length);
@@ -324,19 +342,21 @@ impl Draft {
         settled
     }
 
-    fn target(&mut self, method: &Method, path: &Bytes) -> Result<Uri, Wrong> {
-        const NOT_ONE: Wrong = Wrong::Malformed("its target is not one");
+    fn target(&mut self, method: &Method, path: &Bytes) -> Result<Uri, HeadFault> {
+        const NOT_ONE: HeadFault = HeadFault::Malformed("its target is not one");
         let target = match (method, &self.scheme, self.path) {
             // It has no path, and is refused.
             (&Method::CONNECT, None, None) => self.authority.take().unwrap_or_default(),
             (&Method::CONNECT, ..) => {
-                return Err(Wrong::Malformed("it connects and has a scheme or a path"));
+                return Err(HeadFault::Malformed(
+                    "it connects and has a scheme or a path",
+                ));
             }
             (_, Some(Scheme::Http | Scheme::Https), Some(_)) => path.clone(),
             (_, Some(Scheme::Other), Some(_)) => {
-                return Err(Wrong::Bad("the target is not one of HTTP"));
+                return Err(HeadFault::Bad("the target is not one of HTTP"));
             }
-            _ => return Err(Wrong::Malformed("it has no scheme or no path")),
+            _ => return Err(HeadFault::Malformed("it has no scheme or no path")),
         };
         let of_path = target.starts_with(b"/") || (method == Method::OPTIONS && target == "*");
         // A fragment would be cut off, and no two servers agree on what is left: CVE-2023-45539.

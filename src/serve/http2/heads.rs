@@ -29,21 +29,21 @@ pub struct Heads {
     received: usize,
     charged: Arc<AtomicUsize>,
     /// The newest last.
-    recent: VecDeque<Recent>,
+    recent: VecDeque<RecentHead>,
 }
 
 /// A head that others may share.
 #[derive(Debug)]
-struct Recent {
+struct RecentHead {
     fields: Fields,
     path: Bytes,
 }
 
 /// Bytes of memory, charged until this is dropped.
 #[derive(Debug, Default)]
-pub struct Charge(Option<(usize, Arc<AtomicUsize>)>);
+pub struct HeadCharge(Option<(usize, Arc<AtomicUsize>)>);
 
-impl Drop for Charge {
+impl Drop for HeadCharge {
     fn drop(&mut self) {
         if let Some((bytes, charged)) = self.0.take() {
             charged.fetch_sub(bytes, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Drop for Charge {
 /// The text of a head, charged until the last head that shares it is dropped.
 struct SharedText {
     bytes: Vec<u8>,
-    _charge: Charge,
+    _charge: HeadCharge,
 }
 
 impl AsRef<[u8]> for SharedText {
@@ -75,9 +75,9 @@ impl Heads {
     }
 
     /// Charges bytes of memory; nothing when there is no room for them.
-    pub fn charge(&self, bytes: usize) -> Option<Charge> {
+    pub fn charge(&self, bytes: usize) -> Option<HeadCharge> {
         if bytes == 0 {
-            return Some(Charge::default());
+            return Some(HeadCharge::default());
         }
         let most = FIXED.saturating_add(self.received.saturating_mul(TIMES));
         // Only this connection's thread adds, so that nothing comes between.
@@ -85,7 +85,7 @@ impl Heads {
             return None;
         }
         self.charged.fetch_add(bytes, Ordering::Relaxed);
-        Some(Charge(Some((bytes, self.charged.clone()))))
+        Some(HeadCharge(Some((bytes, self.charged.clone()))))
     }
 
     /// Has `fields`, which stand in `text` as the `path` does, stand in bytes of their own or of recent heads. Returns the
@@ -95,7 +95,7 @@ impl Heads {
         fields: &mut Fields,
         text: &[u8],
         path: Range<usize>,
-    ) -> Option<(Bytes, Charge)> {
+    ) -> Option<(Bytes, HeadCharge)> {
         if text.len() <= FREE {
             let charge = self.charge((text.len() + fields.weight()).saturating_sub(FREE))?;
             let text = Bytes::copy_from_slice(text);
@@ -113,7 +113,7 @@ impl Heads {
         fields: &mut Fields,
         text: &[u8],
         path: Range<usize>,
-    ) -> Option<(Bytes, Charge)> {
+    ) -> Option<(Bytes, HeadCharge)> {
         let most = text.len() / 2;
         let mut recent = self.recent.iter().rev();
         let shared = recent.find_map(|other| {
@@ -140,7 +140,7 @@ impl Heads {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(Recent {
+        self.recent.push_back(RecentHead {
             fields: fields.clone(),
             path: path.clone(),
         });
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     /// Settles a head of a path and one field.
-    fn settle(heads: &mut Heads, path: &str, value: &str) -> Option<(Fields, Bytes, Charge)> {
+    fn settle(heads: &mut Heads, path: &str, value: &str) -> Option<(Fields, Bytes, HeadCharge)> {
         let text = format!("{path}x: {value}\r\n");
         let mut fields = Fields::with_capacity(1);
         fields.place(b"x", path.len(), path.len() + 3, value.len());

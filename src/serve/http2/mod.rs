@@ -7,8 +7,8 @@
 //! | `connection` | the task of a connection: reads frames, begins requests, sends what is ready |
 //! | `stream` | a request and its response, as the layers see them |
 //! | `stream_state` | where a stream is |
-//! | `shared` | what the streams share: windows, the table of open streams, the way out |
-//! | `mux` | how the tasks of a connection get at it, and wake each other |
+//! | `connection_state` | what the streams share: windows, the table of open streams, the way out |
+//! | `connection_handle` | how the tasks of a connection get at it, and wake each other |
 //! | `past`, `stray` | streams that are not open any more, and frames that come on those |
 //! | `head` | a request's head, from its fields |
 //! | `heads` | the memory of all heads |
@@ -18,16 +18,16 @@
 
 mod allowance;
 mod connection;
+mod connection_handle;
+mod connection_state;
 mod head;
 mod heads;
-mod mux;
 mod offer;
 mod past;
 mod reply;
-mod shared;
 mod stray;
 mod stream;
 mod stream_state;
 
 pub use connection::serve;
-pub use stream::Stream;
+pub use stream::Http2Stream;

@@ -11,10 +11,10 @@ const KEPT: usize = MAX_STREAMS;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct PastStreams {
     /// The last stream that the client has opened.
     last: u32,
-    resets: VecDeque<Reset>,
+    resets: VecDeque<ResetStream>,
     /// The highest identifier of a stream that was reset and is no longer remembered.
     forgotten: u32,
     /// Identifiers below the last that no stream has.
@@ -22,14 +22,14 @@ pub struct Past {
 }
 
 #[derive(Debug)]
-struct Reset {
+struct ResetStream {
     id: u32,
     by_client: bool,
 }
 
 /// What is known of a stream that is not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closed {
+pub enum ClosedStream {
     /// It was never opened.
     Idle,
     /// Its identifier was left out when a higher one was used.
@@ -42,7 +42,7 @@ pub enum Closed {
     Refused,
 }
 
-impl Past {
+impl PastStreams {
     /// The last stream that the client has opened.
     pub fn last(&self) -> u32 {
         self.last
@@ -73,7 +73,7 @@ impl Past {
         {
             self.forgotten = self.forgotten.max(oldest.id);
         }
-        self.resets.push_back(Reset { id, by_client });
+        self.resets.push_back(ResetStream { id, by_client });
     }
 
     /// Whether the stream was open once, or could no longer be.
@@ -82,23 +82,23 @@ impl Past {
     }
 
     /// What is known of a stream that is not open.
-    pub fn of(&self, id: u32) -> Closed {
+    pub fn of(&self, id: u32) -> ClosedStream {
         if !self.was_opened(id) {
-            return Closed::Idle;
+            return ClosedStream::Idle;
         }
         if self.skipped.iter().any(|skipped| skipped.contains(&id)) {
-            return Closed::Skipped;
+            return ClosedStream::Skipped;
         }
         let mut resets = self.resets.iter().filter(|reset| reset.id == id).peekable();
         if resets.peek().is_none() {
             return match id <= self.forgotten {
-                true => Closed::Reset,
-                false => Closed::Ended,
+                true => ClosedStream::Reset,
+                false => ClosedStream::Ended,
             };
         }
         match resets.all(|reset| reset.by_client) {
-            true => Closed::Reset,
-            false => Closed::Refused,
+            true => ClosedStream::Reset,
+            false => ClosedStream::Refused,
         }
     }
 }
@@ -109,25 +109,25 @@ mod tests {
 
     #[test]
     fn what_is_known_has_a_bound() {
-        let mut past = Past::default();
+        let mut past = PastStreams::default();
         for id in [1, 3, 9] {
             past.opens(id);
         }
         past.resets(1, true);
         past.resets(3, false);
-        assert_eq!(past.of(1), Closed::Reset);
-        assert_eq!(past.of(3), Closed::Refused);
-        assert_eq!([5, 7].map(|id| past.of(id)), [Closed::Skipped; 2]);
-        assert_eq!(past.of(9), Closed::Ended);
-        assert_eq!([2, 8, 11].map(|id| past.of(id)), [Closed::Idle; 3]);
+        assert_eq!(past.of(1), ClosedStream::Reset);
+        assert_eq!(past.of(3), ClosedStream::Refused);
+        assert_eq!([5, 7].map(|id| past.of(id)), [ClosedStream::Skipped; 2]);
+        assert_eq!(past.of(9), ClosedStream::Ended);
+        assert_eq!([2, 8, 11].map(|id| past.of(id)), [ClosedStream::Idle; 3]);
         // What the gateway did about frames that came late is its last word.
         past.resets(1, false);
-        assert_eq!(past.of(1), Closed::Refused);
+        assert_eq!(past.of(1), ClosedStream::Refused);
         for number in 0..10_000 {
             past.opens(13 + 4 * number);
             past.resets(13 + 4 * number, false);
         }
         assert_eq!((past.resets.len(), past.skipped.len()), (KEPT, KEPT));
-        assert_eq!(past.of(3), Closed::Reset);
+        assert_eq!(past.of(3), ClosedStream::Reset);
     }
 }

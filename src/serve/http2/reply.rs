@@ -9,13 +9,18 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame};
 
-use super::stream::{Broken, Stream};
+use super::stream::{Http2Stream, StreamClosed};
 use crate::http::head::Response;
 use crate::http::http2::Reason;
 use crate::serve::stack::observe::Recorded;
 
 /// Sends an answer, to a HEAD if `head_only`; gives up when the client does.
-pub async fn send(stream: &Rc<Stream>, head_only: bool, date: &str, answer: Response<Recorded>) {
+pub async fn send(
+    stream: &Rc<Http2Stream>,
+    head_only: bool,
+    date: &str,
+    answer: Response<Recorded>,
+) {
     let Response { head, body } = answer;
     let status = match head.status {
         // RFC 8441 section 5.
@@ -47,8 +52,8 @@ pub async fn send(stream: &Rc<Stream>, head_only: bool, date: &str, answer: Resp
             say(b"content-length", digits.format(length).as_bytes());
         }
     });
-    let rest = body.map_or(Rest::Nothing, Rest::Body);
-    let mut sending = Sending {
+    let rest = body.map_or(NextPart::Nothing, NextPart::Body);
+    let mut sending = ResponseSender {
         stream,
         piece: Bytes::new(),
         rest,
@@ -64,45 +69,45 @@ fn of_http1(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"upgrade")
 }
 
-struct Sending<'a> {
-    stream: &'a Rc<Stream>,
+struct ResponseSender<'a> {
+    stream: &'a Rc<Http2Stream>,
     piece: Bytes,
-    rest: Rest,
+    rest: NextPart,
 }
 
 /// What comes after the piece.
-enum Rest {
+enum NextPart {
     Body(Recorded),
     /// An end of its own, and trailers.
     End(Option<HeaderMap>),
     Nothing,
 }
 
-impl Sending<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+impl ResponseSender<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
         // Before the body is asked, which may still send what came of the request.
         if self.stream.poll_gone(cx).is_ready() {
-            return Poll::Ready(Err(Broken));
+            return Poll::Ready(Err(StreamClosed));
         }
         loop {
             if !self.piece.is_empty() {
-                let last = matches!(self.rest, Rest::Nothing);
+                let last = matches!(self.rest, NextPart::Nothing);
                 ready!(self.stream.poll_send(cx, &mut self.piece, last))?;
             }
-            if !matches!(self.rest, Rest::Nothing) {
+            if !matches!(self.rest, NextPart::Nothing) {
                 ready!(self.stream.poll_room(cx));
             }
             match &mut self.rest {
-                Rest::Body(body) => {
+                NextPart::Body(body) => {
                     let frame = ready!(Pin::new(body).poll_frame(cx));
-                    self.take(frame.transpose().map_err(|_| Broken)?);
+                    self.take(frame.transpose().map_err(|_| StreamClosed)?);
                 }
-                Rest::End(trailers) => {
+                NextPart::End(trailers) => {
                     ready!(self.stream.poll_sent(cx))?;
                     self.stream.end(trailers.take());
-                    self.rest = Rest::Nothing;
+                    self.rest = NextPart::Nothing;
                 }
-                Rest::Nothing => return self.stream.poll_sent(cx),
+                NextPart::Nothing => return self.stream.poll_sent(cx),
             }
         }
     }
@@ -110,14 +115,14 @@ impl Sending<'_> {
     fn take(&mut self, frame: Option<Frame<Bytes>>) {
         match frame.map(Frame::into_data) {
             Some(Ok(data)) => self.piece = data,
-            Some(Err(frame)) => self.rest = Rest::End(frame.into_trailers().ok()),
-            None => self.rest = Rest::End(None),
+            Some(Err(frame)) => self.rest = NextPart::End(frame.into_trailers().ok()),
+            None => self.rest = NextPart::End(None),
         }
-        if matches!(&self.rest, Rest::Body(body) if body.is_end_stream()) {
+        if matches!(&self.rest, NextPart::Body(body) if body.is_end_stream()) {
             // The end goes with the last piece, if there is one.
             self.rest = match self.piece.is_empty() {
-                true => Rest::End(None),
-                false => Rest::Nothing,
+                true => NextPart::End(None),
+                false => NextPart::Nothing,
             };
         }
     }

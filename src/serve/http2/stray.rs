@@ -1,16 +1,16 @@
 //! Frames on streams that are not open, or that break a rule of streams: RFC 9113 sections 5.1 and 5.1.1.
 
-use super::past::Closed;
-use super::shared::{OpenStream, Shared};
+use super::connection_state::{ConnectionState, OpenStream};
+use super::past::ClosedStream;
 use crate::http::http2::{Fatal, Reason};
 
-impl<S: OpenStream> Shared<S> {
+impl<S: OpenStream> ConnectionState<S> {
     /// A frame came on a stream that is not open.
     pub fn stray(&mut self, id: u32) -> Result<(), Fatal> {
         match self.past.of(id) {
-            Closed::Idle => return Err(Fatal(Reason::PROTOCOL_ERROR)),
-            Closed::Refused => {}
-            Closed::Skipped | Closed::Ended | Closed::Reset => {
+            ClosedStream::Idle => return Err(Fatal(Reason::PROTOCOL_ERROR)),
+            ClosedStream::Refused => {}
+            ClosedStream::Skipped | ClosedStream::Ended | ClosedStream::Reset => {
                 self.allowance.spend();
                 self.reset(id, Reason::STREAM_CLOSED);
             }
@@ -23,9 +23,9 @@ impl<S: OpenStream> Shared<S> {
     pub fn stray_head(&mut self, id: u32) -> Result<(), Fatal> {
         self.allowance.spend_head();
         match self.past.of(id) {
-            Closed::Skipped => Err(Fatal(Reason::PROTOCOL_ERROR)),
-            Closed::Ended => Err(Fatal(Reason::STREAM_CLOSED)),
-            Closed::Idle | Closed::Reset | Closed::Refused => self.stray(id),
+            ClosedStream::Skipped => Err(Fatal(Reason::PROTOCOL_ERROR)),
+            ClosedStream::Ended => Err(Fatal(Reason::STREAM_CLOSED)),
+            ClosedStream::Idle | ClosedStream::Reset | ClosedStream::Refused => self.stray(id),
         }
     }
 

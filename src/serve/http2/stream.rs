@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 
-use super::heads::Charge;
-use super::mux::Mux;
+use super::connection_handle::ConnectionHandle;
+use super::connection_state::{ConnectionState, OpenStream};
+use super::heads::HeadCharge;
 use super::offer::STREAM_WINDOW;
-use super::shared::{OpenStream, Shared};
 use super::stream_state::StreamState;
 use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::Cause;
@@ -27,13 +27,13 @@ use crate::serve::worker::guard::Guard;
 const PIECE: usize = 64 * 1024;
 
 /// See the module.
-pub struct Stream {
+pub struct Http2Stream {
     /// Its number.
     pub id: u32,
     /// For the memory of its head.
-    _charge: Charge,
+    _charge: HeadCharge,
     guard: Rc<Guard>,
-    pub(super) mux: Rc<Mux<Stream>>,
+    pub(super) handle: Rc<ConnectionHandle<Http2Stream>>,
     /// How long the client may take nothing of an answer.
     send: Duration,
     /// To be borrowed after what the streams share, if that is.
@@ -42,9 +42,9 @@ pub struct Stream {
 
 /// The answer cannot be sent whole.
 #[derive(Debug)]
-pub struct Broken;
+pub struct StreamClosed;
 
-impl OpenStream for Stream {
+impl OpenStream for Http2Stream {
     #[inline]
     fn id(&self) -> u32 {
         self.id
@@ -70,16 +70,16 @@ impl OpenStream for Stream {
     }
 }
 
-impl Stream {
+impl Http2Stream {
     /// The stream of a request with this head and its charge, which `ended` says is all of it; none when it cannot be read.
     pub fn new(
-        (id, charge): (u32, Charge),
-        mux: Rc<Mux<Stream>>,
+        (id, charge): (u32, HeadCharge),
+        handle: Rc<ConnectionHandle<Http2Stream>>,
         guard: Rc<Guard>,
         send: Duration,
         head: Option<&Head>,
         ended: bool,
-    ) -> Rc<Stream> {
+    ) -> Rc<Http2Stream> {
         let fields = head.map(|head| &head.fields);
         let expects = fields.and_then(|fields| fields.first("expect"));
         let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
@@ -91,23 +91,26 @@ impl Stream {
             window: STREAM_WINDOW,
             apart: head.is_some_and(|head| head.upgrade.is_some()),
             waits: waits && !ended,
-            room: mux.with(|shared| shared.first_room()),
+            room: handle.with(|shared| shared.first_room()),
             ..StreamState::default()
         };
-        let stream = Rc::new(Stream {
+        let stream = Rc::new(Http2Stream {
             id,
             _charge: charge,
             guard,
-            mux,
+            handle,
             send,
             state: RefCell::new(state),
         });
-        stream.mux.with(|shared| shared.add(stream.clone()));
+        stream.handle.with(|shared| shared.add(stream.clone()));
         stream
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Shared<Stream>, &mut StreamState) -> T) -> T {
-        self.mux
+    fn with<T>(
+        &self,
+        change: impl FnOnce(&mut ConnectionState<Http2Stream>, &mut StreamState) -> T,
+    ) -> T {
+        self.handle
             .with(|shared| change(shared, &mut self.state.borrow_mut()))
     }
 
@@ -148,7 +151,7 @@ impl Stream {
                 // Whoever asks for a piece has no other, so this much more may come.
                 shared.takes(self.id, state, length as u32);
                 if shared.has_output() {
-                    self.mux.notify();
+                    self.handle.notify();
                 }
                 return Poll::Ready(Ok(Piece::Data(data)));
             }
@@ -198,7 +201,7 @@ impl Stream {
 
     /// The client cannot send more of the body, for other streams hold what the connection has room for.
     pub fn is_held_back(&self) -> bool {
-        self.mux.with(|shared| shared.holds_back())
+        self.handle.with(|shared| shared.holds_back())
     }
 
     /// All of the body has been read.
@@ -214,7 +217,7 @@ impl Stream {
     /// Passes on an answer that comes before the final one; one that the client can do without only while it
     /// reads.
     pub fn inform(&self, head: &ResponseHead) {
-        let overfull = self.mux.with(|shared| shared.is_overfull());
+        let overfull = self.handle.with(|shared| shared.is_overfull());
         if overfull && head.status != StatusCode::CONTINUE {
             return;
         }
@@ -257,7 +260,7 @@ impl Stream {
             if state.closed {
                 return;
             }
-            let Shared {
+            let ConnectionState {
                 outbox, encoder, ..
             } = shared;
             outbox.text(|out| write(encoder, out));
@@ -265,7 +268,7 @@ impl Stream {
             state.sent = end;
             shared.settle(self, state);
         });
-        self.mux.notify();
+        self.handle.notify();
     }
 
     /// Sends a piece of content, `last` when nothing comes after it; ready when it has been taken over.
@@ -274,22 +277,22 @@ impl Stream {
         cx: &mut Context<'_>,
         piece: &mut Bytes,
         last: bool,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Poll<Result<(), StreamClosed>> {
         ready!(self.poll_sent(cx))?;
         self.with(|shared, state| {
             state.piece = std::mem::take(piece);
             state.last = last;
             shared.offer(self, state);
         });
-        self.mux.notify();
+        self.handle.notify();
         Poll::Ready(Ok(()))
     }
 
     /// Ready when no content waits.
-    pub fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
-            return Poll::Ready(Err(Broken));
+            return Poll::Ready(Err(StreamClosed));
         }
         if state.piece.is_empty() {
             return Poll::Ready(Ok(()));
@@ -323,7 +326,7 @@ impl Stream {
             }
             shared.close(self, state);
         });
-        self.mux.notify();
+        self.handle.notify();
     }
 
     /// Why it ended, for the log.
@@ -341,7 +344,7 @@ impl Stream {
                 shared.fail(self, state, reason);
             }
         });
-        self.mux.notify();
+        self.handle.notify();
     }
 
     /// Nothing more is done for the request.

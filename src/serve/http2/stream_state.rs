@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 
-use super::heads::Charge;
+use super::heads::HeadCharge;
 
 /// Where a stream is.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct StreamState {
     pub received: BytesMut,
     pub trailers: Option<HeaderMap>,
     /// For their memory, also when they have been passed on.
-    pub trailers_charge: Charge,
+    pub trailers_charge: HeadCharge,
     /// Nothing more comes.
     pub ended: bool,
     /// How much is still to come, if the client said how long the body is.

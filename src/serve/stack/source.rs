@@ -12,7 +12,7 @@ use crate::http::head::ResponseHead;
 use crate::http::http1::Cause;
 use crate::http::http1::chunked::Piece;
 use crate::serve::http1::wire::Wire;
-use crate::serve::http2::Stream;
+use crate::serve::http2::Http2Stream;
 use crate::serve::worker::guard::Guard;
 
 /// See the module.
@@ -21,7 +21,7 @@ pub enum Source {
     /// A connection of HTTP/1, at this request.
     Wire(Rc<Wire>),
     /// A stream of HTTP/2.
-    Stream(Rc<Stream>),
+    Stream(Rc<Http2Stream>),
 }
 
 impl Source {

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use super::allowance::Allowance;
 use super::heads::Heads;
 use super::offer::{self, CONNECTION_WINDOW, MAX_STREAMS, STREAM_WINDOW};
-use super::past::Past;
+use super::past::PastStreams;
 use super::stream_state::StreamState;
 use crate::base::clock::Nanos;
 use crate::http::http1::Outbox;
@@ -44,7 +44,7 @@ pub trait OpenStream {
 }
 
 /// See the module.
-pub struct Shared<S> {
+pub struct ConnectionState<S> {
     /// What is to be sent.
     pub outbox: Outbox,
     /// How fields are said.
@@ -56,7 +56,7 @@ pub struct Shared<S> {
     /// Those with content that could go out, the next one first.
     ready: VecDeque<Rc<S>>,
     /// Those that are not open any more.
-    pub past: Past,
+    pub past: PastStreams,
     /// Bytes that may be sent, and with how many a stream begins.
     room: i64,
     first_room: i64,
@@ -69,18 +69,18 @@ pub struct Shared<S> {
     held_up: bool,
 }
 
-impl<S> Default for Shared<S> {
+impl<S> Default for ConnectionState<S> {
     /// At the beginning of a connection: what the gateway wants is the first to be sent.
-    fn default() -> Shared<S> {
+    fn default() -> ConnectionState<S> {
         let mut outbox = Outbox::default();
         outbox.text(offer::write);
-        Shared {
+        ConnectionState {
             outbox,
             encoder: Encoder::default(),
             allowance: Allowance::default(),
             open: Vec::new(),
             ready: VecDeque::new(),
-            past: Past::default(),
+            past: PastStreams::default(),
             room: FIRST_WINDOW.into(),
             first_room: FIRST_WINDOW.into(),
             window: CONNECTION_WINDOW,
@@ -91,7 +91,7 @@ impl<S> Default for Shared<S> {
     }
 }
 
-impl<S: OpenStream> Shared<S> {
+impl<S: OpenStream> ConnectionState<S> {
     /// Something is to be sent.
     pub fn has_output(&self) -> bool {
         !self.outbox.is_empty() || (!self.ready.is_empty() && self.room > 0)
@@ -102,7 +102,7 @@ impl<S: OpenStream> Shared<S> {
         self.outbox.len() >= OVERFULL
     }
 
-    /// A stream waits until [`Shared::is_overfull`] is over.
+    /// A stream waits until [`ConnectionState::is_overfull`] is over.
     pub fn hold_up(&mut self, state: &mut StreamState) {
         self.held_up = true;
         state.held_up = true;

@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::AsyncWrite;
 
-use super::shared::{OpenStream, Shared};
+use super::connection_state::{ConnectionState, OpenStream};
 
 /// See the module.
-pub struct Mux<S> {
-    shared: RefCell<Shared<S>>,
+pub struct ConnectionHandle<S> {
+    shared: RefCell<ConnectionState<S>>,
     /// Requests that are being answered.
     answering: Cell<usize>,
     /// Whom to wake when there is something to send, or nothing to answer any more.
@@ -20,10 +20,10 @@ pub struct Mux<S> {
     attended: Cell<bool>,
 }
 
-impl<S: OpenStream> Mux<S> {
+impl<S: OpenStream> ConnectionHandle<S> {
     /// A connection that begins.
-    pub fn new() -> Rc<Mux<S>> {
-        Rc::new(Mux {
+    pub fn new() -> Rc<ConnectionHandle<S>> {
+        Rc::new(ConnectionHandle {
             shared: RefCell::default(),
             answering: Cell::new(0),
             waker: RefCell::new(None),
@@ -32,7 +32,7 @@ impl<S: OpenStream> Mux<S> {
     }
 
     /// What is shared. Not to be called inside of `change`.
-    pub fn with<T>(&self, change: impl FnOnce(&mut Shared<S>) -> T) -> T {
+    pub fn with<T>(&self, change: impl FnOnce(&mut ConnectionState<S>) -> T) -> T {
         change(&mut self.shared.borrow_mut())
     }
 
@@ -92,7 +92,7 @@ mod tests {
     use std::pin::Pin;
 
     use super::*;
-    use crate::serve::http2::Stream;
+    use crate::serve::http2::Http2Stream;
 
     /// Takes all, and keeps it until it has been asked twice to let it go.
     #[derive(Default)]
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn what_waits_inside_of_the_socket_is_not_forgotten() {
         let mut cx = Context::from_waker(Waker::noop());
-        let (mux, mut socket) = (Mux::<Stream>::new(), Inside::default());
-        assert!(mux.poll_flush(&mut cx, &mut socket).is_pending());
-        assert!(mux.poll_flush(&mut cx, &mut socket).is_ready());
+        let (handle, mut socket) = (ConnectionHandle::<Http2Stream>::new(), Inside::default());
+        assert!(handle.poll_flush(&mut cx, &mut socket).is_pending());
+        assert!(handle.poll_flush(&mut cx, &mut socket).is_ready());
         assert_eq!(socket.0, 2);
     }
 }

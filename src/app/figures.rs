@@ -12,7 +12,7 @@ use super::entrances;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::Class;
-use crate::serve::stack::outcome::Outcome;
+use crate::serve::stack::outcome::RequestOutcome;
 use crate::serve::worker::generation::Running;
 use crate::store::shared::ladder::Standing;
 use crate::store::{Memory, Shared};
@@ -96,12 +96,12 @@ impl Figures {
         self.registry.forget(Metric::RequestsOpen);
         for route in &running.ruleset.routes {
             let label = (Label::Route, &*route.name);
-            let ended = |outcome: Outcome| {
+            let ended = |outcome: RequestOutcome| {
                 let labels = [label, (Label::Outcome, outcome.as_str())];
                 self.registry.total(Metric::Requests, &labels)
             };
             // First those that ended: each of them is among those that started.
-            let ended: u64 = Outcome::ALL.into_iter().map(ended).sum();
+            let ended: u64 = RequestOutcome::ALL.into_iter().map(ended).sum();
             let started = self.registry.total(Metric::RequestsStarted, &[label]);
             let open = started.saturating_sub(ended);
             self.registry

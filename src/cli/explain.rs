@@ -15,7 +15,7 @@ use crate::identity::Keyer;
 use crate::net::tls::acme::Tokens;
 use crate::policy;
 use crate::serve::stack::explain;
-use crate::serve::stack::explain::Question;
+use crate::serve::stack::explain::RequestToExplain;
 use crate::serve::worker::generation::Running;
 use crate::store::{Memory, Settings};
 use crate::throttle::admission::Admission;
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
-fn question(arguments: &Arguments) -> Result<Question, String> {
+fn question(arguments: &Arguments) -> Result<RequestToExplain, String> {
     let headers = arguments.headers.iter().map(|line| {
         let (name, value) = line
             .split_once(':')
@@ -98,7 +98,7 @@ fn question(arguments: &Arguments) -> Result<Question, String> {
         None => String::new(),
     };
     let client_cert = arguments.client_cert.as_deref().map(certificate);
-    Ok(Question {
+    Ok(RequestToExplain {
         method: arguments.method.clone(),
         path: arguments.path.clone(),
         host: arguments.host.clone(),
@@ -122,7 +122,7 @@ fn certificate(file: &Path) -> Result<String, String> {
 }
 
 /// Explains by a configuration, with empty counters.
-fn fresh(config: &Path, question: &Question) -> Result<Value, CommandError> {
+fn fresh(config: &Path, question: &RequestToExplain) -> Result<Value, CommandError> {
     let loaded = policy::load(config).map_err(|report| (MISTAKE, report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {

@@ -11,12 +11,12 @@ use crate::base::clock::Nanos;
 use crate::identity::token;
 use crate::limit::Standing;
 use crate::serve::http1::repeat::{MOST, Words};
-use crate::serve::stack::note::Note;
-use crate::serve::stack::outcome::Outcome;
+use crate::serve::stack::note::RequestNote;
+use crate::serve::stack::outcome::RequestOutcome;
 
 /// Logs a request that is over at `now`.
-pub(crate) fn log(log: &WorkerLog, note: &Note, now: Nanos) {
-    let notable = note.outcome() != Outcome::Admitted
+pub(crate) fn log(log: &WorkerLog, note: &RequestNote, now: Nanos) {
+    let notable = note.outcome() != RequestOutcome::Admitted
         || matches!(note.limit.get(), Some((_, Standing::Over)));
     log.add(notable, |out| {
         let took = now.since(note.at);
@@ -29,11 +29,11 @@ pub(crate) fn log(log: &WorkerLog, note: &Note, now: Nanos) {
 }
 
 /// What a line says between the times. A client that is refused over and over is told of in the same words.
-fn again(out: &mut Vec<u8>, note: &Note) {
+fn again(out: &mut Vec<u8>, note: &RequestNote) {
     let refused = note
         .known
         .as_ref()
-        .filter(|_| note.outcome() == Outcome::Refused);
+        .filter(|_| note.outcome() == RequestOutcome::Refused);
     let (Some(known), Some(who), Some(head)) = (refused, note.who.get(), &note.head) else {
         return middle(out, note);
     };
@@ -62,7 +62,7 @@ fn again(out: &mut Vec<u8>, note: &Note) {
     });
 }
 
-fn middle(out: &mut Vec<u8>, note: &Note) {
+fn middle(out: &mut Vec<u8>, note: &RequestNote) {
     let generation = &*note.generation;
     let ruleset = &generation.ruleset;
     match note.address() {

@@ -9,10 +9,10 @@ use serde_json::json;
 use super::control::{ControlState, ReloadOutcome};
 use super::problem::problem;
 use crate::serve::stack::explain;
-use crate::serve::stack::explain::Question;
+use crate::serve::stack::explain::RequestToExplain;
 
 pub(super) async fn explain(State(gateway): ControlState, body: String) -> Response {
-    let question: Question = match serde_json::from_str(&body) {
+    let question: RequestToExplain = match serde_json::from_str(&body) {
         Ok(question) => question,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };

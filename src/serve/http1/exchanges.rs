@@ -14,12 +14,12 @@ use super::wire::Wire;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::body::{CLIENT_LEFT, ReplyBody};
+use crate::serve::stack::detached;
+use crate::serve::stack::downstream::Downstream;
 use crate::serve::stack::gateway::Stack;
-use crate::serve::stack::left;
-use crate::serve::stack::observe::Recorded;
+use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
-use crate::serve::stack::source::Source;
-use crate::serve::stack::stages::Fresh;
+use crate::serve::stack::stages::FreshRequest;
 use crate::serve::worker::client_socket::{DRAIN_FOR, FAREWELL};
 
 /// One request after the other, until one side has had enough. Says whether the client began to speak
@@ -59,9 +59,9 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
         let answer = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
             Some(proof) => proof,
             None => {
-                let mut future = pin!(stack.call(Fresh {
+                let mut future = pin!(stack.call(FreshRequest {
                     head,
-                    source: Source::Wire(wire.clone()),
+                    downstream: Downstream::Http1(wire.clone()),
                     peer: peer.clone(),
                     generation: worker.generation(),
                     known,
@@ -71,9 +71,14 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                     None => {
                         if let Some(holdings) = future.as_mut().leave(CLIENT_LEFT) {
                             wire.hang_up();
-                            let place = (&**wire.guard(), &worker.left);
-                            left::finish(future, Recorded::into_relayed, holdings.permits, place)
-                                .await;
+                            let place = (&**wire.guard(), &worker.detached);
+                            detached::finish(
+                                future,
+                                ObservedBody::into_relayed,
+                                holdings.permits,
+                                place,
+                            )
+                            .await;
                         }
                         return false;
                     }
@@ -109,7 +114,7 @@ const LAST: Wants = Wants {
 };
 
 /// The answer to an ACME directory that looks for a proof, counted as the gateway's own.
-fn proof(head: &Head, peer: &Peer) -> Option<Response<Recorded>> {
+fn proof(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     if peer.secure {
         return None;
     }
@@ -118,7 +123,7 @@ fn proof(head: &Head, peer: &Peer) -> Option<Response<Recorded>> {
     peer.guard.request();
     let mut fields = Fields::default();
     fields.add("content-type", b"application/octet-stream");
-    let body = Recorded::unrecorded(ReplyBody::own(text.into()));
+    let body = ObservedBody::unobserved(ReplyBody::own(text.into()));
     let head = ResponseHead {
         fields,
         ..ResponseHead::default()

@@ -16,7 +16,7 @@ use crate::http::http1::{Cause, fields};
 use crate::net::Flushes;
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::body;
-use crate::serve::stack::observe::Recorded;
+use crate::serve::stack::observe::ObservedBody;
 use crate::serve::worker::state::Worker;
 
 /// Longest body that waits for the answers of other connections. A longer one leaves as soon as it is there, for the
@@ -38,7 +38,7 @@ enum Shape {
 pub fn send<'a>(
     wire: &'a Rc<Wire>,
     wants: Wants,
-    answer: Response<Recorded>,
+    answer: Response<ObservedBody>,
     worker: &'a Worker,
 ) -> Sending<'a> {
     let Response { mut head, body } = answer;
@@ -99,7 +99,7 @@ pub fn send<'a>(
 pub struct Sending<'a> {
     wire: &'a Rc<Wire>,
     /// Gone when it is over: then the request is on record before the client sees its end.
-    body: Option<Recorded>,
+    body: Option<ObservedBody>,
     shape: Shape,
     trailers: bool,
     end: End<'a>,

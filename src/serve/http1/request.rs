@@ -13,7 +13,7 @@ use crate::http::http1::{
     Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields, version_of,
 };
 use crate::http::http2::reader::PREFACE;
-use crate::serve::stack::refusal::Why;
+use crate::serve::stack::refusal::RefusalCause;
 use crate::throttle::reject::is_grpc;
 
 /// A request that begins.
@@ -66,14 +66,14 @@ impl From<Malformed> for Bad {
     }
 }
 
-impl From<Bad> for Why {
-    fn from(bad: Bad) -> Why {
+impl From<Bad> for RefusalCause {
+    fn from(bad: Bad) -> RefusalCause {
         match bad {
-            Bad::Malformed(why) => Why::Bad(why),
-            Bad::Preface => Why::Bad("it is neither HTTP/1 nor the preface of HTTP/2"),
-            Bad::TooLarge => Why::TooLarge,
-            Bad::LongTarget => Why::LongTarget,
-            Bad::Version | Bad::Http2 => Why::Version,
+            Bad::Malformed(why) => RefusalCause::Bad(why),
+            Bad::Preface => RefusalCause::Bad("it is neither HTTP/1 nor the preface of HTTP/2"),
+            Bad::TooLarge => RefusalCause::TooLarge,
+            Bad::LongTarget => RefusalCause::LongTarget,
+            Bad::Version | Bad::Http2 => RefusalCause::Version,
         }
     }
 }

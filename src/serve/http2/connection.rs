@@ -22,12 +22,12 @@ use crate::http::http1::inbox::Inbox;
 use crate::http::http2::hpack::Decoder;
 use crate::http::http2::reader::{Frame, Reader};
 use crate::http::http2::{Fatal, MAX_WINDOW, Reason, frame};
+use crate::serve::stack::detached;
+use crate::serve::stack::downstream::Downstream;
 use crate::serve::stack::gateway::Stack;
-use crate::serve::stack::left;
-use crate::serve::stack::observe::Recorded;
+use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
-use crate::serve::stack::source::Source;
-use crate::serve::stack::stages::Fresh;
+use crate::serve::stack::stages::FreshRequest;
 use crate::serve::stack::unreadable::Unreadable;
 use crate::serve::worker::client_socket::{ClientSocket, DRAIN_FOR, LINGER};
 use crate::serve::worker::guard::Phase;
@@ -406,9 +406,9 @@ async fn answer(answering: OpenRequest, head: Result<Head, Unreadable>, mut stac
     let worker = &peer.worker;
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
     let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
-    let future = stack.call(Fresh {
+    let future = stack.call(FreshRequest {
         head: head.map(Rc::new).map_err(Box::new),
-        source: Source::Stream(stream.clone()),
+        downstream: Downstream::Http2(stream.clone()),
         peer: peer.clone(),
         generation: worker.generation(),
         known: None,
@@ -425,8 +425,8 @@ async fn answer(answering: OpenRequest, head: Result<Head, Unreadable>, mut stac
     let Some(answer) = answer else {
         if let Some(holdings) = future.as_mut().leave(stream.reason()) {
             drop(answering);
-            let place = (&**stream.guard(), &worker.left);
-            left::finish(future, Recorded::into_relayed, holdings.permits, place).await;
+            let place = (&**stream.guard(), &worker.detached);
+            detached::finish(future, ObservedBody::into_relayed, holdings.permits, place).await;
         }
         return;
     };

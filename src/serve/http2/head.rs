@@ -14,7 +14,7 @@ use crate::http::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
 use crate::http::http2::hpack::{Field, Kind};
 use crate::route::host;
 use crate::serve::http1::request::passes;
-use crate::serve::stack::refusal::Why;
+use crate::serve::stack::refusal::RefusalCause;
 use crate::serve::stack::unreadable::{FirstLine, Unreadable};
 
 /// Bytes that are made room for at first.
@@ -82,12 +82,12 @@ enum HeadFault {
     Malformed(&'static str),
 }
 
-impl From<HeadFault> for Why {
-    fn from(wrong: HeadFault) -> Why {
+impl From<HeadFault> for RefusalCause {
+    fn from(wrong: HeadFault) -> RefusalCause {
         match wrong {
-            HeadFault::TooLarge => Why::TooLarge,
-            HeadFault::LongTarget => Why::LongTarget,
-            HeadFault::Bad(why) | HeadFault::Malformed(why) => Why::Bad(why),
+            HeadFault::TooLarge => RefusalCause::TooLarge,
+            HeadFault::LongTarget => RefusalCause::LongTarget,
+            HeadFault::Bad(why) | HeadFault::Malformed(why) => RefusalCause::Bad(why),
         }
     }
 }

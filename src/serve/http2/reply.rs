@@ -12,14 +12,14 @@ use http_body::{Body, Frame};
 use super::stream::{Http2Stream, StreamClosed};
 use crate::http::head::Response;
 use crate::http::http2::Reason;
-use crate::serve::stack::observe::Recorded;
+use crate::serve::stack::observe::ObservedBody;
 
 /// Sends an answer, to a HEAD if `head_only`; gives up when the client does.
 pub async fn send(
     stream: &Rc<Http2Stream>,
     head_only: bool,
     date: &str,
-    answer: Response<Recorded>,
+    answer: Response<ObservedBody>,
 ) {
     let Response { head, body } = answer;
     let status = match head.status {
@@ -77,7 +77,7 @@ struct ResponseSender<'a> {
 
 /// What comes after the piece.
 enum NextPart {
-    Body(Recorded),
+    Body(ObservedBody),
     /// An end of its own, and trailers.
     End(Option<HeaderMap>),
     Nothing,

@@ -132,7 +132,7 @@ impl Http2Stream {
         &self.guard
     }
 
-    /// See [`Source::poll_body`](crate::serve::stack::source::Source::poll_body).
+    /// See [`Downstream::poll_body`](crate::serve::stack::downstream::Downstream::poll_body).
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         if self.waits() {
             self.inform(&ResponseHead {

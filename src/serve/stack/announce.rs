@@ -4,7 +4,7 @@ use super::peer::Peer;
 use crate::http::head::Fields;
 
 /// What the gateway tells the upstream of a request.
-pub struct Claims<'a> {
+pub struct UpstreamClaims<'a> {
     /// The verified user.
     pub user: Option<&'a str>,
     /// The plan.
@@ -13,7 +13,7 @@ pub struct Claims<'a> {
     pub over: Option<Box<str>>,
 }
 
-impl Claims<'_> {
+impl UpstreamClaims<'_> {
     /// Adds a field for each.
     pub fn write(&self, fields: &mut Fields) {
         let claims = [

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::ending::Ending;
-use super::refusal::{Refusal, Why};
+use super::refusal::{Refusal, RefusalCause};
 use super::refusal_cache::RefusedRequest;
 use super::stages::Identified;
 use crate::http::head::Response;
@@ -22,10 +22,10 @@ impl From<Denied<'_, Identified>> for Refusal {
         } = denied;
         let arrival = &request.routed.arrival;
         if let Some(shed) = shed {
-            return Refusal::new(Why::Shed(shed), &arrival.head.fields);
+            return Refusal::new(RefusalCause::Shed(shed), &arrival.head.fields);
         }
         let answer = route_refusal(&request, verdict);
-        Refusal::told(Why::Limited(answer), false)
+        Refusal::told(RefusalCause::Limited(answer), false)
     }
 }
 
@@ -39,7 +39,7 @@ impl From<Denied<'_, Ending>> for Refusal {
             let fields = &mut Rc::make_mut(&mut answer).head.fields;
             fields.add("connection", b"close");
         }
-        Refusal::told(Why::Limited(answer), false)
+        Refusal::told(RefusalCause::Limited(answer), false)
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::matched::MatchedRoute;
-use super::refusal::Why;
+use super::refusal::RefusalCause;
 use super::stages::{Arrival, Identified};
 use super::verdict::record_verdict;
 use crate::base::clock::{Clock, Nanos};
@@ -22,7 +22,7 @@ use crate::throttle::{AppliedLimits, Candidate, DecisionObserver};
 
 /// Which limits count such a request.
 #[derive(Clone, Debug)]
-pub enum Counted {
+pub enum CountingLimits {
     /// Those of requests that take no route.
     Unrouted,
     /// Those of its route.
@@ -33,36 +33,36 @@ pub enum Counted {
     Without(MatchedRoute, usize),
 }
 
-impl Counted {
+impl CountingLimits {
     /// Of a request that has a route.
-    pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &Who) -> Counted {
+    pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &Who) -> CountingLimits {
         let matched = matched.clone();
         if who.unverified == Some(Unverified::Unchecked) {
-            return Counted::ByIp(matched);
+            return CountingLimits::ByIp(matched);
         }
         let mut required = matched.route(ruleset).require.iter();
         match required.position(|identity| !who.has(*identity)) {
-            Some(place) => Counted::Without(matched, place),
-            None => Counted::Routed(matched),
+            Some(place) => CountingLimits::Without(matched, place),
+            None => CountingLimits::Routed(matched),
         }
     }
 
     /// The limits.
     pub fn rules<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Rules {
         match self {
-            Counted::Unrouted => &ruleset.unrouted.rules,
-            Counted::Routed(matched) => &matched.route(ruleset).own.all,
-            Counted::ByIp(matched) => &matched.route(ruleset).own.by_ip,
-            Counted::Without(matched, place) => &matched.route(ruleset).own.without[*place],
+            CountingLimits::Unrouted => &ruleset.unrouted.rules,
+            CountingLimits::Routed(matched) => &matched.route(ruleset).own.all,
+            CountingLimits::ByIp(matched) => &matched.route(ruleset).own.by_ip,
+            CountingLimits::Without(matched, place) => &matched.route(ruleset).own.without[*place],
         }
     }
 
     fn matched(&self) -> Option<&MatchedRoute> {
         match self {
-            Counted::Unrouted => None,
-            Counted::Routed(matched) | Counted::ByIp(matched) | Counted::Without(matched, _) => {
-                Some(matched)
-            }
+            CountingLimits::Unrouted => None,
+            CountingLimits::Routed(matched)
+            | CountingLimits::ByIp(matched)
+            | CountingLimits::Without(matched, _) => Some(matched),
         }
     }
 
@@ -78,9 +78,9 @@ impl Counted {
             return Some(usize::MAX);
         };
         let set = match self {
-            Counted::Unrouted | Counted::Routed(_) => 1,
-            Counted::ByIp(_) => 2,
-            Counted::Without(_, place) => place + 3,
+            CountingLimits::Unrouted | CountingLimits::Routed(_) => 1,
+            CountingLimits::ByIp(_) => 2,
+            CountingLimits::Without(_, place) => place + 3,
         };
         Some(routes * set + matched.alone()?)
     }
@@ -121,14 +121,14 @@ pub struct Ending {
     /// When its limits are asked.
     pub now: Nanos,
     /// Which limits count it.
-    pub counted: Counted,
+    pub counted: CountingLimits,
     /// Why it ends.
-    pub why: Why,
+    pub why: RefusalCause,
 }
 
 impl Ending {
     /// A request that takes no route, at the time `now`.
-    pub fn unrouted(arrival: Arrival, why: Why, now: Nanos) -> Ending {
+    pub fn unrouted(arrival: Arrival, why: RefusalCause, now: Nanos) -> Ending {
         let note = &arrival.note;
         let generation = &note.generation;
         let who = Rc::new(unrouted_who(
@@ -142,17 +142,17 @@ impl Ending {
         Ending {
             who,
             now,
-            counted: Counted::Unrouted,
+            counted: CountingLimits::Unrouted,
             why,
             arrival,
         }
     }
 
     /// A request whose route does not serve it.
-    pub fn routed(identified: Identified, why: Why) -> Ending {
+    pub fn routed(identified: Identified, why: RefusalCause) -> Ending {
         let Identified { routed, who, .. } = identified;
         let ruleset = &routed.arrival.note.generation.ruleset;
-        let counted = Counted::of(&routed.matched, ruleset, &who);
+        let counted = CountingLimits::of(&routed.matched, ruleset, &who);
         Ending {
             arrival: routed.arrival,
             who,
@@ -222,7 +222,7 @@ impl DecisionObserver for Ending {
 /// The limits that count a request which ends at the gateway.
 pub struct EndingLimits {
     generation: Rc<Generation>,
-    counted: Counted,
+    counted: CountingLimits,
 }
 
 impl AppliedLimits for EndingLimits {

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::body::MAX_AHEAD;
-use super::ending::{Counted, unrouted_who};
+use super::ending::{CountingLimits, unrouted_who};
 use super::identify::{class, cohort, may_check, objection};
 use super::in_body;
 use super::matched::MatchedRoute;
-use super::refusal::Why;
+use super::refusal::RefusalCause;
 use super::reserve::{self, Reserved};
 use super::routing::find_route;
 use crate::base::clock::{Clock, Nanos};
@@ -34,7 +34,7 @@ use crate::throttle::admission::{AdmissionRequest, Finding};
 /// A request to explain.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct RequestToExplain {
     /// `GET`.
     pub method: String,
     /// Path and query.
@@ -61,9 +61,9 @@ pub struct Question {
 #[error("{0}")]
 pub struct Unclear(String);
 
-impl Question {
+impl RequestToExplain {
     /// The head as the gateway reads it from a connection, or why it does not.
-    fn read(&self) -> Result<Result<Rc<Head>, Why>, Unclear> {
+    fn read(&self) -> Result<Result<Rc<Head>, RefusalCause>, Unclear> {
         let unclear = |text: &str, what: &str| Unclear(format!("`{text}` is not {what}"));
         let lines = |text: &str| text.contains(['\r', '\n']);
         if self.method.is_empty() || lines(&self.method) {
@@ -117,13 +117,13 @@ struct Examined {
     reserved: Reserved,
     /// What counts it.
     matched: Option<MatchedRoute>,
-    ends: Option<Ends>,
+    ends: Option<OwnResponse>,
 }
 
 /// That the gateway answers it itself.
-struct Ends {
+struct OwnResponse {
     /// The limits that count it.
-    counted: Counted,
+    counted: CountingLimits,
     status: u16,
     reason: String,
 }
@@ -131,7 +131,7 @@ struct Ends {
 /// Takes the steps that the gateway takes, in its order.
 fn examine(
     running: &Running,
-    question: &Question,
+    question: &RequestToExplain,
     clock: &Clock,
     identifier: &Identifier,
 ) -> Result<Examined, Unclear> {
@@ -149,7 +149,7 @@ fn examine(
         }
         Err(why) => (Rc::default(), Err(why)),
     };
-    let ends = |counted, why: &Why| Ends {
+    let ends = |counted, why: &RefusalCause| OwnResponse {
         counted,
         status: why.status().as_u16(),
         reason: reason(why),
@@ -174,7 +174,7 @@ fn examine(
                 identifier.set_email(&mut who, &head, body, true);
             }
             let why = refused.or_else(|| objection(route, &who, identifier));
-            let ends = why.map(|why| ends(Counted::of(&matched, ruleset, &who), &why));
+            let ends = why.map(|why| ends(CountingLimits::of(&matched, ruleset, &who), &why));
             let reserved = match route.reads.reserve {
                 true => reserve::reserved(&route.rules, &head, body, whole),
                 false => None,
@@ -190,7 +190,7 @@ fn examine(
             who: unrouted_who(ruleset, identifier, connection, &head, (now, wall)),
             reserved: None,
             matched: None,
-            ends: Some(ends(Counted::Unrouted, &why)),
+            ends: Some(ends(CountingLimits::Unrouted, &why)),
         }),
     }
 }
@@ -199,7 +199,7 @@ fn examine(
 /// whether it decides.
 pub async fn explain(
     running: &Running,
-    question: &Question,
+    question: &RequestToExplain,
     clock: &Clock,
 ) -> Result<Value, Unclear> {
     let ruleset = &*running.ruleset;
@@ -267,11 +267,13 @@ pub async fn explain(
 }
 
 /// Why the gateway answers a request itself, in operators' words.
-fn reason(why: &Why) -> String {
+fn reason(why: &RefusalCause) -> String {
     match why {
-        Why::Unidentified(identity) => format!("this route requires a valid {}", identity.as_str()),
-        Why::Unverified(reason) => format!("the request comes with {reason}"),
-        Why::Bad(detail) => (*detail).to_owned(),
+        RefusalCause::Unidentified(identity) => {
+            format!("this route requires a valid {}", identity.as_str())
+        }
+        RefusalCause::Unverified(reason) => format!("the request comes with {reason}"),
+        RefusalCause::Bad(detail) => (*detail).to_owned(),
         other => {
             let mut detail = other.detail();
             detail[..1].make_ascii_lowercase();

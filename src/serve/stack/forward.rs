@@ -10,18 +10,18 @@ use http::{Method, StatusCode};
 use http_body::Body;
 use tower::Service;
 
-use super::announce::{Claims, announce};
+use super::announce::{UpstreamClaims, announce};
 use super::body::{Relay, RequestBody};
 use super::deadline::Deadline;
+use super::detached::{self, PendingExchange};
+use super::downstream::Downstream;
 use super::ending::Ending;
 use super::forwarded;
-use super::left::{self, Rest};
 use super::load::{self, Load};
-use super::note::Note;
+use super::note::RequestNote;
 use super::peer::Peer;
 use super::pooled::{FuturePool, Pooled};
-use super::refusal::{Refusal, Why};
-use super::source::Source;
+use super::refusal::{Refusal, RefusalCause};
 use super::stages::{Admitted, Arrival, Identified};
 use crate::base::telemetry::Metric;
 use crate::http::head::{Fields, Head, Response, ResponseHead, hop};
@@ -98,16 +98,19 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
     let key = note.generation.pools[upstream].hashes().and_then(placement);
     let head = onward(&identified, over);
     let Arrival {
-        body, source, note, ..
+        body,
+        downstream,
+        note,
+        ..
     } = identified.routed.arrival;
     async move {
         let (peer, generation) = (&note.peer, &note.generation);
         let pool = &generation.pools[upstream];
         let load = |permit| Load::new(permit, generation.kinds[index], generation.clock.clone());
-        let attempt = Attempt {
+        let attempt = ForwardAttempt {
             pool,
             key,
-            source: &source,
+            downstream: &downstream,
             note: &note,
             load: permit.map(load),
         };
@@ -130,7 +133,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
                 Ok(answer)
             }
             Err(why) => {
-                if let Why::Upstream(error) = &why {
+                if let RefusalCause::Upstream(error) = &why {
                     peer.count_failure(&pool.settings().name, error);
                     tracing::warn!(upstream = %pool.settings().name, %error, "no answer");
                     if let Some(load) = &attempt.load {
@@ -154,7 +157,7 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let Arrival {
         head: asked,
         body,
-        source,
+        downstream,
         note,
         ..
     } = &routed.arrival;
@@ -165,7 +168,7 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let (peer, generation) = (&note.peer, &note.generation);
     let route = routed.route();
     let plans = &generation.ruleset.identity.plan.plans;
-    let claims = Claims {
+    let claims = UpstreamClaims {
         user: who.user.as_deref(),
         plan: who.plan.map(|plan| &*plans[plan].name),
         over,
@@ -177,7 +180,7 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
     claims.write(&mut fields);
-    announce(&mut fields, peer, source.via(asked.version));
+    announce(&mut fields, peer, downstream.via(asked.version));
     if !fields.contains("host") {
         let host = generation.pools[route.upstream].host();
         fields.add("host", host.as_bytes());
@@ -222,8 +225,8 @@ fn agreed(
     exchange: &Exchange<RequestBody>,
     asked: &Head,
     head: &ResponseHead,
-    source: &Source,
-) -> Result<(), Why> {
+    downstream: &Downstream,
+) -> Result<(), RefusalCause> {
     let asked = asked.upgrade.as_deref();
     if asked.is_none() && head.status != SWITCHED {
         return Ok(());
@@ -231,29 +234,29 @@ fn agreed(
     let said = head.fields.first("upgrade").unwrap_or_default();
     let same = asked.is_some_and(|asked| asked.eq_ignore_ascii_case(said));
     let unclear =
-        asked.is_some() && matches!(source, Source::Stream(_)) && head.status.is_success();
+        asked.is_some() && matches!(downstream, Downstream::Http2(_)) && head.status.is_success();
     let wrong = match head.status {
         SWITCHED if same => return Ok(()),
         SWITCHED => "it changes to a protocol that was not asked for",
         _ if unclear => "it does not change to the protocol that was asked for",
         _ => return Ok(()),
     };
-    Err(Why::Upstream(upstream::Error::Exchange {
+    Err(RefusalCause::Upstream(upstream::Error::Exchange {
         server: exchange.server().to_string(),
         cause: Malformed(wrong).into(),
     }))
 }
 
-struct Attempt<'a> {
+struct ForwardAttempt<'a> {
     pool: &'a Rc<Pool>,
     /// What chooses the server, if something does.
     key: Option<u64>,
-    source: &'a Source,
-    note: &'a Note,
+    downstream: &'a Downstream,
+    note: &'a RequestNote,
     load: Option<Load>,
 }
 
-impl Attempt<'_> {
+impl ForwardAttempt<'_> {
     /// The upstream has said how busy it is.
     fn told(&self, load: Option<Utilisation>) {
         if let Some((own, load)) = self.load.as_ref().zip(load) {
@@ -264,7 +267,7 @@ impl Attempt<'_> {
     /// Sends the request once. Sends it again, over another connection or to a server that says that it has not
     /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
     /// that the server may have closed in the meantime.
-    async fn run(&self, asked: &Head, body: RequestBody) -> Result<Response<Relay>, Why> {
+    async fn run(&self, asked: &Head, body: RequestBody) -> Result<Response<Relay>, RefusalCause> {
         if !body.is_empty() {
             OthersFirst::default().await;
         }
@@ -274,7 +277,7 @@ impl Attempt<'_> {
             deadline.before(checkout).await
         };
         let connection = connection.unwrap_or_else(|| Err(self.overdue()));
-        let mut exchange = Exchange::new(connection.map_err(Why::Upstream)?, asked, body);
+        let mut exchange = Exchange::new(connection.map_err(RefusalCause::Upstream)?, asked, body);
         let began = self.note.generation.clock.now();
         let mut repeats = 0;
         loop {
@@ -288,26 +291,26 @@ impl Attempt<'_> {
                     counters.upstream.observe(now.since(began));
                     let mut silence = self.pool.settings().first_byte;
                     // From now on the client is late only if the server is silent too.
-                    self.source.guard().answer_begins();
-                    if let Err(why) = agreed(&exchange, asked, &head, self.source) {
+                    self.downstream.guard().answer_begins();
+                    if let Err(why) = agreed(&exchange, asked, &head, self.downstream) {
                         let body = exchange.into_body(self.note.peer.coarse());
-                        self.give_up(Rest::Body(body));
+                        self.give_up(PendingExchange::Body(body));
                         return Err(why);
                     }
                     let tunnel = head.status == SWITCHED;
                     if tunnel {
                         silence = self.note.generation.ruleset.timeouts.tunnel;
                         deadline = Deadline::new(None);
-                        self.source.open_tunnel();
-                        exchange.tunnel(RequestBody::new(self.source, &self.note.generation));
+                        self.downstream.open_tunnel();
+                        exchange.tunnel(RequestBody::new(self.downstream, &self.note.generation));
                     }
                     let body = exchange.into_body(self.note.peer.coarse());
-                    let guard = self.source.guard().clone();
+                    let guard = self.downstream.guard().clone();
                     let reports = self.pool.settings().load_metric.is_some();
                     let body = Relay::new(body, guard, silence, deadline, reports, tunnel);
                     return Ok(Response { head, body });
                 }
-                Err(why @ Why::Upstream(upstream::Error::Exchange { .. }))
+                Err(why @ RefusalCause::Upstream(upstream::Error::Exchange { .. }))
                     if repeats < MAX_REPEATS && exchange.may_repeat() && self.pool.may_retry() =>
                 {
                     repeats += 1;
@@ -323,13 +326,16 @@ impl Attempt<'_> {
                         Ok(connection) => exchange.repeat(asked, connection),
                         // The first server may have seen the request.
                         Err(_) if exchange.has_begun() => return Err(why),
-                        Err(error) => return Err(Why::Upstream(error)),
+                        Err(error) => return Err(RefusalCause::Upstream(error)),
                     }
                 }
                 Err(why) => {
-                    let ended = matches!(why, Why::Upstream(upstream::Error::Exchange { .. }));
+                    let ended = matches!(
+                        why,
+                        RefusalCause::Upstream(upstream::Error::Exchange { .. })
+                    );
                     if exchange.has_begun() && !ended {
-                        self.give_up(Rest::Head(exchange));
+                        self.give_up(PendingExchange::Head(exchange));
                     }
                     return Err(why);
                 }
@@ -339,9 +345,9 @@ impl Attempt<'_> {
 
     /// The server may work on, and permits count its work.
     #[cold]
-    fn give_up(&self, rest: Rest) {
+    fn give_up(&self, rest: PendingExchange) {
         if let Some(permits) = self.note.permits() {
-            left::go_on(rest, Some(permits), &self.note.peer.worker.left);
+            detached::go_on(rest, Some(permits), &self.note.peer.worker.detached);
         }
     }
 
@@ -364,13 +370,13 @@ impl Attempt<'_> {
         &self,
         exchange: &mut Exchange<RequestBody>,
         deadline: &mut Deadline,
-    ) -> Result<ResponseHead, Why> {
+    ) -> Result<ResponseHead, RefusalCause> {
         if self.note.wants_server() {
             self.note.server.replace(Some(exchange.server().clone()));
         }
-        let guard = self.source.guard();
+        let guard = self.downstream.guard();
         let after = self.pool.settings().first_byte;
-        let mut patience = self.source.waits().then(|| {
+        let mut patience = self.downstream.waits().then(|| {
             exchange.ask_first();
             // In time before it would be late itself.
             Box::pin(tokio::time::sleep(PATIENCE.min(after / 2)))
@@ -382,7 +388,7 @@ impl Attempt<'_> {
                         if self.pool.settings().load_metric.is_some() {
                             load::take_report(&mut head.fields, None);
                         }
-                        self.source.inform(&head);
+                        self.downstream.inform(&head);
                         continue;
                     }
                     Poll::Ready(Ok(Lead::Final(head))) => return Poll::Ready(Some(Ok(head))),
@@ -392,11 +398,11 @@ impl Attempt<'_> {
                 if let Some(load) = &self.load {
                     load.waits(!exchange.is_sent());
                 }
-                if self.note.left.get() && !self.note.settles() {
+                if self.note.client_left.get() && !self.note.settles() {
                     exchange.hang_up(cx);
                 }
                 // A client that takes nothing shows with the answer.
-                let _ = self.source.poll_flush(cx);
+                let _ = self.downstream.poll_flush(cx);
                 if patience
                     .as_mut()
                     .is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
@@ -425,17 +431,19 @@ impl Attempt<'_> {
         let server = || exchange.server().to_string();
         Err(match result {
             Some(Ok(head)) => return Ok(head),
-            Some(Err(_)) | None if slow_body => Why::SlowBody,
+            Some(Err(_)) | None if slow_body => RefusalCause::SlowBody,
             Some(Err(Failure::Request(error))) => error.into(),
-            Some(Err(Failure::Server(cause))) => Why::Upstream(upstream::Error::Exchange {
-                server: server(),
-                cause,
-            }),
-            None if late => Why::Upstream(upstream::Error::FirstByteTimeout {
+            Some(Err(Failure::Server(cause))) => {
+                RefusalCause::Upstream(upstream::Error::Exchange {
+                    server: server(),
+                    cause,
+                })
+            }
+            None if late => RefusalCause::Upstream(upstream::Error::FirstByteTimeout {
                 server: server(),
                 after,
             }),
-            None => Why::Upstream(self.overdue()),
+            None => RefusalCause::Upstream(self.overdue()),
         })
     }
 }

@@ -8,19 +8,19 @@ use tower::ServiceBuilder;
 
 use super::forward::Forward;
 use super::identify::{Identify, IdentifyLayer};
-use super::observe::{Record, RecordLayer};
+use super::observe::{Observe, ObserveLayer};
 use super::routing::{RouteLayer, Routing};
 use crate::serve::access::WorkerLog;
 use crate::throttle::{Throttle, ThrottleLayer};
 
 /// The whole stack.
-pub type Stack = Record<Routing<Identify<Throttle<Forward>>>>;
+pub type Stack = Observe<Routing<Identify<Throttle<Forward>>>>;
 
 /// Builds the stack. It holds nothing that is decided by: each request brings the policies it is served by.
 pub fn stack(access: Rc<WorkerLog>) -> Stack {
     ServiceBuilder::new()
-        // Fresh → Arrival: stamps the time once; whatever happens, one line and one count.
-        .layer(RecordLayer { access })
+        // FreshRequest → Arrival: stamps the time once; whatever happens, one line and one count.
+        .layer(ObserveLayer { access })
         // Arrival → Routed, or 400 for what two readers could read differently, 404, 405.
         .layer(RouteLayer)
         // Routed → Identified, or 401: who asks, reading ahead in a body where a limit needs it.

@@ -1,6 +1,5 @@
 //! Says who asks. Reads ahead in a body only where something that a limit counts by may stand in it.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,8 +11,8 @@ use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::in_body;
 use super::matched::MatchedRoute;
-use super::note::Note;
-use super::refusal::{Refusal, Why};
+use super::note::RequestNote;
+use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::reserve;
 use super::stages::{Admitted, Arrival, Identified, Routed};
 use super::verdict::record_verdict;
@@ -138,22 +137,20 @@ pub struct Identify<S> {
 }
 
 /// What a service answers to a request that may go on.
-type Reply<S> = <S as Service<Identified>>::Response;
-
-type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
+type IdentifiedResponse<S> = <S as Service<Identified>>::Response;
 
 impl<S> Service<Routed> for Identify<S>
 where
     S: Service<Identified, Error = Refusal>
-        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Service<Ending, Response = IdentifiedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
-    type Response = Reply<S>;
+    type Response = IdentifiedResponse<S>;
     type Error = Refusal;
     type Future = Either<
         <S as Service<Identified>>::Future,
-        Either<Boxed<Reply<S>>, Pin<Box<<S as Service<Ending>>::Future>>>,
+        Either<BoxedOutcome<IdentifiedResponse<S>>, Pin<Box<<S as Service<Ending>>::Future>>>,
     >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
@@ -218,11 +215,11 @@ impl<S: Service<Ending>> Service<Ending> for Identify<S> {
 impl<S> Identify<S>
 where
     S: Service<Identified, Error = Refusal>
-        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Service<Ending, Response = IdentifiedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
-    fn read_ahead(&mut self, mut identified: Identified) -> Boxed<Reply<S>> {
+    fn read_ahead(&mut self, mut identified: Identified) -> BoxedOutcome<IdentifiedResponse<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
@@ -241,7 +238,7 @@ where
 }
 
 /// Reads a body as far as something is looked for in it.
-async fn look_ahead(identified: &mut Identified) -> Result<(), Why> {
+async fn look_ahead(identified: &mut Identified) -> Result<(), RefusalCause> {
     let Identified {
         routed,
         who,
@@ -300,7 +297,7 @@ fn wants_token(routed: &Routed) -> bool {
 }
 
 /// Counts and remembers who asks.
-fn note(note: &Note, who: &Rc<Who>) {
+fn note(note: &RequestNote, who: &Rc<Who>) {
     if let Some(reason) = who.credential_fault() {
         note.generation.unverified.count(reason);
     }
@@ -358,7 +355,7 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
 
 /// Who asks. `in_body` is the credential that stands in the body.
 fn who_asks(
-    (note, head): (&Note, &Head),
+    (note, head): (&RequestNote, &Head),
     route: &Route,
     now: Nanos,
     in_body: FieldValue<'_>,
@@ -383,18 +380,18 @@ fn who_asks(
 }
 
 /// Why the route does not serve a request from `who`, whatever its limits say.
-pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
+pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<RefusalCause> {
     if (who.unverified.is_some() || who.ambiguous_token)
         && let Some(why) = unproven(route, who, identifier)
     {
         return Some(why);
     }
     if let Some(why) = who.unclear_email.filter(|_| route.needs(Identity::Email)) {
-        return Some(Why::Bad(why));
+        return Some(RefusalCause::Bad(why));
     }
     let mut required = route.require.iter();
     let absent = required.find(|identity| !who.has(**identity))?;
-    Some(Why::Unidentified(*absent))
+    Some(RefusalCause::Unidentified(*absent))
 }
 
 /// Whether a credential of this client is checked. One whose address is refused anyway is not: a signature costs a
@@ -419,9 +416,9 @@ pub fn may_check(
 
 /// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,
 /// or whose clock is behind, would serve what no limit has counted.
-fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
+fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<RefusalCause> {
     if who.ambiguous_token && route.needs(Identity::Token) {
-        return Some(Why::Bad(UNCLEAR));
+        return Some(RefusalCause::Bad(UNCLEAR));
     }
     let unverified = who.unverified?;
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
@@ -429,12 +426,12 @@ fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
     let mut proven = by_credential.into_iter().filter(proves);
     let decides = || proven.clone().any(|by| route.depends_on(by));
     match unverified {
-        Unverified::Ambiguous if decides() => return Some(Why::Bad(UNCLEAR)),
-        Unverified::Unchecked => return decides().then_some(Why::Unchecked),
+        Unverified::Ambiguous if decides() => return Some(RefusalCause::Bad(UNCLEAR)),
+        Unverified::Unchecked => return decides().then_some(RefusalCause::Unchecked),
         _ => {}
     }
     if unverified == Unverified::Field && route.needs(Identity::User) {
-        return Some(Why::Bad(BAD_FIELD));
+        return Some(RefusalCause::Bad(BAD_FIELD));
     }
     if who.user.is_some() {
         return None;
@@ -444,7 +441,9 @@ fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<Why> {
         let required = route.require.contains(&by);
         required || (identifier.refuses(unverified) && route.needs(by))
     };
-    proven.any(matters).then_some(Why::Unverified(unverified))
+    proven
+        .any(matters)
+        .then_some(RefusalCause::Unverified(unverified))
 }
 
 /// Why a request is refused whose credential upstreams may read in several ways.
@@ -454,7 +453,7 @@ const UNCLEAR: &str =
 /// Why a request of a trusted proxy is refused that does not clearly name its user.
 const BAD_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
 
-fn objects(identified: &Identified) -> Option<Why> {
+fn objects(identified: &Identified) -> Option<RefusalCause> {
     let identifier = &identified.routed.arrival.note.generation.identifier;
     objection(identified.routed.route(), &identified.who, identifier)
 }

@@ -4,7 +4,7 @@
 use http::Method;
 
 use super::body::{MAX_AHEAD, RequestBody};
-use super::refusal::Why;
+use super::refusal::RefusalCause;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::Identifier;
@@ -30,11 +30,11 @@ pub async fn may_be_there(
     identifier: &Identifier,
     head: &Head,
     body: &mut RequestBody,
-) -> Result<bool, Why> {
+) -> Result<bool, RefusalCause> {
     let fields = &head.fields;
     let may = |begin: &[u8], whole| identifier.may_have_credential(fields, begin, whole);
     match body.begins(may).await? {
-        true if hides_fields(fields, MAX_AHEAD) => Err(Why::Bad(HIDDEN)),
+        true if hides_fields(fields, MAX_AHEAD) => Err(RefusalCause::Bad(HIDDEN)),
         may => Ok(may),
     }
 }
@@ -50,7 +50,7 @@ pub fn find<'b>(
     head: &Head,
     body: &'b [u8],
     whole: bool,
-) -> Result<FieldValue<'b>, Why> {
+) -> Result<FieldValue<'b>, RefusalCause> {
     let fields = &head.fields;
     let may_be_there = || identifier.may_have_credential(fields, body, whole) != Some(false);
     if body.is_empty() || !is_wanted(route, head) || !may_be_there() {
@@ -58,6 +58,6 @@ pub fn find<'b>(
     }
     match whole && !hides_fields(fields, MAX_AHEAD) {
         true => Ok(identifier.credential_in_body(fields, body)),
-        false => Err(Why::Bad(HIDDEN)),
+        false => Err(RefusalCause::Bad(HIDDEN)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::refusal::Why;
+use super::refusal::RefusalCause;
 use crate::policy::Ruleset;
 use crate::route::Route;
 
@@ -36,7 +36,11 @@ impl MatchedRoute {
     /// # Errors
     ///
     /// More than [`MAX_LIMITS`] would count the request: 400.
-    pub(crate) fn with(self, other: MatchedRoute, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
+    pub(crate) fn with(
+        self,
+        other: MatchedRoute,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, RefusalCause> {
         if self.counts(&other, ruleset) {
             return Ok(self);
         }
@@ -46,7 +50,7 @@ impl MatchedRoute {
         }
         let combined = own.combined_with(added);
         if combined.rules.len() > MAX_LIMITS {
-            return Err(Why::Bad(MANY_LIMITS));
+            return Err(RefusalCause::Bad(MANY_LIMITS));
         }
         Ok(MatchedRoute {
             index: self.index,
@@ -60,7 +64,7 @@ impl MatchedRoute {
         other: MatchedRoute,
         ruleset: &Ruleset,
         choose: impl FnOnce(usize, usize, &Ruleset) -> Option<usize>,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<MatchedRoute, RefusalCause> {
         let both = self.alone().zip(other.alone());
         match both.and_then(|(one, two)| choose(one, two, ruleset)) {
             Some(enough) => Ok(enough.into()),

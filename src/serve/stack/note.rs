@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::outcome::Outcome;
+use super::outcome::RequestOutcome;
 use super::peer::Peer;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
@@ -22,7 +22,7 @@ use crate::throttle::admission::Holdings;
 
 /// What is known of one request so far. Shared by the layers, so that it is there even when the
 /// client hangs up in the middle.
-pub struct Note {
+pub struct RequestNote {
     /// When the request arrived.
     pub at: Nanos,
     /// Its method; none when it cannot be read.
@@ -49,12 +49,12 @@ pub struct Note {
     pub reason: Cell<Option<&'static str>>,
     pub(super) status: Cell<u16>,
     pub(super) by_upstream: Cell<bool>,
-    pub(super) outcome: Cell<Outcome>,
+    pub(super) outcome: Cell<RequestOutcome>,
     pub(super) sent: Cell<u64>,
     /// What hangs on its end.
     pub holdings: RefCell<Option<Holdings>>,
     /// Its client has left.
-    pub left: Cell<bool>,
+    pub client_left: Cell<bool>,
     /// The connection it came over.
     pub peer: Rc<Peer>,
     /// The running policies it is served by.
@@ -62,7 +62,7 @@ pub struct Note {
     pub(super) access: Rc<WorkerLog>,
 }
 
-impl Note {
+impl RequestNote {
     /// The client behind trusted proxies.
     pub fn ip(&self) -> IpAddr {
         self.who.get().map_or(self.peer.ip, |who| who.ip)
@@ -89,7 +89,7 @@ impl Note {
     }
 
     /// How it ended.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> RequestOutcome {
         self.outcome.get()
     }
 

@@ -16,13 +16,13 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::body::{self, Relay, ReplyBody, RequestBody};
+use super::detached::{self, PendingExchange};
 use super::ending::Ending;
-use super::left::{self, Rest};
-use super::note::Note;
-use super::outcome::Outcome;
+use super::note::RequestNote;
+use super::outcome::RequestOutcome;
 use super::refusal::Refusal;
 use super::sampling;
-use super::stages::{Arrival, Fresh};
+use super::stages::{Arrival, FreshRequest};
 use crate::base::telemetry::Metric;
 use crate::http::head::Response;
 use crate::serve::access::{self, WorkerLog};
@@ -30,7 +30,7 @@ use crate::throttle::Settling;
 use crate::throttle::admission::Holdings;
 
 /// Counts and logs the request when the last part of it is gone.
-struct Recording(Rc<Note>);
+struct Recording(Rc<RequestNote>);
 
 impl Drop for Recording {
     fn drop(&mut self) {
@@ -45,53 +45,54 @@ impl Drop for Recording {
     }
 }
 
-/// Puts [`Record`] around the stack.
+/// Puts [`Observe`] around the stack.
 #[derive(Clone)]
-pub struct RecordLayer {
+pub struct ObserveLayer {
     /// Where requests are logged.
     pub access: Rc<WorkerLog>,
 }
 
-impl<S> Layer<S> for RecordLayer {
-    type Service = Record<S>;
+impl<S> Layer<S> for ObserveLayer {
+    type Service = Observe<S>;
 
-    fn layer(&self, inner: S) -> Record<S> {
-        Record {
+    fn layer(&self, inner: S) -> Observe<S> {
+        Observe {
             inner,
             access: self.access.clone(),
         }
     }
 }
 
-/// See [`RecordLayer`].
+/// See [`ObserveLayer`].
 #[derive(Clone)]
-pub struct Record<S> {
+pub struct Observe<S> {
     inner: S,
     access: Rc<WorkerLog>,
 }
 
-impl<S> Service<Fresh> for Record<S>
+impl<S> Service<FreshRequest> for Observe<S>
 where
     S: Service<Arrival, Response = Response<Settling<Relay>>, Error = Refusal>
         + Service<Ending, Response = Response<Settling<Relay>>, Error = Refusal>,
 {
-    type Response = Response<Recorded>;
+    type Response = Response<ObservedBody>;
     type Error = Infallible;
-    type Future = Recorder<Either<<S as Service<Arrival>>::Future, <S as Service<Ending>>::Future>>;
+    type Future =
+        ObserveFuture<Either<<S as Service<Arrival>>::Future, <S as Service<Ending>>::Future>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, fresh: Fresh) -> Self::Future {
-        let Fresh {
+    fn call(&mut self, fresh: FreshRequest) -> Self::Future {
+        let FreshRequest {
             head,
-            source,
+            downstream,
             peer,
             generation,
             known,
         } = fresh;
-        source.guard().request();
+        downstream.guard().request();
         let at = generation.clock.now();
         let example = || generation.facts.is_some() && generation.sampler.has_room(at);
         let wanted = self.access.wants_targets() || example();
@@ -103,7 +104,7 @@ where
             None => (Some(head.method.clone()), None),
             Some(unreadable) => (unreadable.line.method.take(), unreadable.line.path.take()),
         };
-        let note = Rc::new(Note {
+        let note = Rc::new(RequestNote {
             at,
             method,
             head: (wanted && unreadable.is_none()).then(|| head.clone()),
@@ -118,10 +119,10 @@ where
             reason: Cell::new(None),
             status: Cell::new(0),
             by_upstream: Cell::new(false),
-            outcome: Cell::new(Outcome::Gone),
+            outcome: Cell::new(RequestOutcome::Gone),
             sent: Cell::new(0),
             holdings: RefCell::new(None),
-            left: Cell::new(false),
+            client_left: Cell::new(false),
             peer,
             generation,
             access: self.access.clone(),
@@ -129,18 +130,18 @@ where
         let recording = Some(Recording(note.clone()));
         let arrival = Arrival {
             head,
-            body: RequestBody::new(&source, &note.generation),
-            source,
+            body: RequestBody::new(&downstream, &note.generation),
+            downstream,
             known,
             note,
         };
         // Each is made where it is handed back, for it is large.
         match unreadable {
-            None => Recorder {
+            None => ObserveFuture {
                 future: Either::Left(self.inner.call(arrival)),
                 recording,
             },
-            Some(unreadable) => Recorder {
+            Some(unreadable) => ObserveFuture {
                 future: Either::Right(self.inner.call(Ending::unrouted(
                     arrival,
                     unreadable.why,
@@ -153,31 +154,31 @@ where
 }
 
 pin_project! {
-    /// The future of [`Record`].
-    pub struct Recorder<F> {
+    /// The future of [`Observe`].
+    pub struct ObserveFuture<F> {
         #[pin]
         future: F,
         recording: Option<Recording>,
     }
 }
 
-impl<F> Recorder<F> {
+impl<F> ObserveFuture<F> {
     /// The client has left, or is taken to have for this reason: the request is on record now. Gives what hangs on its
     /// end, for which it must go on.
     pub fn leave(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
         let recording = self.project().recording.take()?;
         let note = &recording.0;
-        note.left.set(true);
+        note.client_left.set(true);
         note.reason.set(Some(reason));
         note.holdings.borrow().clone()
     }
 }
 
-impl<F> Future for Recorder<F>
+impl<F> Future for ObserveFuture<F>
 where
     F: Future<Output = Result<Response<Settling<Relay>>, Refusal>>,
 {
-    type Output = Result<Response<Recorded>, Infallible>;
+    type Output = Result<Response<ObservedBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -187,7 +188,7 @@ where
         let answer = match result {
             Ok(answer) => {
                 if let Some(note) = note {
-                    note.outcome.set(Outcome::Admitted);
+                    note.outcome.set(RequestOutcome::Admitted);
                     note.by_upstream.set(true);
                 }
                 answer.map(ReplyBody::Relayed)
@@ -210,20 +211,20 @@ where
             let counters = note.generation.route_counters(note.route.get());
             counters.answered(status, note.by_upstream());
         }
-        Poll::Ready(Ok(answer.map(|inner| Recorded { inner, recording })))
+        Poll::Ready(Ok(answer.map(|inner| ObservedBody { inner, recording })))
     }
 }
 
 /// The body of an answer; when it is gone the request is over.
-pub struct Recorded {
+pub struct ObservedBody {
     inner: ReplyBody,
     recording: Option<Recording>,
 }
 
-impl Recorded {
+impl ObservedBody {
     /// The answer to what was no request.
-    pub fn unrecorded(inner: ReplyBody) -> Recorded {
-        Recorded {
+    pub fn unobserved(inner: ReplyBody) -> ObservedBody {
+        ObservedBody {
             inner,
             recording: None,
         }
@@ -243,7 +244,7 @@ impl Recorded {
     }
 }
 
-impl Drop for Recorded {
+impl Drop for ObservedBody {
     fn drop(&mut self) {
         let ReplyBody::Relayed(body) = &self.inner else {
             return;
@@ -268,12 +269,12 @@ impl Drop for Recorded {
             let guard = worker.guards.watch(peer.idle, peer.header);
             guard.request();
             body.inner_mut().detach(guard);
-            left::go_on(Rest::of(body), note.permits(), &worker.left);
+            detached::go_on(PendingExchange::of(body), note.permits(), &worker.detached);
         }
     }
 }
 
-impl Body for Recorded {
+impl Body for ObservedBody {
     type Data = Bytes;
     type Error = body::Error;
 
@@ -307,11 +308,11 @@ impl Body for Recorded {
 
 /// Where the gateway waits no longer the server may work on: permits stay out.
 #[cold]
-fn broke(note: &Note, body: &mut ReplyBody, error: &body::Error) {
+fn broke(note: &RequestNote, body: &mut ReplyBody, error: &body::Error) {
     let reason = error.reason();
     note.reason.set(Some(reason));
     if !error.is_client_gone() {
-        note.outcome.set(Outcome::Failed);
+        note.outcome.set(RequestOutcome::Failed);
     }
     if let (true, Some(route)) = (error.is_upstream_failure(), note.route.get()) {
         let upstream = note.generation.ruleset.routes[route].upstream;
@@ -325,7 +326,7 @@ fn broke(note: &Note, body: &mut ReplyBody, error: &body::Error) {
     if let Some(permits) = note.permits()
         && let ReplyBody::Relayed(mut body) = body.take()
     {
-        let rest = Rest::Body(body.inner_mut().take());
-        left::go_on(rest, Some(permits), &note.peer.worker.left);
+        let rest = PendingExchange::Body(body.inner_mut().take());
+        detached::go_on(rest, Some(permits), &note.peer.worker.detached);
     }
 }

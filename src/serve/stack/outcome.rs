@@ -2,7 +2,7 @@
 
 /// How requests ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// Answered by the upstream.
     Admitted,
     /// Refused by a limit.
@@ -17,26 +17,26 @@ pub enum Outcome {
     Gone,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// All of them, in the order of the counters.
-    pub const ALL: [Outcome; 6] = [
-        Outcome::Admitted,
-        Outcome::Refused,
-        Outcome::Shed,
-        Outcome::Rejected,
-        Outcome::Failed,
-        Outcome::Gone,
+    pub const ALL: [RequestOutcome; 6] = [
+        RequestOutcome::Admitted,
+        RequestOutcome::Refused,
+        RequestOutcome::Shed,
+        RequestOutcome::Rejected,
+        RequestOutcome::Failed,
+        RequestOutcome::Gone,
     ];
 
     /// As metrics and logs write it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::Admitted => "admitted",
-            Outcome::Refused => "refused",
-            Outcome::Shed => "shed",
-            Outcome::Rejected => "rejected",
-            Outcome::Failed => "failed",
-            Outcome::Gone => "gone",
+            RequestOutcome::Admitted => "admitted",
+            RequestOutcome::Refused => "refused",
+            RequestOutcome::Shed => "shed",
+            RequestOutcome::Rejected => "rejected",
+            RequestOutcome::Failed => "failed",
+            RequestOutcome::Gone => "gone",
         }
     }
 }

@@ -14,14 +14,14 @@ use pin_project_lite::pin_project;
 /// Empty boxes that a worker keeps.
 pub const MOST: usize = 128;
 
-type Boxed<I, O> = Pin<Box<dyn Again<I, O>>>;
+type PooledBox<I, O> = Pin<Box<dyn ReusableBox<I, O>>>;
 
 /// Runs futures that make an `O` of an `I`. All clones share their boxes.
-pub struct FuturePool<I, O>(Rc<Shared<I, O>>);
+pub struct FuturePool<I, O>(Rc<SharedBoxes<I, O>>);
 
-struct Shared<I, O> {
-    empty: RefCell<Vec<Boxed<I, O>>>,
-    build: Box<dyn Fn() -> Boxed<I, O>>,
+struct SharedBoxes<I, O> {
+    empty: RefCell<Vec<PooledBox<I, O>>>,
+    build: Box<dyn Fn() -> PooledBox<I, O>>,
 }
 
 impl<I: 'static, O: 'static> FuturePool<I, O> {
@@ -31,15 +31,15 @@ impl<I: 'static, O: 'static> FuturePool<I, O> {
         F: Future<Output = O> + 'static,
         M: Fn(I) -> F + Copy + 'static,
     {
-        FuturePool(Rc::new(Shared {
+        FuturePool(Rc::new(SharedBoxes {
             empty: RefCell::default(),
-            build: Box::new(move || Box::pin(Reset { future: None, make })),
+            build: Box::new(move || Box::pin(FutureSlot { future: None, make })),
         }))
     }
 
     /// What becomes of `input`.
     pub fn run(&self, input: I) -> Pooled<I, O> {
-        let Shared { empty, build } = &*self.0;
+        let SharedBoxes { empty, build } = &*self.0;
         let kept = empty.borrow_mut().pop();
         let mut boxed = kept.unwrap_or_else(build);
         boxed.as_mut().begin(input);
@@ -58,8 +58,8 @@ impl<I, O> Clone for FuturePool<I, O> {
 
 /// A future in its box, which it leaves at its end.
 pub struct Pooled<I, O> {
-    boxed: Option<Boxed<I, O>>,
-    shared: Rc<Shared<I, O>>,
+    boxed: Option<PooledBox<I, O>>,
+    shared: Rc<SharedBoxes<I, O>>,
 }
 
 impl<I, O> Pooled<I, O> {
@@ -97,14 +97,14 @@ impl<I, O> Drop for Pooled<I, O> {
 }
 
 /// A box for one future after the other.
-trait Again<I, O> {
+trait ReusableBox<I, O> {
     fn begin(self: Pin<&mut Self>, input: I);
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O>;
     fn clear(self: Pin<&mut Self>);
 }
 
 pin_project! {
-    struct Reset<F, M> {
+    struct FutureSlot<F, M> {
         #[pin]
         future: Option<F>,
         // Not by a pointer: in one piece with it a future is made in its place.
@@ -112,7 +112,7 @@ pin_project! {
     }
 }
 
-impl<I, F: Future, M: Fn(I) -> F> Again<I, F::Output> for Reset<F, M> {
+impl<I, F: Future, M: Fn(I) -> F> ReusableBox<I, F::Output> for FutureSlot<F, M> {
     fn begin(self: Pin<&mut Self>, input: I) {
         let mut this = self.project();
         this.future.set(Some((this.make)(input)));

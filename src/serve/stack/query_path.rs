@@ -27,7 +27,7 @@ static REST_ROUTE: LazyLock<Name> = LazyLock::new(|| Name::new("rest_route"));
 
 /// A path that a query names.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct PathInQuery {
     /// The path by each reading that frameworks make of it, below the folder of the script.
     pub readings: Vec<String>,
     /// How many segments that folder has.
@@ -88,13 +88,13 @@ fn is_script(path: &str) -> bool {
 }
 
 /// The path that a form names as `rest_route`; nothing if it is longer than [`MAX_BYTES`].
-pub fn of_wordpress(value: &[u8]) -> Option<Vec<Named>> {
+pub fn of_wordpress(value: &[u8]) -> Option<Vec<PathInQuery>> {
     let text = String::from_utf8_lossy(value);
     let text = text.trim_start_matches('/');
     let named = |folder: &str| {
         let path = format!("{folder}{text}");
         let readings = (path.len() <= MAX_BYTES).then(|| readings(&path))??;
-        Some(Named {
+        Some(PathInQuery {
             readings,
             depth: 0,
             surely: true,
@@ -104,7 +104,7 @@ pub fn of_wordpress(value: &[u8]) -> Option<Vec<Named>> {
 }
 
 /// The paths that a query names beside `path`; nothing if there are more than [`MAX_BYTES`] of them.
-pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
+pub fn find(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
     let file = path.strip_suffix('/').unwrap_or(path);
     let script = is_script(file);
     let folder = match file.rfind('/') {
@@ -118,7 +118,7 @@ pub fn find(path: &str, query: &str) -> Option<Vec<Named>> {
         let depth = folder.matches('/').count() - 1;
         bytes += path.len() + EACH;
         let readings = (bytes <= MAX_BYTES).then(|| readings(&path))??;
-        all.push(Named {
+        all.push(PathInQuery {
             readings,
             depth,
             surely,

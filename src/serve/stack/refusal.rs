@@ -1,5 +1,7 @@
 //! Why a request is not served, and how that reads: one exhaustive match from cause to status.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -11,13 +13,13 @@ use crate::http::head::{Fields, Response, ResponseHead};
 use crate::identity::Unverified;
 use crate::limit::Identity;
 use crate::limit::pressure::{Class, Shed};
-use crate::serve::stack::outcome::Outcome;
+use crate::serve::stack::outcome::RequestOutcome;
 use crate::throttle::{FailedRequest, RequestEnd, reject};
 use crate::upstream;
 
 /// Why a request is not served.
 #[derive(Debug)]
-pub enum Why {
+pub enum RefusalCause {
     /// It is not a request that can be served.
     Bad(&'static str),
     /// Its head is too large.
@@ -50,7 +52,7 @@ pub enum Why {
     Upstream(upstream::Error),
 }
 
-impl Why {
+impl RefusalCause {
     /// The status of the response.
     pub fn status(&self) -> StatusCode {
         describe(self).0
@@ -64,29 +66,32 @@ impl Why {
     /// Whether nothing may follow on the connection.
     pub fn closes(&self) -> bool {
         match self {
-            Why::Bad(_)
-            | Why::TooLarge
-            | Why::LongTarget
-            | Why::Version
-            | Why::SlowBody
-            | Why::BrokenBody => true,
-            Why::Misdirected
-            | Why::NoRoute
-            | Why::WrongMethod(_)
-            | Why::Unidentified(_)
-            | Why::Unverified(_)
-            | Why::Unchecked
-            | Why::Limited(_)
-            | Why::Shed(_)
-            | Why::Upstream(_) => false,
+            RefusalCause::Bad(_)
+            | RefusalCause::TooLarge
+            | RefusalCause::LongTarget
+            | RefusalCause::Version
+            | RefusalCause::SlowBody
+            | RefusalCause::BrokenBody => true,
+            RefusalCause::Misdirected
+            | RefusalCause::NoRoute
+            | RefusalCause::WrongMethod(_)
+            | RefusalCause::Unidentified(_)
+            | RefusalCause::Unverified(_)
+            | RefusalCause::Unchecked
+            | RefusalCause::Limited(_)
+            | RefusalCause::Shed(_)
+            | RefusalCause::Upstream(_) => false,
         }
     }
 }
 
+/// A response or a refusal to come, boxed where that is rare: the future of every request would be as large.
+pub(super) type BoxedOutcome<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
+
 /// A request that is not served.
 #[derive(Debug)]
 pub struct Refusal {
-    why: Why,
+    why: RefusalCause,
     grpc: bool,
     /// Nothing of the request went to an upstream, for sure.
     unsent: bool,
@@ -94,12 +99,12 @@ pub struct Refusal {
 
 impl Refusal {
     /// Refuses a request with these fields.
-    pub fn new(why: Why, fields: &Fields) -> Refusal {
+    pub fn new(why: RefusalCause, fields: &Fields) -> Refusal {
         Refusal::told(why, reject::is_grpc(fields))
     }
 
     /// Refuses a request; a gRPC call is told so in its own words.
-    pub fn told(why: Why, grpc: bool) -> Refusal {
+    pub fn told(why: RefusalCause, grpc: bool) -> Refusal {
         Refusal {
             why,
             grpc,
@@ -108,7 +113,7 @@ impl Refusal {
     }
 
     /// Refuses a request of which nothing went to an upstream.
-    pub fn unsent(why: Why, fields: &Fields) -> Refusal {
+    pub fn unsent(why: RefusalCause, fields: &Fields) -> Refusal {
         Refusal {
             unsent: true,
             ..Refusal::new(why, fields)
@@ -116,54 +121,54 @@ impl Refusal {
     }
 
     /// For metrics and the log.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> RequestOutcome {
         match self.why {
-            Why::Limited(_) => Outcome::Refused,
-            Why::Shed(_) => Outcome::Shed,
-            Why::Upstream(_) => Outcome::Failed,
-            Why::BrokenBody => Outcome::Gone,
-            Why::Bad(_)
-            | Why::TooLarge
-            | Why::LongTarget
-            | Why::Version
-            | Why::Misdirected
-            | Why::NoRoute
-            | Why::WrongMethod(_)
-            | Why::Unidentified(_)
-            | Why::Unverified(_)
-            | Why::Unchecked
-            | Why::SlowBody => Outcome::Rejected,
+            RefusalCause::Limited(_) => RequestOutcome::Refused,
+            RefusalCause::Shed(_) => RequestOutcome::Shed,
+            RefusalCause::Upstream(_) => RequestOutcome::Failed,
+            RefusalCause::BrokenBody => RequestOutcome::Gone,
+            RefusalCause::Bad(_)
+            | RefusalCause::TooLarge
+            | RefusalCause::LongTarget
+            | RefusalCause::Version
+            | RefusalCause::Misdirected
+            | RefusalCause::NoRoute
+            | RefusalCause::WrongMethod(_)
+            | RefusalCause::Unidentified(_)
+            | RefusalCause::Unverified(_)
+            | RefusalCause::Unchecked
+            | RefusalCause::SlowBody => RequestOutcome::Rejected,
         }
     }
 
     /// For the log.
     pub fn reason(&self) -> Option<&'static str> {
         match &self.why {
-            Why::Limited(_) => None,
-            Why::Shed(shed) => Some(match shed.class {
+            RefusalCause::Limited(_) => None,
+            RefusalCause::Shed(shed) => Some(match shed.class {
                 Class::Critical => "shed, though critical",
                 Class::Normal => "shed as normal",
                 Class::Low => "shed as low",
             }),
-            Why::Bad(detail) => Some(detail),
-            Why::TooLarge => Some("head too large"),
-            Why::LongTarget => Some("target too long"),
-            Why::Version => Some("version not supported"),
-            Why::Misdirected => Some("host not covered by the certificate"),
-            Why::NoRoute => Some("no route"),
-            Why::WrongMethod(_) => Some("method not allowed"),
-            Why::Unidentified(_) => Some("identity required"),
-            Why::Unverified(_) => Some("credential does not verify"),
-            Why::Unchecked => Some("credential not checked"),
-            Why::SlowBody => Some("request body too slow"),
-            Why::BrokenBody => Some("request body broke off"),
-            Why::Upstream(error) => Some(upstream_reason(error)),
+            RefusalCause::Bad(detail) => Some(detail),
+            RefusalCause::TooLarge => Some("head too large"),
+            RefusalCause::LongTarget => Some("target too long"),
+            RefusalCause::Version => Some("version not supported"),
+            RefusalCause::Misdirected => Some("host not covered by the certificate"),
+            RefusalCause::NoRoute => Some("no route"),
+            RefusalCause::WrongMethod(_) => Some("method not allowed"),
+            RefusalCause::Unidentified(_) => Some("identity required"),
+            RefusalCause::Unverified(_) => Some("credential does not verify"),
+            RefusalCause::Unchecked => Some("credential not checked"),
+            RefusalCause::SlowBody => Some("request body too slow"),
+            RefusalCause::BrokenBody => Some("request body broke off"),
+            RefusalCause::Upstream(error) => Some(upstream_reason(error)),
         }
     }
 
     /// The answer.
     pub fn answer(self) -> Response<Bytes> {
-        if let Why::Limited(answer) = self.why {
+        if let RefusalCause::Limited(answer) = self.why {
             return Rc::unwrap_or_clone(answer);
         }
         let (status, detail) = describe(&self.why);
@@ -171,21 +176,21 @@ impl Refusal {
             grpc(status, &detail)
         } else {
             let kind = match &self.why {
-                Why::Shed(_) => reject::REDUCED_CAPACITY,
+                RefusalCause::Shed(_) => reject::REDUCED_CAPACITY,
                 _ => "about:blank",
             };
             problem(status, kind, &detail)
         };
         let fields = &mut answer.head.fields;
         match &self.why {
-            Why::Unidentified(_) | Why::Unverified(_) => {
+            RefusalCause::Unidentified(_) | RefusalCause::Unverified(_) => {
                 fields.add("www-authenticate", b"Bearer");
             }
             // One more may fail each second.
-            Why::Unchecked => reject::add_retry_after(fields, 1, self.grpc),
+            RefusalCause::Unchecked => reject::add_retry_after(fields, 1, self.grpc),
             why if why.closes() => fields.add("connection", b"close"),
-            Why::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
-            Why::Shed(shed) => {
+            RefusalCause::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
+            RefusalCause::Shed(shed) => {
                 reject::add_retry_after(fields, shed.retry_after.ceil_secs(), self.grpc);
             }
             _ => {}
@@ -194,59 +199,59 @@ impl Refusal {
     }
 }
 
-fn describe(why: &Why) -> (StatusCode, String) {
+fn describe(why: &RefusalCause) -> (StatusCode, String) {
     match why {
-        Why::Bad(detail) => (
+        RefusalCause::Bad(detail) => (
             StatusCode::BAD_REQUEST,
             format!("The request is refused: {detail}."),
         ),
-        Why::TooLarge => (
+        RefusalCause::TooLarge => (
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "The head of the request is too large.".into(),
         ),
-        Why::LongTarget => (
+        RefusalCause::LongTarget => (
             StatusCode::URI_TOO_LONG,
             "The target of the request is too long.".into(),
         ),
-        Why::Version => (
+        RefusalCause::Version => (
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             "Only HTTP/1.0, HTTP/1.1 and HTTP/2 are served here.".into(),
         ),
-        Why::Misdirected => (
+        RefusalCause::Misdirected => (
             StatusCode::MISDIRECTED_REQUEST,
             "The certificate of this connection is not for the host of the request; use a connection of its own.".into(),
         ),
-        Why::NoRoute => (
+        RefusalCause::NoRoute => (
             StatusCode::NOT_FOUND,
             "No policy matches this request.".into(),
         ),
-        Why::WrongMethod(_) => (
+        RefusalCause::WrongMethod(_) => (
             StatusCode::METHOD_NOT_ALLOWED,
             "Policies match this path with other methods only.".into(),
         ),
-        Why::Unidentified(identity) => (
+        RefusalCause::Unidentified(identity) => (
             StatusCode::UNAUTHORIZED,
             format!("This route requires a valid {}.", identity.as_str()),
         ),
-        Why::Unverified(reason) => (StatusCode::UNAUTHORIZED, unverified(*reason).into()),
-        Why::Unchecked => (
+        RefusalCause::Unverified(reason) => (StatusCode::UNAUTHORIZED, unverified(*reason).into()),
+        RefusalCause::Unchecked => (
             StatusCode::TOO_MANY_REQUESTS,
             "The credential was not checked, because its address is refused or too many others of it failed; try again in 1 s.".into(),
         ),
-        Why::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
-        Why::Shed(_) => (
+        RefusalCause::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
+        RefusalCause::Shed(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "The upstream is under pressure, and other requests matter more.".into(),
         ),
-        Why::SlowBody => (
+        RefusalCause::SlowBody => (
             StatusCode::REQUEST_TIMEOUT,
             "The request body did not arrive in time.".into(),
         ),
-        Why::BrokenBody => (
+        RefusalCause::BrokenBody => (
             StatusCode::BAD_REQUEST,
             "The request body broke off.".into(),
         ),
-        Why::Upstream(error) => match error {
+        RefusalCause::Upstream(error) => match error {
             upstream::Error::FirstByteTimeout { .. } | upstream::Error::TotalTimeout { .. } => (
                 StatusCode::GATEWAY_TIMEOUT,
                 "The upstream did not answer in time.".into(),
@@ -338,16 +343,16 @@ fn grpc(status: StatusCode, detail: &str) -> Response<Bytes> {
     reject::grpc_response(code, detail.as_bytes())
 }
 
-impl From<body::Error> for Why {
-    fn from(error: body::Error) -> Why {
+impl From<body::Error> for RefusalCause {
+    fn from(error: body::Error) -> RefusalCause {
         match error {
-            body::Error::Idle(_) => Why::SlowBody,
+            body::Error::Idle(_) => RefusalCause::SlowBody,
             // A request's body has no other.
             body::Error::Broken(_)
             | body::Error::Upstream(_)
             | body::Error::Silent(_)
             | body::Error::Unused(_)
-            | body::Error::Overdue => Why::BrokenBody,
+            | body::Error::Overdue => RefusalCause::BrokenBody,
         }
     }
 }
@@ -357,10 +362,10 @@ impl FailedRequest for Refusal {
         use upstream::Error::{Connect, ConnectTimeout, Full, Unavailable};
         match &self.why {
             why if self.unsent => RequestEnd::Status(why.status().as_u16()),
-            Why::Upstream(
+            RefusalCause::Upstream(
                 Connect { .. } | ConnectTimeout { .. } | Unavailable { .. } | Full { .. },
             ) => RequestEnd::Unsent,
-            Why::Upstream(_) => RequestEnd::Status(describe(&self.why).0.as_u16()),
+            RefusalCause::Upstream(_) => RequestEnd::Status(describe(&self.why).0.as_u16()),
             _ => RequestEnd::Unknown,
         }
     }

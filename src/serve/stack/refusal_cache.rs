@@ -21,10 +21,10 @@ const MOST: usize = 4;
 
 /// See the module.
 #[derive(Default)]
-pub struct Refusals(RefCell<Vec<Option<Kept>>>);
+pub struct RefusalCache(RefCell<Vec<Option<CachedResponse>>>);
 
-struct Kept {
-    key: Key,
+struct CachedResponse {
+    key: RefusalKey,
     /// Made when the key has come a second time, or is about to.
     answer: Option<Rc<Response<Bytes>>>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct RefusedRequest<'a> {
 
 /// All that the answer to a request that limits refuse depends on.
 #[derive(PartialEq, Eq)]
-struct Key {
+struct RefusalKey {
     set: usize,
     grpc: bool,
     alone: bool,
@@ -48,13 +48,13 @@ struct Key {
     /// The limit that is told of, what is left of it and for how long.
     decider: Option<(usize, u32, u64)>,
     /// Of each limit, those behind the last one zero.
-    limits: [Packed; MOST],
+    limits: [PackedFinding; MOST],
 }
 
 /// Limit, window, of those that refuse the place in the order of their waits, and quota.
-type Packed = u64;
+type PackedFinding = u64;
 
-impl Refusals {
+impl RefusalCache {
     /// The response to a request that limits refuse.
     pub(crate) fn response(
         &self,
@@ -68,7 +68,7 @@ impl Refusals {
             ..
         } = *request;
         let make = || reject::refusal(verdict, rules, headers, grpc);
-        let Some(key) = Key::of(request, verdict) else {
+        let Some(key) = RefusalKey::of(request, verdict) else {
             return Rc::new(make());
         };
         let mut places = self.0.borrow_mut();
@@ -78,7 +78,7 @@ impl Refusals {
         let place = key.wait.unwrap_or(0) as usize + 7 * key.decider.map_or(0, |(rule, ..)| rule);
         let place = &mut places[place.wrapping_add(key.set.wrapping_mul(11)) % PLACES];
         match place {
-            Some(Kept {
+            Some(CachedResponse {
                 key: known,
                 answer: Some(answer),
             }) if *known == key => answer.clone(),
@@ -90,7 +90,7 @@ impl Refusals {
                 }
                 let made = Rc::new(made);
                 let answer = (before || verdict.repeated).then(|| made.clone());
-                *place = Some(Kept { key, answer });
+                *place = Some(CachedResponse { key, answer });
                 made
             }
         }
@@ -109,9 +109,9 @@ fn gather(answer: &mut Response<Bytes>) {
     *fields = fields.gathered();
 }
 
-impl Key {
+impl RefusalKey {
     /// Nothing where there are too many limits, or those of several routes.
-    fn of(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<Key> {
+    fn of(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<RefusalKey> {
         let (rules, set) = (request.rules, request.set?);
         let refuses = |finding: &&Finding| !finding.reading.standing.admits();
         let mut limits = [0; MOST];
@@ -145,7 +145,7 @@ impl Key {
             let reset = rules[finding.rule].limit.seconds(reading.reset);
             (finding.rule, reading.remaining, reset)
         });
-        Some(Key {
+        Some(RefusalKey {
             set,
             grpc: request.grpc,
             alone: verdict.without_store,

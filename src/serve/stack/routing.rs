@@ -2,8 +2,6 @@
 //! method that leads to another route.
 
 use std::borrow::Cow;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -15,9 +13,9 @@ use super::body::MAX_AHEAD;
 use super::ending::Ending;
 use super::matched::MatchedRoute;
 use super::overrides::{self, InBody};
-use super::refusal::{Refusal, Why};
+use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::stages::{Arrival, Routed};
-use super::target::{Target, match_route};
+use super::target::{RequestTarget, match_route};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
@@ -26,7 +24,7 @@ use crate::policy::Ruleset;
 use crate::route::host;
 
 /// What a service answers to a request with a route.
-type Reply<S> = <S as Service<Routed>>::Response;
+type RoutedResponse<S> = <S as Service<Routed>>::Response;
 
 /// Puts [`Routing`] around a service.
 #[derive(Clone, Copy, Debug)]
@@ -49,15 +47,15 @@ pub struct Routing<S> {
 impl<S> Service<Arrival> for Routing<S>
 where
     S: Service<Routed, Error = Refusal>
-        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Service<Ending, Response = RoutedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
-    type Response = Reply<S>;
+    type Response = RoutedResponse<S>;
     type Error = Refusal;
     type Future = Either<
         <S as Service<Routed>>::Future,
-        Either<<S as Service<Ending>>::Future, Boxed<Reply<S>>>,
+        Either<<S as Service<Ending>>::Future, BoxedOutcome<RoutedResponse<S>>>,
     >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
@@ -84,12 +82,10 @@ where
     }
 }
 
-type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
-
 impl<S> Routing<S>
 where
     S: Service<Routed, Error = Refusal>
-        + Service<Ending, Response = Reply<S>, Error = Refusal>
+        + Service<Ending, Response = RoutedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
@@ -99,7 +95,7 @@ where
         mut arrival: Arrival,
         matched: MatchedRoute,
         others: OtherRoutes,
-    ) -> Boxed<Reply<S>> {
+    ) -> BoxedOutcome<RoutedResponse<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
@@ -148,7 +144,7 @@ async fn read_body(
     arrival: &mut Arrival,
     matched: MatchedRoute,
     others: OtherRoutes,
-) -> Result<MatchedRoute, Why> {
+) -> Result<MatchedRoute, RefusalCause> {
     let Arrival {
         head, body, note, ..
     } = arrival;
@@ -183,8 +179,8 @@ fn by_body(
     mut matched: MatchedRoute,
     others: OtherRoutes,
     ruleset: &Ruleset,
-) -> Result<MatchedRoute, Why> {
-    let target = Target::of(head, host)?;
+) -> Result<MatchedRoute, RefusalCause> {
+    let target = RequestTarget::of(head, host)?;
     if !others.by_method.is_empty() {
         let in_body = text.map_or(InBody::Unclear, |(text, whole)| {
             overrides::in_body(head, text, whole)
@@ -218,7 +214,7 @@ fn other_routes(
         let by_method = Vec::new();
         return by_path.then_some(OtherRoutes { by_method, by_path });
     }
-    let target = Target::of(head, host).ok()?;
+    let target = RequestTarget::of(head, host).ok()?;
     // A method that no pattern names stands for all of them.
     let unnamed = Method::from_bytes(b"_").ok();
     let methods = ruleset.table.methods().iter().chain(&unnamed);
@@ -250,13 +246,13 @@ fn known(arrival: &Arrival) -> Option<usize> {
     known.route(&arrival.head, &arrival.note.generation)
 }
 
-fn look(arrival: &mut Arrival) -> Result<MatchedRoute, Why> {
+fn look(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
     is_served(&arrival.head)?;
     settle_host(arrival)?;
     let ruleset = &arrival.note.generation.ruleset;
     let host = arrival.head.fields.text("host");
     if !host.is_none_or(|host| arrival.note.peer.serves(host)) {
-        return Err(Why::Misdirected);
+        return Err(RefusalCause::Misdirected);
     }
     let matched = match_route(&arrival.head, host, ruleset)?;
     if let Some((known, route)) = arrival.known.as_ref().zip(matched.alone()) {
@@ -270,7 +266,11 @@ fn look(arrival: &mut Arrival) -> Result<MatchedRoute, Why> {
 /// # Errors
 ///
 /// Why the request is refused before it has a route: 400, 404 or 405.
-pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
+pub fn find_route(
+    head: &Head,
+    body: &[u8],
+    ruleset: &Ruleset,
+) -> Result<MatchedRoute, RefusalCause> {
     is_served(head)?;
     let host = read_host(head)?;
     let matched = match_route(head, host.as_deref(), ruleset)?;
@@ -287,9 +287,9 @@ pub fn find_route(head: &Head, body: &[u8], ruleset: &Ruleset) -> Result<Matched
     by_body((head, host), text, matched, others, ruleset)
 }
 
-fn is_served(head: &Head) -> Result<(), Why> {
+fn is_served(head: &Head) -> Result<(), RefusalCause> {
     if head.method == Method::CONNECT {
-        return Err(Why::Bad("CONNECT is not served here"));
+        return Err(RefusalCause::Bad("CONNECT is not served here"));
     }
     // Some servers take `get` for GET, and a policy for GET would not: RFC 9110 section 9.1.
     if head
@@ -298,14 +298,14 @@ fn is_served(head: &Head) -> Result<(), Why> {
         .bytes()
         .any(|byte| byte.is_ascii_lowercase())
     {
-        return Err(Why::Bad("its method has small letters"));
+        return Err(RefusalCause::Bad("its method has small letters"));
     }
     Ok(())
 }
 
 /// Leaves exactly one `Host`, in its canonical form: that of an absolute target, else the one that the client
 /// sent. So the upstream, and what is said to it of the host, name the host that the route was found by.
-fn settle_host(arrival: &mut Arrival) -> Result<(), Why> {
+fn settle_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     let head = &arrival.head;
     let absolute = head.uri.authority().is_some();
     let known = arrival.known.as_ref();
@@ -334,16 +334,16 @@ fn settle_host(arrival: &mut Arrival) -> Result<(), Why> {
 }
 
 /// The host that a request is for, canonical; only HTTP/1.0 may name none.
-fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, Why> {
+fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
     let mut hosts = head.fields.all("host");
     let named = match (hosts.next(), hosts.next()) {
         (Some(host), None) => {
             let host = std::str::from_utf8(host).ok().and_then(host::canonical);
-            Some(host.ok_or(Why::Bad("the Host field is not a host"))?)
+            Some(host.ok_or(RefusalCause::Bad("the Host field is not a host"))?)
         }
         (None, _) if head.version < Version::HTTP_11 => None,
-        (None, _) => return Err(Why::Bad("the Host field is missing")),
-        (Some(_), Some(_)) => return Err(Why::Bad("there is more than one Host field")),
+        (None, _) => return Err(RefusalCause::Bad("the Host field is missing")),
+        (Some(_), Some(_)) => return Err(RefusalCause::Bad("there is more than one Host field")),
     };
     let Some(authority) = head.uri.authority() else {
         return Ok(named);
@@ -351,5 +351,5 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, Why> {
     let of_http = matches!(head.uri.scheme_str(), Some("http" | "https"));
     let host = host::canonical(authority.as_str()).filter(|_| of_http);
     host.map(Some)
-        .ok_or(Why::Bad("the target is not one of HTTP"))
+        .ok_or(RefusalCause::Bad("the target is not one of HTTP"))
 }

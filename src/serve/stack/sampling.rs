@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::note::Note;
-use super::outcome::{Outcome, origin};
+use super::note::RequestNote;
+use super::outcome::{RequestOutcome, origin};
 use super::unreadable::LONGEST_METHOD;
 use crate::base::clock::Nanos;
 use crate::identity::Who;
@@ -15,7 +15,7 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
 
 /// How many ways there are for a request to end; classes of what limits said come behind.
-const ENDS: u8 = Outcome::ALL.len() as u8;
+const ENDS: u8 = RequestOutcome::ALL.len() as u8;
 
 /// If this request is to be an example, what the limit said that matters most.
 pub(crate) fn example(
@@ -63,7 +63,7 @@ pub(crate) fn example(
 }
 
 /// Tells of a request that is over, if it is to be an example.
-pub(crate) fn tell(note: &Note, now: Nanos) {
+pub(crate) fn tell(note: &RequestNote, now: Nanos) {
     let generation = &*note.generation;
     let Some(facts) = &generation.facts else {
         return;
@@ -72,7 +72,7 @@ pub(crate) fn tell(note: &Note, now: Nanos) {
     if limit.is_none() {
         // Of refusals those are examples that say by which limit.
         let class = (note.outcome() as u8, None);
-        if note.outcome() == Outcome::Refused || !generation.sampler.takes(class, now) {
+        if note.outcome() == RequestOutcome::Refused || !generation.sampler.takes(class, now) {
             return;
         }
     }

@@ -1,17 +1,17 @@
 //! A request on its way down the stack: each layer takes one of these types and hands on the next.
 //!
-//! `Fresh` → `Arrival` → `Routed` → `Identified` → `Admitted`. One that the gateway answers itself is an
+//! `FreshRequest` → `Arrival` → `Routed` → `Identified` → `Admitted`. One that the gateway answers itself is an
 //! [`Ending`](super::ending::Ending) from then on.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::body::RequestBody;
+use super::downstream::Downstream;
 use super::matched::MatchedRoute;
-use super::note::Note;
+use super::note::RequestNote;
 use super::peer::Peer;
 use super::reserve::Reserved;
-use super::source::Source;
 use super::unreadable::Unreadable;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
@@ -23,11 +23,11 @@ use crate::serve::http1::repeat::{Block, Served};
 use crate::serve::worker::generation::Generation;
 
 /// A request before it is stamped.
-pub struct Fresh {
+pub struct FreshRequest {
     /// Its head.
     pub head: Result<Rc<Head>, Box<Unreadable>>,
     /// Where it comes from.
-    pub source: Source,
+    pub downstream: Downstream,
     /// The connection it came over.
     pub peer: Rc<Peer>,
     /// The policies it is served by.
@@ -43,11 +43,11 @@ pub struct Arrival {
     /// Its body.
     pub body: RequestBody,
     /// Where it comes from.
-    pub source: Source,
+    pub downstream: Downstream,
     /// What was made of the same fields before.
     pub known: Option<Rc<Block>>,
     /// What the record will say of it.
-    pub note: Rc<Note>,
+    pub note: Rc<RequestNote>,
 }
 
 /// A request and the route it takes.

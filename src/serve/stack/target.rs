@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 
 use super::matched::MatchedRoute;
 use super::overrides::{self, InBody};
-use super::query_path::{self, Named};
-use super::refusal::Why;
+use super::query_path::{self, PathInQuery};
+use super::refusal::RefusalCause;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::policy::Ruleset;
@@ -39,16 +39,16 @@ pub fn match_route(
     head: &Head,
     host: Option<&str>,
     ruleset: &Ruleset,
-) -> Result<MatchedRoute, Why> {
-    let target = Target::of(head, host)?;
+) -> Result<MatchedRoute, RefusalCause> {
+    let target = RequestTarget::of(head, host)?;
     let matched = target.look_up(&head.method, ruleset)?;
     if ruleset.table.methods().is_empty() {
         return Ok(matched);
     }
     // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
     // them must be allowed, and the limits of all count.
-    let methods =
-        overrides::methods(head, target.query_in_path()).map_err(|_| Why::Bad(MANY_METHODS))?;
+    let methods = overrides::methods(head, target.query_in_path())
+        .map_err(|_| RefusalCause::Bad(MANY_METHODS))?;
     methods.iter().try_fold(matched, |matched, method| {
         matched.with(target.look_up(method, ruleset)?, ruleset)
     })
@@ -78,7 +78,7 @@ fn as_strict(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
 }
 
 /// What a request is for but for its method.
-pub struct Target<'h> {
+pub struct RequestTarget<'h> {
     host: Option<&'h str>,
     /// The path and the query as the client wrote them.
     uri: &'h Uri,
@@ -88,18 +88,19 @@ pub struct Target<'h> {
     /// None where the path is too long.
     readings: [OnceCell<Option<Vec<String>>>; 2],
     /// The same of the paths that the query names; none where there are too many.
-    named: [OnceCell<Option<Vec<Named>>>; 2],
+    named: [OnceCell<Option<Vec<PathInQuery>>>; 2],
 }
 
-impl<'h> Target<'h> {
+impl<'h> RequestTarget<'h> {
     /// Of a request whose host is this one.
     ///
     /// # Errors
     ///
     /// Why it is refused: 400.
-    pub fn of(head: &'h Head, host: Option<&'h str>) -> Result<Target<'h>, Why> {
-        let path = normalise(head.uri.path()).map_err(|error| Why::Bad(unreadable(error)))?;
-        Ok(Target {
+    pub fn of(head: &'h Head, host: Option<&'h str>) -> Result<RequestTarget<'h>, RefusalCause> {
+        let path =
+            normalise(head.uri.path()).map_err(|error| RefusalCause::Bad(unreadable(error)))?;
+        Ok(RequestTarget {
             host,
             uri: &head.uri,
             path,
@@ -124,7 +125,11 @@ impl<'h> Target<'h> {
     /// # Errors
     ///
     /// Why the request is refused: 400, 404 or 405.
-    pub fn look_up(&self, method: &Method, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
+    pub fn look_up(
+        &self,
+        method: &Method,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, RefusalCause> {
         let is_rewritten = matches!(self.path, Cow::Owned(_));
         let kept = match is_rewritten {
             true => self.look_up_kept(method, ruleset)?,
@@ -144,7 +149,7 @@ impl<'h> Target<'h> {
         if is_rewritten {
             let readings = self.readings[usize::from(slashes_kept)]
                 .get_or_init(|| literal_readings(self.uri.path(), slashes_kept));
-            let readings = readings.as_ref().ok_or(Why::Bad(LONG_PATH))?;
+            let readings = readings.as_ref().ok_or(RefusalCause::Bad(LONG_PATH))?;
             matched = self.look_up_literally(method, &path, readings, matched, ruleset)?;
             if let Some(Ok(path)) = behind_authority(self.uri.path()).map(normalise)
                 && let Some(other) = self.look_up_beside(method, &path, &matched, ruleset)?
@@ -157,20 +162,26 @@ impl<'h> Target<'h> {
         {
             let named = self.named[usize::from(slashes_kept)]
                 .get_or_init(|| query_path::find(&path, query));
-            let named = named.as_ref().ok_or(Why::Bad(MANY_PATHS))?;
+            let named = named.as_ref().ok_or(RefusalCause::Bad(MANY_PATHS))?;
             matched = self.look_up_in_query(method, named, matched, ruleset)?;
         }
         Ok(matched)
     }
 
     #[inline]
-    fn look_up_normal(&self, method: &Method, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
+    fn look_up_normal(
+        &self,
+        method: &Method,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, RefusalCause> {
         let table = &ruleset.table;
         match table.find(self.host, method, &self.path) {
             RouteMatch::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact.into()),
             RouteMatch::Route(exact) => self.fold(method, &self.path, exact, ruleset),
-            RouteMatch::OtherMethod => Err(Why::WrongMethod(table.allow(self.host, &self.path))),
-            RouteMatch::None => Err(Why::NoRoute),
+            RouteMatch::OtherMethod => Err(RefusalCause::WrongMethod(
+                table.allow(self.host, &self.path),
+            )),
+            RouteMatch::None => Err(RefusalCause::NoRoute),
         }
     }
 
@@ -186,7 +197,7 @@ impl<'h> Target<'h> {
         matched: MatchedRoute,
         others: Vec<MatchedRoute>,
         ruleset: &Ruleset,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<MatchedRoute, RefusalCause> {
         match in_body {
             InBody::Silent => Ok(matched),
             InBody::Named(method) => matched.with(self.look_up(method, ruleset)?, ruleset),
@@ -206,7 +217,7 @@ impl<'h> Target<'h> {
         path: &str,
         exact: usize,
         ruleset: &Ruleset,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<MatchedRoute, RefusalCause> {
         let Ruleset { table, routes, .. } = ruleset;
         let counts = |other: usize| {
             routes[other].holds_more_than(&routes[exact])
@@ -241,7 +252,7 @@ impl<'h> Target<'h> {
         &self,
         method: &Method,
         ruleset: &Ruleset,
-    ) -> Result<Option<(String, MatchedRoute)>, Why> {
+    ) -> Result<Option<(String, MatchedRoute)>, RefusalCause> {
         if !ruleset.keeps_slashes {
             return Ok(None);
         }
@@ -269,7 +280,7 @@ impl<'h> Target<'h> {
         readings: &[String],
         matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<MatchedRoute, RefusalCause> {
         // Clients join paths carelessly: what differs in this only does not count as another route too.
         let has_doubles_only = without_doubles(self.uri.path()) == normal;
         let mut matched = matched;
@@ -294,7 +305,7 @@ impl<'h> Target<'h> {
         path: &str,
         matched: &MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<Option<MatchedRoute>, Why> {
+    ) -> Result<Option<MatchedRoute>, RefusalCause> {
         let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
             return Ok(None);
         };
@@ -304,7 +315,7 @@ impl<'h> Target<'h> {
     }
 }
 
-impl Target<'_> {
+impl RequestTarget<'_> {
     /// What counts a request that `matched` counts, by the path that its body names to WordPress too.
     ///
     /// # Errors
@@ -317,11 +328,11 @@ impl Target<'_> {
         value: &FieldValue<'_>,
         matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<MatchedRoute, RefusalCause> {
         match value {
             FieldValue::Absent => Ok(matched),
             FieldValue::One(value) => {
-                let named = query_path::of_wordpress(value).ok_or(Why::Bad(LONG_PATH))?;
+                let named = query_path::of_wordpress(value).ok_or(RefusalCause::Bad(LONG_PATH))?;
                 self.look_up_in_query(method, &named, matched, ruleset)
             }
             FieldValue::Ambiguous => {
@@ -341,10 +352,10 @@ impl Target<'_> {
     fn look_up_in_query(
         &self,
         method: &Method,
-        named: &[Named],
+        named: &[PathInQuery],
         matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<MatchedRoute, RefusalCause> {
         named.iter().try_fold(matched, |matched, named| {
             let mut readings = named.readings.iter();
             readings.try_fold(matched, |matched, path| {
@@ -357,11 +368,11 @@ impl Target<'_> {
     fn look_up_named(
         &self,
         method: &Method,
-        named: &Named,
+        named: &PathInQuery,
         path: &str,
         matched: MatchedRoute,
         ruleset: &Ruleset,
-    ) -> Result<MatchedRoute, Why> {
+    ) -> Result<MatchedRoute, RefusalCause> {
         let Some(other) = self.look_up_beside(method, path, &matched, ruleset)? else {
             return Ok(matched);
         };
@@ -390,11 +401,16 @@ fn coarser(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
     })
 }
 
-/// See [`Target::fold`]: what counts a path that `exact` takes as it is spelled and that frameworks take for that of
+/// See [`RequestTarget::fold`]: what counts a path that `exact` takes as it is spelled and that frameworks take for that of
 /// `found`. Where neither is as strict as the other, both count, but not for spellings that are usual, nor behind `/**`,
 /// where no more than a name is expected.
 #[cold]
-fn folded(path: &str, found: usize, exact: usize, ruleset: &Ruleset) -> Result<MatchedRoute, Why> {
+fn folded(
+    path: &str,
+    found: usize,
+    exact: usize,
+    ruleset: &Ruleset,
+) -> Result<MatchedRoute, RefusalCause> {
     let [route, broader] = [found, exact].map(|at| &ruleset.routes[at].pattern);
     let counts = as_strict(found, exact, ruleset).is_some()
         || matches!(broader.segments(), [Segment::Rest])

@@ -3,7 +3,7 @@
 
 use http::Method;
 
-use super::refusal::Why;
+use super::refusal::RefusalCause;
 use crate::record::insight::LONGEST_PATH;
 
 /// Most bytes of a method that are recorded, for a client chooses it.
@@ -12,7 +12,7 @@ pub const LONGEST_METHOD: usize = 32;
 /// See the module.
 pub struct Unreadable {
     /// Why it cannot be read; the status follows from it.
-    pub why: Why,
+    pub why: RefusalCause,
     /// What can be read of its first line.
     pub line: FirstLine,
     /// The client sees no response: its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection,

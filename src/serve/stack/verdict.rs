@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::note::Note;
+use super::note::RequestNote;
 use super::{counted_key, sampling};
 use crate::base::clock::Nanos;
 use crate::identity::Who;
@@ -12,7 +12,7 @@ use crate::throttle::admission::Verdict;
 
 /// Counts what admission decided of a request, and notes it.
 pub(crate) fn record_verdict(
-    note: &Note,
+    note: &RequestNote,
     verdict: &Verdict,
     rules: &[Arc<Rule>],
     who: &Rc<Who>,

@@ -20,8 +20,8 @@ use crate::net::tls::acme::Tokens;
 use crate::policy::Ruleset;
 use crate::record::insight::{Facts, Sampler};
 use crate::serve::access::members;
-use crate::serve::stack::outcome::{Outcome, origin};
-use crate::serve::stack::refusal_cache::Refusals;
+use crate::serve::stack::outcome::{RequestOutcome, origin};
+use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::throttle::admission::Admission;
 use crate::upstream::pool::Counters;
 use crate::upstream::{Pool, Servers};
@@ -86,14 +86,14 @@ pub struct Generation {
     /// Time.
     pub clock: Clock,
     /// Refusals told before.
-    pub refusals: Refusals,
+    pub refusals: RefusalCache,
     running: Running,
     secret: Option<[u8; 16]>,
 }
 
 /// Counters of one route.
 pub struct RouteCounters {
-    /// By [`Outcome`].
+    /// By [`RequestOutcome`].
     pub outcomes: [Counter; 6],
     /// Requests that found it.
     pub started: Counter,
@@ -223,7 +223,7 @@ impl Generation {
             facts: running.facts.clone(),
             sampler: Sampler::default(),
             clock: clock.clone(),
-            refusals: Refusals::default(),
+            refusals: RefusalCache::default(),
             secret: running.secret(),
             running: running.clone(),
         }
@@ -243,7 +243,7 @@ impl Generation {
 
 impl RouteCounters {
     fn new(registry: &Registry, worker: usize, route: &str) -> RouteCounters {
-        let counter = |outcome: Outcome| {
+        let counter = |outcome: RequestOutcome| {
             let labels = [(Label::Route, route), (Label::Outcome, outcome.as_str())];
             registry.worker_counter(worker, Metric::Requests, &labels)
         };
@@ -251,7 +251,7 @@ impl RouteCounters {
         let total = (Metric::RequestDuration, Metric::RequestSeconds);
         let upstream = (Metric::UpstreamDuration, Metric::UpstreamSeconds);
         RouteCounters {
-            outcomes: Outcome::ALL.map(counter),
+            outcomes: RequestOutcome::ALL.map(counter),
             started: registry.worker_counter(worker, Metric::RequestsStarted, &[label]),
             bytes: registry.worker_counter(worker, Metric::ResponseBytes, &[label]),
             took: Histogram::new(registry, worker, total, label),

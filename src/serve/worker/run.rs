@@ -26,9 +26,9 @@ use crate::net::stream::Listener;
 use crate::net::{Flushes, Stream};
 use crate::record::insight::Recent;
 use crate::serve::access::{WorkerLog, Writer};
+use crate::serve::stack::detached::DetachedRequests;
 use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
-use crate::serve::stack::left::Left;
 use crate::upstream::Watch;
 
 /// What a worker is told.
@@ -119,7 +119,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     let guards = Guards::new(clock.clone());
     let worker = Rc::new(Worker {
         number,
-        left: Left::new(guards.clone()),
+        detached: DetachedRequests::new(guards.clone()),
         guards,
         flushes,
         recent: Recent::default(),
@@ -203,7 +203,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
             "drain deadline passed"
         );
     }
-    worker.left.close();
+    worker.detached.close();
     ticker.abort();
     flusher.abort();
     access.flush();
@@ -283,7 +283,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
     for count in 0_u64.. {
         interval.tick().await;
         worker.guards.tick();
-        worker.left.tick();
+        worker.detached.tick();
         access.tick(&clock);
         worker.recent.tell();
         worker.tend_store(&clock);

@@ -13,7 +13,7 @@ use crate::base::telemetry::Registry;
 use crate::net::Flushes;
 use crate::record::insight::Recent;
 use crate::serve::stack::counted_key::CountedKey;
-use crate::serve::stack::left::Left;
+use crate::serve::stack::detached::DetachedRequests;
 
 /// A worker's own state, shared by its tasks.
 pub struct Worker {
@@ -22,7 +22,7 @@ pub struct Worker {
     /// Deadlines of its connections.
     pub guards: Rc<Guards>,
     /// Requests that go on without their clients.
-    pub left: Rc<Left>,
+    pub detached: Rc<DetachedRequests>,
     /// Answers that are to leave.
     pub flushes: Rc<Flushes>,
     /// Whom limits were asked about.

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use super::error::Error;
 use crate::http::head::hop::clean_trailers;
 use crate::http::http1::chunked::Piece;
-use crate::serve::stack::source::Source;
+use crate::serve::stack::downstream::Downstream;
 use crate::serve::worker::generation::Generation;
 use crate::serve::worker::guard::Guard;
 
@@ -40,22 +40,22 @@ struct Sent {
     /// Read ahead to look for a field: content, and the trailers if they came too.
     ahead: Option<Bytes>,
     trailers: Option<Box<HeaderMap>>,
-    rest: Option<Source>,
+    rest: Option<Downstream>,
     guard: Rc<Guard>,
     generation: Rc<Generation>,
 }
 
 impl RequestBody {
-    /// The body of the request that comes from `source`.
-    pub fn new(source: &Source, generation: &Rc<Generation>) -> RequestBody {
+    /// The body of the request that comes from `downstream`.
+    pub fn new(downstream: &Downstream, generation: &Rc<Generation>) -> RequestBody {
         let sent = || Sent {
             ahead: None,
             trailers: None,
-            rest: Some(source.clone()),
-            guard: source.guard().clone(),
+            rest: Some(downstream.clone()),
+            guard: downstream.guard().clone(),
             generation: generation.clone(),
         };
-        RequestBody((!source.body_is_over()).then(|| Box::new(sent())))
+        RequestBody((!downstream.body_is_over()).then(|| Box::new(sent())))
     }
 
     /// Reads at most about `most` bytes ahead; what was read is to be put back.
@@ -141,12 +141,12 @@ impl Body for RequestBody {
         if let Some(trailers) = this.trailers.take() {
             return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
-        let Some(source) = &this.rest else {
+        let Some(downstream) = &this.rest else {
             return Poll::Ready(None);
         };
-        let Poll::Ready(piece) = source.poll_body(cx) else {
+        let Poll::Ready(piece) = downstream.poll_body(cx) else {
             let idle = this.generation.ruleset.timeouts.body_idle;
-            if source.is_held_back() {
+            if downstream.is_held_back() {
                 // It may have become so while this one was waited for.
                 this.guard.body_came();
                 return Poll::Pending;
@@ -158,7 +158,7 @@ impl Body for RequestBody {
             return Poll::Pending;
         };
         this.guard.body_came();
-        if matches!(piece, Err(_) | Ok(Piece::End)) || source.body_is_over() {
+        if matches!(piece, Err(_) | Ok(Piece::End)) || downstream.body_is_over() {
             this.rest = None;
         }
         Poll::Ready(match piece {
@@ -183,7 +183,7 @@ impl Body for RequestBody {
         };
         let ahead = sent.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let rest = match &sent.rest {
-            Some(source) => source.body_left(),
+            Some(downstream) => downstream.body_left(),
             // Trailers need chunks.
             None if sent.trailers.is_some() => SizeHint::default(),
             None => SizeHint::with_exact(0),

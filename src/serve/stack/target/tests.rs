@@ -48,7 +48,7 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
             let names: Vec<&str> = each.filter(counts).map(|route| &*route.name).collect();
             names.join("+")
         }
-        Err(Why::Bad(_)) => "400".into(),
+        Err(RefusalCause::Bad(_)) => "400".into(),
         Err(_) => "none".into(),
     }
 }

@@ -17,93 +17,93 @@ use crate::serve::worker::guard::Guard;
 
 /// See the module.
 #[derive(Clone)]
-pub enum Source {
+pub enum Downstream {
     /// A connection of HTTP/1, at this request.
-    Wire(Rc<Wire>),
+    Http1(Rc<Wire>),
     /// A stream of HTTP/2.
-    Stream(Rc<Http2Stream>),
+    Http2(Rc<Http2Stream>),
 }
 
-impl Source {
+impl Downstream {
     /// The request's deadlines.
     pub fn guard(&self) -> &Rc<Guard> {
         match self {
-            Source::Wire(wire) => wire.guard(),
-            Source::Stream(stream) => stream.guard(),
+            Downstream::Http1(wire) => wire.guard(),
+            Downstream::Http2(stream) => stream.guard(),
         }
     }
 
     /// What `Via` says of a request that came from here: RFC 9110 section 7.6.3.
     pub fn via(&self, version: Version) -> &'static [u8] {
         match self {
-            Source::Wire(_) if version >= Version::HTTP_11 => b"1.1 tollgate",
-            Source::Wire(_) => b"1.0 tollgate",
-            Source::Stream(_) => b"2.0 tollgate",
+            Downstream::Http1(_) if version >= Version::HTTP_11 => b"1.1 tollgate",
+            Downstream::Http1(_) => b"1.0 tollgate",
+            Downstream::Http2(_) => b"2.0 tollgate",
         }
     }
 
     /// The next piece of the body. A client that waits is told to go on.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         match self {
-            Source::Wire(wire) => wire.poll_body(cx),
-            Source::Stream(stream) => stream.poll_body(cx),
+            Downstream::Http1(wire) => wire.poll_body(cx),
+            Downstream::Http2(stream) => stream.poll_body(cx),
         }
     }
 
     /// What of the body is left.
     pub fn body_left(&self) -> SizeHint {
         match self {
-            Source::Wire(wire) => wire.body_left(),
-            Source::Stream(stream) => stream.body_left(),
+            Downstream::Http1(wire) => wire.body_left(),
+            Downstream::Http2(stream) => stream.body_left(),
         }
     }
 
     /// The client waits for the gateway and not the other way round.
     pub fn is_held_back(&self) -> bool {
         match self {
-            Source::Wire(_) => false,
-            Source::Stream(stream) => stream.is_held_back(),
+            Downstream::Http1(_) => false,
+            Downstream::Http2(stream) => stream.is_held_back(),
         }
     }
 
     /// What comes next is another protocol, to the end.
     pub fn open_tunnel(&self) {
         match self {
-            Source::Wire(wire) => wire.open_tunnel(),
-            Source::Stream(stream) => stream.open_tunnel(),
+            Downstream::Http1(wire) => wire.open_tunnel(),
+            Downstream::Http2(stream) => stream.open_tunnel(),
         }
     }
 
     /// All of the body has been read.
     pub fn body_is_over(&self) -> bool {
         match self {
-            Source::Wire(wire) => wire.body_is_over(),
-            Source::Stream(stream) => stream.body_is_over(),
+            Downstream::Http1(wire) => wire.body_is_over(),
+            Downstream::Http2(stream) => stream.body_is_over(),
         }
     }
 
     /// The client waits to be told to send the body.
     pub fn waits(&self) -> bool {
         match self {
-            Source::Wire(wire) => wire.waits(),
-            Source::Stream(stream) => stream.waits(),
+            Downstream::Http1(wire) => wire.waits(),
+            Downstream::Http2(stream) => stream.waits(),
         }
     }
 
     /// Passes on an answer that comes before the final one.
     pub fn inform(&self, head: &ResponseHead) {
         match self {
-            Source::Wire(wire) => wire.inform(head),
-            Source::Stream(stream) => stream.inform(head),
+            Downstream::Http1(wire) => wire.inform(head),
+            Downstream::Http2(stream) => stream.inform(head),
         }
     }
 
     /// Sends what was passed on.
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Source::Wire(wire) => wire.poll_flush(cx),
+            Downstream::Http1(wire) => wire.poll_flush(cx),
             // The connection sends by itself.
-            Source::Stream(_) => Poll::Ready(Ok(())),
+            Downstream::Http2(_) => Poll::Ready(Ok(())),
         }
     }
 }

@@ -48,7 +48,7 @@ const MOST_UNWATCHED: usize = 65_536;
 
 /// Those of one worker.
 #[derive(Debug)]
-pub struct Left {
+pub struct DetachedRequests {
     guards: Rc<Guards>,
     open: Cell<usize>,
     /// Permits, and when they come back.
@@ -57,10 +57,10 @@ pub struct Left {
     over: Cell<bool>,
 }
 
-impl Left {
+impl DetachedRequests {
     /// None yet.
-    pub fn new(guards: Rc<Guards>) -> Rc<Left> {
-        Rc::new(Left {
+    pub fn new(guards: Rc<Guards>) -> Rc<DetachedRequests> {
+        Rc::new(DetachedRequests {
             guards,
             open: Cell::new(0),
             unwatched: RefCell::default(),
@@ -100,42 +100,42 @@ impl Left {
 }
 
 /// A request that goes on without its client: one of [`MOST`].
-struct Detached {
-    left: Rc<Left>,
+struct DetachedRequest {
+    left: Rc<DetachedRequests>,
     permits: Option<Arc<Taken>>,
 }
 
-impl Detached {
+impl DetachedRequest {
     /// Without room for one the permits stay out all the same.
-    fn new(left: &Rc<Left>, permits: Option<Arc<Taken>>) -> Option<Detached> {
+    fn new(left: &Rc<DetachedRequests>, permits: Option<Arc<Taken>>) -> Option<DetachedRequest> {
         if !left.has_room() {
             left.hold(permits);
             return None;
         }
         left.open.update(|open| open + 1);
-        Some(Detached {
+        Some(DetachedRequest {
             left: left.clone(),
             permits,
         })
     }
 
     /// Reads what is left of an exchange to its end, within the bound.
-    async fn drain(&mut self, mut rest: Rest) {
+    async fn drain(&mut self, mut rest: PendingExchange) {
         let waits = self.permits.is_some();
         let now = self.left.guards.coarse();
         let mut bytes = 0;
         while bytes <= MOST_BYTES {
             match poll_fn(|cx| rest.poll_step(waits, now, cx)).await {
-                Step::Bytes(more) => bytes += more,
-                Step::Ended => return,
-                Step::TakenBack => break,
+                DrainStep::Bytes(more) => bytes += more,
+                DrainStep::Ended => return,
+                DrainStep::TakenBack => break,
             }
         }
         self.left.hold(self.permits.take());
     }
 }
 
-impl Drop for Detached {
+impl Drop for DetachedRequest {
     fn drop(&mut self) {
         self.left.open.update(|open| open - 1);
     }
@@ -146,11 +146,11 @@ pub async fn finish<F, B>(
     mut future: Pin<&mut F>,
     relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
     permits: Option<Arc<Taken>>,
-    (guard, left): (&Guard, &Rc<Left>),
+    (guard, left): (&Guard, &Rc<DetachedRequests>),
 ) where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
-    let Some(mut detached) = Detached::new(left, permits) else {
+    let Some(mut detached) = DetachedRequest::new(left, permits) else {
         return;
     };
     // It does not wait for the client any more.
@@ -162,15 +162,15 @@ pub async fn finish<F, B>(
         });
         let Ok(answer) = answered.await;
         if let Some(body) = relayed(answer.body) {
-            detached.drain(Rest::of(body)).await;
+            detached.drain(PendingExchange::of(body)).await;
         }
     };
     let _ = tokio::time::timeout(LONGEST, whole).await;
 }
 
 /// Goes on with what is left of an exchange, in a task of its own.
-pub fn go_on(rest: Rest, permits: Option<Arc<Taken>>, left: &Rc<Left>) {
-    let Some(mut detached) = Detached::new(left, permits) else {
+pub fn go_on(rest: PendingExchange, permits: Option<Arc<Taken>>, left: &Rc<DetachedRequests>) {
+    let Some(mut detached) = DetachedRequest::new(left, permits) else {
         return;
     };
     tokio::task::spawn_local(async move {
@@ -180,7 +180,7 @@ pub fn go_on(rest: Rest, permits: Option<Arc<Taken>>, left: &Rc<Left>) {
 }
 
 /// What is left of an exchange with a server.
-pub enum Rest {
+pub enum PendingExchange {
     /// The head of its response, and the body.
     Head(Exchange<RequestBody>),
     /// The body.
@@ -190,7 +190,7 @@ pub enum Rest {
 }
 
 /// What came of it.
-enum Step {
+enum DrainStep {
     /// So many bytes of the body.
     Bytes(u64),
     /// The server has ended its side.
@@ -199,40 +199,46 @@ enum Step {
     TakenBack,
 }
 
-impl Rest {
+impl PendingExchange {
     /// Of a body.
-    pub fn of(mut body: Settling<Relay>) -> Rest {
+    pub fn of(mut body: Settling<Relay>) -> PendingExchange {
         match body.pending() {
-            Some(PendingSettlement::Units) => Rest::Settling(body),
-            Some(PendingSettlement::Permits) | None => Rest::Body(body.inner_mut().take()),
+            Some(PendingSettlement::Units) => PendingExchange::Settling(body),
+            Some(PendingSettlement::Permits) | None => {
+                PendingExchange::Body(body.inner_mut().take())
+            }
         }
     }
 
     /// The next step. `waits`: for the end of the server too, when nothing is left to settle.
-    fn poll_step(&mut self, waits: bool, now: Nanos, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll_step(&mut self, waits: bool, now: Nanos, cx: &mut Context<'_>) -> Poll<DrainStep> {
         loop {
             if !self.hang_up(cx) {
-                return Poll::Ready(Step::TakenBack);
+                return Poll::Ready(DrainStep::TakenBack);
             }
             match self {
-                Rest::Head(exchange) => match ready!(exchange.poll_head(cx)) {
+                PendingExchange::Head(exchange) => match ready!(exchange.poll_head(cx)) {
                     Ok(Lead::Interim(_)) => {}
                     Ok(Lead::Final(_)) => self.begin_body(now),
-                    Err(_) => return Poll::Ready(Step::Ended),
+                    Err(_) => return Poll::Ready(DrainStep::Ended),
                 },
-                Rest::Body(body) => {
+                PendingExchange::Body(body) => {
                     let frame = ready!(Pin::new(body).poll_frame(cx));
                     return Poll::Ready(match frame {
-                        Some(Ok(frame)) => Step::Bytes(length(&frame)),
-                        Some(Err(_)) | None => Step::Ended,
+                        Some(Ok(frame)) => DrainStep::Bytes(length(&frame)),
+                        Some(Err(_)) | None => DrainStep::Ended,
                     });
                 }
-                Rest::Settling(body) => match ready!(Pin::new(&mut *body).poll_frame(cx)) {
-                    Some(Ok(frame)) => return Poll::Ready(Step::Bytes(length(&frame))),
-                    // It may be the gateway that waits no longer.
-                    Some(Err(_)) | None if waits => *self = Rest::Body(body.inner_mut().take()),
-                    Some(Err(_)) | None => return Poll::Ready(Step::Ended),
-                },
+                PendingExchange::Settling(body) => {
+                    match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+                        Some(Ok(frame)) => return Poll::Ready(DrainStep::Bytes(length(&frame))),
+                        // It may be the gateway that waits no longer.
+                        Some(Err(_)) | None if waits => {
+                            *self = PendingExchange::Body(body.inner_mut().take())
+                        }
+                        Some(Err(_)) | None => return Poll::Ready(DrainStep::Ended),
+                    }
+                }
             }
         }
     }
@@ -241,21 +247,23 @@ impl Rest {
     /// end can be seen.
     fn hang_up(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
-            Rest::Head(exchange) => {
+            PendingExchange::Head(exchange) => {
                 exchange.hang_up(cx);
                 exchange.is_seen()
             }
-            Rest::Body(body) => {
+            PendingExchange::Body(body) => {
                 body.hang_up(cx);
                 body.is_seen()
             }
-            Rest::Settling(body) => body.inner_mut().go_on_alone(cx),
+            PendingExchange::Settling(body) => body.inner_mut().go_on_alone(cx),
         }
     }
 
     fn begin_body(&mut self, now: Nanos) {
-        if let Rest::Head(exchange) = std::mem::replace(self, Rest::Body(AnswerBody::over())) {
-            *self = Rest::Body(exchange.into_body(now));
+        if let PendingExchange::Head(exchange) =
+            std::mem::replace(self, PendingExchange::Body(AnswerBody::over()))
+        {
+            *self = PendingExchange::Body(exchange.into_body(now));
         }
     }
 }
@@ -275,9 +283,9 @@ mod tests {
     use crate::store::permits::Permits;
 
     /// The left requests of a worker whose time stands still.
-    fn left() -> (Rc<Left>, Clock) {
+    fn left() -> (Rc<DetachedRequests>, Clock) {
         let clock = Clock::manual(Nanos::from_secs(5));
-        (Left::new(Guards::new(clock.clone())), clock)
+        (DetachedRequests::new(Guards::new(clock.clone())), clock)
     }
 
     fn permits() -> (Option<Arc<Taken>>, Weak<Taken>) {
@@ -294,10 +302,12 @@ mod tests {
     #[test]
     fn permits_stay_out_for_their_time_where_no_request_may_go_on() {
         let (left, clock) = left();
-        let others: Vec<_> = (0..MOST).map(|_| Detached::new(&left, None)).collect();
+        let others: Vec<_> = (0..MOST)
+            .map(|_| DetachedRequest::new(&left, None))
+            .collect();
         assert!(others.iter().all(Option::is_some));
         let (taken, seen) = permits();
-        assert!(Detached::new(&left, taken).is_none());
+        assert!(DetachedRequest::new(&left, taken).is_none());
         let pass = |span: Duration| {
             clock.advance(span.into());
             left.guards.tick();
@@ -309,7 +319,7 @@ mod tests {
         assert!(!pass(Duration::from_millis(1)));
         drop(others);
         let (taken, seen) = permits();
-        let detached = Detached::new(&left, taken);
+        let detached = DetachedRequest::new(&left, taken);
         assert!(detached.is_some() && is_out(&seen));
         drop(detached);
         assert!(!is_out(&seen));
@@ -336,7 +346,7 @@ mod tests {
         left.hold(taken);
         left.close();
         let (taken, after) = permits();
-        assert!(Detached::new(&left, taken).is_none());
+        assert!(DetachedRequest::new(&left, taken).is_none());
         assert!(!is_out(&before) && !is_out(&after));
     }
 }

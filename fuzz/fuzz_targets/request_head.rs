@@ -6,30 +6,30 @@ use bytes::BytesMut;
 use http::Version;
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::http1::Framing;
-use tollgate::serve::http1::repeat::Last;
-use tollgate::serve::http1::request::{Bad, Request, next};
+use tollgate::serve::http1::repeat::RepeatCache;
+use tollgate::serve::http1::request::{HeadError, Request, next};
 
 /// What was read, in a form that compares, and how many bytes are left.
-type Read = (Result<Option<String>, Bad>, usize);
+type Read = (Result<Option<String>, HeadError>, usize);
 
 fn told(request: &Request) -> String {
     let fields: Vec<_> = request.head.fields.iter().collect();
     let Request {
         head,
         framing,
-        wants,
+        expectations,
         waits,
-        known: _,
+        repeated: _,
     } = request;
     format!(
-        "{} {} {fields:?} {framing:?} {wants:?} {waits}",
+        "{} {} {fields:?} {framing:?} {expectations:?} {waits}",
         head.method, head.uri
     )
 }
 
 fn read(pieces: [&[u8]; 2]) -> Read {
     let mut input = BytesMut::new();
-    let (mut result, mut last) = (Ok(None), Last::default());
+    let (mut result, mut last) = (Ok(None), RepeatCache::default());
     for piece in pieces {
         input.extend_from_slice(piece);
         if matches!(result, Ok(None)) {
@@ -51,11 +51,11 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut input = BytesMut::from(data);
-    let Ok(Some(request)) = next(&mut input, &mut Last::default()) else {
+    let Ok(Some(request)) = next(&mut input, &mut RepeatCache::default()) else {
         return;
     };
     // What is remembered of it changes nothing.
-    let (left, mut last) = (input.len(), Last::default());
+    let (left, mut last) = (input.len(), RepeatCache::default());
     for _ in 0..3 {
         let mut input = BytesMut::from(data);
         let again = next(&mut input, &mut last)
@@ -69,7 +69,7 @@ fuzz_target!(|data: &[u8]| {
         other.extend_from_slice(&data[line + 1..]);
     }
     let mut fresh = other.clone();
-    let expected = next(&mut fresh, &mut Last::default()).map(|read| read.as_ref().map(told));
+    let expected = next(&mut fresh, &mut RepeatCache::default()).map(|read| read.as_ref().map(told));
     let known = next(&mut other, &mut last).map(|read| read.as_ref().map(told));
     assert_eq!((known, other.len()), (expected, fresh.len()));
     let fields = &request.head.fields;

@@ -10,7 +10,7 @@ use super::members::{fraction, number, text, word};
 use crate::base::clock::Nanos;
 use crate::identity::token;
 use crate::limit::Standing;
-use crate::serve::http1::repeat::{MOST, Words};
+use crate::serve::http1::repeat::{LoggedRefusal, MOST};
 use crate::serve::stack::note::RequestNote;
 use crate::serve::stack::outcome::RequestOutcome;
 
@@ -21,7 +21,7 @@ pub(crate) fn log(log: &WorkerLog, note: &RequestNote, now: Nanos) {
     log.add(notable, |out| {
         let took = now.since(note.at);
         log.begin_line(out, note.at);
-        again(out, note);
+        write_middle_or_repeat(out, note);
         number(out, ",\"seconds\":", took.0 / 1_000_000_000);
         fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
         out.extend_from_slice(b"}\n");
@@ -29,40 +29,40 @@ pub(crate) fn log(log: &WorkerLog, note: &RequestNote, now: Nanos) {
 }
 
 /// What a line says between the times. A client that is refused over and over is told of in the same words.
-fn again(out: &mut Vec<u8>, note: &RequestNote) {
+fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
     let refused = note
-        .known
+        .repeated
         .as_ref()
         .filter(|_| note.outcome() == RequestOutcome::Refused);
-    let (Some(known), Some(who), Some(head)) = (refused, note.who.get(), &note.head) else {
-        return middle(out, note);
+    let (Some(repeated), Some(who), Some(head)) = (refused, note.who.get(), &note.head) else {
+        return write_middle(out, note);
     };
-    let told = (
+    let facts = (
         note.status(),
         note.sent(),
         note.limit.get(),
         note.alone.get(),
     );
-    let mut last = known.logged.borrow_mut();
+    let mut last = repeated.logged.borrow_mut();
     if let Some(last) = &*last
         && Rc::ptr_eq(&last.head, head)
         && Rc::ptr_eq(&last.who, who)
-        && last.told == told
+        && last.facts == facts
     {
         return out.extend_from_slice(&last.text);
     }
     let start = out.len();
-    middle(out, note);
+    write_middle(out, note);
     let text = &out[start..];
-    *last = (text.len() <= MOST).then(|| Words {
+    *last = (text.len() <= MOST).then(|| LoggedRefusal {
         head: head.clone(),
         who: who.clone(),
-        told,
+        facts,
         text: text.into(),
     });
 }
 
-fn middle(out: &mut Vec<u8>, note: &RequestNote) {
+fn write_middle(out: &mut Vec<u8>, note: &RequestNote) {
     let generation = &*note.generation;
     let ruleset = &generation.ruleset;
     match note.address() {

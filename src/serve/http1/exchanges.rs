@@ -9,7 +9,7 @@ use http::Version;
 use tower::Service;
 
 use super::reply;
-use super::request::{Bad, Wants};
+use super::request::{ClientExpectations, HeadError};
 use super::wire::Wire;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
 use crate::net::flush::OthersFirst;
@@ -45,13 +45,13 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
             }
             head
         });
-        let (head, known, wants) = match next.await {
+        let (head, repeated, expectations) = match next.await {
             Ok(None) => break,
-            Ok(Some(request)) => (Ok(request.head), request.known, request.wants),
-            Err(Bad::Http2) if first && !peer.secure => return true,
+            Ok(Some(request)) => (Ok(request.head), request.repeated, request.expectations),
+            Err(HeadError::Http2) if first && !peer.secure => return true,
             Err(bad) => {
                 let unreadable = wire.unreadable(bad, first && !peer.secure);
-                (Err(Box::new(unreadable)), None, LAST)
+                (Err(Box::new(unreadable)), None, LAST_RESPONSE)
             }
         };
         first = false;
@@ -64,7 +64,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                     downstream: Downstream::Http1(wire.clone()),
                     peer: peer.clone(),
                     generation: worker.generation(),
-                    known,
+                    repeated,
                 }));
                 match unless_gone(wire, future.as_mut()).await {
                     Some(Ok(answer)) => answer,
@@ -88,7 +88,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
         if unanswered {
             break;
         }
-        match reply::send(wire, wants, answer, worker).await {
+        match reply::send(wire, expectations, answer, worker).await {
             Ok(true) if wire.body_is_over() || drained(wire).await => {
                 peer.answered();
                 if !wire.is_idle() {
@@ -106,7 +106,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
 }
 
 /// What is promised to a client whose request cannot be read.
-const LAST: Wants = Wants {
+const LAST_RESPONSE: ClientExpectations = ClientExpectations {
     head_only: false,
     version: Version::HTTP_11,
     keep: false,

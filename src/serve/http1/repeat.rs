@@ -1,9 +1,29 @@
-//! What the last request of a connection said below its first line, and what was made of it: most clients
-//! say the same each time, and then only the first line is looked at again, if it is another. But for a refusal that
-//! stands nothing is remembered that depends on more than the head, the connection, the route and the running policies.
+//! The cache of repeated requests. Most clients send the same header fields each time, so a connection remembers what its
+//! last request said and what came of it. A processor then reads again only the first line, where that is another one.
 //!
-//! Bound: some four times [`MOST`], the first lines of the last requests that were sent on and refused, and one refusal
-//! and its answer, for each connection that was asked for something in the last second.
+//! | what is kept | its key | what voids it | test |
+//! |---|---|---|---|
+//! | the fields as they were read ([`RepeatedFields`]), once they have come twice | the bytes below the first line | other bytes, or an idle connection | 1 |
+//! | the head ([`RepeatedHead`]) | the bytes of the first line | another first line | 1 |
+//! | that its `Host` is canonical | the fields | other fields | 1 |
+//! | its route | the head, the generation | another head, a reload | 2, 4 |
+//! | the client's identities ([`RouteRepeat`]), unless a body or an unchecked credential decides about them | the fields, the route, the generation | another route, a reload | 3, 4 |
+//! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
+//! | a refusal that still stands (the same) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
+//! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
+//! | the head as it is forwarded, unless a limit is exceeded or a proxy names the path | as the identities, and the head | another head | 1, 2 |
+//! | the text of the log line of a refusal | the head, the identities, status, bytes, limit | a difference in one of them | none of its own |
+//!
+//! A worker keeps refusals of all its clients too, in [`refusal_cache`](crate::serve::stack::refusal_cache): its key is all
+//! that a response depends on (test 8).
+//!
+//! Tests: in `tests/attacks/repeats.rs` 1 `a_request_means_what_it_means_alone`, 2 `routes_in_turn`, 3
+//! `each_is_counted_as_who_it_is`, 4 `a_reload_forgets`, 5 `a_refusal_is_told_as_if_for_the_first_time`; in
+//! `tests/exactness.rs` 6 `a_client_that_is_refused_again_and_again_gets_what_there_is`; in `tests/proxy/refusals.rs` 7
+//! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`.
+//!
+//! Bound: four times [`MOST`] for each connection that was used within the last second, the first lines of its last
+//! forwarded and its last refused request, and one refusal with its response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -22,114 +42,116 @@ use crate::throttle::admission::{PreparedDecision, Verdict};
 /// Most bytes of fields that are remembered.
 pub const MOST: usize = 4 * 1024;
 
-/// See the module.
+/// The cache of one connection.
 #[derive(Default)]
-pub struct Last {
-    /// The lines below the first one, the empty one too.
+pub struct RepeatCache {
+    /// The lines of the last request below its first one, with the empty line.
     lines: Vec<u8>,
-    /// Made when they have come a second time.
-    block: Option<Rc<Block>>,
+    /// Made when the lines have come a second time.
+    fields: Option<Rc<RepeatedFields>>,
 }
 
-/// Fields that were read.
-pub struct Block {
+/// Header fields that have come more than once, and what is known of requests that have them.
+pub struct RepeatedFields {
     pub(crate) fields: Fields,
     pub(crate) said: Said,
-    pub(crate) asks: Asks,
-    /// The version of the request that they came in.
+    pub(crate) features: RequestedFeatures,
+    /// The version of HTTP of the request that had them first.
     pub(crate) version: Version,
-    /// One of them names the host, as it should.
-    pub(crate) hosted: Cell<bool>,
-    /// The route that the last request took.
-    route: Cell<Option<usize>>,
-    served: RefCell<Option<Rc<Served>>>,
-    asked: RefCell<Option<Asked>>,
-    /// What the access log said of the last one that was refused.
-    pub(crate) logged: RefCell<Option<Words>>,
+    /// There is one `Host` among them, in its canonical form.
+    pub(crate) has_canonical_host: Cell<bool>,
+    /// The route of the last request, by index.
+    last_route: Cell<Option<usize>>,
+    route_repeat: RefCell<Option<Rc<RouteRepeat>>>,
+    last_head: RefCell<Option<RepeatedHead>>,
+    /// The log line of the last request that was refused.
+    pub(crate) logged: RefCell<Option<LoggedRefusal>>,
 }
 
-/// The last request with these fields.
-struct Asked {
+/// The head of the last request with these fields.
+struct RepeatedHead {
     /// Its first line.
     line: Bytes,
     head: Rc<Head>,
-    /// Its route.
+    /// Its route by index, and the generation that has found it.
     route: Option<(Weak<Generation>, usize)>,
 }
 
-/// What a client asks for by fields.
+/// Features of HTTP that a client asks for in its fields.
 #[derive(Clone, Debug, Default)]
-pub struct Asks {
-    /// To be told to go on before it sends the body.
-    pub(crate) expects: bool,
-    /// For trailers.
+pub struct RequestedFeatures {
+    /// `Expect: 100-continue`.
+    pub(crate) expects_continue: bool,
+    /// `TE: trailers`.
     pub(crate) trailers: bool,
-    /// For this protocol.
+    /// The protocol of `Upgrade`, if the gateway passes it on.
     pub(crate) upgrade: Option<Bytes>,
-    /// To be answered as gRPC is.
+    /// The request is a gRPC call, so a refusal carries a gRPC status.
     pub(crate) grpc: bool,
 }
 
-/// What a route made of them.
-pub struct Served {
+/// What one route has made of a request with these fields.
+pub struct RouteRepeat {
     generation: Weak<Generation>,
     route: usize,
     pub(crate) who: Rc<Who>,
-    /// By the route's limits.
+    /// What the route's limits will look at.
     pub(crate) prepared: PreparedDecision,
-    refusal: RefCell<Option<Told>>,
-    onward: RefCell<Option<Onward>>,
+    refusal: RefCell<Option<CachedRefusal>>,
+    forwarded: RefCell<Option<ForwardedHead>>,
 }
 
-/// What clients were told of a refusal that stands, and until when it reads the same.
-struct Told {
-    answer: Rc<Response<Bytes>>,
+/// The response to a refusal that stands.
+struct CachedRefusal {
+    response: Rc<Response<Bytes>>,
+    /// From then on it names another number of seconds to wait.
     until: Nanos,
 }
 
-/// What the access log said of a refusal. Who asks is looked up once for each route and generation, so its place stands for both.
-pub(crate) struct Words {
+/// The text of the log line of a refusal, without its times. Identities are found once for each route and generation, so
+/// their address in memory stands for both.
+pub(crate) struct LoggedRefusal {
     pub(crate) head: Rc<Head>,
     pub(crate) who: Rc<Who>,
-    /// Status, bytes, the limit that spoke, and whether without a shared store.
-    pub(crate) told: (u16, u64, Option<(usize, Standing)>, bool),
+    /// Status, bytes of the body, the limit that decided and its standing, and whether the shared store was away.
+    pub(crate) facts: (u16, u64, Option<(usize, Standing)>, bool),
     pub(crate) text: Box<[u8]>,
 }
 
-/// A head, and what it goes to the upstream as, when no limit has anything to say to it.
-struct Onward {
-    asked: Rc<Head>,
-    sent: Rc<Head>,
+/// A head as it came in, and as it is forwarded where no limit is exceeded.
+struct ForwardedHead {
+    received: Rc<Head>,
+    forwarded: Rc<Head>,
 }
 
-impl Last {
-    /// Where the lines begin again in `input`, if they do, and the fields as they were read.
-    pub(crate) fn again(&self, input: &[u8]) -> Option<(usize, &Rc<Block>)> {
-        let block = self.block.as_ref()?;
+impl RepeatCache {
+    /// Where the remembered lines begin in `input`, if they do, and the fields that were read from them.
+    pub(crate) fn find(&self, input: &[u8]) -> Option<(usize, &Rc<RepeatedFields>)> {
+        let fields = self.fields.as_ref()?;
         let start = memchr::memchr(b'\n', input)? + 1;
         let same = input[start..].starts_with(&self.lines);
-        (same && input[..start].ends_with(b"\r\n")).then_some((start, block))
+        (same && input[..start].ends_with(b"\r\n")).then_some((start, fields))
     }
 
     /// Starts to load what limits will look at if the next request says the same.
     pub(crate) fn prefetch(&self) {
-        let Some(block) = &self.block else { return };
-        if let Some(served) = &*block.served.borrow() {
-            served.prepared.prefetch();
+        let Some(fields) = &self.fields else { return };
+        if let Some(repeat) = &*fields.route_repeat.borrow() {
+            repeat.prepared.prefetch();
         }
     }
 
-    /// How many bytes the lines have.
+    /// How many bytes the remembered lines have.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Remembers lines; says whether it knows them already.
-    pub(crate) fn knows(&mut self, lines: &[u8]) -> bool {
+    /// Remembers lines; true if they are the ones that it remembers already.
+    pub(crate) fn remember_lines(&mut self, lines: &[u8]) -> bool {
         if self.lines == lines {
             return true;
         }
-        self.block = None;
+        self.fields = None;
         self.lines.clear();
         if lines.len() <= MOST {
             self.lines.extend_from_slice(lines);
@@ -137,126 +159,146 @@ impl Last {
         false
     }
 
-    /// Remembers as what they were read.
-    pub(crate) fn learn(&mut self, fields: &Fields, said: Said, asks: &Asks, version: Version) {
-        self.block = Some(Rc::new(Block {
+    /// Remembers the fields that were read from the remembered lines.
+    pub(crate) fn remember_fields(
+        &mut self,
+        fields: &Fields,
+        said: Said,
+        features: &RequestedFeatures,
+        version: Version,
+    ) {
+        self.fields = Some(Rc::new(RepeatedFields {
             fields: fields.gathered(),
             said,
-            asks: asks.clone(),
+            features: features.clone(),
             version,
-            hosted: Cell::new(false),
-            route: Cell::new(None),
-            served: RefCell::default(),
-            asked: RefCell::default(),
+            has_canonical_host: Cell::new(false),
+            last_route: Cell::new(None),
+            route_repeat: RefCell::default(),
+            last_head: RefCell::default(),
             logged: RefCell::default(),
         }));
     }
 }
 
-impl Block {
-    /// The head that begins with this line, if the last one did.
-    pub(crate) fn asked(&self, line: &[u8]) -> Option<Rc<Head>> {
-        let asked = self.asked.borrow();
-        let same = asked.as_ref().filter(|asked| asked.line == line);
-        same.map(|asked| asked.head.clone())
+impl RepeatedFields {
+    /// The last head, if it begins with this line.
+    pub(crate) fn head(&self, line: &[u8]) -> Option<Rc<Head>> {
+        let last = self.last_head.borrow();
+        let same = last.as_ref().filter(|last| last.line == line);
+        same.map(|last| last.head.clone())
     }
 
     /// Remembers a head and the line that it begins with.
-    pub(crate) fn ask(&self, line: Bytes, head: Rc<Head>) {
+    pub(crate) fn remember_head(&self, line: Bytes, head: Rc<Head>) {
         let route = None;
-        *self.asked.borrow_mut() = Some(Asked { line, head, route });
+        *self.last_head.borrow_mut() = Some(RepeatedHead { line, head, route });
     }
 
-    /// The route of the last request, if this is its head.
-    pub(crate) fn route(&self, head: &Rc<Head>, by: &Rc<Generation>) -> Option<usize> {
-        let asked = self.asked.borrow();
-        let asked = asked.as_ref().filter(|asked| Rc::ptr_eq(&asked.head, head));
-        let (known, route) = asked?.route.as_ref()?;
-        std::ptr::eq(known.as_ptr(), Rc::as_ptr(by)).then_some(*route)
+    /// The route that `generation` has found for this head, if it is the last one.
+    pub(crate) fn route(&self, head: &Rc<Head>, generation: &Rc<Generation>) -> Option<usize> {
+        let last = self.last_head.borrow();
+        let last = last.as_ref().filter(|last| Rc::ptr_eq(&last.head, head));
+        let (found_by, route) = last?.route.as_ref()?;
+        std::ptr::eq(found_by.as_ptr(), Rc::as_ptr(generation)).then_some(*route)
     }
 
-    /// Remembers the route of a head.
-    pub(crate) fn takes(&self, head: &Rc<Head>, by: &Rc<Generation>, route: usize) {
-        let mut asked = self.asked.borrow_mut();
-        if let Some(asked) = asked.as_mut().filter(|asked| Rc::ptr_eq(&asked.head, head)) {
-            asked.route = Some((Rc::downgrade(by), route));
+    /// Remembers the route of a head, if it is the last one.
+    pub(crate) fn remember_route(
+        &self,
+        head: &Rc<Head>,
+        generation: &Rc<Generation>,
+        route: usize,
+    ) {
+        let mut last = self.last_head.borrow_mut();
+        if let Some(last) = last.as_mut().filter(|last| Rc::ptr_eq(&last.head, head)) {
+            last.route = Some((Rc::downgrade(generation), route));
         }
     }
 
-    /// What the route made of them.
-    pub(crate) fn served(&self, by: &Rc<Generation>, route: usize) -> Option<Rc<Served>> {
-        let served = self.served.borrow();
-        let same = |served: &&Rc<Served>| {
-            served.route == route && std::ptr::eq(served.generation.as_ptr(), Rc::as_ptr(by))
+    /// What this route of `generation` has made of a request with these fields.
+    pub(crate) fn route_repeat(
+        &self,
+        generation: &Rc<Generation>,
+        route: usize,
+    ) -> Option<Rc<RouteRepeat>> {
+        let repeat = self.route_repeat.borrow();
+        let same = |repeat: &&Rc<RouteRepeat>| {
+            repeat.route == route
+                && std::ptr::eq(repeat.generation.as_ptr(), Rc::as_ptr(generation))
         };
-        served.as_ref().filter(same).cloned()
+        repeat.as_ref().filter(same).cloned()
     }
 
-    /// Whether the last request took this route too, for what is made of them costs more than it saves once.
-    pub(crate) fn comes_again(&self, route: usize) -> bool {
-        self.route.replace(Some(route)) == Some(route)
+    /// Whether the last request took this route too. What a route makes of a request costs more than it saves once, so it is
+    /// only remembered then.
+    pub(crate) fn repeats_route(&self, route: usize) -> bool {
+        self.last_route.replace(Some(route)) == Some(route)
     }
 
-    /// Remembers what a route made of them.
-    pub(crate) fn serve(&self, served: Served) -> Rc<Served> {
-        let served = Rc::new(served);
-        *self.served.borrow_mut() = Some(served.clone());
-        served
+    /// Remembers what a route has made of a request with these fields.
+    pub(crate) fn remember_route_repeat(&self, repeat: RouteRepeat) -> Rc<RouteRepeat> {
+        let repeat = Rc::new(repeat);
+        *self.route_repeat.borrow_mut() = Some(repeat.clone());
+        repeat
     }
 }
 
-impl Served {
-    /// What a request goes to the upstream as.
-    pub(crate) fn onward(&self, asked: &Rc<Head>) -> Option<Rc<Head>> {
-        let mut known = self.onward.borrow_mut();
-        let known = known.as_mut()?;
-        if !Rc::ptr_eq(&known.asked, asked) {
-            let sent = Rc::new(Head {
-                fields: known.sent.fields.clone(),
-                ..asked.line()
-            });
-            *known = Onward {
-                asked: asked.clone(),
-                sent,
-            };
-        }
-        Some(known.sent.clone())
-    }
-
-    /// Remembers what a request goes to the upstream as.
-    pub(crate) fn goes(&self, asked: Rc<Head>, sent: Rc<Head>) {
-        *self.onward.borrow_mut() = Some(Onward { asked, sent });
-    }
-
-    /// What to tell of a refusal, if it was told before.
-    pub(crate) fn told(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Response<Bytes>>> {
-        let mut told = self.refusal.borrow_mut();
-        if !verdict.repeated {
-            *told = None;
-        }
-        let told = told.as_ref().filter(|told| now < told.until);
-        told.map(|told| told.answer.clone())
-    }
-
-    /// Remembers what is told of a refusal.
-    pub(crate) fn tells(&self, answer: Rc<Response<Bytes>>, until: Nanos) {
-        *self.refusal.borrow_mut() = Some(Told { answer, until });
-    }
-
-    /// Of a request that was not sent on yet.
+impl RouteRepeat {
+    /// Of a request that has not been forwarded or refused yet.
     pub(crate) fn new(
-        by: &Rc<Generation>,
+        generation: &Rc<Generation>,
         route: usize,
         who: Rc<Who>,
         prepared: PreparedDecision,
-    ) -> Served {
-        Served {
-            generation: Rc::downgrade(by),
+    ) -> RouteRepeat {
+        RouteRepeat {
+            generation: Rc::downgrade(generation),
             route,
             who,
             prepared,
             refusal: RefCell::default(),
-            onward: RefCell::default(),
+            forwarded: RefCell::default(),
         }
+    }
+
+    /// The head that is forwarded for the head `received`.
+    pub(crate) fn forwarded_head(&self, received: &Rc<Head>) -> Option<Rc<Head>> {
+        let mut last = self.forwarded.borrow_mut();
+        let last = last.as_mut()?;
+        if !Rc::ptr_eq(&last.received, received) {
+            let forwarded = Rc::new(Head {
+                fields: last.forwarded.fields.clone(),
+                ..received.line()
+            });
+            *last = ForwardedHead {
+                received: received.clone(),
+                forwarded,
+            };
+        }
+        Some(last.forwarded.clone())
+    }
+
+    /// Remembers the head that is forwarded for the head `received`.
+    pub(crate) fn remember_forwarded_head(&self, received: Rc<Head>, forwarded: Rc<Head>) {
+        *self.forwarded.borrow_mut() = Some(ForwardedHead {
+            received,
+            forwarded,
+        });
+    }
+
+    /// The response to a refusal, if this verdict repeats the one that it was made for.
+    pub(crate) fn refusal(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Response<Bytes>>> {
+        let mut last = self.refusal.borrow_mut();
+        if !verdict.repeated {
+            *last = None;
+        }
+        let last = last.as_ref().filter(|last| now < last.until);
+        last.map(|last| last.response.clone())
+    }
+
+    /// Remembers the response to a refusal, which reads the same `until` then.
+    pub(crate) fn remember_refusal(&self, response: Rc<Response<Bytes>>, until: Nanos) {
+        *self.refusal.borrow_mut() = Some(CachedRefusal { response, until });
     }
 }

@@ -9,7 +9,7 @@ use http::Version;
 use http_body::Body;
 
 use super::lead::lead;
-use super::request::Wants;
+use super::request::ClientExpectations;
 use super::wire::Wire;
 use crate::http::head::{Present, Response, ResponseHead};
 use crate::http::http1::{Cause, fields};
@@ -25,7 +25,7 @@ const SHORT: u64 = 4096;
 
 /// How the body of an answer is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum BodyFraming {
     /// Not at all.
     Nothing,
     /// As it is.
@@ -37,25 +37,25 @@ enum Shape {
 /// Sends an answer, whose head is written at once; comes to whether the connection may go on.
 pub fn send<'a>(
     wire: &'a Rc<Wire>,
-    wants: Wants,
+    expectations: ClientExpectations,
     answer: Response<ObservedBody>,
     worker: &'a Worker,
-) -> Sending<'a> {
+) -> SendResponse<'a> {
     let Response { mut head, body } = answer;
     let exact = body.size_hint().exact();
     let short = exact.is_some_and(|length| length <= SHORT);
     let status = head.status.as_u16();
     let switched = status == 101;
     let shape = if switched {
-        Shape::Plain
-    } else if wants.head_only || matches!(status, 204 | 304) {
-        Shape::Nothing
-    } else if exact.is_some() || wants.version < Version::HTTP_11 {
-        Shape::Plain
+        BodyFraming::Plain
+    } else if expectations.head_only || matches!(status, 204 | 304) {
+        BodyFraming::Nothing
+    } else if exact.is_some() || expectations.version < Version::HTTP_11 {
+        BodyFraming::Plain
     } else {
-        Shape::Chunked
+        BodyFraming::Chunked
     };
-    let endless = shape == Shape::Plain && exact.is_none();
+    let endless = shape == BodyFraming::Plain && exact.is_none();
     // Of the gateway's own answers those have one after which nothing can follow.
     let mut has = head.fields.present();
     let last = has.connection && !switched;
@@ -64,29 +64,39 @@ pub fn send<'a>(
         has.connection = false;
     }
     let follows = !body.is_own() || wire.may_go_on();
-    let keep = wants.keep && !worker.draining() && !endless && !last && follows;
+    let keep = expectations.keep && !worker.draining() && !endless && !last && follows;
     let length = match shape {
-        Shape::Plain => exact,
+        BodyFraming::Plain => exact,
         // What a GET would have been answered; unless nobody knows.
-        Shape::Nothing => exact.filter(|length| wants.head_only && *length > 0),
-        Shape::Chunked => None,
+        BodyFraming::Nothing => exact.filter(|length| expectations.head_only && *length > 0),
+        BodyFraming::Chunked => None,
     };
     let date = worker.date();
     wire.push(|outbox| {
-        outbox.text(|out| encode(out, &head, has, (wants.version, keep), shape, length, &date))
+        outbox.text(|out| {
+            encode(
+                out,
+                &head,
+                has,
+                (expectations.version, keep),
+                shape,
+                length,
+                &date,
+            )
+        })
     });
     if endless {
         wire.reset_on_close(true);
     }
-    Sending {
+    SendResponse {
         wire,
         body: Some(body),
         shape,
-        trailers: wants.trailers,
+        trailers: expectations.trailers,
         end: match (keep, endless) {
-            (true, _) if short && wire.body_is_over() => End::Together(&worker.flushes),
-            (false, false) => End::Closes,
-            _ => End::Alone,
+            (true, _) if short && wire.body_is_over() => LastFlush::Together(&worker.flushes),
+            (false, false) => LastFlush::Closes,
+            _ => LastFlush::Alone,
         },
         others: (!short).then(OthersFirst::default),
         begun: false,
@@ -96,13 +106,13 @@ pub fn send<'a>(
 }
 
 /// The future of [`send`].
-pub struct Sending<'a> {
+pub struct SendResponse<'a> {
     wire: &'a Rc<Wire>,
     /// Gone when it is over: then the request is on record before the client sees its end.
     body: Option<ObservedBody>,
-    shape: Shape,
+    shape: BodyFraming,
     trailers: bool,
-    end: End<'a>,
+    end: LastFlush<'a>,
     /// Those that have a turn before.
     others: Option<OthersFirst>,
     begun: bool,
@@ -112,7 +122,7 @@ pub struct Sending<'a> {
     endless: bool,
 }
 
-impl Future for Sending<'_> {
+impl Future for SendResponse<'_> {
     type Output = Result<bool, body::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -129,7 +139,7 @@ impl Future for Sending<'_> {
 }
 
 /// How the last piece of an answer leaves.
-enum End<'a> {
+enum LastFlush<'a> {
     /// With those of other connections.
     Together(&'a Flushes),
     /// With the end of the connection.
@@ -138,7 +148,7 @@ enum End<'a> {
     Alone,
 }
 
-impl Sending<'_> {
+impl SendResponse<'_> {
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
         loop {
             if std::mem::replace(&mut self.begun, true) {
@@ -152,12 +162,12 @@ impl Sending<'_> {
             }
             if self.body.is_none() && matches!(next, Poll::Ready(Ok(()))) {
                 match self.end {
-                    End::Together(flushes) if !self.wire.is_full() => {
+                    LastFlush::Together(flushes) if !self.wire.is_full() => {
                         flushes.add(self.wire.clone());
                         return Poll::Ready(Ok(()));
                     }
-                    End::Closes => return Poll::Ready(Ok(())),
-                    End::Together(_) | End::Alone => {}
+                    LastFlush::Closes => return Poll::Ready(Ok(())),
+                    LastFlush::Together(_) | LastFlush::Alone => {}
                 }
             }
             let flushed = self.wire.poll_flush(cx).map_err(Cause::from)?;
@@ -174,7 +184,7 @@ impl Sending<'_> {
         let Some(body) = self.body.as_mut() else {
             return Poll::Ready(Ok(()));
         };
-        if self.shape == Shape::Nothing || body.is_end_stream() {
+        if self.shape == BodyFraming::Nothing || body.is_end_stream() {
             self.end(None);
             return Poll::Ready(Ok(()));
         }
@@ -183,7 +193,7 @@ impl Sending<'_> {
             ready!(self.wire.poll_gone(cx));
             return Poll::Ready(Err(Cause::Closed.into()));
         };
-        let chunked = self.shape == Shape::Chunked;
+        let chunked = self.shape == BodyFraming::Chunked;
         match frame.transpose()?.map(http_body::Frame::into_data) {
             Some(Ok(data)) => self.wire.push(|outbox| outbox.push_data(data, chunked)),
             Some(Err(trailers)) => self.end(trailers.trailers_ref()),
@@ -196,7 +206,7 @@ impl Sending<'_> {
     }
 
     fn end(&mut self, trailers: Option<&http::HeaderMap>) {
-        if self.body.take().is_some() && self.shape == Shape::Chunked {
+        if self.body.take().is_some() && self.shape == BodyFraming::Chunked {
             let trailers = trailers.filter(|_| self.trailers);
             self.wire.push(|outbox| outbox.push_end(trailers));
         }
@@ -208,7 +218,7 @@ fn encode(
     head: &ResponseHead,
     has: Present,
     (version, keep): (Version, bool),
-    shape: Shape,
+    shape: BodyFraming,
     length: Option<u64>,
     date: &str,
 ) {
@@ -216,7 +226,7 @@ fn encode(
     if let Some(length) = length.filter(|_| !has.length) {
         fields::write_number(out, b"content-length", length);
     }
-    if shape == Shape::Chunked {
+    if shape == BodyFraming::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
     if has.connection {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri, Version};
 
-use super::repeat::{Asks, Block, Last, MOST};
+use super::repeat::{MOST, RepeatCache, RepeatedFields, RequestedFeatures};
 use crate::http::head::{Fields, Head, hop};
 use crate::http::http1::{
     Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields, version_of,
@@ -23,16 +23,16 @@ pub struct Request {
     /// How far the body reaches.
     pub framing: Framing,
     /// What the client expects of the answer.
-    pub wants: Wants,
+    pub expectations: ClientExpectations,
     /// The client sends the body when it has been told to continue.
     pub waits: bool,
     /// What was made of the same fields before.
-    pub known: Option<Rc<Block>>,
+    pub repeated: Option<Rc<RepeatedFields>>,
 }
 
 /// What the client expects of the answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Wants {
+pub struct ClientExpectations {
     /// A head only.
     pub head_only: bool,
     /// HTTP/1.0 or HTTP/1.1.
@@ -45,7 +45,7 @@ pub struct Wants {
 
 /// Why there is no head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bad {
+pub enum HeadError {
     /// It is no request.
     Malformed(&'static str),
     /// It has too many fields or bytes.
@@ -60,39 +60,41 @@ pub enum Bad {
     Preface,
 }
 
-impl From<Malformed> for Bad {
-    fn from(malformed: Malformed) -> Bad {
-        Bad::Malformed(malformed.0)
+impl From<Malformed> for HeadError {
+    fn from(malformed: Malformed) -> HeadError {
+        HeadError::Malformed(malformed.0)
     }
 }
 
-impl From<Bad> for RefusalCause {
-    fn from(bad: Bad) -> RefusalCause {
+impl From<HeadError> for RefusalCause {
+    fn from(bad: HeadError) -> RefusalCause {
         match bad {
-            Bad::Malformed(why) => RefusalCause::Bad(why),
-            Bad::Preface => RefusalCause::Bad("it is neither HTTP/1 nor the preface of HTTP/2"),
-            Bad::TooLarge => RefusalCause::TooLarge,
-            Bad::LongTarget => RefusalCause::LongTarget,
-            Bad::Version | Bad::Http2 => RefusalCause::Version,
+            HeadError::Malformed(why) => RefusalCause::Bad(why),
+            HeadError::Preface => {
+                RefusalCause::Bad("it is neither HTTP/1 nor the preface of HTTP/2")
+            }
+            HeadError::TooLarge => RefusalCause::TooLarge,
+            HeadError::LongTarget => RefusalCause::LongTarget,
+            HeadError::Version | HeadError::Http2 => RefusalCause::Version,
         }
     }
 }
 
-/// Takes a head off the front of `input`, when all of it is there. One that cannot be read stays. `last` is what was
+/// Takes a head off the front of `input`, when all of it is there. One that cannot be read stays. `cache` is what was
 /// read before it.
 // In one piece with what every request takes; the other caller is rare.
 #[inline(always)]
-pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Bad> {
+pub fn next(input: &mut BytesMut, cache: &mut RepeatCache) -> Result<Option<Request>, HeadError> {
     if input.starts_with(&PREFACE[..3]) {
         let known = input.len().min(PREFACE.len());
         match input[..known] == PREFACE[..known] {
             true if known < PREFACE.len() => return Ok(None),
-            true => return Err(Bad::Http2),
-            false if input.starts_with(&PREFACE[..BEGINNING]) => return Err(Bad::Preface),
+            true => return Err(HeadError::Http2),
+            false if input.starts_with(&PREFACE[..BEGINNING]) => return Err(HeadError::Preface),
             false => {}
         }
     }
-    if let Some(request) = again(input, last)? {
+    if let Some(request) = next_repeated(input, cache)? {
         return Ok(Some(request));
     }
     let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
@@ -100,28 +102,30 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
     let end = match head.parse_with_uninit_headers(input, &mut parsed) {
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Bad::TooLarge),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
         Err(httparse::Error::Version) => return Err(other_version(input)),
-        Err(_) => return Err(Bad::Malformed("its head cannot be read")),
+        Err(_) => return Err(HeadError::Malformed("its head cannot be read")),
     };
     if !ends_in_crlf(&input[..end]) {
-        return Err(Bad::Malformed("a line of its head does not end in CRLF"));
+        return Err(HeadError::Malformed(
+            "a line of its head does not end in CRLF",
+        ));
     }
-    let line = Line::of(input, &head)?;
+    let line = RequestLine::of(input, &head)?;
     let first = head.headers.first();
     let lines = first.map_or(end - 2, |field| {
         fields::offset(input, field.name.as_bytes())
     });
     let (mut fields, said) = fields::read(input, head.headers)?;
-    let known = last.knows(&input[lines..end]);
+    let is_repeated = cache.remember_lines(&input[lines..end]);
     let bytes = input.split_to(end).freeze();
     fields.settle(bytes.clone());
-    let asks = Asks::of(&fields, said);
-    if known {
-        last.learn(&fields, said, &asks, line.version);
+    let features = RequestedFeatures::of(&fields, said);
+    if is_repeated {
+        cache.remember_fields(&fields, said, &features, line.version);
     }
-    match line.head(&bytes, fields, said, &asks) {
-        Ok((head, framing)) => Ok(Some(Request::new(head, framing, said, &asks, None))),
+    match line.head(&bytes, fields, said, &features) {
+        Ok((head, framing)) => Ok(Some(Request::new(head, framing, said, &features, None))),
         Err(bad) => {
             // For the record.
             let rest = std::mem::take(input);
@@ -134,13 +138,15 @@ pub fn next(input: &mut BytesMut, last: &mut Last) -> Result<Option<Request>, Ba
 
 /// The same of a request that differs from the last one in its first line, if in anything.
 #[inline(always)]
-fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
-    let Some((start, block)) = last.again(input) else {
+fn next_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Request>, HeadError> {
+    let Some((start, repeated)) = cache.find(input) else {
         return Ok(None);
     };
-    let (head, framing) = match block.asked(&input[..start]) {
+    let (head, framing) = match repeated.head(&input[..start]) {
         Some(head) => {
-            let framing = block.said.framing(block.version, Framing::Length(0))?;
+            let framing = repeated
+                .said
+                .framing(repeated.version, Framing::Length(0))?;
             (head, framing)
         }
         None => {
@@ -148,53 +154,57 @@ fn again(input: &mut BytesMut, last: &Last) -> Result<Option<Request>, Bad> {
             let line = match head.parse(input) {
                 // There is no room for the fields, which are known.
                 Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
-                    Line::of(input, &head)?
+                    RequestLine::of(input, &head)?
                 }
                 _ => return Ok(None),
             };
             // Empty lines may have come before the first one.
             let first = line.target.end < start;
-            if !first || line.version != block.version || start + last.len() > MAX_HEAD {
+            if !first || line.version != repeated.version || start + cache.len() > MAX_HEAD {
                 return Ok(None);
             }
             // A copy, for a part of the input would keep all of it.
             let bytes = Bytes::copy_from_slice(&input[..start]);
-            let (head, framing) =
-                line.head(&bytes, block.fields.clone(), block.said, &block.asks)?;
+            let (head, framing) = line.head(
+                &bytes,
+                repeated.fields.clone(),
+                repeated.said,
+                &repeated.features,
+            )?;
             if start <= MOST {
-                block.ask(bytes, head.clone());
+                repeated.remember_head(bytes, head.clone());
             }
             (head, framing)
         }
     };
-    input.advance(start + last.len());
-    let known = Some(block.clone());
-    let request = Request::new(head, framing, block.said, &block.asks, known);
+    input.advance(start + cache.len());
+    let fields = Some(repeated.clone());
+    let request = Request::new(head, framing, repeated.said, &repeated.features, fields);
     Ok(Some(request))
 }
 
 /// The first line of a request.
-struct Line {
+struct RequestLine {
     method: Method,
     target: Range<usize>,
     version: Version,
 }
 
-impl Line {
-    fn of(input: &BytesMut, head: &httparse::Request<'_, '_>) -> Result<Line, Bad> {
+impl RequestLine {
+    fn of(input: &BytesMut, head: &httparse::Request<'_, '_>) -> Result<RequestLine, HeadError> {
         let method = head.method.unwrap_or_default();
         let method = Method::from_bytes(method.as_bytes());
         let target = head.path.unwrap_or_default();
         if target.len() > MAX_TARGET {
-            return Err(Bad::LongTarget);
+            return Err(HeadError::LongTarget);
         }
         // It would be cut off, and no two servers agree on what is left: CVE-2023-45539.
         if target.contains('#') {
-            return Err(Bad::Malformed("its target has a fragment"));
+            return Err(HeadError::Malformed("its target has a fragment"));
         }
         let start = fields::offset(input, target.as_bytes());
-        Ok(Line {
-            method: method.map_err(|_| Bad::Malformed("its method is not one"))?,
+        Ok(RequestLine {
+            method: method.map_err(|_| HeadError::Malformed("its method is not one"))?,
             target: start..start + target.len(),
             version: version_of(head.version),
         })
@@ -206,17 +216,17 @@ impl Line {
         bytes: &Bytes,
         fields: Fields,
         said: Said,
-        asks: &Asks,
-    ) -> Result<(Rc<Head>, Framing), Bad> {
-        let Line {
+        features: &RequestedFeatures,
+    ) -> Result<(Rc<Head>, Framing), HeadError> {
+        let RequestLine {
             method, version, ..
         } = self;
         let uri = Uri::from_maybe_shared(bytes.slice(self.target));
         let framing = said.framing(version, Framing::Length(0))?;
-        let upgrade = asks.upgrade.as_ref();
+        let upgrade = features.upgrade.as_ref();
         let head = Rc::new(Head {
             method,
-            uri: uri.map_err(|_| Bad::Malformed("its target is not one"))?,
+            uri: uri.map_err(|_| HeadError::Malformed("its target is not one"))?,
             version,
             upgrade: upgrade
                 .filter(|_| version >= Version::HTTP_11 && framing.is_over())
@@ -232,30 +242,31 @@ impl Request {
         head: Rc<Head>,
         framing: Framing,
         said: Said,
-        asks: &Asks,
-        known: Option<Rc<Block>>,
+        features: &RequestedFeatures,
+        repeated: Option<Rc<RepeatedFields>>,
     ) -> Request {
         let version = head.version;
         Request {
             framing,
-            wants: Wants {
+            expectations: ClientExpectations {
                 head_only: head.method == Method::HEAD,
                 version,
                 keep: said.keeps(version),
-                trailers: asks.trailers,
+                trailers: features.trailers,
             },
-            waits: asks.expects && version >= Version::HTTP_11 && !framing.is_over(),
+            waits: features.expects_continue && version >= Version::HTTP_11 && !framing.is_over(),
             head,
-            known,
+            repeated,
         }
     }
 }
 
-impl Asks {
-    fn of(fields: &Fields, said: Said) -> Asks {
+impl RequestedFeatures {
+    fn of(fields: &Fields, said: Said) -> RequestedFeatures {
         let expects = fields.first("expect");
-        Asks {
-            expects: expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
+        RequestedFeatures {
+            expects_continue: expects
+                .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
             trailers: fields.all("te").any(hop::accepts_trailers),
             upgrade: said.upgrade.then(|| upgrade(fields)).flatten(),
             grpc: is_grpc(fields),
@@ -289,17 +300,17 @@ const BEGINNING: usize = b"PRI * HTTP/2".len();
 
 /// What a head is whose first line does not end in a version of HTTP/1.
 #[cold]
-fn other_version(input: &[u8]) -> Bad {
+fn other_version(input: &[u8]) -> HeadError {
     let lines = input.split(|byte| *byte == b'\n');
     let line = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
     let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
     let (_, target, version) = (words.next(), words.next(), words.next());
     let is_target = |word: &[u8]| word == b"*" || word.contains(&b'/');
     match (target, version, words.next()) {
-        (_, Some(version), None) if version.starts_with(b"HTTP/") => Bad::Version,
+        (_, Some(version), None) if version.starts_with(b"HTTP/") => HeadError::Version,
         (Some(target), Some(_), None) if !is_target(target) && input.contains(&b'\n') => {
-            Bad::Preface
+            HeadError::Preface
         }
-        _ => Bad::Malformed("its head cannot be read"),
+        _ => HeadError::Malformed("its head cannot be read"),
     }
 }

@@ -16,8 +16,8 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::lead::lead;
-use super::repeat::Last;
-use super::request::{self, Bad, Request};
+use super::repeat::RepeatCache;
+use super::request::{self, HeadError, Request};
 use crate::http::head::ResponseHead;
 use crate::http::http1::chunked::Piece;
 use crate::http::http1::inbox::Inbox;
@@ -42,7 +42,7 @@ struct Inner {
     client: ClientSocket,
     inbox: Inbox,
     outbox: Outbox,
-    last: Last,
+    cache: RepeatCache,
     /// Those that are read before this one is served: the code of reading and that of serving do not fit a processor's
     /// first cache together.
     others: OthersFirst,
@@ -67,7 +67,7 @@ impl Wire {
                 client,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
-                last: Last::default(),
+                cache: RepeatCache::default(),
                 others: OthersFirst::default(),
                 body: Framing::Length(0),
                 version: Version::HTTP_10,
@@ -97,16 +97,16 @@ impl Wire {
     }
 
     /// The next request's head; nothing at the end of the connection.
-    pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Request>, Bad>> {
+    pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Request>, HeadError>> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             if !inner.inbox.bytes.is_empty() {
                 self.guard.received();
                 if inner.inbox.seems_whole()
-                    && let Some(request) = request::next(&mut inner.inbox.bytes, &mut inner.last)?
+                    && let Some(request) = request::next(&mut inner.inbox.bytes, &mut inner.cache)?
                 {
                     inner.body = request.framing;
-                    inner.version = request.wants.version;
+                    inner.version = request.expectations.version;
                     inner.waits = request.waits && inner.inbox.bytes.is_empty();
                     return Poll::Ready(Ok(Some(request)));
                 }
@@ -114,7 +114,7 @@ impl Wire {
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {
                     self.guard.received();
-                    inner.last.prefetch();
+                    inner.cache.prefetch();
                     ready!(Pin::new(&mut inner.others).poll(cx));
                 }
                 // Nobody is there to be told.
@@ -125,11 +125,11 @@ impl Wire {
 
     /// What is to be recorded of a request that [`Wire::poll_head`] could not read; `opening` where a client that speaks
     /// HTTP/2 without TLS would send its preface.
-    pub fn unreadable(&self, bad: Bad, opening: bool) -> Unreadable {
+    pub fn unreadable(&self, bad: HeadError, opening: bool) -> Unreadable {
         Unreadable {
             why: bad.into(),
             line: FirstLine::parse(&self.inner.borrow().inbox.bytes),
-            unanswered: opening && bad == Bad::Preface,
+            unanswered: opening && bad == HeadError::Preface,
         }
     }
 
@@ -138,7 +138,7 @@ impl Wire {
         let inner = &mut *self.inner.borrow_mut();
         inner.inbox.give_up_room();
         inner.outbox.give_up_room();
-        inner.last = Last::default();
+        inner.cache = RepeatCache::default();
     }
 
     /// No part of another request has come in.

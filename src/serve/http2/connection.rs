@@ -411,7 +411,7 @@ async fn answer(answering: OpenRequest, head: Result<Head, Unreadable>, mut stac
         downstream: Downstream::Http2(stream.clone()),
         peer: peer.clone(),
         generation: worker.generation(),
-        known: None,
+        repeated: None,
     });
     let mut future = pin!(future);
     // Asked first, for what came of a request that was taken back is lost.

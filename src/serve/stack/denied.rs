@@ -45,8 +45,8 @@ impl From<Denied<'_, Ending>> for Refusal {
 
 /// The response to a request that the limits of its route refuse.
 fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
-    let served = request.served.as_ref();
-    if let Some(answer) = served.and_then(|served| served.told(verdict, request.routed.now)) {
+    let repeat = request.route_repeat.as_ref();
+    if let Some(answer) = repeat.and_then(|repeat| repeat.refusal(verdict, request.routed.now)) {
         return answer;
     }
     let arrival = &request.routed.arrival;
@@ -55,16 +55,16 @@ fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>>
             set: request.routed.matched.alone(),
             rules: request.rules(),
             headers: request.routed.route().headers,
-            grpc: match &arrival.known {
-                Some(known) => known.asks.grpc,
+            grpc: match &arrival.repeated {
+                Some(repeated) => repeated.features.grpc,
                 None => reject::is_grpc(&arrival.head.fields),
             },
         },
         verdict,
     );
-    if let Some(served) = served.filter(|_| verdict.repeated) {
+    if let Some(repeat) = repeat.filter(|_| verdict.repeated) {
         let same = verdict.same_seconds(request.rules());
-        served.tells(answer.clone(), request.routed.now.after(same));
+        repeat.remember_refusal(answer.clone(), request.routed.now.after(same));
     }
     answer
 }

@@ -26,7 +26,7 @@ use crate::limit::pressure::{Class, Pressure};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
 use crate::route::Route;
-use crate::serve::http1::repeat::Last;
+use crate::serve::http1::repeat::RepeatCache;
 use crate::serve::http1::request;
 use crate::serve::worker::generation::Running;
 use crate::throttle::admission::{AdmissionRequest, Finding};
@@ -96,7 +96,7 @@ impl RequestToExplain {
             add("content-length", &self.body.len().to_string())?;
         }
         text.push_str("\r\n");
-        match request::next(&mut text.as_bytes().into(), &mut Last::default()) {
+        match request::next(&mut text.as_bytes().into(), &mut RepeatCache::default()) {
             Ok(Some(request)) => Ok(Ok(request.head)),
             Ok(None) => Err(unclear(&self.method, "a method")),
             Err(bad) => Ok(Err(bad.into())),

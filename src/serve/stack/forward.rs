@@ -96,7 +96,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
             .placement(&identified.who, identities)
     };
     let key = note.generation.pools[upstream].hashes().and_then(placement);
-    let head = onward(&identified, over);
+    let head = forwarded_head(&identified, over);
     let Arrival {
         body,
         downstream,
@@ -147,22 +147,22 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
 }
 
 /// What the request goes to the upstream as.
-fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
+fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let Identified {
         routed,
         who,
-        served,
+        route_repeat,
         ..
     } = identified;
     let Arrival {
-        head: asked,
+        head: received,
         body,
         downstream,
         note,
         ..
     } = &routed.arrival;
-    let known = served.as_ref().filter(|_| over.is_none());
-    if let Some(head) = known.and_then(|known| known.onward(asked)) {
+    let repeat = route_repeat.as_ref().filter(|_| over.is_none());
+    if let Some(head) = repeat.and_then(|repeat| repeat.forwarded_head(received)) {
         return head;
     }
     let (peer, generation) = (&note.peer, &note.generation);
@@ -173,30 +173,30 @@ fn onward(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
         plan: who.plan.map(|plan| &*plans[plan].name),
         over,
     };
-    let mut fields = asked.fields.clone();
+    let mut fields = received.fields.clone();
     // What the client lists in Connection goes before the gateway adds fields of its own, so that
     // it cannot list those.
     hop::strip(&mut fields);
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
     claims.write(&mut fields);
-    announce(&mut fields, peer, downstream.via(asked.version));
+    announce(&mut fields, peer, downstream.via(received.version));
     if !fields.contains("host") {
         let host = generation.pools[route.upstream].host();
         fields.add("host", host.as_bytes());
     }
     adapt(&mut fields, route, body);
-    if known.is_some() {
+    if repeat.is_some() {
         fields = fields.gathered();
     }
-    let mut line = asked.line();
+    let mut line = received.line();
     if line.method == Method::HEAD && route.reads.cost_in_body {
         // The client gets the head of the same response, and what it costs is known.
         line.method = Method::GET;
     }
     let head = Rc::new(Head { fields, ..line });
-    if let Some(known) = known.filter(|_| !passing) {
-        known.goes(asked.clone(), head.clone());
+    if let Some(repeat) = repeat.filter(|_| !passing) {
+        repeat.remember_forwarded_head(received.clone(), head.clone());
     }
     head
 }

@@ -23,7 +23,7 @@ use crate::identity::{Check, Identifier, Unverified, Who};
 use crate::limit::pressure::{Class, Permit, Pressure, Shed};
 use crate::limit::{Identity, Rules};
 use crate::route::{HeaderStyle, Priority, Route};
-use crate::serve::http1::repeat::Served;
+use crate::serve::http1::repeat::RouteRepeat;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{
     Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict,
@@ -47,7 +47,9 @@ impl Candidate for Identified {
     }
 
     fn prepared(&self) -> Option<&PreparedDecision> {
-        self.served.as_ref().map(|served| &served.prepared)
+        self.route_repeat
+            .as_ref()
+            .map(|route_repeat| &route_repeat.prepared)
     }
 
     fn take_slot(&self) -> Result<Option<Permit>, Shed> {
@@ -160,12 +162,12 @@ where
     fn call(&mut self, routed: Routed) -> Self::Future {
         let arrival = &routed.arrival;
         let generation = &arrival.note.generation;
-        let known = arrival.known.as_ref();
+        let repeated = arrival.repeated.as_ref();
         let alone = routed.matched.alone();
-        let served = known.and_then(|known| known.served(generation, alone?));
-        let (who, served) = match served {
-            Some(served) => (served.who.clone(), Some(served)),
-            None => identified(&routed),
+        let route_repeat = repeated.and_then(|repeated| repeated.route_repeat(generation, alone?));
+        let (who, route_repeat) = match route_repeat {
+            Some(route_repeat) => (route_repeat.who.clone(), Some(route_repeat)),
+            None => identify_client(&routed),
         };
         let (rules, reads) = (&routed.route().rules, routed.route().reads);
         let wants_token = wants_token(&routed);
@@ -181,7 +183,7 @@ where
         let identified = Identified {
             routed,
             who,
-            served,
+            route_repeat,
             reserved,
         };
         if reads_ahead {
@@ -321,7 +323,7 @@ fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
 }
 
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
-fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
+fn identify_client(routed: &Routed) -> (Rc<Who>, Option<Rc<RouteRepeat>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.note.generation;
     let identifier = &generation.identifier;
@@ -335,10 +337,10 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
     // What was not checked may be the next time.
     let checked = who.unverified != Some(Unverified::Unchecked);
     let lasts = checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
-    let known = arrival.known.as_ref().filter(|_| lasts);
-    let known = known.zip(routed.matched.alone());
-    let known = known.filter(|(known, index)| known.comes_again(*index));
-    let served = known.map(|(known, index)| {
+    let repeated = arrival.repeated.as_ref().filter(|_| lasts);
+    let repeated = repeated.zip(routed.matched.alone());
+    let repeated = repeated.filter(|(repeated, index)| repeated.repeats_route(*index));
+    let route_repeat = repeated.map(|(repeated, index)| {
         let prepared = generation.admission.prepare(&AdmissionRequest {
             rules: &route.rules,
             who: &who,
@@ -348,9 +350,9 @@ fn identified(routed: &Routed) -> (Rc<Who>, Option<Rc<Served>>) {
             reserved: &[],
         });
         let who = who.clone();
-        known.serve(Served::new(generation, index, who, prepared))
+        repeated.remember_route_repeat(RouteRepeat::new(generation, index, who, prepared))
     });
-    (who, served)
+    (who, route_repeat)
 }
 
 /// Who asks. `in_body` is the credential that stands in the body.

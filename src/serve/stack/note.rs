@@ -15,7 +15,7 @@ use crate::identity::Who;
 use crate::limit::Standing;
 use crate::record::insight::Decision;
 use crate::serve::access::WorkerLog;
-use crate::serve::http1::repeat::Block;
+use crate::serve::http1::repeat::RepeatedFields;
 use crate::serve::worker::generation::Generation;
 use crate::store::permits::Taken;
 use crate::throttle::admission::Holdings;
@@ -32,7 +32,7 @@ pub struct RequestNote {
     /// The path, where the head cannot be read.
     pub path: Option<Box<str>>,
     /// What was made of the same fields before.
-    pub known: Option<Rc<Block>>,
+    pub repeated: Option<Rc<RepeatedFields>>,
     /// Who asks; nobody, when that was not looked at.
     pub who: OnceCell<Rc<Who>>,
     /// Its route, by index.

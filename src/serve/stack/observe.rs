@@ -90,7 +90,7 @@ where
             downstream,
             peer,
             generation,
-            known,
+            repeated,
         } = fresh;
         downstream.guard().request();
         let at = generation.clock.now();
@@ -109,7 +109,7 @@ where
             method,
             head: (wanted && unreadable.is_none()).then(|| head.clone()),
             path,
-            known: known.clone(),
+            repeated: repeated.clone(),
             who: OnceCell::new(),
             route: Cell::new(None),
             limit: Cell::new(None),
@@ -132,7 +132,7 @@ where
             head,
             body: RequestBody::new(&downstream, &note.generation),
             downstream,
-            known,
+            repeated,
             note,
         };
         // Each is made where it is handed back, for it is large.

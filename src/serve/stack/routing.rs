@@ -63,7 +63,9 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
-        match known(&arrival).map_or_else(|| look(&mut arrival), |route| Ok(route.into())) {
+        match repeated_route(&arrival)
+            .map_or_else(|| route_arrival(&mut arrival), |route| Ok(route.into()))
+        {
             Ok(matched) => match routes_by_body(&arrival, &matched) {
                 None => {
                     let now = arrival.note.at;
@@ -241,12 +243,12 @@ impl<S: Service<Ending>> Service<Ending> for Routing<S> {
 }
 
 /// The route, where the last request of the connection was the same.
-fn known(arrival: &Arrival) -> Option<usize> {
-    let known = arrival.known.as_ref()?;
-    known.route(&arrival.head, &arrival.note.generation)
+fn repeated_route(arrival: &Arrival) -> Option<usize> {
+    let repeated = arrival.repeated.as_ref()?;
+    repeated.route(&arrival.head, &arrival.note.generation)
 }
 
-fn look(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
+fn route_arrival(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
     is_served(&arrival.head)?;
     settle_host(arrival)?;
     let ruleset = &arrival.note.generation.ruleset;
@@ -255,8 +257,8 @@ fn look(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
         return Err(RefusalCause::Misdirected);
     }
     let matched = match_route(&arrival.head, host, ruleset)?;
-    if let Some((known, route)) = arrival.known.as_ref().zip(matched.alone()) {
-        known.takes(&arrival.head, &arrival.note.generation, route);
+    if let Some((repeated, route)) = arrival.repeated.as_ref().zip(matched.alone()) {
+        repeated.remember_route(&arrival.head, &arrival.note.generation, route);
     }
     Ok(matched)
 }
@@ -308,8 +310,8 @@ fn is_served(head: &Head) -> Result<(), RefusalCause> {
 fn settle_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     let head = &arrival.head;
     let absolute = head.uri.authority().is_some();
-    let known = arrival.known.as_ref();
-    if !absolute && known.is_some_and(|known| known.hosted.get()) {
+    let repeated = arrival.repeated.as_ref();
+    if !absolute && repeated.is_some_and(|repeated| repeated.has_canonical_host.get()) {
         return Ok(());
     }
     let other = match read_host(head)? {
@@ -324,11 +326,11 @@ fn settle_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
             .fields
             .set("host", host.as_bytes());
         // They are not the same any more.
-        arrival.known = None;
+        arrival.repeated = None;
     } else if absolute {
-        arrival.known = None;
-    } else if let Some(known) = known {
-        known.hosted.set(true);
+        arrival.repeated = None;
+    } else if let Some(repeated) = repeated {
+        repeated.has_canonical_host.set(true);
     }
     Ok(())
 }

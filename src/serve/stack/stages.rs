@@ -19,7 +19,7 @@ use crate::identity::Who;
 use crate::limit::Rules;
 use crate::limit::pressure::{Permit, Pressure};
 use crate::route::Route;
-use crate::serve::http1::repeat::{Block, Served};
+use crate::serve::http1::repeat::{RepeatedFields, RouteRepeat};
 use crate::serve::worker::generation::Generation;
 
 /// A request before it is stamped.
@@ -33,7 +33,7 @@ pub struct FreshRequest {
     /// The policies it is served by.
     pub generation: Rc<Generation>,
     /// What was made of the same fields before.
-    pub known: Option<Rc<Block>>,
+    pub repeated: Option<Rc<RepeatedFields>>,
 }
 
 /// A request as it came in; small, for every layer hands it on.
@@ -45,7 +45,7 @@ pub struct Arrival {
     /// Where it comes from.
     pub downstream: Downstream,
     /// What was made of the same fields before.
-    pub known: Option<Rc<Block>>,
+    pub repeated: Option<Rc<RepeatedFields>>,
     /// What the record will say of it.
     pub note: Rc<RequestNote>,
 }
@@ -74,7 +74,7 @@ pub struct Identified {
     /// Who asks.
     pub who: Rc<Who>,
     /// What was made of the same fields before.
-    pub served: Option<Rc<Served>>,
+    pub route_repeat: Option<Rc<RouteRepeat>>,
     /// What it holds of limits on cost.
     pub reserved: Reserved,
 }

@@ -86,7 +86,7 @@ pub async fn serve(
                     place = room.clone().acquire_owned() => place,
                     _ = &mut stop => break,
                 };
-                let progress = Arc::new(RequestProgress::default());
+                let progress = Arc::new(ConnectionProgress::default());
                 let connection = serve_connection(
                     Io {
                         stream: TokioIo::new(stream),
@@ -119,7 +119,7 @@ pub async fn serve(
 
 struct OpenConnection {
     network: IpAddr,
-    progress: Arc<RequestProgress>,
+    progress: Arc<ConnectionProgress>,
     task: AbortHandle,
 }
 
@@ -148,7 +148,7 @@ fn make_room(open: &mut Vec<OpenConnection>) {
 
 /// How far the request of a connection is.
 #[derive(Default)]
-struct RequestProgress {
+struct ConnectionProgress {
     stage: AtomicU8,
     /// Held until the end of the response is sent, or the connection ends.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
@@ -203,7 +203,7 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
 }
 
 /// A request whose response is not there to its end.
-struct UnderWay(Arc<RequestProgress>);
+struct UnderWay(Arc<ConnectionProgress>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
@@ -240,7 +240,7 @@ impl http_body::Body for ResponseBody {
 /// A socket that knows when all of a response is sent: hyper flushes it then, and not before.
 struct Io {
     stream: TokioIo<TcpStream>,
-    progress: Arc<RequestProgress>,
+    progress: Arc<ConnectionProgress>,
 }
 
 impl Drop for Io {

@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 use super::query::{ErrorResponse, bad_request, opened_record, read_record};
 use super::span::parse_span;
 use crate::base::telemetry::histogram;
+use crate::record::promql;
+use crate::record::promql::labels::{Matcher, NAME, Test};
 use crate::record::{Column, Found, Grid, Kind, Record, Series};
 use crate::serve::admin::control::{Control, ControlState};
 
@@ -103,7 +105,7 @@ fn asked(
 ) -> Result<(SelectedSeries, RangeQuery), ErrorResponse> {
     let record = opened_record(gateway)?;
     let Query(span) = span.map_err(|rejection| bad_request(&rejection.body_text()))?;
-    let (name, labels) = selector(&span.series).ok_or_else(|| {
+    let (name, matchers) = parse_selector(&span.series).ok_or_else(|| {
         bad_request(
             "`series` is a name with labels, such as tollgate_requests_total{route=\"shop\"}",
         )
@@ -129,9 +131,7 @@ fn asked(
         ));
     }
     let mut asked = record.get().map(Record::series).unwrap_or_default();
-    asked.retain(|(series, _)| {
-        series.name == name && labels.iter().all(|label| series.labels.contains(label))
-    });
+    asked.retain(|(series, _)| fits(&matchers, series));
     let values = asked.len() * query.points;
     if values > MAX_VALUES {
         return Err(bad_request(&format!(
@@ -197,8 +197,8 @@ fn plain(asked: &SelectedSeries, found: &Found) -> Vec<Value> {
 fn groups(
     asked: &SelectedSeries,
     kept: impl Fn(&str) -> bool,
-) -> BTreeMap<Labels, Vec<&(Series, u32)>> {
-    let mut groups: BTreeMap<Labels, Vec<_>> = BTreeMap::new();
+) -> BTreeMap<Vec<(String, String)>, Vec<&(Series, u32)>> {
+    let mut groups: BTreeMap<Vec<(String, String)>, Vec<_>> = BTreeMap::new();
     for one in asked {
         let labels = one.0.labels.iter().filter(|(name, _)| kept(name));
         groups
@@ -209,7 +209,7 @@ fn groups(
     groups
 }
 
-fn named(series: &Series, labels: Labels) -> Map<String, Value> {
+fn named(series: &Series, labels: Vec<(String, String)>) -> Map<String, Value> {
     described(&Series {
         labels,
         ..series.clone()
@@ -279,43 +279,32 @@ fn numbers_of(list: &[u64], decimals: u8) -> Value {
     }
 }
 
-type Labels = Vec<(String, String)>;
+/// Whether a series has the labels that a selector names.
+fn fits(matchers: &[Matcher], series: &Series) -> bool {
+    let mut matchers = matchers.iter();
+    matchers.all(|matcher| matcher.takes(label(series, &matcher.name)))
+}
 
-/// A name and labels, as `/metrics` writes them.
-fn selector(text: &str) -> Option<(String, Labels)> {
-    let word = |text: &str| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "_:".contains(letter);
-        (!text.is_empty() && text.chars().all(plain)).then(|| text.to_owned())
-    };
-    let Some((name, rest)) = text.trim().split_once('{') else {
-        return Some((word(text.trim())?, Vec::new()));
-    };
-    let mut rest = rest.strip_suffix('}')?.trim();
-    let mut labels = Vec::new();
-    while !rest.is_empty() {
-        let (label, after) = rest.split_once('=')?;
-        let mut letters = after.trim_start().strip_prefix('"')?.char_indices();
-        let inside = after.trim_start().get(1..)?;
-        let mut value = String::new();
-        let end = loop {
-            match letters.next()? {
-                (at, '"') => break at,
-                (_, '\\') => value.push(match letters.next()?.1 {
-                    'n' => '\n',
-                    letter => letter,
-                }),
-                (_, letter) => value.push(letter),
-            }
-        };
-        labels.push((word(label.trim())?, value));
-        rest = inside.get(end + 1..)?.trim_start();
-        rest = match rest.strip_prefix(',') {
-            Some(rest) => rest.trim_start(),
-            None if rest.is_empty() => rest,
-            None => return None,
-        };
+/// The metric's name and the matchers of a PromQL selector, such as `tollgate_requests_total{route="shop"}`.
+///
+/// `None` if it cannot be parsed, or if it does not name one metric.
+fn parse_selector(text: &str) -> Option<(String, Vec<Matcher>)> {
+    let matchers = promql::selector(text).ok()?;
+    let name = matchers.iter().find_map(|matcher| match &matcher.test {
+        Test::Is(name) if &*matcher.name == NAME => Some(name.clone()),
+        _ => None,
+    });
+    Some((name?, matchers))
+}
+
+/// The value of a label, or the metric's name; empty if the series has no such label, as in PromQL.
+fn label<'a>(series: &'a Series, name: &str) -> &'a str {
+    if name == NAME {
+        return &series.name;
     }
-    Some((word(name.trim())?, labels))
+    let mut labels = series.labels.iter();
+    let found = labels.find(|(own, _)| own == name);
+    found.map_or("", |(_, value)| value)
 }
 
 #[cfg(test)]
@@ -324,21 +313,39 @@ mod tests {
 
     #[test]
     fn selectors() {
-        let check = |text: &str, expected: Option<(&str, &[(&str, &str)])>| {
-            let expected = expected.map(|(name, labels)| {
-                let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-                (name.to_owned(), labels.iter().map(own).collect())
-            });
-            assert_eq!(selector(text), expected, "{text}");
+        let series = |name: &str, labels: &[(&str, &str)]| Series {
+            name: name.to_owned(),
+            labels: labels
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            kind: Kind::Counter,
+            decimals: 0,
         };
-        check("a_total", Some(("a_total", &[])));
-        check("a{}", Some(("a", &[])));
-        check("a{b=\"c\"}", Some(("a", &[("b", "c")])));
-        check(
-            "a{ b = \"c,\\\"}\" , d=\"\",}",
-            Some(("a", &[("b", "c,\"}"), ("d", "")])),
-        );
-        check("all:a_total", Some(("all:a_total", &[])));
+        let all = [
+            series("a", &[]),
+            series("a", &[("b", "c")]),
+            series("a", &[("b", "c,\"}"), ("d", "e")]),
+            series("all:a", &[]),
+        ];
+        let check = |text: &str, expected: Option<&[usize]>| {
+            let found = parse_selector(text).map(|(_, matchers)| {
+                let fitting = all
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, series)| fits(&matchers, series));
+                fitting.map(|(place, _)| place).collect::<Vec<_>>()
+            });
+            assert_eq!(found.as_deref(), expected, "{text}");
+        };
+        check("a", Some(&[0, 1, 2]));
+        check("a{}", Some(&[0, 1, 2]));
+        check("a{b=\"c\"}", Some(&[1]));
+        check("a{ b = \"c,\\\"}\" , d=\"e\",}", Some(&[2]));
+        check("a{d=\"\"}", Some(&[0, 1]));
+        check("a{b=~\"c.*\",d!=\"e\"}", Some(&[1]));
+        check("all:a", Some(&[3]));
+        check("none", Some(&[]));
         check("a{b=c}", None);
         check("a{b=\"c}", None);
         check("a{b=\"c\"", None);

@@ -1,6 +1,7 @@
 //! The span of a question: from when, to when.
 
 use super::query::{ErrorResponse, bad_request};
+use crate::record::promql::number;
 use crate::serve::admin::control::Control;
 
 pub(super) fn default_end() -> String {
@@ -33,17 +34,8 @@ fn parse_moment(text: &str, now: u64) -> Option<u64> {
     let Some(back) = text.strip_prefix('-') else {
         return text.parse().ok().filter(|at| *at < 1 << 40);
     };
-    let (digits, unit) = back.split_at_checked(back.len().checked_sub(1)?)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        "w" => 7 * 86_400,
-        "y" => 365 * 86_400,
-        _ => return None,
-    };
-    let span = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    let milliseconds = u64::try_from(number::duration(back)?).ok()?;
+    let span = milliseconds / 1_000;
     Some(now.saturating_sub(span))
 }
 
@@ -58,6 +50,7 @@ mod tests {
         check("77", Some(77));
         check("-90s", Some(99_910));
         check("-1h", Some(96_400));
+        check("-1m30s", Some(99_910));
         check("-20y", Some(0));
         check("-99999999999999999999y", None);
         check("-1", None);

@@ -233,14 +233,17 @@ fn questions_that_are_unclear() {
     };
     check("from=-1h", "missing field `series`");
     check("series=a&from=-1h&most=3", "unknown field `most`");
-    check("series=a%7Bb&from=-1h", "`series` is a name with labels");
+    check(
+        "series=a%7Bb&from=-1h",
+        "`series` is a selector that names a metric",
+    );
     check("series=a&from=yesterday", "`from` and `to` are");
     check("series=a&from=now&to=-1h", "`from` must be before `to`");
     check(
         "series=a&from=-1h&points=1",
-        "`points` is between 2 and 11000",
+        "`points` must be between 2 and 11000",
     );
-    check("series=a&from=-1h&points=11001", "`points` is between");
+    check("series=a&from=-1h&points=11001", "`points` must be between");
     let answer = json(&asked(&server, "series=nothing&from=-20y&points=2"));
     assert_eq!(answer["series"], Value::Array(Vec::new()));
 }

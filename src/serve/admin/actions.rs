@@ -1,4 +1,4 @@
-//! What operators have the gateway do: explain a request, reload the configuration.
+//! `POST` requests of operators: explain a request, reload the configuration.
 
 use axum::Json;
 use axum::extract::State;

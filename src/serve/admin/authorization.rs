@@ -1,4 +1,4 @@
-//! Who may come in: the token when there is one, and no web page of somebody else.
+//! Admits requests that carry the token, if one is set, and refuses those that browsers send for other sites.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::control::Control;
 use super::dashboard;
 use super::problem::problem;
 
-/// Lets a request through or answers it.
+/// Passes an authorized request on, and answers any other with 401 or 403.
 pub async fn authorize(
     State(control): State<Arc<dyn Control>>,
     request: Request,
@@ -26,20 +26,20 @@ pub async fn authorize(
         Some(token) if !public && !has_token(headers, token) => {
             return problem(
                 StatusCode::UNAUTHORIZED,
-                "this needs `Authorization: Bearer TOKEN`",
+                "send the token as `Authorization: Bearer TOKEN`",
             );
         }
-        // Without a token the listener is on loopback. A page elsewhere can point a name of its own
-        // at 127.0.0.1; its requests carry that name.
+        // Without a token the listener is on loopback. A foreign page can point a name of its own at 127.0.0.1
+        // (DNS rebinding); its requests carry that name.
         None if !host_is_loopback(headers) => {
             return problem(
                 StatusCode::FORBIDDEN,
-                "the Host field does not name this machine",
+                "the Host field does not name this machine; use localhost or a loopback address",
             );
         }
         _ => {}
     }
-    // A page elsewhere cannot read what it asks for, but questions cost something too. It may link to the dashboard.
+    // A foreign page cannot read the responses, but its requests would cost work. It may link to the dashboard.
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     let foreign = match changes {
         true => is_cross_site(headers),
@@ -48,13 +48,13 @@ pub async fn authorize(
     if foreign {
         return problem(
             StatusCode::FORBIDDEN,
-            "pages of other sites may not ask the admin listener",
+            "the admin listener refuses requests from pages of other sites",
         );
     }
     next.run(request).await
 }
 
-/// Whether a request that was let through may see what is behind the token.
+/// Whether a request may see what the token protects. Assets are served without it.
 pub fn is_authorized(control: &dyn Control, headers: &HeaderMap) -> bool {
     control
         .token()
@@ -71,7 +71,7 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
     equal_in_constant_time(given.trim_ascii(), token.as_bytes())
 }
 
-/// Compares without telling by its time where the difference is.
+/// Compares in constant time, so that the duration does not reveal where the difference is.
 fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |found, (a, b)| found | (a ^ b));
     a.len() == b.len() && std::hint::black_box(difference) == 0
@@ -94,13 +94,13 @@ fn host_is_loopback(headers: &HeaderMap) -> bool {
             .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Whether a browser says that it sends this for another site; nothing where it does not say.
+/// Whether `Sec-Fetch-Site` says that the request is for another site; `None` without that field.
 fn declares_cross_site(headers: &HeaderMap) -> Option<bool> {
     let site = headers.get("sec-fetch-site")?;
     Some(!matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
-/// Whether a browser sends this for another site.
+/// The same, by `Origin` for browsers without `Sec-Fetch-Site`.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     if let Some(other) = declares_cross_site(headers) {
         return other;

@@ -1,10 +1,12 @@
-//! The admin listener's connections: few, and none of them for long, so that silent ones never take
-//! the file descriptors that clients need. A new one is never kept waiting by connections without a request: the oldest
-//! of the address that has most of them makes room for it. Requests beyond [`MAX_REQUESTS`] are refused until responses are
-//! sent to their end, but for those of probes, whose responses leave at once: so there is always a connection that can
-//! make room, and no probe waits.
+//! The admin listener's connections: few and short, so that silent ones never take the file descriptors that clients
+//! need.
 //!
-//! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] on them, [`HEAD_TIMEOUT`] for each head, [`LIFETIME`] and [`DRAIN_TIMEOUT`] for all of it.
+//! Connections without a request never keep a new one waiting. At the bound the gateway closes the oldest idle one of
+//! the network that has most of them. Requests beyond [`MAX_REQUESTS`] get 503 until earlier responses are sent.
+//! Probes do not count, because their responses leave at once. So an idle connection always exists, and no probe waits.
+//!
+//! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] requests on them, [`HEAD_TIMEOUT`] for each head, and
+//! [`LIFETIME`] plus [`DRAIN_TIMEOUT`] for a connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,32 +35,32 @@ use tower::Service as _;
 
 use super::problem::problem;
 
-/// Connections at once.
+/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Requests at once, until their responses are sent.
+/// Maximum number of requests whose responses are not sent yet.
 const MAX_REQUESTS: usize = 56;
 
-/// What probes ask. It takes no time, and fits into a socket.
+/// Paths of probes. Their responses take no time and fit into a socket buffer.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// From the start of a connection, or from the answer before, to the end of a request's head.
+/// Longest time from the start of a connection, or from the previous response, to the end of a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After this the request under way is the last one.
+/// Age at which a connection takes no further request.
 const LIFETIME: Duration = Duration::from_secs(60);
 
-/// For the last request: a body that does not come, an answer that nobody takes.
+/// Longest time for the last request after that: its body may not come, or the client may not read the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long nothing is accepted after an accept failed, for instance for want of file descriptors.
+/// Pause after a failed accept, for instance when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves connections, new ones until `stop` is dropped.
+/// Serves connections until `stop` is dropped and the open ones have ended.
 ///
 /// # Errors
 ///
-/// The listener cannot be used at all.
+/// The listener cannot be registered with the runtime.
 pub async fn serve(
     listener: std::net::TcpListener,
     router: Router,
@@ -68,7 +70,7 @@ pub async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let requests = Arc::new(Semaphore::new(MAX_REQUESTS));
-    // The oldest first.
+    // Oldest first.
     let mut open: Vec<OpenConnection> = Vec::new();
     loop {
         let accepted = tokio::select! {
@@ -81,7 +83,7 @@ pub async fn serve(
                 if open.len() >= MAX_CONNECTIONS {
                     make_room(&mut open);
                 }
-                // The one that made room gives its place back when its task is dropped, a moment later.
+                // The closed connection frees its place a moment later, when its task is dropped.
                 let place = tokio::select! {
                     place = room.clone().acquire_owned() => place,
                     _ = &mut stop => break,
@@ -106,13 +108,13 @@ pub async fn serve(
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "no connection to the admin listener accepted");
+                tracing::debug!(%error, "accept on the admin listener failed");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
     drop(listener);
-    // Those that are served end by themselves.
+    // Open connections end by themselves, within their bounds.
     let _all = room.acquire_many(MAX_CONNECTIONS as u32).await;
     Ok(())
 }
@@ -123,7 +125,7 @@ struct OpenConnection {
     task: AbortHandle,
 }
 
-/// An address, or the /64 of one of IPv6, of which one machine has all.
+/// An IPv4 address, or the /64 of an IPv6 address, because one machine usually has a whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -131,7 +133,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Ends the oldest connection without a request, of the network that has most of them.
+/// Closes the oldest idle connection of the network that has most of them.
 fn make_room(open: &mut Vec<OpenConnection>) {
     let waiting = |open: &OpenConnection| open.progress.stage.load(Relaxed) == IDLE;
     let of = |network| {
@@ -139,26 +141,26 @@ fn make_room(open: &mut Vec<OpenConnection>) {
         all.filter(|open| waiting(open)).count()
     };
     let oldest = open.iter().enumerate().filter(|(_, open)| waiting(open));
-    // Of several with the same number the first is wanted.
+    // `max_by_key` keeps the last of equals, so the order is reversed to get the oldest.
     let victim = oldest.rev().max_by_key(|(_, open)| of(open.network));
     if let Some((at, _)) = victim {
         open.remove(at).task.abort();
     }
 }
 
-/// How far the request of a connection is.
+/// The stage of the request that a connection serves.
 #[derive(Default)]
 struct ConnectionProgress {
     stage: AtomicU8,
-    /// Held until the end of the response is sent, or the connection ends.
+    /// Held until the response is sent or the connection ends.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// There is no request, or only one of a probe.
+/// No request, or only one of a probe.
 const IDLE: u8 = 0;
-/// The response is not there to its end.
+/// The response is not complete.
 const RESPONDING: u8 = 1;
-/// The end of the response is not sent.
+/// The response is complete and not sent.
 const SENDING: u8 = 2;
 
 async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
@@ -178,7 +180,7 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
         let mut router = router.clone();
         async move {
             let Ok(under_way) = under_way else {
-                let detail = "the admin listener has as many requests as it takes; try again";
+                let detail = "the admin listener has too many open requests; try again later";
                 return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, detail));
             };
             let response: Response = router.call(request).await?;
@@ -195,14 +197,14 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(io, service);
     let mut connection = pin!(connection);
-    // How a connection ends, the other side knows better.
+    // Errors are ignored: the client knows why its connection ended.
     if timeout(LIFETIME, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
         let _ = timeout(DRAIN_TIMEOUT, connection).await;
     }
 }
 
-/// A request whose response is not there to its end.
+/// Marks the response as complete when it is dropped.
 struct UnderWay(Arc<ConnectionProgress>);
 
 impl Drop for UnderWay {
@@ -211,7 +213,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A response's body, which knows when it ends.
+/// A response body that drops its [`UnderWay`] at its end.
 struct ResponseBody {
     body: Body,
     _under_way: Option<UnderWay>,
@@ -237,7 +239,7 @@ impl http_body::Body for ResponseBody {
     }
 }
 
-/// A socket that knows when all of a response is sent: hyper flushes it then, and not before.
+/// A socket that notices when a response is sent: hyper flushes it then, and not before.
 struct Io {
     stream: TokioIo<TcpStream>,
     progress: Arc<ConnectionProgress>,

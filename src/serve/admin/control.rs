@@ -1,4 +1,4 @@
-//! What the admin listener needs of the gateway that it belongs to.
+//! The interface between the admin listener and the gateway that it belongs to.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,40 +14,40 @@ use crate::record::Record;
 use crate::record::push;
 use crate::serve::worker::generation::Running;
 
-/// Most bytes of a request to the admin listener.
+/// Maximum size of a request body, in bytes.
 pub(super) const MAX_BODY: usize = 1024 * 1024;
 
-/// The gateway, as far as its operator may reach into it.
+/// What operators may read and do.
 pub trait Control: Send + Sync + 'static {
-    /// What runs now.
+    /// The running configuration.
     fn running(&self) -> Running;
-    /// Reads the configuration again.
+    /// Reads the configuration again and runs it if it has no mistakes.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
-    /// `/metrics`.
+    /// All metrics in the text format of Prometheus.
     fn metrics(&self) -> String;
-    /// What happened in every second, once this process has it; nothing if it is not recorded.
+    /// The record; `None` if the configuration switches it off, unset while another process still writes it.
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;
-    /// The sum of one counter.
+    /// The sum of a counter over all workers.
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
-    /// How each engine does to which figures are pushed.
+    /// The state of every push destination.
     fn pushed(&self) -> Vec<push::Status>;
-    /// When it was started, in seconds since 1970.
+    /// When the gateway was started, in seconds since 1970.
     fn started(&self) -> u64;
-    /// Whether new requests are taken.
+    /// Whether the gateway accepts new requests.
     fn ready(&self) -> bool;
-    /// Time.
+    /// The gateway's clock.
     fn clock(&self) -> &Clock;
-    /// What operators must prove to know.
+    /// The token that operators must send, if one is set.
     fn token(&self) -> Option<&str>;
 }
 
 /// How a reload ended.
 pub enum ReloadOutcome {
-    /// It runs. What is worth knowing about it.
+    /// The new configuration runs; the changes and warnings as JSON.
     Done(Value),
-    /// Mistakes; the policies before still run.
+    /// The configuration has mistakes; the previous one still runs.
     Mistakes(Report),
-    /// It could not be run for another reason; the policies before still run.
+    /// The reload failed for another reason; the previous configuration still runs.
     Failed(String),
 }
 

@@ -1,6 +1,6 @@
-//! The dashboard at `/`: assets that are in the program, and the same numbers as plain HTML for browsers without scripts.
+//! The dashboard at `/`: assets embedded in the program, and plain HTML tables for browsers without scripts.
 //!
-//! The assets say nothing of the gateway, so they are given without a token; what they show is asked for with one.
+//! Assets contain nothing of the gateway and need no token. The requests for data that they make do.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,11 +18,11 @@ use super::control::{Control, ControlState};
 use super::problem::problem;
 use super::status::{all_limits, all_upstreams};
 
-/// Nothing of somebody else's, and nothing that is not in a file of its own.
+/// Allows only resources of the listener itself, and no inline scripts or styles.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// A file of the dashboard.
+/// An embedded file, and its gzip form once a browser has asked for it.
 struct Asset {
     path: &'static str,
     content: &'static str,
@@ -59,15 +59,15 @@ static ASSETS: [Asset; 15] = assets![
 
 static PAGE: &str = include_str!("dashboard/index.html");
 
-/// Where the page has the numbers.
+/// The place in the page where [`tables`] go.
 const TABLES_MARK: &str = "<!-- numbers -->";
 
-/// Whether this is a file that everybody may have.
+/// Whether a path is served without a token.
 pub(super) fn is_asset(path: &str) -> bool {
     path == "/" || ASSETS.iter().any(|file| file.path == path)
 }
 
-/// The paths of all assets.
+/// The paths of all assets but the page.
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {
     ASSETS.iter().map(|file| file.path)
 }
@@ -85,10 +85,10 @@ pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response 
     respond("text/html; charset=utf-8", page.into_bytes(), compressed)
 }
 
-/// `GET` of a file.
+/// `GET` of an asset.
 pub async fn file(uri: Uri, headers: HeaderMap) -> Response {
     let Some(file) = ASSETS.iter().find(|file| file.path == uri.path()) else {
-        return problem(StatusCode::NOT_FOUND, "there is nothing here");
+        return problem(StatusCode::NOT_FOUND, "no such path");
     };
     let kind = match file.path.rsplit_once('.') {
         Some((_, "js")) => "text/javascript; charset=utf-8",
@@ -110,7 +110,7 @@ fn respond(kind: &'static str, plain: Vec<u8>, compressed: Option<Vec<u8>>) -> R
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
-        // Another version may stand behind the same address tomorrow.
+        // A newer gateway may serve another version at the same address.
         (header::CACHE_CONTROL, "no-cache"),
         (header::VARY, "accept-encoding"),
     ];
@@ -135,7 +135,7 @@ fn compress(text: &str) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-/// Limits, routes and servers.
+/// Limits, routes and servers as HTML tables.
 fn tables(gateway: &dyn Control) -> String {
     let mut html = String::from(
         "<h1>tollgate</h1><h2>Limits</h2><table><thead><tr><th>Limit\

@@ -1,4 +1,4 @@
-//! One key of one limit: what remains of it, and forgetting it.
+//! One key of one limit: reads its state, and resets it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::serve::worker::generation;
 use crate::serve::worker::generation::Running;
 use crate::throttle::admission::AdmissionRequest;
 
-/// The rules called by a name, and the key that an operator wrote.
+/// The rules with the given name, and the parsed key.
 struct KeyLookup {
     running: Running,
     identifier: Arc<Identifier>,
@@ -39,14 +39,14 @@ pub async fn read(
     Json(json!({ "key": key, "limits": limits })).into_response()
 }
 
-/// Every limit that counts by a key, and what it says of it; the key as each of them names it elsewhere.
+/// The state of a key in every limit that counts by its identities, and its name in each of those limits.
 pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
     let (mut limits, mut names) = (Vec::new(), Vec::new());
     let running = gateway.running();
     let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
     let identifier = Arc::new(identifier);
     for rule in &running.ruleset.rules {
-        // The hash of something that is not known has no count to be looked up by.
+        // Only a hash is known of this key, so this limit cannot look up its count.
         let Ok(who) = identifier.read_key(key, &rule.key) else {
             continue;
         };
@@ -66,9 +66,10 @@ pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
     (names, limits)
 }
 
-/// `DELETE /v1/limits/{limit}/keys/{key}`. What the overflow sketch counted and what the networks around
-/// an address used stays, for others share it. Permits of open requests are not forgotten either: they
-/// come back when the requests end.
+/// `DELETE /v1/limits/{limit}/keys/{key}`.
+///
+/// The counts of the overflow sketch and of the networks around an address stay, because other keys share them.
+/// Permits stay too: they come back when their requests end.
 pub async fn forget(
     State(gateway): ControlState,
     Path((limit, key)): Path<(String, String)>,
@@ -80,7 +81,7 @@ pub async fn forget(
     let admission = &lookup.running.admission;
     if lookup.rules.iter().all(|rule| rule.limit.open().is_some()) {
         let detail = format!(
-            "`{limit}` counts open requests: a permit comes back when its request ends, and no sooner"
+            "`{limit}` limits open requests and cannot be reset; each permit comes back when its request ends"
         );
         return problem(StatusCode::CONFLICT, &detail);
     }
@@ -95,7 +96,7 @@ pub async fn forget(
             match shared.forget(plan, key).await {
                 Ok(there) => found |= there,
                 Err(failure) => {
-                    let detail = format!("the store cannot be asked to forget it: {failure}");
+                    let detail = format!("reset in the shared store failed: {failure}");
                     return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
                 }
             }
@@ -114,9 +115,9 @@ impl KeyLookup {
                 who: &self.who,
                 identifier: &self.identifier,
                 now: gateway.clock().now(),
-                // Its upstream is not known.
+                // The key alone does not say which upstream it is for.
                 pressure: None,
-                // One unit: whether anything is left.
+                // One unit, to see whether anything is left.
                 reserved: &[(0, 1)],
             };
             let verdict = self.running.admission.peek_shared(&ask).await;
@@ -138,7 +139,7 @@ impl KeyLookup {
             .filter(|rule| rule.name.as_str() == limit);
         let rules: Vec<Arc<Rule>> = named.cloned().collect();
         let Some(first) = rules.first() else {
-            let detail = format!("there is no limit called `{limit}`; see /v1/limits");
+            let detail = format!("no limit is named `{limit}`; /v1/limits lists them");
             return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
         };
         let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
@@ -156,8 +157,9 @@ impl KeyLookup {
     }
 }
 
-/// With the plan by which a limit counted the key last, so that its numbers are those that held for it; with the default
-/// where the key names none and none is remembered.
+/// Adds the plan by which the limit last counted the key, so that the numbers are those that applied to it.
+///
+/// A plan that the key itself names wins; the default plan is used if none is remembered.
 fn with_plan(who: Who, rule: &Rule, identifier: &Identifier, running: &Running) -> Who {
     if who.plan.is_some() {
         return who;

@@ -1,5 +1,7 @@
-//! The admin listener: what an operator asks a running gateway. Loopback by default; with a token
-//! everything but `/healthz` needs it.
+//! The admin listener, where operators query and control a running gateway.
+//!
+//! It listens on loopback by default. If a token is set, everything but `/healthz` and the dashboard's assets needs it.
+//! `routes.rs` lists the paths; `control.rs` is the interface to the gateway.
 
 mod actions;
 mod authorization;

@@ -1,4 +1,6 @@
-//! What needs no token, for orchestrators and scrapers: whether the gateway is well, and its figures.
+//! Health checks and metrics, for orchestrators and scrapers.
+//!
+//! `admin.probes` is a listener of its own for them, which needs no token.
 
 use std::sync::Arc;
 
@@ -11,13 +13,18 @@ use axum::routing::get;
 use super::control::{Control, ControlState, MAX_BODY};
 use super::problem::problem;
 
-/// The routes of `admin.probes`. Whoever reaches them may be anybody: they say no more than they must.
+/// The paths of `admin.probes`. Anybody may reach them, so `/readyz` does not describe the store here.
 pub fn probes(control: Arc<dyn Control>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .fallback(|| async { problem(StatusCode::NOT_FOUND, "there are only probes here") })
+        .fallback(|| async {
+            problem(
+                StatusCode::NOT_FOUND,
+                "no such path; this listener serves /healthz, /readyz and /metrics",
+            )
+        })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
         .with_state(control)
 }
@@ -29,10 +36,10 @@ async fn ready(State(gateway): ControlState) -> Response {
     }
 }
 
-/// `GET /readyz` of the admin listener, which also says how the shared store stands.
+/// `GET /readyz` of the admin listener, which also describes the shared store.
 pub(super) async fn ready_with_store(State(gateway): ControlState) -> Response {
     if gateway.ready() {
-        // Without the store the gateway goes on by what `on_store_error` says: no reason to send it nothing.
+        // Without the store the gateway still serves, as `on_store_error` says, so it stays ready.
         let running = gateway.running();
         let store = running
             .admission

@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// Problem details of the admin listener.
+/// A response with this status and a body of problem details.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Response {
     let body = json!({
         "type": "about:blank",

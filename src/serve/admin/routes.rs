@@ -10,7 +10,7 @@ use super::control::{Control, MAX_BODY};
 use super::problem::problem;
 use super::{actions, authorization, dashboard, keys, probes, prometheus, record, status};
 
-/// The admin listener's routes.
+/// All paths of the admin listener, behind [`authorization::authorize`].
 pub fn router(control: Arc<dyn Control>) -> Router {
     let files = dashboard::paths().fold(Router::new(), |router, path| {
         router.route(path, get(dashboard::file))
@@ -39,7 +39,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .route("/v1/record/live", get(record::live))
         .route("/v1/status", get(status::status))
         .nest("/prometheus/api/v1", prometheus::router())
-        .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is nothing here") })
+        .fallback(|| async { problem(StatusCode::NOT_FOUND, "no such path") })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
         .layer(axum::middleware::from_fn_with_state(
             control.clone(),

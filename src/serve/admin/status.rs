@@ -1,4 +1,4 @@
-//! What the gateway is doing: its limits, upstreams and policies, and the process itself.
+//! The state of limits, upstreams, policies and the process, as JSON.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::base::telemetry::{Label, Metric};
 use crate::serve::stack::explain;
 use crate::upstream::Servers;
 
-/// Every limit with its decisions so far.
+/// Every limit with its decisions since the start.
 pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
     let running = gateway.running();
     let open = running.admission.open_permits();
@@ -49,7 +49,7 @@ pub(super) async fn limits(State(gateway): ControlState) -> Json<Value> {
     Json(json!({ "limits": all_limits(&*gateway) }))
 }
 
-/// Every upstream and how its servers stand.
+/// Every upstream with the state of its servers.
 pub(super) fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
     let now = gateway.clock().now();
     let describe = |servers: &Arc<Servers>| {
@@ -78,7 +78,7 @@ pub(super) async fn upstreams(State(gateway): ControlState) -> Json<Value> {
     Json(json!({ "upstreams": all_upstreams(&*gateway) }))
 }
 
-/// The gateway itself.
+/// `GET /v1/status`: the process, its record, its push destinations and its store.
 pub(super) async fn status(State(gateway): ControlState) -> Response {
     let running = gateway.running();
     let store = running.admission.shared_store().map(|shared| {

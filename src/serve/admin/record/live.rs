@@ -1,6 +1,6 @@
-//! A word for each second that can be asked for: `text/event-stream`.
+//! Sends an event for each second that the record has completed, as `text/event-stream`.
 //!
-//! Bounds: [`MOST`] streams, each for [`LIFE`]; browsers ask again by themselves.
+//! Bounds: [`MAX_STREAMS`] streams, each for [`LIFETIME`]; browsers reconnect by themselves.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::record::Record;
 use crate::serve::admin::control::ControlState;
 use crate::serve::admin::problem::problem;
 
-/// Streams at a time.
-const MOST: usize = 24;
-/// Of a stream; a connection to the listener ends soon after.
-const LIFE: Nanos = Nanos::from_secs(50);
-/// Between two looks whether a second is over.
+/// Maximum number of streams.
+const MAX_STREAMS: usize = 24;
+/// Lifetime of a stream; the connection ends soon after.
+const LIFETIME: Nanos = Nanos::from_secs(50);
+/// Pause between two checks whether a second is complete.
 const PAUSE: Duration = Duration::from_millis(50);
 
-static STREAMS: Semaphore = Semaphore::const_new(MOST);
+static STREAMS: Semaphore = Semaphore::const_new(MAX_STREAMS);
 
 /// `GET /v1/record/live`.
 pub async fn live(State(gateway): ControlState) -> Response {
@@ -35,10 +35,10 @@ pub async fn live(State(gateway): ControlState) -> Response {
         Err(answer) => return *answer,
     };
     let Ok(place) = STREAMS.try_acquire() else {
-        let detail = format!("{MOST} others watch already; ask again later");
+        let detail = format!("there are {MAX_STREAMS} streams already; try again later");
         return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
     };
-    let end = gateway.clock().now().after(LIFE);
+    let end = gateway.clock().now().after(LIFETIME);
     let seconds = stream::unfold((1, place), move |(last, place)| {
         let (gateway, record) = (gateway.clone(), record.clone());
         async move {

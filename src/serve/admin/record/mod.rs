@@ -1,4 +1,4 @@
-//! What is asked of the record.
+//! Queries about the record: series, keys, samples, events and explanations.
 
 mod explain;
 mod live;

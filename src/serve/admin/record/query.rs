@@ -1,4 +1,4 @@
-//! Questions to the record, which may wait for the disk: a few at a time, on threads of their own.
+//! Runs queries on the record, which may wait for the disk: a few at a time, on threads of their own.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -13,32 +13,33 @@ use crate::record::Record;
 use crate::serve::admin::control::Control;
 use crate::serve::admin::problem::problem;
 
-/// Questions that are answered at a time: each may take some tens of megabytes.
+/// Queries that run at a time: each may take some tens of megabytes.
 static CONCURRENT_READS: Semaphore = Semaphore::const_new(2);
 
 pub(super) type SharedRecord = Arc<OnceLock<Record>>;
 
-/// An answer that says what is wrong with a question.
+/// A response that says why a query failed.
 pub(super) type ErrorResponse = Box<Response>;
 
 pub(super) fn bad_request(detail: &str) -> ErrorResponse {
     problem(StatusCode::BAD_REQUEST, detail).into()
 }
 
-/// The record, or why there is none.
+/// The record, or a response that says why there is none.
 pub(super) fn opened_record(gateway: &dyn Control) -> Result<SharedRecord, ErrorResponse> {
     let Some(record) = gateway.record() else {
-        let detail = "nothing is recorded: the gateway file says `record: off`";
+        let detail = "the record is off; remove `record: off` from the gateway file";
         return Err(problem(StatusCode::NOT_FOUND, detail).into());
     };
     if record.get().is_none() {
-        let detail = "another process still writes the record; it is taken over when that ends";
+        let detail =
+            "another process still writes the record; try again when that process has ended";
         return Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail).into());
     }
     Ok(record)
 }
 
-/// Answers where the disk may be waited for: elsewhere than where operators are served.
+/// Runs a query on a blocking thread, because it may wait for the disk.
 pub(super) async fn read_record(
     gateway: &dyn Control,
     answer: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,
@@ -50,19 +51,22 @@ pub(super) async fn read_record(
     let turn = CONCURRENT_READS.acquire().await;
     let read = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        let told = |record: &Record, error| match record.folder() {
+        let describe = |record: &Record, error| match record.folder() {
             Some(folder) => format!(
-                "the record in `{}` cannot be read: {error}",
+                "reading the record in `{}` failed: {error}",
                 folder.display()
             ),
-            None => format!("the record cannot be read: {error}"),
+            None => format!("reading the record failed: {error}"),
         };
-        let read = |record| answer(record).map_err(|error| told(record, error));
+        let read = |record| answer(record).map_err(|error| describe(record, error));
         record.get().map(read)
     });
     match read.await {
         Ok(Some(Ok(answer))) => Json(answer).into_response(),
         Ok(Some(Err(detail))) => problem(StatusCode::INTERNAL_SERVER_ERROR, &detail),
-        _ => problem(StatusCode::INTERNAL_SERVER_ERROR, "the record was not read"),
+        _ => problem(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the query on the record panicked",
+        ),
     }
 }

@@ -1,4 +1,4 @@
-//! What series did in a span.
+//! The values of series in a span.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::record::promql::labels::{Matcher, NAME, Test};
 use crate::record::{Column, Found, Grid, Kind, Record, Series};
 use crate::serve::admin::control::{Control, ControlState};
 
-/// Most buckets of an answer.
+/// Maximum number of buckets of a series.
 const MAX_POINTS: usize = 11_000;
-/// Most quantiles of an answer.
+/// Maximum number of quantiles in a query.
 const MAX_QUANTILES: usize = 10;
-/// Most buckets of all series of an answer.
+/// Maximum number of buckets of all series in a response.
 const MAX_VALUES: usize = 1_000_000;
 
 fn described(series: &Series) -> Map<String, Value> {
@@ -44,30 +44,30 @@ fn described(series: &Series) -> Map<String, Value> {
 pub async fn series(State(gateway): ControlState) -> Response {
     let record = match opened_record(&*gateway) {
         Ok(record) => record,
-        Err(answer) => return *answer,
+        Err(response) => return *response,
     };
     let all = record.get().map(Record::series).unwrap_or_default();
     let all: Vec<_> = all.iter().map(|(series, _)| described(series)).collect();
     Json(json!({ "series": all })).into_response()
 }
 
-/// A span of some series.
+/// The parameters of a range query.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RangeParameters {
-    /// A name, and labels if not all: `tollgate_requests_total{route="shop"}`.
+    /// A selector of PromQL that names a metric: `tollgate_requests_total{route="shop"}`.
     series: String,
-    /// Seconds since 1970, or before now: `-1h`.
+    /// Seconds since 1970, or a span before now: `-1h`.
     from: String,
-    /// The same, or `now`.
+    /// As `from`, or `now`.
     #[serde(default = "super::span::default_end")]
     to: String,
-    /// Most buckets.
+    /// Maximum number of buckets.
     #[serde(default = "default_points")]
     points: usize,
-    /// Sums of the series that agree in these labels.
+    /// Labels by which series are summed, separated by commas.
     by: Option<String>,
-    /// Of a histogram: seconds below which such shares of it are.
+    /// Quantiles of a histogram, such as `0.5,0.99`.
     #[serde(default)]
     quantiles: String,
 }
@@ -81,15 +81,15 @@ pub async fn range(
     State(gateway): ControlState,
     span: Result<Query<RangeParameters>, QueryRejection>,
 ) -> Response {
-    match asked(&*gateway, span) {
-        Ok((asked, query)) => {
-            read_record(&*gateway, move |record| answer(record, &asked, &query)).await
+    match parse_query(&*gateway, span) {
+        Ok((selected, query)) => {
+            read_record(&*gateway, move |record| evaluate(record, &selected, &query)).await
         }
-        Err(answer) => *answer,
+        Err(response) => *response,
     }
 }
 
-/// What is to be read, and how it is to be told.
+/// The parsed parameters.
 struct RangeQuery {
     span: (u64, u64),
     points: usize,
@@ -99,7 +99,7 @@ struct RangeQuery {
 
 type SelectedSeries = Vec<(Series, u32)>;
 
-fn asked(
+fn parse_query(
     gateway: &dyn Control,
     span: Result<Query<RangeParameters>, QueryRejection>,
 ) -> Result<(SelectedSeries, RangeQuery), ErrorResponse> {
@@ -107,7 +107,7 @@ fn asked(
     let Query(span) = span.map_err(|rejection| bad_request(&rejection.body_text()))?;
     let (name, matchers) = parse_selector(&span.series).ok_or_else(|| {
         bad_request(
-            "`series` is a name with labels, such as tollgate_requests_total{route=\"shop\"}",
+            "`series` is a selector that names a metric, such as tollgate_requests_total{route=\"shop\"}",
         )
     })?;
     let query = RangeQuery {
@@ -122,25 +122,25 @@ fn asked(
     };
     if !(2..=MAX_POINTS).contains(&query.points) {
         return Err(bad_request(&format!(
-            "`points` is between 2 and {MAX_POINTS}"
+            "`points` must be between 2 and {MAX_POINTS}"
         )));
     }
     if !query.quantiles.is_empty() && !name.ends_with("_bucket") {
         return Err(bad_request(
-            "`quantiles` are of a histogram: a name that ends in _bucket",
+            "`quantiles` need a histogram: name a series that ends in _bucket",
         ));
     }
-    let mut asked = record.get().map(Record::series).unwrap_or_default();
-    asked.retain(|(series, _)| fits(&matchers, series));
-    let values = asked.len() * query.points;
+    let mut selected = record.get().map(Record::series).unwrap_or_default();
+    selected.retain(|(series, _)| fits(&matchers, series));
+    let values = selected.len() * query.points;
     if values > MAX_VALUES {
         return Err(bad_request(&format!(
-            "{} series with {} points are {values} values, of {MAX_VALUES} at most: ask for fewer points, or name labels",
-            asked.len(),
+            "{} series with {} points are {values} values, but the limit is {MAX_VALUES}: ask for fewer points, or name labels",
+            selected.len(),
             query.points
         )));
     }
-    Ok((asked, query))
+    Ok((selected, query))
 }
 
 fn quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
@@ -152,21 +152,25 @@ fn quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
     });
     let all: Option<Vec<_>> = each.collect();
     all.filter(|all| all.len() <= MAX_QUANTILES).ok_or_else(|| {
-        bad_request("`quantiles` are a few numbers between 0 and 1, such as 0.5,0.99")
+        bad_request("`quantiles` must be at most 10 numbers between 0 and 1, such as 0.5,0.99")
     })
 }
 
-fn answer(record: &Record, asked: &SelectedSeries, query: &RangeQuery) -> std::io::Result<Value> {
+fn evaluate(
+    record: &Record,
+    selected: &SelectedSeries,
+    query: &RangeQuery,
+) -> std::io::Result<Value> {
     let (from, to) = query.span;
     let grid: Grid = record.grid(from, to, query.points)?;
-    let numbers: Vec<u32> = asked.iter().map(|(_, number)| *number).collect();
+    let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
     let found: Found = record.read(&grid, &numbers)?;
     let series = if !query.quantiles.is_empty() {
-        with_quantiles(asked, &found, query)
+        with_quantiles(selected, &found, query)
     } else if let Some(by) = &query.by {
-        summed(asked, &found, by)
+        summed(selected, &found, by)
     } else {
-        plain(asked, &found)
+        plain(selected, &found)
     };
     Ok(json!({
         "from": grid.from,
@@ -176,8 +180,8 @@ fn answer(record: &Record, asked: &SelectedSeries, query: &RangeQuery) -> std::i
     }))
 }
 
-fn plain(asked: &SelectedSeries, found: &Found) -> Vec<Value> {
-    let each = asked.iter().filter_map(|(series, number)| {
+fn plain(selected: &SelectedSeries, found: &Found) -> Vec<Value> {
+    let each = selected.iter().filter_map(|(series, number)| {
         let column: &Column = found.columns.get(number)?;
         let mut value = described(series);
         let lists = [
@@ -193,13 +197,13 @@ fn plain(asked: &SelectedSeries, found: &Found) -> Vec<Value> {
     each.collect()
 }
 
-/// Series by the labels that are kept.
+/// Groups series by the labels for which `kept` returns true.
 fn groups(
-    asked: &SelectedSeries,
+    selected: &SelectedSeries,
     kept: impl Fn(&str) -> bool,
 ) -> BTreeMap<Vec<(String, String)>, Vec<&(Series, u32)>> {
     let mut groups: BTreeMap<Vec<(String, String)>, Vec<_>> = BTreeMap::new();
-    for one in asked {
+    for one in selected {
         let labels = one.0.labels.iter().filter(|(name, _)| kept(name));
         groups
             .entry(labels.cloned().collect())
@@ -216,8 +220,8 @@ fn named(series: &Series, labels: Vec<(String, String)>) -> Map<String, Value> {
     })
 }
 
-fn summed(asked: &SelectedSeries, found: &Found, by: &[String]) -> Vec<Value> {
-    let groups = groups(asked, |name| by.iter().any(|by| by == name));
+fn summed(selected: &SelectedSeries, found: &Found, by: &[String]) -> Vec<Value> {
+    let groups = groups(selected, |name| by.iter().any(|by| by == name));
     let each = groups.into_iter().map(|(labels, members)| {
         let mut sums = vec![0_u64; found.covered.len()];
         for (_, number) in &members {
@@ -237,12 +241,12 @@ fn summed(asked: &SelectedSeries, found: &Found, by: &[String]) -> Vec<Value> {
     each.collect()
 }
 
-fn with_quantiles(asked: &SelectedSeries, found: &Found, query: &RangeQuery) -> Vec<Value> {
+fn with_quantiles(selected: &SelectedSeries, found: &Found, query: &RangeQuery) -> Vec<Value> {
     let kept = |name: &str| match &query.by {
         Some(by) => by.iter().any(|by| by == name) && name != "le",
         None => name != "le",
     };
-    let each = groups(asked, kept).into_iter().map(|(labels, members)| {
+    let each = groups(selected, kept).into_iter().map(|(labels, members)| {
         let buckets = members.iter().filter_map(|(series, number)| {
             let (_, bound) = series.labels.iter().find(|(name, _)| name == "le")?;
             let column = found.columns.get(number)?;

@@ -1,4 +1,4 @@
-//! The span of a question: from when, to when.
+//! Parses the span of a query.
 
 use super::query::{ErrorResponse, bad_request};
 use crate::record::promql::number;
@@ -8,7 +8,7 @@ pub(super) fn default_end() -> String {
     String::from("now")
 }
 
-/// A span that was asked for.
+/// Parses `from` and `to` into seconds since 1970.
 pub(super) fn parse_span(
     gateway: &dyn Control,
     from: &str,
@@ -17,7 +17,7 @@ pub(super) fn parse_span(
     let now = gateway.clock().wall().as_secs();
     let (Some(from), Some(to)) = (parse_moment(from, now), parse_moment(to, now)) else {
         return Err(bad_request(
-            "`from` and `to` are seconds since 1970, a time before now such as -1h, or now",
+            "`from` and `to` are seconds since 1970, a span before now such as -1h, or `now`",
         ));
     };
     if from >= to {
@@ -26,7 +26,7 @@ pub(super) fn parse_span(
     Ok((from, to))
 }
 
-/// Seconds since 1970.
+/// Parses seconds since 1970, `now`, or a span before now such as `-1h30m`.
 fn parse_moment(text: &str, now: u64) -> Option<u64> {
     if text == "now" {
         return Some(now + 1);

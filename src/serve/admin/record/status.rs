@@ -1,4 +1,4 @@
-//! What there is of the record.
+//! The size and extent of the record.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::query::opened_record;
 use crate::record::{Record, Tier};
 use crate::serve::admin::control::Control;
 
-/// What there is of it; nothing when nothing is recorded.
+/// The record's folder, size and oldest seconds; null if nothing is recorded.
 pub async fn status(gateway: &dyn Control) -> Value {
     let Ok(record) = opened_record(gateway) else {
         return Value::Null;

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::http::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
-use tollgate::limit::pressure::Permit;
+use tollgate::limit::pressure::UpstreamSlot;
 use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule, Rules};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
@@ -150,7 +150,7 @@ impl Candidate for Asked {
         self.limits.clone()
     }
 
-    fn into_admitted(self, _: &Verdict, _: Option<Permit>) -> Request {
+    fn into_admitted(self, _: &Verdict, _: Option<UpstreamSlot>) -> Request {
         self.request
     }
 }

@@ -4,12 +4,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::limit::pressure::Report;
+use tollgate::limit::pressure::OrcaReport;
 
 fuzz_target!(|data: &[u8]| {
-    let unnamed = Report::parse(data, None);
-    let named = Report::parse(data, Some("queue"));
-    for load in [&unnamed, &named].into_iter().flatten().filter_map(Report::load) {
+    let unnamed = OrcaReport::parse(data, None);
+    let named = OrcaReport::parse(data, Some("queue"));
+    for load in [&unnamed, &named].into_iter().flatten().filter_map(OrcaReport::load) {
         assert!((0.0..=10.0).contains(&load.get()));
     }
     if !data.windows(5).any(|word| word == b"queue") && !data.contains(&b'\\') {

@@ -11,7 +11,7 @@ use rustix::param::page_size;
 use super::entrances;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
-use crate::limit::pressure::Class;
+use crate::limit::pressure::RequestClass;
 use crate::serve::stack::outcome::RequestOutcome;
 use crate::serve::worker::generation::Running;
 use crate::store::shared::ladder::Standing;
@@ -175,7 +175,7 @@ impl Figures {
             self.registry
                 .counter(Metric::Lent, &[upstream])
                 .absolute(now.lent);
-            for (class, shed) in Class::ALL.into_iter().zip(now.shed) {
+            for (class, shed) in RequestClass::ALL.into_iter().zip(now.shed) {
                 let labels = [upstream, (Label::Priority, class.as_str())];
                 self.registry.counter(Metric::Shed, &labels).absolute(shed);
             }

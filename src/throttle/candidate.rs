@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::admission::{Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict};
 use crate::base::clock::Clock;
 use crate::limit::Rules;
-use crate::limit::pressure::{Permit, Shed};
+use crate::limit::pressure::{Shed, UpstreamSlot};
 use crate::route::HeaderStyle;
 
 /// A request that the layer can decide about.
@@ -38,13 +38,13 @@ pub trait Candidate: DecisionObserver + Sized {
     /// Takes a slot of the upstream, where the upstream's pressure bounds its open requests.
     ///
     /// An error means that the upstream has no room for a request of this class.
-    fn take_slot(&self) -> Result<Option<Permit>, Shed> {
+    fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
         Ok(None)
     }
 
     /// Turns the request into what the inner service gets. `verdict` names the limits that it exceeds; the
     /// result holds `slot` for as long as the request is open.
-    fn into_admitted(self, verdict: &Verdict, slot: Option<Permit>) -> Self::Admitted;
+    fn into_admitted(self, verdict: &Verdict, slot: Option<UpstreamSlot>) -> Self::Admitted;
 }
 
 /// Sees what the layer decides about a request, for logs and metrics. Does nothing by default.

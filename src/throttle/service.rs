@@ -12,7 +12,7 @@ use super::candidate::{AppliedLimits, Candidate, Denied, FailedRequest, RequestE
 use super::headers::RateLimitHeaders;
 use super::settle::Settle;
 use crate::http::head::Fields;
-use crate::limit::pressure::{Permit, Shed};
+use crate::limit::pressure::{Shed, UpstreamSlot};
 
 /// Puts [`Throttle`] around a service.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,7 @@ where
             None => self.proceed(request, slot, &decided.verdict, decided.ticket),
             Some(verdict) => {
                 if let Some(slot) = &slot {
-                    slot.waits(true);
+                    slot.wait_for_client(true);
                 }
                 // tower wants the service called that `poll_ready` was called on; its clone stays behind.
                 let inner = self.inner.clone();
@@ -81,7 +81,7 @@ impl<S> Throttle<S> {
     fn proceed<R>(
         &mut self,
         request: R,
-        slot: Option<Permit>,
+        slot: Option<UpstreamSlot>,
         verdict: &Verdict,
         mut ticket: Ticket,
     ) -> ThrottleFuture<R, S>
@@ -102,9 +102,9 @@ impl<S> Throttle<S> {
             request.on_holdings(holdings);
         }
         if let Some(slot) = &slot {
-            slot.enters(verdict.borrows(request.admission_request().rules));
+            slot.record_admission(verdict.borrows(request.admission_request().rules));
             // A delayed request is no load for the upstream before it is sent.
-            slot.waits(verdict.delay.0 > 0);
+            slot.wait_for_client(verdict.delay.0 > 0);
         }
         let style = request.header_style();
         let pending = PendingResponse {
@@ -143,7 +143,7 @@ pin_project! {
     #[allow(missing_docs)]
     pub enum ThrottleFuture<R: Candidate, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
-        Asking { verdict: PendingDecision, next: Option<(R, Option<Permit>, Throttle<S>)> },
+        Asking { verdict: PendingDecision, next: Option<(R, Option<UpstreamSlot>, Throttle<S>)> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, PendingResponse<R::Limits>)>> },
         Running { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
     }

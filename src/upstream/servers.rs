@@ -15,7 +15,7 @@ use super::gate::Gate;
 use super::health::{EJECTED, FAILING, FULL, LEAST, STARTING, TRIAL};
 use super::{Location, Server, Settings};
 use crate::base::clock::Nanos;
-use crate::limit::pressure::{Around, Controller, Pressure};
+use crate::limit::pressure::{Controller, Pressure, StepContext};
 use crate::net::Address;
 
 /// Addresses of one name that are looked at.
@@ -142,7 +142,7 @@ fn steering(
 ) -> Option<Arc<Steering>> {
     let wanted = settings.pressure.clone()?;
     if let Some(kept) = before.and_then(|before| before.steering.clone()) {
-        kept.controller.lock().set(wanted);
+        kept.controller.lock().set_settings(wanted);
         return Some(kept);
     }
     let (pressure, controller) = Controller::new(wanted, 1, now);
@@ -214,7 +214,7 @@ impl Servers {
     }
 
     /// To be called every [`STEP`](crate::limit::pressure::STEP), by one worker.
-    pub fn steer(&self, now: Nanos, around: &Around) {
+    pub fn steer(&self, now: Nanos, around: &StepContext) {
         if let Some(steering) = &self.steering {
             steering.controller.lock().step(now, around);
         }

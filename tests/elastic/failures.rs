@@ -1,6 +1,6 @@
 //! What goes wrong with the signals: gone, lying, rare, drifting.
 
-use tollgate::limit::pressure::{Class, Report, Trust};
+use tollgate::limit::pressure::{OrcaReport, RequestClass, Trust};
 
 use super::world::{Simulation, World};
 
@@ -66,7 +66,7 @@ fn lies(trust: Trust, report: f64, change: fn(&mut World)) -> (f64, super::figur
     honest.run(20.0);
     let expected = honest.run(40.0).mean_factor();
     let text = format!("application_utilization:{report}");
-    let report = Report::parse(text.as_bytes(), None).ok();
+    let report = OrcaReport::parse(text.as_bytes(), None).ok();
     world.report = report.and_then(|report| report.load());
     let mut lying = Simulation::new(world, 3);
     lying.run(20.0);
@@ -84,7 +84,7 @@ fn reports_never_raise_what_latency_forbids() {
     }
     // Even a trusted one ends where the queue begins.
     let (_, figures) = lies(Trust::Full, 0.0, |_| {});
-    assert!(figures.admitted(Class::Critical) >= 98.0);
+    assert!(figures.admitted(RequestClass::Critical) >= 98.0);
     assert!(figures.latency(0.99) <= 130.0, "{figures}");
 }
 
@@ -94,7 +94,11 @@ fn reports_of_overload_cut_only_what_is_lent() {
         let (_, figures) = lies(trust, 10.0, |_| {});
         println!("{figures}");
         assert_eq!(figures.mean_factor(), 1.0);
-        for class in [Class::Critical, Class::Normal, Class::Low] {
+        for class in [
+            RequestClass::Critical,
+            RequestClass::Normal,
+            RequestClass::Low,
+        ] {
             assert!(figures.admitted(class) >= 99.9, "{figures}");
         }
     }
@@ -115,7 +119,7 @@ fn few_requests_are_lent_as_much_again() {
     let figures = simulation.run(120.0);
     assert_eq!(limits(&simulation), before);
     assert!(figures.mean_factor() > 1.9);
-    for class in Class::ALL {
+    for class in RequestClass::ALL {
         assert_eq!(figures.admitted(class), 100.0);
     }
 }
@@ -137,7 +141,7 @@ fn a_long_surge_does_not_drift() {
         }
         let late = simulation.run(60.0);
         println!("{gateways} gateways, late in a long surge: {late}");
-        assert!(late.admitted(Class::Critical) >= 98.0);
+        assert!(late.admitted(RequestClass::Critical) >= 98.0);
         assert!(late.latency(0.99) <= 2.0 * calm.latency(0.99));
         // 17.7 ms is the median of the service.
         let mean = bases / 60.0;

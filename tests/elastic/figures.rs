@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::pressure::Class;
+use tollgate::limit::pressure::RequestClass;
 
 use super::world::{BASE, World};
 
@@ -44,7 +44,7 @@ impl Figures {
         self.busy += seconds * busy as f64;
     }
 
-    pub fn asked(&mut self, class: Class, admitted: bool) {
+    pub fn asked(&mut self, class: RequestClass, admitted: bool) {
         self.asked[class as usize] += 1;
         self.admitted[class as usize] += u32::from(admitted);
     }
@@ -53,8 +53,8 @@ impl Figures {
         self.borrowed[key] += 1.0;
     }
 
-    pub fn served(&mut self, class: Class, span: Nanos) {
-        if class == Class::Critical {
+    pub fn served(&mut self, class: RequestClass, span: Nanos) {
+        if class == RequestClass::Critical {
             self.critical.push(span.0);
         }
     }
@@ -70,7 +70,7 @@ impl Figures {
     }
 
     /// Per cent of those of the class that were within their limits; 100 when there were none.
-    pub fn admitted(&self, class: Class) -> f64 {
+    pub fn admitted(&self, class: RequestClass) -> f64 {
         match self.asked[class as usize] {
             0 => 100.0,
             asked => 100.0 * f64::from(self.admitted[class as usize]) / f64::from(asked),
@@ -119,7 +119,7 @@ impl Figures {
 /// A row of the table.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let admitted = Class::ALL.map(|class| self.admitted(class));
+        let admitted = RequestClass::ALL.map(|class| self.admitted(class));
         write!(
             f,
             "used {:5.1} %  critical {:5.1} % p50 {:5.1} p99 {:5.1} ms  normal {:5.1} %  low {:5.1} %  \

@@ -1,7 +1,7 @@
 //! The same promises where the world is another: capacities, mixtures, a service that grows slow by itself.
 //! Nothing in the module knows the numbers of the scenarios.
 
-use tollgate::limit::pressure::Class;
+use tollgate::limit::pressure::RequestClass;
 
 use super::figures::Figures;
 use super::upstream::Service;
@@ -23,9 +23,9 @@ fn small_and_large_upstreams() {
         let calm = World::calm(gateways).times(times);
         let name = format!("{} workers, {gateways} gateways", calm.workers);
         let (calm, trouble) = surge(&name, calm, 1);
-        assert!(trouble.admitted(Class::Critical) >= 98.0);
+        assert!(trouble.admitted(RequestClass::Critical) >= 98.0);
         assert!(trouble.latency(0.99) <= 2.0 * calm.latency(0.99));
-        assert!(calm.admitted(Class::Normal) >= 98.0);
+        assert!(calm.admitted(RequestClass::Normal) >= 98.0);
         assert!(calm.mean_factor() > 1.15);
     }
 }
@@ -37,9 +37,9 @@ fn fast_and_slow_services() {
         calm.service.mean = mean;
         calm.workers = (calm.workers as f64 * times) as usize;
         let (calm, trouble) = surge(&format!("{mean} ms of service"), calm, 1);
-        assert!(trouble.admitted(Class::Critical) >= 98.0);
+        assert!(trouble.admitted(RequestClass::Critical) >= 98.0);
         assert!(trouble.latency(0.99) <= 2.0 * calm.latency(0.99));
-        assert!(calm.admitted(Class::Normal) >= 98.0);
+        assert!(calm.admitted(RequestClass::Normal) >= 98.0);
     }
 }
 
@@ -53,9 +53,9 @@ fn mixed_latencies() {
         long: 0.4,
     };
     let (calm, trouble) = surge("mixed", calm, 1);
-    assert!(trouble.admitted(Class::Critical) >= 98.0);
+    assert!(trouble.admitted(RequestClass::Critical) >= 98.0);
     assert!(trouble.latency(0.99) <= 2.0 * calm.latency(0.99));
-    assert!(calm.admitted(Class::Normal) >= 98.0);
+    assert!(calm.admitted(RequestClass::Normal) >= 98.0);
 }
 
 /// A route that takes ten times as long as the other has a twentieth of the requests, then two in five, while
@@ -77,7 +77,11 @@ fn a_mixture_of_routes_shifts() {
         simulation.world.greedy = 300.0;
         let shifted = simulation.run(30.0);
         println!("{gateways} gateways, more of what takes long: {shifted}");
-        for class in [Class::Critical, Class::Normal, Class::Low] {
+        for class in [
+            RequestClass::Critical,
+            RequestClass::Normal,
+            RequestClass::Low,
+        ] {
             assert!(shifted.admitted(class) >= 99.9, "{class:?}");
         }
         assert!(shifted.mean_factor() > 6.0);
@@ -86,7 +90,7 @@ fn a_mixture_of_routes_shifts() {
         simulation.world.critical *= 4.0;
         let trouble = simulation.run(60.0);
         println!("  calm    {calm}\n  trouble {trouble}");
-        assert!(trouble.admitted(Class::Critical) >= 98.0);
+        assert!(trouble.admitted(RequestClass::Critical) >= 98.0);
         assert!(trouble.latency(0.99) <= 2.0 * calm.latency(0.99));
     }
 }
@@ -105,8 +109,8 @@ fn a_drifting_baseline_is_followed() {
         }
         let late = simulation.run(30.0);
         println!("{gateways} gateways, twice as slow: {late}");
-        assert!(late.admitted(Class::Critical) >= 98.0);
-        assert!(late.admitted(Class::Normal) >= 98.0);
+        assert!(late.admitted(RequestClass::Critical) >= 98.0);
+        assert!(late.admitted(RequestClass::Normal) >= 98.0);
         assert!(late.mean_factor() > 1.2);
     }
 }
@@ -125,8 +129,8 @@ fn slower_is_not_a_queue() {
         let first = simulation.run(seconds);
         let late = simulation.run(30.0);
         println!("{gateways} gateways, three times as slow\n  first {first}\n  late  {late}");
-        assert!(first.admitted(Class::Critical) >= 98.0);
-        assert!(late.admitted(Class::Critical) >= 98.0);
-        assert!(late.admitted(Class::Normal) >= 98.0);
+        assert!(first.admitted(RequestClass::Critical) >= 98.0);
+        assert!(late.admitted(RequestClass::Critical) >= 98.0);
+        assert!(late.admitted(RequestClass::Normal) >= 98.0);
     }
 }

@@ -1,7 +1,7 @@
 //! What is promised of a surge, of an upstream that grows slow, and of too much that is critical, each
 //! with 1, 4 and 16 gateways: a minute of calm, a minute of trouble from its first moment on, the recovery.
 
-use tollgate::limit::pressure::Class;
+use tollgate::limit::pressure::RequestClass;
 
 use super::figures::Figures;
 use super::world::{Simulation, World};
@@ -47,9 +47,9 @@ fn each(name: &str, change: fn(&mut World), check: fn(&Run)) {
             println!("  trouble {trouble}");
             assert!(calm.utilisation() >= 85.0);
             assert!(calm.fairness() >= 0.99);
-            assert!(calm.admitted(Class::Critical) >= 98.0);
+            assert!(calm.admitted(RequestClass::Critical) >= 98.0);
             // What is guaranteed is not shed for what is lent.
-            assert!(calm.admitted(Class::Normal) >= 98.0);
+            assert!(calm.admitted(RequestClass::Normal) >= 98.0);
             assert!(*back <= 15.0);
             check(&run);
         }
@@ -63,9 +63,9 @@ fn critical_traffic_triples() {
         "critical x3",
         |world| world.critical *= 3.0,
         |Run { calm, trouble, .. }| {
-            assert!(trouble.admitted(Class::Critical) >= 98.0);
+            assert!(trouble.admitted(RequestClass::Critical) >= 98.0);
             assert!(trouble.latency(0.99) <= 2.0 * calm.latency(0.99));
-            assert!(trouble.admitted(Class::Normal) > trouble.admitted(Class::Low));
+            assert!(trouble.admitted(RequestClass::Normal) > trouble.admitted(RequestClass::Low));
             assert!(trouble.utilisation() >= 85.0);
         },
     );
@@ -80,9 +80,9 @@ fn upstream_takes_twice_as_long() {
         "upstream twice slower",
         |world| world.service.mean *= 2.0,
         |Run { calm, trouble, .. }| {
-            assert!(trouble.admitted(Class::Critical) >= 98.0);
+            assert!(trouble.admitted(RequestClass::Critical) >= 98.0);
             assert!(trouble.latency(0.99) <= 2.0 * (2.0 * calm.latency(0.99)));
-            assert!(trouble.admitted(Class::Normal) > trouble.admitted(Class::Low));
+            assert!(trouble.admitted(RequestClass::Normal) > trouble.admitted(RequestClass::Low));
             assert!(trouble.utilisation() >= 80.0);
         },
     );
@@ -98,7 +98,7 @@ fn critical_traffic_alone_is_too_much() {
         |Run { calm, trouble, .. }| {
             assert!(trouble.critical_rate() >= 0.9 * 800.0);
             assert!(trouble.latency(0.99) <= 2.0 * calm.latency(0.99));
-            assert!(trouble.admitted(Class::Normal) <= 10.0);
+            assert!(trouble.admitted(RequestClass::Normal) <= 10.0);
             assert!(trouble.lent() <= 10.0);
         },
     );

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::pressure::{
-    Around, Class, Controller, Host, Kind, Permit, Pressure, STEP, Settings, Snapshot, Trust,
-    Utilisation,
+    Controller, GatewayLoad, Pressure, RequestClass, RequestKind, STEP, Settings, Snapshot,
+    StepContext, Trust, UpstreamSlot, Utilisation,
 };
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
 use tollgate::store::{self, Item, Memory, Registered};
@@ -81,15 +81,15 @@ impl World {
 
 struct Request {
     arrived: u64,
-    class: Class,
-    permit: Permit,
+    class: RequestClass,
+    slot: UpstreamSlot,
     /// What takes long, and before it the rest.
-    kinds: [Kind; 2],
+    kinds: [RequestKind; 2],
 }
 
 enum What {
     Arrival,
-    Done(Request, Kind),
+    Done(Request, RequestKind),
     Step(usize),
 }
 
@@ -264,10 +264,10 @@ impl Simulation {
         });
         let person = self.draw.below(1_000);
         let (class, key) = match kind {
-            Some(0) => (Class::Critical, person),
-            Some(1) => (Class::Normal, person),
-            Some(2) => (Class::Low, person),
-            _ => (Class::Normal, person % BASE.len() as u64),
+            Some(0) => (RequestClass::Critical, person),
+            Some(1) => (RequestClass::Normal, person),
+            Some(2) => (RequestClass::Low, person),
+            _ => (RequestClass::Normal, person % BASE.len() as u64),
         };
         // As in the gateway: a place first, then what the limit says to what may be lent now.
         let hash = || Draw::new(key).next();
@@ -289,16 +289,16 @@ impl Simulation {
             self.figures.borrowed(key as usize);
         }
         if let Err(shed) = &admitted {
-            self.gateways[gateway].pressure.sheds(shed);
+            self.gateways[gateway].pressure.record_shed(shed);
         }
-        if let Ok(permit) = admitted {
-            permit.enters(borrows);
+        if let Ok(slot) = admitted {
+            slot.record_admission(borrows);
             let arrived = self.now;
             let pressure = &self.gateways[gateway].pressure;
             let request = Request {
                 arrived,
                 class,
-                permit,
+                slot,
                 kinds: ["short", "long"].map(|name| pressure.kind(name)),
             };
             if let Some(request) = self.upstream.arrive(request) {
@@ -318,7 +318,7 @@ impl Simulation {
             cost: 1,
             scale: Scale {
                 multiply: 1,
-                lent: ((gateway.pressure.lends().get() - 1.0) * 1000.0) as u32,
+                lent: ((gateway.pressure.lending_factor().get() - 1.0) * 1000.0) as u32,
             },
             shadow: false,
             parents: &[],
@@ -338,11 +338,11 @@ impl Simulation {
         self.plan(span, What::Done(request, kind));
     }
 
-    fn done(&mut self, request: Request, kind: Kind) {
+    fn done(&mut self, request: Request, kind: RequestKind) {
         let span = Nanos(self.now - request.arrived);
-        request.permit.answered(kind, span);
+        request.slot.record_latency(kind, span);
         if let Some(load) = self.world.report {
-            request.permit.report(load);
+            request.slot.record_load(load);
         }
         self.figures.served(request.class, span);
         drop(request);
@@ -355,10 +355,10 @@ impl Simulation {
         self.plan(STEP.0, What::Step(gateway));
         let gateways = self.gateways.len() as u32;
         let gateway = &mut self.gateways[gateway];
-        let around = Around {
+        let around = StepContext {
             wall: Nanos(self.now + gateway.skew),
             gateways,
-            host: Host::default(),
+            gateway_load: GatewayLoad::default(),
         };
         gateway.controller.step(Nanos(self.now), &around);
         self.figures.factor(gateway.pressure.factor().get());

@@ -13,7 +13,7 @@ use http_body::{Body, Frame};
 use http_body_util::{Full, StreamBody};
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
-use tollgate::limit::pressure::Permit;
+use tollgate::limit::pressure::UpstreamSlot;
 use tollgate::limit::{Concurrency, Identity, Name, Rule, Rules};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
@@ -87,7 +87,7 @@ impl Candidate for Asked {
         self.0.clone()
     }
 
-    fn into_admitted(self, _: &Verdict, _: Option<Permit>) {}
+    fn into_admitted(self, _: &Verdict, _: Option<UpstreamSlot>) {}
 }
 
 impl DecisionObserver for Asked {}

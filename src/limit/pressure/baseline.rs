@@ -2,46 +2,50 @@
 //!
 //! The lowest median of the last seconds, as Gradient2 and Envoy have it, climbs while a queue stands (their
 //! issues 34 and 11579), and a long memory takes a slower server for a queue. So it falls with any lower
-//! median, and rises only by a probe: for a short while all who give way find fewer places, the queue
-//! drains, and what is then measured is the server. If there were not a quarter fewer open requests
-//! meanwhile, it may have been the queue: then it stays, or creeps up where all are served, or only critical
-//! requests are left.
+//! median, and rises only by a probe: for a short while the classes that may be cut get fewer slots, the queue
+//! drains, and the probe measures the server alone. Unless open requests fall by a quarter meanwhile, the probe may
+//! have measured the queue: then b stays, or creeps up where no request is shed or only critical ones are left.
 //!
-//! Probes begin at the same wall time on all gateways, for one alone drains no queue that all feed.
+//! Probes begin at the same wall time on all gateways, because one alone cannot drain a queue that all feed.
 
-use super::latencies::{Counts, Recent};
+use super::latencies::{LatencyCounts, LatencyPool};
 use super::step::STEP;
 use crate::base::clock::Nanos;
 
-/// From probe to probe, how long a queue has to drain, and how long a probe takes, twice as long at most
-/// where samples are few; all longer where latencies are: so many medians must fit into the time to drain.
+/// The time from the beginning of a probe to that of the next.
 const PERIOD: Nanos = Nanos::from_secs(4);
+/// How long a queue has to drain before the probe measures.
 const DRAIN: Nanos = Nanos::from_millis(200);
+/// The length of a probe; up to twice as long where samples are few.
 const LENGTH: Nanos = Nanos::from_millis(600);
+/// All three are stretched until this many baselines fit into [`DRAIN`].
 const MEDIANS: f64 = 5.0;
-/// How many times as long at most, a power of two, so that long periods begin where short ones do.
+/// The longest stretch. Stretches are powers of two, so that long periods begin where short ones do.
 const LONGEST: u64 = 16;
 
-/// A probe's samples are pooled with those of probes before, unless they differ by this factor.
+/// A probe's samples are pooled with those of earlier probes, unless medians differ by this factor.
 const DIFFERENT: f64 = 1.4;
+/// Samples in that pool.
 const POOL: f32 = 64.0;
+/// The weight of earlier probes' samples after a probe.
 const KEEP: f32 = 0.8;
+/// Fewer samples are no evidence.
 const FEW: f32 = 8.0;
-/// Open requests of a probe, over those before, that say that a queue had its chance to drain.
+/// A queue could drain if open requests fell to this share of those before.
 const DRAINED: f64 = 0.75;
-/// For how long at first the baseline is whatever the median is, in times of the first.
+/// At first the baseline follows every median, for this many times the first one.
 const SETTLED: f64 = 10.0;
-/// Of the way to a lower median, in a step.
+/// How far the baseline moves to a lower median in a step, as a share.
 const DOWN: f64 = 0.05;
 
-/// See the module.
+/// b and the probe that measures it.
 #[derive(Debug)]
 pub(crate) struct Baseline {
-    /// Until when it follows every median.
+    /// Until when the baseline follows every median.
     settles: Option<Nanos>,
-    /// In nanoseconds.
+    /// The baseline in nanoseconds.
     base: Option<f64>,
-    pool: Recent,
+    pool: LatencyPool,
     probe: Option<Probe>,
 }
 
@@ -50,11 +54,29 @@ pub(crate) struct Baseline {
 struct Probe {
     began: Nanos,
     stretch: u64,
-    /// Open requests before it, and in each of its steps that count.
+    /// Open requests before the probe.
     before: f64,
+    /// The sum of open requests over the steps that count.
     within: f64,
+    /// The number of these steps.
     steps: f64,
-    samples: Recent,
+    samples: LatencyPool,
+}
+
+/// What a control step measured, for the probe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProbeStep<'a> {
+    pub(crate) now: Nanos,
+    /// Time since the Unix epoch.
+    pub(crate) wall: Nanos,
+    /// Latencies of the step.
+    pub(crate) latencies: &'a LatencyCounts,
+    /// The mean of open requests in the step.
+    pub(crate) open: f64,
+    /// The mean of open requests in the last seconds.
+    pub(crate) usual_open: f64,
+    /// The factor by which the baseline may rise if open requests did not fall.
+    pub(crate) creep: f64,
 }
 
 impl Baseline {
@@ -62,55 +84,47 @@ impl Baseline {
         Baseline {
             settles: None,
             base: None,
-            pool: Recent::new(POOL),
+            pool: LatencyPool::new(POOL),
             probe: None,
         }
     }
 
-    /// In nanoseconds, once there were samples.
+    /// The baseline in nanoseconds; none before the first samples.
     pub(crate) fn get(&self) -> Option<f64> {
         self.base
     }
 
-    /// How many times the baseline `median` is.
+    /// The ratio of `median`, in nanoseconds, to the baseline.
     pub(crate) fn slowness(&mut self, median: f64, now: Nanos) -> f64 {
         let base = self.base.get_or_insert(median);
         let settles = || now.after(Nanos((SETTLED * median) as u64));
         if now < *self.settles.get_or_insert_with(settles) {
-            // The first answers are those to what is quickly done.
+            // The first responses are those of the fastest requests.
             *base = median;
         }
         *base += DOWN * (median - *base).min(0.0);
         median / base.max(1.0)
     }
 
-    /// Whether those who give way are to be held back until the next step. `mean` is the step's open
-    /// requests, `usual` those of the last seconds; `creep` by what the baseline may
-    /// rise if that did not fall.
-    pub(crate) fn probe(
-        &mut self,
-        (now, wall): (Nanos, Nanos),
-        fresh: &Counts,
-        (mean, usual): (f64, f64),
-        creep: f64,
-    ) -> bool {
+    /// Advances the probe by a step. True while the classes that yield to probes are to be held back.
+    pub(crate) fn probe(&mut self, step: &ProbeStep<'_>) -> bool {
         let Some(probe) = &mut self.probe else {
             let stretch = self.base.map_or(1, stretch);
-            let begins = wall.0 % (PERIOD.0 * stretch) < STEP.0;
+            let begins = step.wall.0 % (PERIOD.0 * stretch) < STEP.0;
             self.probe = begins.then(|| Probe {
-                began: now,
+                began: step.now,
                 stretch,
-                before: usual,
+                before: step.usual_open,
                 within: 0.0,
                 steps: 0.0,
-                samples: Recent::new(f32::INFINITY),
+                samples: LatencyPool::new(f32::INFINITY),
             });
             return begins;
         };
-        let passed = now.since(probe.began).0;
+        let passed = step.now.since(probe.began).0;
         if passed > DRAIN.0 * probe.stretch {
-            probe.samples.blend(fresh, 1.0);
-            probe.within += mean;
+            probe.samples.blend(step.latencies, 1.0);
+            probe.within += step.open;
             probe.steps += 1.0;
         }
         let length = LENGTH.0 * probe.stretch;
@@ -118,27 +132,28 @@ impl Baseline {
             return true;
         }
         let fell = probe.within <= DRAINED * probe.before * probe.steps;
-        let rise = if fell { f64::INFINITY } else { creep };
+        let rise = if fell { f64::INFINITY } else { step.creep };
         learn(&mut self.base, &mut self.pool, &probe.samples, rise);
         self.probe = None;
         false
     }
 }
 
+/// How many times longer probes are where the baseline is `base` ns.
 fn stretch(base: f64) -> u64 {
     let times = MEDIANS * base / DRAIN.0 as f64;
     (times.ceil() as u64).clamp(1, LONGEST).next_power_of_two()
 }
 
-/// Moves the baseline to what probes measured, up by no more than `rise`.
-fn learn(base: &mut Option<f64>, pool: &mut Recent, samples: &Recent, rise: f64) {
+/// Moves the baseline to the median of probes, up by no more than the factor `rise`.
+fn learn(base: &mut Option<f64>, pool: &mut LatencyPool, samples: &LatencyPool, rise: f64) {
     if samples.weight() < 1.0 {
         return;
     }
     let before = base.unwrap_or(f64::INFINITY);
     let median = samples.quantile(0.5);
     if median > before * rise.max(DIFFERENT) {
-        // A queue, or too sudden to be told from one.
+        // Either a queue, or too sudden a change to be told from one.
         *base = base.map(|base| base * rise);
         return;
     }
@@ -153,19 +168,26 @@ fn learn(base: &mut Option<f64>, pool: &mut Recent, samples: &Recent, rise: f64)
 
 #[cfg(test)]
 mod tests {
-    use super::super::latencies::Recorder;
+    use super::super::latencies::LatencyRecorder;
     use super::*;
 
     /// Begins with a baseline of 20 ms, then probes once while latencies are `millis` and `open` of the
-    /// usual 20 requests are open. Says what the baseline is afterwards in milliseconds.
+    /// usual 20 requests are open. Returns the baseline afterwards, in milliseconds.
     fn after(millis: u64, open: f64, creep: f64) -> f64 {
         let mut baseline = Baseline::new();
         baseline.slowness(20e6, Nanos::ZERO);
-        let recorder = Recorder::new();
+        let recorder = LatencyRecorder::new();
         let mut now = PERIOD;
         loop {
             (0..20).for_each(|_| recorder.record(Nanos::from_millis(millis)));
-            let held = baseline.probe((now, now), &recorder.drain().unwrap(), (open, 20.0), creep);
+            let held = baseline.probe(&ProbeStep {
+                now,
+                wall: now,
+                latencies: &recorder.drain().unwrap(),
+                open,
+                usual_open: 20.0,
+                creep,
+            });
             if !held {
                 break;
             }

@@ -9,27 +9,27 @@
 //! gateways whose baselines are off by a tenth one gets four times the share of the other and the other sheds
 //! what matters. With the fourth root it is two and a half times.
 //!
-//! Until the first queue it grows by a tenth a step, as TCP starts slowly, for otherwise an upstream that
-//! serves hundreds at once would be found out over minutes.
+//! Until the first queue it grows by a tenth a step, like TCP's slow start. Else it would take minutes to find out
+//! that an upstream serves hundreds at once.
 
-/// Slower than this times the baseline is a queue. Medians of the pool are off by a tenth.
+/// A median above this many baselines is a queue. Medians of the pool are off by a tenth.
 const TOLERANCE: f64 = 1.5;
 const SMOOTHING: f64 = 0.2;
-/// The share of L that must be open for L to grow: what is not asked for is not known. Lower than the load
-/// up to which the elastic factor rises, or neither would ever find the end.
+/// The share of L that must be open for L to grow: unused capacity is not known. It is lower than the load up to
+/// which the elastic factor rises, or neither would ever find the upstream's limit.
 const BUSY: f64 = 0.7;
 /// Headroom of all gateways together, in requests, where L is 1.
 const QUEUE: f64 = 2.1;
 /// Headroom as a share of L before the first queue.
 const START: f64 = 0.5;
-/// What all gateways together begin with.
+/// The first L of all gateways together.
 const FIRST: f64 = 32.0;
 
-/// See the module. In requests.
+/// L of one gateway, in requests.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     limit: f64,
-    /// No queue was met yet.
+    /// No queue was seen yet.
     starting: bool,
 }
 

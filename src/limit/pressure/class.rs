@@ -1,26 +1,30 @@
-//! How much a request matters.
+//! How much a request matters when an upstream cannot serve all.
 
-/// What a request is, from what is shed last to what is shed first.
+/// The class of a request, from the one that is shed last to the one that is shed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
+pub enum RequestClass {
     /// Shed last, and only where critical requests alone are more than the upstream serves.
     Critical,
-    /// Shed by cohorts once all of [`Class::Low`] is.
+    /// Shed by cohorts once all of [`RequestClass::Low`] is.
     Normal,
     /// Shed by cohorts once nothing is lent.
     Low,
 }
 
-impl Class {
-    /// All of them, last shed first.
-    pub const ALL: [Class; 3] = [Class::Critical, Class::Normal, Class::Low];
+impl RequestClass {
+    /// All classes, the one shed last first.
+    pub const ALL: [RequestClass; 3] = [
+        RequestClass::Critical,
+        RequestClass::Normal,
+        RequestClass::Low,
+    ];
 
     /// As logs and metrics write it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Class::Critical => "critical",
-            Class::Normal => "normal",
-            Class::Low => "low",
+            RequestClass::Critical => "critical",
+            RequestClass::Normal => "normal",
+            RequestClass::Low => "low",
         }
     }
 }

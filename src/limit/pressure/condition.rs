@@ -1,13 +1,14 @@
-//! `while:` of an elastic limit: what must be so for anything to be lent, for instance
+//! `while:` of an elastic limit: the condition under which it lends, for instance
 //! `upstream.load < 0.7 and upstream.latency.p90 < 200ms`.
 //!
-//! Only upper bounds: a limit that lends more as load rises is a mistake. What is not known does not hold.
+//! There are only upper bounds: a limit that lends more as load rises is a mistake. A bound on an unknown signal does
+//! not hold.
 
 use super::Snapshot;
 use crate::base::clock::Nanos;
 use crate::base::suggest::{listed, nearest};
 
-/// Bounds that one condition may join.
+/// The most bounds in one condition.
 pub const MOST: usize = 8;
 
 const LOAD: &str = "upstream.load";
@@ -16,58 +17,58 @@ const P90: &str = "upstream.latency.p90";
 const CPU: &str = "gateway.cpu";
 const SIGNALS: [&str; 4] = [LOAD, P50, P90, CPU];
 
-/// See the module.
+/// The parsed condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     text: Box<str>,
-    bounds: Vec<Bound>,
+    bounds: Vec<SignalBound>,
 }
 
-/// One signal and what it must be below.
+/// A signal and the value that it must be below.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Bound {
+enum SignalBound {
     Load(f64),
     P50(Nanos),
     P90(Nanos),
     Cpu(f64),
 }
 
-/// What is wrong with a condition, and where.
+/// A mistake in a condition, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{mistake}")]
 pub struct ConditionError {
-    /// Bytes before the word that is wrong.
+    /// The offset of the wrong word in bytes.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The mistake.
     pub mistake: Mistake,
 }
 
 /// See [`ConditionError`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mistake {
-    /// Something is missing at the end.
+    /// The text ends too early.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// Not a signal.
+    /// The word is not a signal.
     #[error("`{word}` is not a signal; {}", hint(.nearest))]
     Signal {
-        /// What is written.
+        /// The word as written.
         word: String,
-        /// What may be meant.
+        /// The most similar signal.
         nearest: Option<&'static str>,
     },
-    /// Not `<`.
+    /// The comparison is not `<`.
     #[error("`{0}` cannot compare; a condition bounds from above, with `<`")]
     Comparison(String),
-    /// Not `and`.
+    /// The conjunction is not `and`.
     #[error("`{0}` cannot join; conditions are joined by `and`")]
     Joint(String),
-    /// Not a value of the signal.
+    /// The word is not a value of the signal.
     #[error("`{word}` is not {expected}")]
     Value {
-        /// What is written.
+        /// The word as written.
         word: String,
-        /// What a value of the signal is.
+        /// How values of the signal are written.
         expected: &'static str,
     },
     /// More than [`MOST`] bounds.
@@ -83,9 +84,9 @@ fn hint(nearest: &Option<&'static str>) -> String {
 }
 
 impl Condition {
-    /// Reads a condition as policies write it.
+    /// Parses a condition as policies write it.
     pub fn parse(text: &str) -> Result<Condition, ConditionError> {
-        let mut words = Words { text, at: 0 };
+        let mut words = ConditionWords { text, at: 0 };
         let mut bounds = Vec::new();
         loop {
             let (offset, signal) = words.expect("a signal")?;
@@ -125,24 +126,24 @@ impl Condition {
         &self.text
     }
 
-    /// How far it is so, from 0 where it is not to 1 where nothing is near its bound. What is lent shrinks on
-    /// the way: with a yes or no in its place, lending would end itself and begin again at every step.
+    /// How well the condition holds: 0 if it does not, 1 if no signal is near its bound. Lending shrinks in between: with
+    /// a yes or no, lending would raise the signal, end itself and begin again at every step.
     pub fn headroom(&self, now: &Snapshot) -> f64 {
         let each = self.bounds.iter().map(|bound| match *bound {
-            Bound::Load(most) => below(Some(now.load), most),
-            Bound::P50(most) => below(now.p50.map(|span| span.0 as f64), most.0 as f64),
-            Bound::P90(most) => below(now.p90.map(|span| span.0 as f64), most.0 as f64),
-            Bound::Cpu(most) => below(now.cpu, most),
+            SignalBound::Load(most) => below(Some(now.load), most),
+            SignalBound::P50(most) => below(now.p50.map(|span| span.0 as f64), most.0 as f64),
+            SignalBound::P90(most) => below(now.p90.map(|span| span.0 as f64), most.0 as f64),
+            SignalBound::Cpu(most) => below(now.cpu, most),
         });
         each.fold(1.0, f64::min)
     }
 }
 
-/// Of a bound, what is near it.
+/// The part of a bound that counts as near it.
 const NEAR: f64 = 0.2;
 
 fn below(value: Option<f64>, most: f64) -> f64 {
-    // What is no number is above any bound.
+    // NaN is above any bound.
     let left = value.map_or(0.0, |value| (most - value) / (NEAR * most));
     if left > 0.0 { left.min(1.0) } else { 0.0 }
 }
@@ -156,12 +157,12 @@ impl Mistake {
     }
 }
 
-fn bound(signal: &str, value: &str) -> Option<Bound> {
+fn bound(signal: &str, value: &str) -> Option<SignalBound> {
     match signal {
-        LOAD => share(value).map(Bound::Load),
-        CPU => share(value).map(Bound::Cpu),
-        P50 => span(value).map(Bound::P50),
-        P90 => span(value).map(Bound::P90),
+        LOAD => share(value).map(SignalBound::Load),
+        CPU => share(value).map(SignalBound::Cpu),
+        P50 => span(value).map(SignalBound::P50),
+        P90 => span(value).map(SignalBound::P90),
         _ => None,
     }
 }
@@ -182,7 +183,7 @@ fn share(text: &str) -> Option<f64> {
     (share > 0.0 && share <= 1.0).then_some(share)
 }
 
-/// `200ms`; up to an hour.
+/// `200ms`; at most an hour.
 fn span(text: &str) -> Option<Nanos> {
     let units = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let (count, unit) = units
@@ -201,20 +202,20 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|_| plain)
 }
 
-/// Words and runs of comparison signs, each with the bytes before it.
-struct Words<'t> {
+/// Iterates over words and runs of comparison signs, each with its offset.
+struct ConditionWords<'t> {
     text: &'t str,
     at: usize,
 }
 
-impl<'t> Words<'t> {
+impl<'t> ConditionWords<'t> {
     fn expect(&mut self, what: &'static str) -> Result<(usize, &'t str), ConditionError> {
         self.next()
             .ok_or_else(|| Mistake::Missing(what).at(self.text.len()))
     }
 }
 
-impl<'t> Iterator for Words<'t> {
+impl<'t> Iterator for ConditionWords<'t> {
     type Item = (usize, &'t str);
 
     fn next(&mut self) -> Option<(usize, &'t str)> {
@@ -232,7 +233,7 @@ impl<'t> Iterator for Words<'t> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Class, Factor};
+    use super::super::{Factor, RequestClass};
     use super::*;
 
     const IDLE: Snapshot = Snapshot {
@@ -247,7 +248,7 @@ mod tests {
         reported: None,
         cpu: Some(0.3),
         lent: 0,
-        shed: [0; Class::ALL.len()],
+        shed: [0; RequestClass::ALL.len()],
     };
 
     #[track_caller]

@@ -1,27 +1,27 @@
 //! m: the elastic factor, one for all elastic limits of an upstream.
 //!
-//! Rises slowly and falls fast (AIMD: Chiu and Jain 1989), with a band between in which it stands. Rises by
-//! what is new in the pool of latencies: a gateway that sees a sixteenth of the traffic waits longer for
-//! the same evidence, and would overshoot if it did not.
+//! It rises slowly and falls fast (AIMD: Chiu and Jain 1989), with a band between in which it stays. It rises in
+//! proportion to the share of the latency pool that is new: a gateway that sees a sixteenth of the traffic waits
+//! longer for the same evidence, and would overshoot if it did not.
 
-/// A step's rise when all latencies are new.
+/// The rise of a step in which all latencies are new.
 const RISE: f64 = 0.12;
 const FALL: f64 = 0.92;
 const HALVE: f64 = 0.5;
-/// m - 1 at least while nearly nobody waits.
+/// The least m - 1 while the upstream is nearly idle.
 const IDLE: f64 = 1.0;
-/// Less than this is nothing lent.
+/// An m - 1 below this is 0.
 const LEAST: f64 = 0.01;
 
-/// The share of failures above which nobody should be lent more.
+/// The share of failed requests above which m falls.
 const FAILING: f64 = 0.05;
-/// The median over the baseline above which there is a queue, whatever the upstream itself says.
+/// The median over the baseline above which there is a queue, whatever the upstream reports.
 const QUEUED: f64 = 2.0;
-/// Loads: below the first it may rise, above the second it falls.
+/// The load below which m may rise, and the one above which it falls.
 const SPARE: f64 = 0.75;
 const FULL: f64 = 0.95;
 
-/// m, at least 1.
+/// m, at least 1: elastic limits lend m - 1 times their rates.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Factor(f64);
 
@@ -29,7 +29,7 @@ impl Factor {
     /// Nothing is lent.
     pub const ONE: Factor = Factor(1.0);
 
-    /// What is below 1, or no number, is 1.
+    /// A factor below 1, or NaN, becomes 1.
     pub fn new(factor: f64) -> Factor {
         Factor(factor.max(1.0))
     }
@@ -40,11 +40,11 @@ impl Factor {
     }
 }
 
-/// What one step has seen.
+/// What one step has observed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     pub(crate) load: f64,
-    /// Nobody is shed, nor is less lent for it.
+    /// Whether nothing is cut: neither requests nor much of the lending.
     pub(crate) calm: bool,
     /// The median latency over the baseline.
     pub(crate) slowness: f64,
@@ -70,8 +70,8 @@ impl Elastic {
         1.0 + self.lent
     }
 
-    /// Nothing seen is no signal: from any factor it is back at 1 within ten steps.
-    pub(crate) fn step(&mut self, seen: Option<Seen>, most: f64) {
+    /// One control step. Without an observation there is no signal, and m is back at 1 within ten steps.
+    pub(crate) fn step(&mut self, seen: Option<Observation>, most: f64) {
         let Some(seen) = seen else {
             self.lent -= (most - 1.0) / 10.0;
             return self.fall(HALVE);
@@ -86,7 +86,7 @@ impl Elastic {
         self.lent = self.lent.min(most - 1.0).max(0.0);
     }
 
-    /// Nearly nobody waits: an upstream that cannot serve as much again would show it.
+    /// The upstream is nearly idle. If it could not serve as much again, it would show.
     pub(crate) fn idle(&mut self, most: f64) {
         self.lent = self.lent.max(IDLE).min(most - 1.0).max(0.0);
     }
@@ -103,7 +103,7 @@ impl Elastic {
 mod tests {
     use super::*;
 
-    const IDLE: Seen = Seen {
+    const IDLE: Observation = Observation {
         load: 0.1,
         calm: true,
         slowness: 1.0,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(seen: Seen, expected: f64) {
+    fn check(seen: Observation, expected: f64) {
         let mut elastic = risen();
         elastic.step(Some(seen), 10.0);
         assert!((elastic.factor() - expected).abs() < 1e-9, "{elastic:?}");
@@ -128,24 +128,24 @@ mod tests {
     #[test]
     fn rises_stands_and_falls() {
         check(IDLE, 10.0);
-        check(Seen { load: 0.8, ..IDLE }, 10.0);
-        check(Seen { load: 0.96, ..IDLE }, 9.28);
+        check(Observation { load: 0.8, ..IDLE }, 10.0);
+        check(Observation { load: 0.96, ..IDLE }, 9.28);
         check(
-            Seen {
+            Observation {
                 slowness: 2.1,
                 ..IDLE
             },
             5.5,
         );
         check(
-            Seen {
+            Observation {
                 failures: 0.06,
                 ..IDLE
             },
             5.5,
         );
         check(
-            Seen {
+            Observation {
                 load: f64::INFINITY,
                 ..IDLE
             },

@@ -1,41 +1,41 @@
-//! Kinds of requests, one for each route: their latencies are made comparable before they are pooled. A
-//! report takes ten times as long as a look-up with and without a queue; more reports are no queue.
+//! Kinds of requests, one for each route: their latencies are made comparable before they are pooled. If reports
+//! take ten times as long as look-ups, a larger share of reports raises the median, but is no queue.
 //!
-//! Kinds are alike until the means of the last seconds differ by more than chance and a queue could make
-//! them. One that differs has an offset: by how much the logarithm of its latencies is above what most have
-//! in common, which is the median of the kinds, each weighing as many requests as it has. A queue adds the
-//! same time to each, which brings their logarithms together: while there may be one nothing is learnt.
+//! Kinds count as alike until their means over the last seconds differ by more than chance or a queue explains. A
+//! kind that differs gets an offset: how far the logarithm of its latencies is above what the kinds have in common.
+//! That is the median over the kinds, each weighted by its requests. A queue adds the same time to each kind, which
+//! brings their logarithms together: so nothing is learned while there may be one.
 
 use std::sync::OnceLock;
 
-use super::latencies::{BUCKETS, Counts, Recorder};
+use super::latencies::{BUCKETS, LatencyCounts, LatencyRecorder};
 use crate::base::clock::Nanos;
 
-/// Kinds that are told apart; those that come later count as one.
+/// Kinds that are told apart; all later ones count as one kind.
 const MOST: usize = 256;
-/// What older samples count for after a step: 10 s of memory.
+/// The weight of older samples after a step: 10 s of memory.
 const KEEP: f32 = 0.99;
-/// Samples in memory that say something.
+/// Fewer samples are no evidence.
 const FEW: f32 = 8.0;
-/// Of the way to what its samples say, in a step.
+/// How far an offset moves to what its samples show in a step, as a share.
 const FOLLOW: f32 = 0.02;
-/// Up to this difference, two fifths, kinds are alike, for they may meet queues of different length, and so they
-/// are up to what chance makes of so many samples.
+/// Kinds are alike up to this difference in buckets, which is two fifths: they may meet queues of different length.
 const ALIKE: f32 = 8.0;
+/// Divided by the root of the number of samples, the difference in buckets that chance explains.
 const CHANCE: f32 = 40.0;
 
-/// A kind of requests of one upstream. See the module.
+/// A kind of requests of one upstream, usually those of one route.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Kind(u16);
+pub struct RequestKind(u16);
 
-/// Written by requests.
+/// The kinds of one upstream, and the latencies that requests record.
 #[derive(Debug)]
-pub(crate) struct Kinds(Box<[OnceLock<Box<Named>>]>);
+pub(crate) struct Kinds(Box<[OnceLock<Box<NamedKind>>]>);
 
 #[derive(Debug)]
-struct Named {
+struct NamedKind {
     name: Box<str>,
-    recorder: Recorder,
+    recorder: LatencyRecorder,
 }
 
 impl Kinds {
@@ -43,41 +43,41 @@ impl Kinds {
         Kinds((0..MOST).map(|_| OnceLock::new()).collect())
     }
 
-    /// The kind of this name, for as long as the upstream is known.
-    pub(crate) fn find(&self, name: &str) -> Kind {
+    /// The kind of this name. It is valid for the life of the upstream.
+    pub(crate) fn find(&self, name: &str) -> RequestKind {
         let new = || {
             let name = name.into();
-            let recorder = Recorder::new();
-            Box::new(Named { name, recorder })
+            let recorder = LatencyRecorder::new();
+            Box::new(NamedKind { name, recorder })
         };
-        let is_it = |place: &OnceLock<Box<Named>>| *place.get_or_init(new).name == *name;
+        let is_it = |place: &OnceLock<Box<NamedKind>>| *place.get_or_init(new).name == *name;
         let place = self.0.iter().position(is_it).unwrap_or(MOST - 1);
-        Kind(place as u16)
+        RequestKind(place as u16)
     }
 
-    pub(crate) fn record(&self, kind: Kind, span: Nanos) {
+    pub(crate) fn record(&self, kind: RequestKind, span: Nanos) {
         if let Some(named) = self.0[usize::from(kind.0)].get() {
             named.recorder.record(span);
         }
     }
 }
 
-/// A step's samples.
+/// The samples of one step.
 #[derive(Debug)]
-pub(crate) struct Fresh {
+pub(crate) struct StepSamples {
     /// As clients see them.
-    pub(crate) seen: Counts,
-    /// Without what kinds differ by.
-    pub(crate) level: Counts,
+    pub(crate) seen: LatencyCounts,
+    /// Adjusted for the differences between kinds.
+    pub(crate) level: LatencyCounts,
 }
 
-/// How kinds differ. Buckets are logarithms, and all of it is in buckets.
+/// How kinds differ. All figures are in buckets, which are logarithms.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets(Vec<Offset>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Offset {
-    /// Nothing while it is like the others.
+    /// None while the kind is like the others.
     offset: Option<f32>,
     sum: f32,
     weight: f32,
@@ -104,9 +104,9 @@ impl Offset {
 }
 
 impl Offsets {
-    /// Takes what was recorded since the last time, and learns from it where there is no queue.
-    pub(crate) fn drain(&mut self, kinds: &Kinds, calm: bool) -> Fresh {
-        let mut fresh = Fresh {
+    /// Takes the samples since the last call. Learns from them if there is no queue (`calm`).
+    pub(crate) fn drain(&mut self, kinds: &Kinds, calm: bool) -> StepSamples {
+        let mut fresh = StepSamples {
             seen: [0.0; BUCKETS],
             level: [0.0; BUCKETS],
         };
@@ -138,7 +138,7 @@ impl Offsets {
         fresh
     }
 
-    /// The median of what kinds show that is not their own.
+    /// What the kinds have in common: the weighted median of their means without their offsets.
     fn common(&self) -> Option<f32> {
         let shown = |kind: &Offset| (kind.mean() - kind.get(), kind.weight);
         let mut all: Vec<(f32, f32)> = self
@@ -157,8 +157,8 @@ impl Offsets {
     }
 }
 
-/// Adds samples between two buckets, to each its share.
-fn add(counts: &mut Counts, at: f32, count: f32) {
+/// Adds samples that lie between two buckets, to each its share.
+fn add(counts: &mut LatencyCounts, at: f32, count: f32) {
     let at = at.clamp(0.0, (BUCKETS - 1) as f32);
     let below = at as usize;
     let part = at - below as f32;
@@ -170,12 +170,12 @@ fn add(counts: &mut Counts, at: f32, count: f32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::latencies::Recent;
+    use super::super::latencies::LatencyPool;
     use super::*;
 
     struct Mix {
         kinds: Kinds,
-        names: [Kind; 2],
+        names: [RequestKind; 2],
         offsets: Offsets,
     }
 
@@ -192,7 +192,7 @@ mod tests {
         /// Medians in milliseconds, as clients see them and without what kinds differ by, after so many steps with
         /// so many look-ups and reports that take so long.
         fn run(&mut self, steps: u32, counts: [u32; 2], millis: [u64; 2], calm: bool) -> [f64; 2] {
-            let mut pools = [Recent::new(192.0), Recent::new(192.0)];
+            let mut pools = [LatencyPool::new(192.0), LatencyPool::new(192.0)];
             for _ in 0..steps {
                 for ((kind, count), millis) in self.names.into_iter().zip(counts).zip(millis) {
                     (0..count).for_each(|_| self.kinds.record(kind, Nanos::from_millis(millis)));

@@ -1,22 +1,22 @@
-//! Latencies by logarithm: [`Recorder`] is written by requests, [`Recent`] is read by the control step.
+//! Latencies by logarithm: requests write a [`LatencyRecorder`], the control step reads a [`LatencyPool`].
 //!
 //! Each doubling has 16 buckets, as in HdrHistogram, so that a quantile is off by less than 3 % once it
-//! is interpolated. From 16 microseconds to 137 seconds; what lies outside counts at the edge.
+//! is interpolated. The range is 16 microseconds to 137 seconds; latencies outside of it count at its edges.
 
 use std::array;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::base::clock::Nanos;
 
-/// Buckets of a doubling, as a power of two.
+/// The buckets of a doubling, as a power of two.
 const FINE: u32 = 4;
-/// What is shorter than this power of two, in nanoseconds, is in the first bucket.
+/// Latencies below this power of two, in nanoseconds, are in the first bucket.
 const LOWEST: u32 = 14;
 const DOUBLINGS: u32 = 23;
 pub(crate) const BUCKETS: usize = (DOUBLINGS << FINE) as usize;
 
-/// So many samples in each bucket.
-pub(crate) type Counts = [f32; BUCKETS];
+/// The number of samples in each bucket.
+pub(crate) type LatencyCounts = [f32; BUCKETS];
 
 fn bucket(span: Nanos) -> usize {
     let power = span.0.max(1).ilog2();
@@ -27,24 +27,24 @@ fn bucket(span: Nanos) -> usize {
     (((power - LOWEST) << FINE | part) as usize).min(BUCKETS - 1)
 }
 
-/// Where a bucket begins, in nanoseconds.
+/// The lower edge of a bucket, in nanoseconds.
 fn edge(bucket: usize) -> f64 {
     let power = bucket as u32 >> FINE;
     let part = bucket as u64 & ((1 << FINE) - 1);
     (((1 << FINE) + part) << (power + LOWEST - FINE)) as f64
 }
 
-/// Written by many threads, one atomic addition a sample. 1.5 KB.
+/// Latencies since the last step. Written by many threads, one atomic addition a sample. 1.5 KB.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub(crate) struct LatencyRecorder {
     counts: [AtomicU32; BUCKETS],
-    /// Something was recorded since the last time.
+    /// Whether anything was recorded since the last [`LatencyRecorder::drain`].
     any: AtomicBool,
 }
 
-impl Recorder {
-    pub(crate) fn new() -> Recorder {
-        Recorder {
+impl LatencyRecorder {
+    pub(crate) fn new() -> LatencyRecorder {
+        LatencyRecorder {
             counts: array::from_fn(|_| AtomicU32::new(0)),
             any: AtomicBool::new(false),
         }
@@ -57,12 +57,12 @@ impl Recorder {
         }
     }
 
-    /// What was recorded since the last time, if anything; what comes meanwhile may have to wait for the next.
-    pub(crate) fn drain(&self) -> Option<Counts> {
+    /// The samples since the last call, if any. Samples that come meanwhile may be left for the next call.
+    pub(crate) fn drain(&self) -> Option<LatencyCounts> {
         if !self.any.swap(false, Relaxed) {
             return None;
         }
-        // Most are zero, and a load leaves the cache line to those who write.
+        // Most are zero, and a load leaves the cache line with the writers.
         Some(
             self.counts
                 .each_ref()
@@ -74,28 +74,27 @@ impl Recorder {
     }
 }
 
-/// A pool of samples, the older ones counting less. A pool and not a mean of medians, because where half
-/// of the requests take ten times as long as the others, medians of small windows jump between the two.
+/// A pool of samples in which older ones count less. It is not a mean of medians: where half of the requests take ten
+/// times as long as the others, medians of small windows jump between the two.
 #[derive(Debug)]
-pub(crate) struct Recent {
-    counts: Counts,
+pub(crate) struct LatencyPool {
+    counts: LatencyCounts,
     weight: f32,
     enough: f32,
 }
 
-impl Recent {
-    /// Older samples give way above `enough`.
-    pub(crate) fn new(enough: f32) -> Recent {
-        Recent {
+impl LatencyPool {
+    /// A pool in which older samples fade once there are `enough`.
+    pub(crate) fn new(enough: f32) -> LatencyPool {
+        LatencyPool {
             counts: [0.0; BUCKETS],
             weight: 0.0,
             enough,
         }
     }
 
-    /// Takes new samples in; the older ones count at most `keep` of what they did. Says by what share they
-    /// still count.
-    pub(crate) fn blend(&mut self, fresh: &Counts, keep: f32) -> f32 {
+    /// Adds new samples; older ones keep at most the share `keep` of their weight. Returns the share that they keep.
+    pub(crate) fn blend(&mut self, fresh: &LatencyCounts, keep: f32) -> f32 {
         let new: f32 = fresh.iter().sum();
         let room = (self.enough - new) / self.weight.max(1.0);
         let keep = room.clamp(0.0, keep);
@@ -107,21 +106,21 @@ impl Recent {
         keep
     }
 
-    /// The samples, as they count.
-    pub(crate) fn counts(&self) -> &Counts {
+    /// The weight of the samples in each bucket.
+    pub(crate) fn counts(&self) -> &LatencyCounts {
         &self.counts
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Recent::new(self.enough);
+        *self = LatencyPool::new(self.enough);
     }
 
-    /// Samples, the older ones counting less.
+    /// The weight of all samples.
     pub(crate) fn weight(&self) -> f32 {
         self.weight
     }
 
-    /// The latency that `share` of the samples do not exceed, in nanoseconds; 0 without samples.
+    /// The quantile `share` of the latencies, in nanoseconds; 0 without samples.
     pub(crate) fn quantile(&self, share: f32) -> f64 {
         let rank = self.weight * share;
         let mut below = 0.0;
@@ -146,14 +145,14 @@ impl Recent {
 mod tests {
     use super::*;
 
-    fn drain(recorder: &Recorder) -> Counts {
+    fn drain(recorder: &LatencyRecorder) -> LatencyCounts {
         recorder.drain().unwrap_or([0.0; BUCKETS])
     }
 
-    fn pool(samples: impl IntoIterator<Item = u64>) -> Recent {
-        let recorder = Recorder::new();
+    fn pool(samples: impl IntoIterator<Item = u64>) -> LatencyPool {
+        let recorder = LatencyRecorder::new();
         samples.into_iter().for_each(|s| recorder.record(Nanos(s)));
-        let mut recent = Recent::new(192.0);
+        let mut recent = LatencyPool::new(192.0);
         recent.blend(&drain(&recorder), 0.9);
         recent
     }
@@ -182,8 +181,8 @@ mod tests {
 
     #[test]
     fn old_samples_fade() {
-        let recorder = Recorder::new();
-        let mut recent = Recent::new(100.0);
+        let recorder = LatencyRecorder::new();
+        let mut recent = LatencyPool::new(100.0);
         let mut add = |count: u32, span: u64| {
             (0..count).for_each(|_| recorder.record(Nanos(span)));
             let keep = recent.blend(&drain(&recorder), 0.9);

@@ -56,13 +56,13 @@ mod shared;
 mod snapshot;
 mod step;
 
-pub use class::Class;
+pub use class::RequestClass;
 pub use condition::Condition;
 pub use controller::{Controller, Settings};
 pub use elastic::Factor;
-pub use kinds::Kind;
-pub use report::{Report, Utilisation};
+pub use kinds::RequestKind;
+pub use report::{OrcaReport, Utilisation};
 pub use reported::Trust;
-pub use shared::{Permit, Pressure, Shed};
+pub use shared::{Pressure, Shed, UpstreamSlot};
 pub use snapshot::Snapshot;
-pub use step::{Around, Host, STEP};
+pub use step::{GatewayLoad, STEP, StepContext};

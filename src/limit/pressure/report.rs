@@ -1,7 +1,7 @@
-//! What an upstream says of its load in the field `endpoint-load-metrics`: Open Request Cost Aggregation
+//! The load that an upstream reports in the field `endpoint-load-metrics`: Open Request Cost Aggregation
 //! (ORCA, xDS), as text (`cpu_utilization:0.7,named_metrics.kv:0.4`, also with `=` and with `TEXT ` before)
-//! and as `JSON {"cpu_utilization":0.7,"named_metrics":{"kv":0.4}}`. The binary form is refused: nobody
-//! sends it in a field that another form does not serve. Eats bytes from outside; at most [`LONGEST`].
+//! and as `JSON {"cpu_utilization":0.7,"named_metrics":{"kv":0.4}}`. The binary form is refused:
+//! no known server sends it where another form would not do. Reads untrusted bytes; at most [`LONGEST`].
 
 mod entry;
 mod json;
@@ -12,12 +12,12 @@ use entry::{APPLICATION, CPU, NAMED, PutEntry};
 
 pub use entry::{LONGEST, MOST, ReportError};
 
-/// A load: 0 is idle, 1 is full, above 1 is more than was meant.
+/// A load: 0 is idle, 1 is full, above 1 is overload.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Utilisation(f64);
 
 impl Utilisation {
-    /// Above this it is no load but a mistake, for instance per cent.
+    /// A higher number is taken for a mistake, for instance per cent.
     pub const MOST: f64 = 10.0;
 
     /// A number from 0 to [`Utilisation::MOST`].
@@ -33,23 +33,23 @@ impl Utilisation {
     }
 }
 
-/// The loads that one value has.
+/// The loads in one value of the field.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct OrcaReport {
     application: Option<Utilisation>,
     named: Option<Utilisation>,
     cpu: Option<Utilisation>,
 }
 
-impl Report {
-    /// Reads one value of the field. `named` is the metric that the policy names for its load, without
+impl OrcaReport {
+    /// Parses one value of the field. `named` is the metric that the policy names as the load, without
     /// `named_metrics.`.
-    pub fn parse(value: &[u8], named: Option<&str>) -> Result<Report, ReportError> {
+    pub fn parse(value: &[u8], named: Option<&str>) -> Result<OrcaReport, ReportError> {
         if value.len() > LONGEST {
             return Err(ReportError::Long);
         }
         let text = str::from_utf8(value).map_err(|_| ReportError::Form)?.trim();
-        let mut report = Report::default();
+        let mut report = OrcaReport::default();
         if let Some(json) = text.strip_prefix("JSON ") {
             json::read(json, &mut |name, load| report.put(name, load, named))?;
         } else if text.starts_with("BIN ") {
@@ -61,12 +61,12 @@ impl Report {
         Ok(report)
     }
 
-    /// The load that counts: the application's own, else the named metric, else that of its processors.
+    /// The load that counts: the application's own, else the named metric, else that of the processors.
     pub fn load(&self) -> Option<Utilisation> {
         self.application.or(self.named).or(self.cpu)
     }
 
-    /// Keeps one entry if it is a load; others are of no interest, whatever their number.
+    /// Keeps an entry if it is a load; others are ignored, whatever their number.
     fn put(&mut self, name: &str, load: f64, named: Option<&str>) -> Result<(), ReportError> {
         let metric = name
             .strip_prefix(NAMED)
@@ -107,7 +107,7 @@ mod tests {
 
     #[track_caller]
     fn check(value: &str, expected: Result<Option<f64>, ReportError>) {
-        let report = Report::parse(value.as_bytes(), Some("kv"));
+        let report = OrcaReport::parse(value.as_bytes(), Some("kv"));
         let load = report.map(|report| report.load().map(Utilisation::get));
         assert_eq!(load, expected, "{value}");
     }
@@ -169,7 +169,7 @@ mod tests {
         check("BIN CAES", Err(Form));
         check(&"a:1,".repeat(65), Err(Long));
         check(&"x".repeat(LONGEST + 1), Err(Long));
-        assert_eq!(Report::parse(b"\xff:1", None), Err(Form));
+        assert_eq!(OrcaReport::parse(b"\xff:1", None), Err(Form));
     }
 
     #[test]

@@ -1,39 +1,38 @@
-//! What an upstream says of its own load, from the answers of all workers.
+//! The load that an upstream reports in its responses, over all workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::report::Utilisation;
 use crate::base::clock::Nanos;
 
-/// A report older than this is none.
+/// Older reports are ignored.
 const STALE: Nanos = Nanos::from_secs(3);
-/// Of the way to a step's mean; ten steps are a second.
+/// Smoothing of the means of steps; ten steps are a second.
 const SMOOTHING: f64 = 0.1;
-/// One report in the upper bits, thousandths of load in the lower ones.
+/// The count of reports is in the upper bits, the sum of loads, in thousandths, in the lower ones.
 const ONE: u64 = 1 << 40;
 const FINE: f64 = 1_000.0;
 
-/// What a report may do. Whose reports are heard at all is for the caller to say.
+/// What reports may do. The caller decides which responses may report at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Lower what is lent below what latency allows.
     Lower,
-    /// Take the place of what latency says of load, both ways. A median above twice the baseline still ends
-    /// lending.
+    /// Replace the load that latency shows, up and down. A median above twice the baseline still ends lending.
     Full,
 }
 
-/// Written by many threads, one atomic addition a report.
+/// The reports since the last step. Written by many threads, one atomic addition a report.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox(AtomicU64);
+pub(crate) struct ReportInbox(AtomicU64);
 
-impl Inbox {
+impl ReportInbox {
     pub(crate) fn put(&self, load: Utilisation) {
         let load = (load.get() * FINE) as u64;
         self.0.fetch_add(ONE | load, Relaxed);
     }
 
-    /// The mean since the last time.
+    /// The mean load since the last call.
     fn drain(&self) -> Option<f64> {
         let sum = self.0.swap(0, Relaxed);
         let count = sum / ONE;
@@ -41,15 +40,15 @@ impl Inbox {
     }
 }
 
-/// Smoothed over a second.
+/// The reported load, smoothed over a second.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
     last: Option<(Nanos, f64)>,
 }
 
 impl Reported {
-    /// The load, unless there was no report lately.
-    pub(crate) fn step(&mut self, inbox: &Inbox, now: Nanos) -> Option<f64> {
+    /// The load, unless the last report is stale.
+    pub(crate) fn step(&mut self, inbox: &ReportInbox, now: Nanos) -> Option<f64> {
         self.last = self.last.filter(|(at, _)| now.since(*at) <= STALE);
         if let Some(mean) = inbox.drain() {
             let before = self.last.map_or(mean, |(_, load)| load);
@@ -65,7 +64,7 @@ mod tests {
 
     #[test]
     fn smooths_and_goes_stale() {
-        let (inbox, mut reported) = (Inbox::default(), Reported::default());
+        let (inbox, mut reported) = (ReportInbox::default(), Reported::default());
         let put = |load| inbox.put(Utilisation::new(load).unwrap());
         let at = Nanos::from_millis;
         assert_eq!(reported.step(&inbox, at(0)), None);

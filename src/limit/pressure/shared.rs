@@ -1,57 +1,57 @@
-//! What requests touch: counts that they leave and bounds that they read. Never waits; a request costs a
-//! few atomic operations.
+//! What requests touch: counters that they write and bounds that they read. Never waits; a request costs a few atomic
+//! operations.
 
 use std::array;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::class::Class;
+use super::class::RequestClass;
 use super::elastic::Factor;
-use super::kinds::{Kind, Kinds};
+use super::kinds::{Kinds, RequestKind};
 use super::level;
 use super::report::Utilisation;
-use super::reported::Inbox;
+use super::reported::ReportInbox;
 use super::snapshot::Snapshot;
 use crate::base::clock::Nanos;
 
-/// What a request that met a bound is told to wait: the least that the field can say.
+/// The `Retry-After` of a request that met a bound: the shortest that the field can express.
 const SOON: Nanos = Nanos::from_secs(1);
 
-/// From sample to sample of the open requests.
+/// The time between two samples of the open requests.
 const SAMPLE: Nanos = Nanos::from_millis(1);
 
-/// One sample in the upper bits, the open requests in the lower ones.
+/// The count of samples is in the upper bits, the sum of open requests in the lower ones.
 const ONE: u64 = 1 << 40;
 
-/// The pressure on one upstream, shared by all workers. See the module above.
+/// The pressure on one upstream, shared by all workers. See [`pressure`](super).
 #[derive(Debug)]
 pub struct Pressure {
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: TrafficCounters,
     pub(crate) published: Published,
     pub(crate) kinds: Kinds,
-    pub(crate) reports: Inbox,
+    pub(crate) reports: ReportInbox,
 }
 
-/// What all requests write, on a cache line of its own.
+/// The counters that all requests write, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Traffic {
+pub(crate) struct TrafficCounters {
     open: AtomicU32,
     samples: AtomicU64,
-    /// When the last was taken.
+    /// When the last sample was taken, in [`SAMPLE`]s.
     sampled: AtomicU32,
     failed: AtomicU32,
     lent: AtomicU64,
-    shed: [AtomicU64; Class::ALL.len()],
+    shed: [AtomicU64; RequestClass::ALL.len()],
     crowded: AtomicBool,
 }
 
-/// What requests read and each step writes.
+/// The bounds that requests read and each control step writes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Published {
-    pub(crate) bounds: [AtomicU32; Class::ALL.len()],
+    pub(crate) bounds: [AtomicU32; RequestClass::ALL.len()],
     /// Open requests up to which anything is lent.
     pub(crate) lending: AtomicU32,
     pub(crate) crowd: AtomicU32,
@@ -67,7 +67,7 @@ pub(crate) struct Published {
     pub(crate) cpu: Figure,
 }
 
-/// A number that one thread writes and others read; no number stands for nothing.
+/// A number that one thread writes and others read; NaN stands for none.
 #[derive(Debug, Default)]
 pub(crate) struct Figure(AtomicU64);
 
@@ -90,36 +90,36 @@ impl Figure {
     }
 }
 
-/// A request that is within its limits is turned away.
+/// A request was refused although its limits may admit it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
-    /// What it was.
-    pub class: Class,
-    /// Until it might pass, 1 to 6 seconds. A guess.
+    /// The class of the request.
+    pub class: RequestClass,
+    /// A guess when it may be admitted, 1 to 6 seconds from now.
     pub retry_after: Nanos,
-    /// Open requests that it met.
+    /// Open requests at that time.
     met: u32,
 }
 
-/// A place among the open requests. Dropping it gives it back.
+/// The slot of one request among the open requests of an upstream. Dropping it frees the slot.
 #[derive(Debug)]
-#[must_use = "a place that is dropped is free again"]
-pub struct Permit {
+#[must_use = "a slot that is dropped is free again"]
+pub struct UpstreamSlot {
     pressure: Arc<Pressure>,
-    class: Class,
-    /// Open requests that it met.
+    class: RequestClass,
+    /// Open requests when the slot was taken.
     met: u32,
-    /// It is not counted for now.
+    /// Whether the slot is not counted for now.
     aside: Cell<bool>,
 }
 
 impl Pressure {
     pub(crate) fn new() -> Pressure {
         Pressure {
-            traffic: Traffic::default(),
+            traffic: TrafficCounters::default(),
             published: Published::default(),
             kinds: Kinds::new(),
-            reports: Inbox::default(),
+            reports: ReportInbox::default(),
         }
     }
 
@@ -128,31 +128,31 @@ impl Pressure {
         Factor::new(self.published.factor.get())
     }
 
-    /// The kind that requests of this name are.
-    pub fn kind(&self, name: &str) -> Kind {
+    /// The kind of this name; see [`RequestKind`].
+    pub fn kind(&self, name: &str) -> RequestKind {
         self.kinds.find(name)
     }
 
-    /// A place for one request among those that are open, unless it is to be shed. `key` says which cohort it
-    /// belongs to, where that matters: who asks, as a keyed hash that all gateways share.
+    /// Takes a slot for one request, unless the request is to be shed. `key` is called where the cohort matters: it
+    /// returns the identity of the client as a keyed hash that all gateways share.
     ///
-    /// Of those who come here no more are let in than a class may have open, whoever asks at the same time; who
-    /// is turned away may have taken a place for a moment that another would have got. Those who come back
-    /// after they have waited for their client are not asked again.
+    /// No class gets more slots than it may have, even if many requests come at the same time. A request that is shed
+    /// holds a slot for a moment, which another one may then not get. A slot that was set aside for its client comes
+    /// back without another check; see [`UpstreamSlot::wait_for_client`].
     pub fn admit(
         self: &Arc<Self>,
-        class: Class,
+        class: RequestClass,
         now: Nanos,
         key: impl FnOnce() -> u64,
-    ) -> Result<Permit, Shed> {
+    ) -> Result<UpstreamSlot, Shed> {
         let met = self.traffic.open.fetch_add(1, Relaxed);
         self.traffic.sample(met, now);
-        match self.turns_away(class, met, key) {
+        match self.check(class, met, key) {
             Some(shed) => {
                 self.traffic.open.fetch_sub(1, Relaxed);
                 Err(shed)
             }
-            None => Ok(Permit {
+            None => Ok(UpstreamSlot {
                 pressure: Arc::clone(self),
                 class,
                 met,
@@ -161,18 +161,19 @@ impl Pressure {
         }
     }
 
-    /// What [`Pressure::admit`] would say.
-    pub fn would_shed(&self, class: Class, key: impl FnOnce() -> u64) -> Option<Shed> {
-        self.turns_away(class, self.traffic.open.load(Relaxed), key)
+    /// What [`Pressure::admit`] would say, without taking a slot.
+    pub fn would_shed(&self, class: RequestClass, key: impl FnOnce() -> u64) -> Option<Shed> {
+        self.check(class, self.traffic.open.load(Relaxed), key)
     }
 
-    fn turns_away(&self, class: Class, met: u32, key: impl FnOnce() -> u64) -> Option<Shed> {
+    /// The refusal of a request that met so many open ones, if it is to be shed.
+    fn check(&self, class: RequestClass, met: u32, key: impl FnOnce() -> u64) -> Option<Shed> {
         let published = &self.published;
         let wait = if met >= published.bounds[class as usize].load(Relaxed) {
             SOON
         } else {
             let hour = published.hour.load(Relaxed);
-            level::cut(class, published.level.get(), key, hour)?.max(SOON)
+            level::cohort_wait(class, published.level.get(), key, hour)?.max(SOON)
         };
         Some(Shed {
             class,
@@ -181,20 +182,20 @@ impl Pressure {
         })
     }
 
-    /// A request that its limits admit is told that it is shed. Those that they refuse would be no load.
-    pub fn sheds(&self, shed: &Shed) {
-        self.meets(shed.class, shed.met);
+    /// Counts a request that was shed. To be called only if its limits admit it: else it would have been no load.
+    pub fn record_shed(&self, shed: &Shed) {
+        self.record_crowd(shed.class, shed.met);
         self.traffic.shed[shed.class as usize].fetch_add(1, Relaxed);
     }
 
-    fn meets(&self, class: Class, met: u32) {
-        if class == Class::Critical && met >= self.published.crowd.load(Relaxed) {
+    fn record_crowd(&self, class: RequestClass, met: u32) {
+        if class == RequestClass::Critical && met >= self.published.crowd.load(Relaxed) {
             self.traffic.crowded.store(true, Relaxed);
         }
     }
 
-    /// What elastic limits may lend to a request more that is open, if anything.
-    pub fn lends(&self) -> Factor {
+    /// The factor for one more open request: [`Factor::ONE`] where so many are open that nothing is lent.
+    pub fn lending_factor(&self) -> Factor {
         let bound = self.published.lending.load(Relaxed);
         match self.traffic.open.load(Relaxed) <= bound {
             true => self.factor(),
@@ -202,7 +203,7 @@ impl Pressure {
         }
     }
 
-    /// The moment as it is.
+    /// All figures as of now.
     pub fn snapshot(&self) -> Snapshot {
         let (traffic, published) = (&self.traffic, &self.published);
         Snapshot {
@@ -222,9 +223,9 @@ impl Pressure {
     }
 }
 
-impl Traffic {
-    /// Takes note of open requests, once in [`SAMPLE`]: as Poisson arrivals see time averages the mean is that
-    /// over time, and who asks in bursts does not see their peaks only.
+impl TrafficCounters {
+    /// Samples the open requests, at most once in [`SAMPLE`]. Poisson arrivals see time averages, so the mean of samples
+    /// is the mean over time; and a burst counts once, not with each of its requests.
     fn sample(&self, open: u32, now: Nanos) {
         let moment = (now.0 / SAMPLE.0) as u32;
         if self.sampled.load(Relaxed) != moment {
@@ -233,7 +234,7 @@ impl Traffic {
         }
     }
 
-    /// The mean of open requests since the last time; what is open now when nobody has asked.
+    /// The mean of open requests since the last call. Without samples, the number that is open now.
     pub(crate) fn drain_open(&self) -> f64 {
         let samples = self.samples.swap(0, Relaxed);
         match samples / ONE {
@@ -242,21 +243,21 @@ impl Traffic {
         }
     }
 
-    /// Requests that failed since the last time.
+    /// Requests that failed since the last call.
     pub(crate) fn drain_failed(&self) -> u32 {
         self.failed.swap(0, Relaxed)
     }
 
-    /// Whether a critical request met a crowd since the last time.
+    /// Whether a critical request met a crowd since the last call.
     pub(crate) fn drain_crowded(&self) -> bool {
         self.crowded.swap(false, Relaxed)
     }
 }
 
-impl Permit {
-    /// The upstream waits for the client: until it has the whole request the place is not counted, or slow
-    /// clients would look like a slow upstream.
-    pub fn waits(&self, for_client: bool) {
+impl UpstreamSlot {
+    /// While the upstream waits for the rest of the client's request the slot is not counted, or slow clients would look
+    /// like a slow upstream. `false` when the whole request is sent.
+    pub fn wait_for_client(&self, for_client: bool) {
         let open = &self.pressure.traffic.open;
         match (self.aside.replace(for_client), for_client) {
             (false, true) => drop(open.fetch_sub(1, Relaxed)),
@@ -265,33 +266,33 @@ impl Permit {
         }
     }
 
-    /// Takes note of what an answer says of the upstream's load.
-    pub fn report(&self, load: Utilisation) {
+    /// Records the load that a response reports.
+    pub fn record_load(&self, load: Utilisation) {
         self.pressure.reports.put(load);
     }
 
-    /// All its limits admit the request, and it `borrows` if an elastic one lends what it takes.
-    pub fn enters(&self, borrows: bool) {
-        self.pressure.meets(self.class, self.met);
+    /// Records that all limits admit the request; `borrows` if an elastic limit lends what it takes.
+    pub fn record_admission(&self, borrows: bool) {
+        self.pressure.record_crowd(self.class, self.met);
         if borrows {
             self.pressure.traffic.lent.fetch_add(1, Relaxed);
         }
     }
 
-    /// The first byte of the answer is there, `waited` after the last byte of the request.
-    pub fn answered(&self, kind: Kind, waited: Nanos) {
+    /// Records the time from the last byte of the request to the first byte of the response.
+    pub fn record_latency(&self, kind: RequestKind, waited: Nanos) {
         self.pressure.kinds.record(kind, waited);
     }
 
-    /// The upstream gave no answer, or one that says it cannot.
-    pub fn failed(&self) {
+    /// Records that the upstream gave no response, or a server error.
+    pub fn record_failure(&self) {
         self.pressure.traffic.failed.fetch_add(1, Relaxed);
     }
 }
 
-impl Drop for Permit {
+impl Drop for UpstreamSlot {
     fn drop(&mut self) {
-        self.waits(true);
+        self.wait_for_client(true);
     }
 }
 

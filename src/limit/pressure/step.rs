@@ -1,27 +1,27 @@
-//! How often pressure is controlled, and what a step gets to know besides the traffic.
+//! How often pressure is controlled, and what a control step knows besides the traffic.
 
 use crate::base::clock::Nanos;
 
-/// From step to step.
+/// The time from one control step to the next.
 pub const STEP: Nanos = Nanos::from_millis(100);
 
-/// What a step is told of the world.
+/// The surroundings of an upstream, as of one control step.
 #[derive(Clone, Copy, Debug)]
-pub struct Around {
-    /// Since the Unix epoch, nearly the same on all gateways: probes meet by it, and cohorts change by its
+pub struct StepContext {
+    /// Time since the Unix epoch, nearly the same on all gateways: probes begin by it, and cohorts change with its
     /// hours.
     pub wall: Nanos,
     /// Live gateways in front of the upstream, this one included.
     pub gateways: u32,
     /// The gateway's own load.
-    pub host: Host,
+    pub gateway_load: GatewayLoad,
 }
 
-/// How busy the gateway itself is, as shares of what it can do; nothing where it is not known.
+/// How busy the gateway itself is, as shares of its capacity; none where that is not known.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Host {
-    /// Of its processors.
+pub struct GatewayLoad {
+    /// Of its processors' time.
     pub cpu: Option<f64>,
-    /// Of its connections.
+    /// Of the connections that it may have.
     pub connections: Option<f64>,
 }

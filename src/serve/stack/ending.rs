@@ -13,7 +13,7 @@ use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::Rules;
-use crate::limit::pressure::Permit;
+use crate::limit::pressure::UpstreamSlot;
 use crate::policy::Ruleset;
 use crate::route::{HeaderStyle, Route};
 use crate::serve::worker::generation::Generation;
@@ -207,7 +207,7 @@ impl Candidate for Ending {
         self.counted.header_style(&self.generation().ruleset)
     }
 
-    fn into_admitted(self, _: &Verdict, _: Option<Permit>) -> Ending {
+    fn into_admitted(self, _: &Verdict, _: Option<UpstreamSlot>) -> Ending {
         self
     }
 }

@@ -22,7 +22,7 @@ use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
-use crate::limit::pressure::{Class, Pressure};
+use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{Bound, Rule};
 use crate::net::Subject;
 use crate::route::Route;
@@ -257,7 +257,7 @@ pub async fn explain(
         "status": status,
         "admitted": status == 200,
         "reason": reason,
-        "priority": class.map(Class::as_str),
+        "priority": class.map(RequestClass::as_str),
         "route": route.map(|route| describe_route(route, upstream(route))),
         "who": describe_who(&who, &identifier),
         "retry_after": retry_after,
@@ -286,7 +286,7 @@ fn reason(why: &RefusalCause) -> String {
 pub fn describe_pressure(pressure: &Pressure) -> Value {
     let now = pressure.snapshot();
     let millis = |span: Option<Nanos>| span.map(|span| span.0 as f64 / 1e6);
-    let shed = Class::ALL.into_iter().zip(now.shed);
+    let shed = RequestClass::ALL.into_iter().zip(now.shed);
     let shed: Map<String, Value> = shed
         .map(|(class, many)| (class.as_str().into(), many.into()))
         .collect();

@@ -84,7 +84,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
     let Admitted {
         identified,
         over,
-        permit,
+        slot,
     } = admitted;
     let route = identified.routed.route();
     let (index, upstream) = (identified.routed.matched.index, route.upstream);
@@ -106,13 +106,13 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
     async move {
         let (peer, generation) = (&note.peer, &note.generation);
         let pool = &generation.pools[upstream];
-        let load = |permit| Load::new(permit, generation.kinds[index], generation.clock.clone());
+        let load = |slot| Load::new(slot, generation.kinds[index], generation.clock.clone());
         let attempt = ForwardAttempt {
             pool,
             key,
             downstream: &downstream,
             note: &note,
-            load: permit.map(load),
+            load: slot.map(load),
         };
         match attempt.run(&head, body).await {
             Ok(mut answer) => {

@@ -20,7 +20,7 @@ use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::{Check, Identifier, Unverified, Who};
-use crate::limit::pressure::{Class, Permit, Pressure, Shed};
+use crate::limit::pressure::{Pressure, RequestClass, Shed, UpstreamSlot};
 use crate::limit::{Identity, Rules};
 use crate::route::{HeaderStyle, Priority, Route};
 use crate::serve::http1::repeat::RouteRepeat;
@@ -52,7 +52,7 @@ impl Candidate for Identified {
             .map(|route_repeat| &route_repeat.prepared)
     }
 
-    fn take_slot(&self) -> Result<Option<Permit>, Shed> {
+    fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
         let Some(pressure) = self.pressure() else {
             return Ok(None);
         };
@@ -77,12 +77,12 @@ impl Candidate for Identified {
         self.routed.route().headers
     }
 
-    fn into_admitted(self, verdict: &Verdict, slot: Option<Permit>) -> Admitted {
+    fn into_admitted(self, verdict: &Verdict, slot: Option<UpstreamSlot>) -> Admitted {
         let over = exceeded_limits(verdict, self.rules());
         Admitted {
             identified: self,
             over,
-            permit: slot,
+            slot,
         }
     }
 }
@@ -99,7 +99,7 @@ impl DecisionObserver for Identified {
 
     fn on_shed(&self, shed: &Shed) {
         if let Some(pressure) = self.pressure() {
-            pressure.sheds(shed);
+            pressure.record_shed(shed);
         }
     }
 }
@@ -461,12 +461,12 @@ fn objects(identified: &Identified) -> Option<RefusalCause> {
 }
 
 /// What the route says, else the plan.
-pub fn class(route: &Route, who: &Who, identifier: &Identifier) -> Class {
+pub fn class(route: &Route, who: &Who, identifier: &Identifier) -> RequestClass {
     let of_plan = || identifier.settings().plan.priority(who.plan);
     match route.priority.or_else(of_plan).unwrap_or_default() {
-        Priority::Critical => Class::Critical,
-        Priority::Normal => Class::Normal,
-        Priority::Low => Class::Low,
+        Priority::Critical => RequestClass::Critical,
+        Priority::Normal => RequestClass::Normal,
+        Priority::Low => RequestClass::Low,
     }
 }
 

@@ -6,12 +6,12 @@ use http::StatusCode;
 
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Fields;
-use crate::limit::pressure::{Kind, Permit, Report, Utilisation};
+use crate::limit::pressure::{OrcaReport, RequestKind, UpstreamSlot, Utilisation};
 
 /// A request on its way: its place among the open ones, until the answer begins.
 pub struct Load {
-    permit: Permit,
-    kind: Kind,
+    slot: UpstreamSlot,
+    kind: RequestKind,
     clock: Clock,
     /// When the upstream had all of the request.
     sent: Cell<Option<Nanos>>,
@@ -19,9 +19,9 @@ pub struct Load {
 
 impl Load {
     /// A request that is about to be sent.
-    pub fn new(permit: Permit, kind: Kind, clock: Clock) -> Load {
+    pub fn new(slot: UpstreamSlot, kind: RequestKind, clock: Clock) -> Load {
         Load {
-            permit,
+            slot,
             kind,
             clock,
             sent: Cell::new(None),
@@ -30,7 +30,7 @@ impl Load {
 
     /// The answer is not there; is it the client who is waited for?
     pub fn waits(&self, for_client: bool) {
-        self.permit.waits(for_client);
+        self.slot.wait_for_client(for_client);
         if !for_client && self.sent.get().is_none() {
             self.sent.set(Some(self.clock.now()));
         }
@@ -39,12 +39,12 @@ impl Load {
     /// The answer is there.
     pub fn answered(&self, status: StatusCode, now: Nanos) {
         if status.is_server_error() {
-            return self.permit.failed();
+            return self.slot.record_failure();
         }
         // One that comes before the request is there says nothing.
         if let Some(sent) = self.sent.get() {
             let waited = now.since(sent);
-            self.permit.answered(self.kind, waited);
+            self.slot.record_latency(self.kind, waited);
         }
     }
 
@@ -55,12 +55,12 @@ impl Load {
 
     /// There is none.
     pub fn failed(&self) {
-        self.permit.failed();
+        self.slot.record_failure();
     }
 
     /// The answer says so.
     pub fn report(&self, load: Utilisation) {
-        self.permit.report(load);
+        self.slot.record_load(load);
     }
 }
 
@@ -80,7 +80,7 @@ pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisat
         let mut all = fields.all(FIELD);
         let only = all.next().filter(|_| all.next().is_none());
         let only = only.filter(|_| !OTHERS.iter().any(|other| fields.contains(other)));
-        only.and_then(|value| Report::parse(value, metric).ok())
+        only.and_then(|value| OrcaReport::parse(value, metric).ok())
     };
     fields.remove(FIELD);
     for other in OTHERS {

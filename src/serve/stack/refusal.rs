@@ -12,7 +12,7 @@ use super::body;
 use crate::http::head::{Fields, Response, ResponseHead};
 use crate::identity::Unverified;
 use crate::limit::Identity;
-use crate::limit::pressure::{Class, Shed};
+use crate::limit::pressure::{RequestClass, Shed};
 use crate::serve::stack::outcome::RequestOutcome;
 use crate::throttle::{FailedRequest, RequestEnd, reject};
 use crate::upstream;
@@ -146,9 +146,9 @@ impl Refusal {
         match &self.why {
             RefusalCause::Limited(_) => None,
             RefusalCause::Shed(shed) => Some(match shed.class {
-                Class::Critical => "shed, though critical",
-                Class::Normal => "shed as normal",
-                Class::Low => "shed as low",
+                RequestClass::Critical => "shed, though critical",
+                RequestClass::Normal => "shed as normal",
+                RequestClass::Low => "shed as low",
             }),
             RefusalCause::Bad(detail) => Some(detail),
             RefusalCause::TooLarge => Some("head too large"),

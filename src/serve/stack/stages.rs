@@ -17,7 +17,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::Who;
 use crate::limit::Rules;
-use crate::limit::pressure::{Permit, Pressure};
+use crate::limit::pressure::{Pressure, UpstreamSlot};
 use crate::route::Route;
 use crate::serve::http1::repeat::{RepeatedFields, RouteRepeat};
 use crate::serve::worker::generation::Generation;
@@ -99,5 +99,5 @@ pub struct Admitted {
     /// The soft and elastic limits it exceeds.
     pub over: Option<Box<str>>,
     /// Its place among the open requests of the upstream, where those are bounded by what it bears.
-    pub permit: Option<Permit>,
+    pub slot: Option<UpstreamSlot>,
 }

@@ -14,7 +14,7 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::{Histogram, Label, Metric, Registry};
 use crate::identity::{Identifier, Keyer, Unverified};
 use crate::limit::Rule;
-use crate::limit::pressure::Kind;
+use crate::limit::pressure::RequestKind;
 use crate::net::Flushes;
 use crate::net::tls::acme::Tokens;
 use crate::policy::Ruleset;
@@ -68,7 +68,7 @@ pub struct Generation {
     /// One pool for each upstream.
     pub pools: Vec<Rc<Pool>>,
     /// What each route's requests are to its upstream's pressure.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<RequestKind>,
     /// Counters of requests, for each route and one more for requests without a route.
     pub routes: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
@@ -188,7 +188,7 @@ impl Generation {
         let pools: Vec<Rc<Pool>> = pools.collect();
         let kinds = ruleset.routes.iter().map(|route| {
             let pressure = pools[route.upstream].servers().pressure();
-            pressure.map_or_else(Kind::default, |pressure| pressure.kind(&route.name))
+            pressure.map_or_else(RequestKind::default, |pressure| pressure.kind(&route.name))
         });
         let kinds = kinds.collect();
         let names = ruleset

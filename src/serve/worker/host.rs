@@ -32,7 +32,7 @@ impl Host {
     }
 
     /// Since the last look, smoothed; of `most` connections those that are open.
-    pub fn look(&mut self, occupancy: &Occupancy, most: usize) -> pressure::Host {
+    pub fn look(&mut self, occupancy: &Occupancy, most: usize) -> pressure::GatewayLoad {
         let (now, used) = (self.clock.now(), self.clock.cpu());
         let (then, before) = std::mem::replace(&mut self.last, (now, used));
         let wall = now.since(then).0 as f64 * self.processors;
@@ -43,7 +43,7 @@ impl Host {
                 .map_or(share, |cpu| cpu + SMOOTHING * (share - cpu));
             self.cpu = Some(smooth);
         }
-        pressure::Host {
+        pressure::GatewayLoad {
             cpu: self.cpu,
             connections: Some(occupancy.open() as f64 / most.max(1) as f64),
         }

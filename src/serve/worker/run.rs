@@ -21,7 +21,7 @@ use super::occupancy::Occupancy;
 use super::state::Worker;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
-use crate::limit::pressure::Around;
+use crate::limit::pressure::StepContext;
 use crate::net::stream::Listener;
 use crate::net::{Flushes, Stream};
 use crate::record::insight::Recent;
@@ -292,10 +292,10 @@ async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
         }
         if worker.number == 0 {
             let shared = worker.generation().admission.shared_store().cloned();
-            let around = Around {
+            let around = StepContext {
                 wall: clock.wall().into(),
                 gateways: shared.map_or(1, |shared| shared.core.ladder.gateways()),
-                host: host.look(&worker.occupancy, worker.most_connections()),
+                gateway_load: host.look(&worker.occupancy, worker.most_connections()),
             };
             for pool in &worker.generation().pools {
                 pool.servers().steer(clock.now(), &around);

@@ -204,7 +204,7 @@ fn lent(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     let Some((pressure, condition)) = pressure.zip(rule.condition.as_ref()) else {
         return 0;
     };
-    let lent = pressure.lends().get() - 1.0;
+    let lent = pressure.lending_factor().get() - 1.0;
     if lent <= 0.0 {
         return 0;
     }

@@ -1,19 +1,19 @@
 //! The entries of a report, in whichever form they are written: their names, how many there may be, and why
 //! one is refused.
 
-/// Bytes of a value at most.
+/// The most bytes of a value.
 pub const LONGEST: usize = 4_096;
-/// Entries of a value at most.
+/// The most entries of a value.
 pub const MOST: usize = 64;
 
 pub(super) const APPLICATION: &str = "application_utilization";
 pub(super) const CPU: &str = "cpu_utilization";
 pub(super) const NAMED: &str = "named_metrics";
 
-/// Takes one name and its number.
+/// Takes the name and the number of an entry.
 pub(super) type PutEntry<'p> = dyn FnMut(&str, f64) -> Result<(), ReportError> + 'p;
 
-/// Why a value says nothing. All of it is left out, for where one part is wrong no other is to be trusted.
+/// Why a value is ignored. One wrong part makes the whole value untrustworthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
     /// More than [`LONGEST`] bytes or [`MOST`] entries.

@@ -1,5 +1,5 @@
-//! The JSON form: an object of numbers, with one object of named metrics in it. Read entry by entry, for a
-//! map would keep the last of two and say nothing.
+//! The JSON form: an object of numbers with an object of named metrics in it. It is read entry by entry, because a map
+//! would silently keep the last of two equal names.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::entry::{APPLICATION, CPU, MOST, NAMED, PutEntry, ReportError};
 
-/// Hands over each number that may be a load, named metrics with the name of their object before.
+/// Passes each number that may be a load to `put`; named metrics have the name of their object as prefix.
 pub(crate) fn read(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
     let mut why = ReportError::Entry;
     let mut left = MOST;
@@ -23,7 +23,7 @@ pub(crate) fn read(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError
     read.map_err(|_| why)
 }
 
-/// The entries of one object. serde's errors are text, so that ours is left beside.
+/// The entries of one object. serde's errors are text only, so the cause is left in `why`.
 struct Entries<'a, 'p> {
     within: &'a str,
     left: &'a mut usize,

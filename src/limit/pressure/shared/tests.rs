@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use super::super::{Around, Controller, Host, STEP, Settings, Trust};
+use super::super::{Controller, GatewayLoad, STEP, Settings, StepContext, Trust};
 use super::*;
 
 /// Whose it is does not matter here.
@@ -10,10 +10,10 @@ fn key() -> u64 {
     7
 }
 
-const AROUND: Around = Around {
+const AROUND: StepContext = StepContext {
     wall: Nanos::from_secs(1),
     gateways: 1,
-    host: Host {
+    gateway_load: GatewayLoad {
         cpu: Some(0.25),
         connections: None,
     },
@@ -28,11 +28,11 @@ fn new(most: u32) -> (Arc<Pressure>, Controller) {
     Controller::new(settings, 1, Nanos::ZERO)
 }
 
-fn all(pressure: &Arc<Pressure>, class: Class) -> Vec<Permit> {
+fn all(pressure: &Arc<Pressure>, class: RequestClass) -> Vec<UpstreamSlot> {
     let admit = || match pressure.admit(class, Nanos::ZERO, key) {
-        Ok(permit) => Some(permit),
+        Ok(slot) => Some(slot),
         Err(shed) => {
-            pressure.sheds(&shed);
+            pressure.record_shed(&shed);
             None
         }
     };
@@ -42,8 +42,10 @@ fn all(pressure: &Arc<Pressure>, class: Class) -> Vec<Permit> {
 /// Answers so many requests after so many milliseconds each, and takes a step.
 fn answer(pressure: &Arc<Pressure>, controller: &mut Controller, millis: u64, now: Nanos) {
     for _ in 0..200 {
-        let permit = pressure.admit(Class::Critical, Nanos::ZERO, key).unwrap();
-        permit.answered(pressure.kind("all"), Nanos::from_millis(millis));
+        let slot = pressure
+            .admit(RequestClass::Critical, Nanos::ZERO, key)
+            .unwrap();
+        slot.record_latency(pressure.kind("all"), Nanos::from_millis(millis));
     }
     controller.step(now, &AROUND);
 }
@@ -52,25 +54,31 @@ fn answer(pressure: &Arc<Pressure>, controller: &mut Controller, millis: u64, no
 fn classes_find_room_in_order() {
     let (pressure, mut controller) = new(1_000);
     // Without a queue there is room for all.
-    let held = all(&pressure, Class::Normal);
+    let held = all(&pressure, RequestClass::Normal);
     assert_eq!(held.len(), 1_000);
     drop(held);
     answer(&pressure, &mut controller, 10, STEP);
     answer(&pressure, &mut controller, 40, Nanos::from_secs(1));
-    let classes = [Class::Low, Class::Normal, Class::Critical];
+    let classes = [
+        RequestClass::Low,
+        RequestClass::Normal,
+        RequestClass::Critical,
+    ];
     let mut held = Vec::new();
     let open = classes.map(|class| {
         held.extend(all(&pressure, class));
         held.len()
     });
     assert!(open.is_sorted_by(|a, b| a < b) && open[2] < 60, "{open:?}");
-    assert_eq!(pressure.lends(), Factor::ONE);
-    held.iter().take(3).for_each(|permit| permit.enters(true));
+    assert_eq!(pressure.lending_factor(), Factor::ONE);
+    held.iter()
+        .take(3)
+        .for_each(|slot| slot.record_admission(true));
     let now = pressure.snapshot();
     assert_eq!((now.open as usize, now.lent), (open[2], 3));
     assert_eq!(now.shed, [1, 2, 1]);
     let shed = pressure
-        .admit(Class::Critical, Nanos::ZERO, key)
+        .admit(RequestClass::Critical, Nanos::ZERO, key)
         .unwrap_err();
     assert_eq!(shed.retry_after, SOON);
     drop(held);
@@ -80,9 +88,9 @@ fn classes_find_room_in_order() {
 #[test]
 fn the_hard_cap_is_for_all() {
     let (pressure, _) = new(3);
-    assert_eq!(all(&pressure, Class::Critical).len(), 3);
+    assert_eq!(all(&pressure, RequestClass::Critical).len(), 3);
     let (pressure, _) = new(0);
-    assert_eq!(all(&pressure, Class::Critical).len(), 1);
+    assert_eq!(all(&pressure, RequestClass::Critical).len(), 1);
 }
 
 #[test]
@@ -92,16 +100,16 @@ fn never_more_are_open_than_may_be() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50_000 {
-                    let permit = pressure.admit(Class::Critical, Nanos::ZERO, key);
+                    let slot = pressure.admit(RequestClass::Critical, Nanos::ZERO, key);
                     // Others may be about to undo a place each that they did not get.
                     assert!(pressure.snapshot().open <= 20 + 3);
-                    drop(permit);
+                    drop(slot);
                 }
             });
         }
     });
     assert_eq!(pressure.snapshot().open, 0);
-    assert_eq!(all(&pressure, Class::Critical).len(), 20);
+    assert_eq!(all(&pressure, RequestClass::Critical).len(), 20);
 }
 
 #[test]
@@ -115,9 +123,11 @@ fn a_step_publishes_what_it_found() {
     let mut now = Nanos::ZERO;
     for _ in 0..20 {
         for millis in 1..=100 {
-            let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
-            permit.answered(pressure.kind("all"), Nanos::from_millis(millis));
-            permit.report(Utilisation::new(0.5).unwrap());
+            let slot = pressure
+                .admit(RequestClass::Normal, Nanos::ZERO, key)
+                .unwrap();
+            slot.record_latency(pressure.kind("all"), Nanos::from_millis(millis));
+            slot.record_load(Utilisation::new(0.5).unwrap());
         }
         now = now.after(STEP);
         controller.step(now, &AROUND);
@@ -136,10 +146,12 @@ fn a_step_publishes_what_it_found() {
     // One request in ten fails.
     for _ in 0..10 {
         for request in 0..100 {
-            let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
+            let slot = pressure
+                .admit(RequestClass::Normal, Nanos::ZERO, key)
+                .unwrap();
             match request % 10 {
-                0 => permit.failed(),
-                _ => permit.answered(pressure.kind("all"), Nanos::from_millis(50)),
+                0 => slot.record_failure(),
+                _ => slot.record_latency(pressure.kind("all"), Nanos::from_millis(50)),
             }
         }
         now = now.after(STEP);
@@ -152,8 +164,8 @@ fn a_step_publishes_what_it_found() {
 fn a_busy_gateway_lends_nothing() {
     for (cpu, lends) in [(0.5, true), (0.95, false), (f64::NAN, true), (-1.0, true)] {
         let (pressure, mut controller) = new(1_000);
-        let around = Around {
-            host: Host {
+        let around = StepContext {
+            gateway_load: GatewayLoad {
                 cpu: Some(cpu),
                 connections: Some(f64::INFINITY),
             },
@@ -161,8 +173,10 @@ fn a_busy_gateway_lends_nothing() {
         };
         for step in 1..=20 {
             for _ in 0..50 {
-                let permit = pressure.admit(Class::Normal, Nanos::ZERO, key).unwrap();
-                permit.answered(pressure.kind("all"), Nanos::from_millis(5));
+                let slot = pressure
+                    .admit(RequestClass::Normal, Nanos::ZERO, key)
+                    .unwrap();
+                slot.record_latency(pressure.kind("all"), Nanos::from_millis(5));
             }
             controller.step(Nanos::from_millis(100 * step), &around);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
 use tollgate::store::{Item, Memory, Places, Settings, Slot};
 
 const THREADS: u64 = 2;
@@ -23,7 +23,7 @@ fn limit(rates: &str, algorithm: Algorithm) -> Limit {
     Limit {
         windows,
         algorithm,
-        throttle: Throttle::Hard,
+        throttle: ThrottleMode::Hard,
         reserves: false,
         max_multiply: 1,
     }

@@ -18,7 +18,7 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::http::head::Head;
 use tollgate::identity::{self, Identifier, Keyer, Who, token};
 use tollgate::limit::pressure::UpstreamSlot;
-use tollgate::limit::{Bound, Concurrency, Identity, Limit, Name, Rule, Rules};
+use tollgate::limit::{Concurrency, Identity, Limit, LimitName, Rule, RuleLimit, Rules};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
@@ -60,8 +60,13 @@ struct Limits {
 impl Limits {
     fn new() -> Result<Limits, Box<dyn Error>> {
         // The number is the rule's place in the list.
-        let rule = |index, name: &str, key, limit: Bound| -> Result<_, Box<dyn Error>> {
-            Ok(Arc::new(Rule::new(Name::new(name)?, index, &[key], limit)))
+        let rule = |index, name: &str, key, limit: RuleLimit| -> Result<_, Box<dyn Error>> {
+            Ok(Arc::new(Rule::new(
+                LimitName::new(name)?,
+                index,
+                &[key],
+                limit,
+            )))
         };
         let (often, seldom) = (Limit::hard("100/m".parse()?), Limit::hard("3/m".parse()?));
         let per_ip = rule(0, "per-ip", Identity::Ip, often.into())?;

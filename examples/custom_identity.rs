@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tollgate::base::clock::Clock;
 use tollgate::identity::key::Domain;
 use tollgate::identity::{self, Identifier, Keyer, Who};
-use tollgate::limit::{Identity, Limit, Name, Rule, Rules};
+use tollgate::limit::{Identity, Limit, LimitName, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionOutcome, AdmissionRequest};
@@ -67,7 +67,7 @@ impl Tenants {
         // tenant, and so this limit by token is one by tenant.
         let limit = Limit::hard("3/m".parse()?);
         let rules = Rules::from_iter([Arc::new(Rule::new(
-            Name::new("per-tenant")?,
+            LimitName::new("per-tenant")?,
             0,
             &[Identity::Token],
             limit,

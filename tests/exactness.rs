@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::{
-    Algorithm, Bound, Concurrency, Fingerprint, Identity, Limit, Name, Rule, Scale, Throttle,
+    Algorithm, Concurrency, Fingerprint, Identity, Limit, LimitName, Rule, RuleLimit, Scale,
+    ThrottleMode,
 };
 use tollgate::store::{Item, Memory, Settings, Slot};
 use tollgate::throttle::admission::{
@@ -27,7 +28,7 @@ fn limit(rates: &str, algorithm: Algorithm) -> Limit {
     Limit {
         windows,
         algorithm,
-        throttle: Throttle::Hard,
+        throttle: ThrottleMode::Hard,
         reserves: false,
         max_multiply: 1,
     }
@@ -162,9 +163,9 @@ struct Site {
 }
 
 impl Site {
-    fn new(limits: Vec<(Identity, Bound)>) -> Site {
-        let rule = |(index, (by, limit)): (usize, (Identity, Bound))| {
-            let name = Name::new(&format!("limit-{index}")).unwrap();
+    fn new(limits: Vec<(Identity, RuleLimit)>) -> Site {
+        let rule = |(index, (by, limit)): (usize, (Identity, RuleLimit))| {
+            let name = LimitName::new(&format!("limit-{index}")).unwrap();
             Arc::new(Rule::new(name, index, &[by], limit))
         };
         let rules: Vec<_> = limits.into_iter().enumerate().map(rule).collect();
@@ -207,7 +208,7 @@ impl Site {
 #[test]
 fn open_requests_never_exceed_their_permits() {
     const USERS: u32 = 3;
-    let permits = |most| Bound::from(Concurrency::hard(most));
+    let permits = |most| RuleLimit::from(Concurrency::hard(most));
     let site = Site::new(vec![
         (Identity::Ip, permits(5)),
         (Identity::User, permits(2)),

@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
 use tollgate::store::{Item, Memory, Parent, Settings, Slot};
 
 const BUDGET: usize = 64 << 20;
@@ -43,7 +43,7 @@ impl Spray {
         let limit = Limit {
             windows: vec!["100/h".parse().unwrap()],
             algorithm: Algorithm::SlidingLog,
-            throttle: Throttle::Hard,
+            throttle: ThrottleMode::Hard,
             reserves: false,
             max_multiply: 1,
         };

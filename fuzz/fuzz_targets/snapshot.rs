@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
 use tollgate::store::snapshot::{load, sealed};
 use tollgate::store::{Item, Memory, Settings};
 
@@ -23,23 +23,23 @@ fn limits() -> [Limit; 4] {
         max_multiply: 2,
     };
     [
-        limit("5/m", Algorithm::SlidingLog, Throttle::Hard, true),
+        limit("5/m", Algorithm::SlidingLog, ThrottleMode::Hard, true),
         limit(
             "5/s,9/h",
             Algorithm::MultiLevel,
-            Throttle::Elastic { most: 3, of: 1 },
+            ThrottleMode::Elastic { most: 3, of: 1 },
             false,
         ),
         limit(
             "5/m",
             Algorithm::SlidingWindow,
-            Throttle::Soft { percent: 9 },
+            ThrottleMode::Soft { percent: 9 },
             false,
         ),
         limit(
             "5/m",
             Algorithm::Gcra { burst: None },
-            Throttle::Hard,
+            ThrottleMode::Hard,
             false,
         ),
     ]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::limit::{Bound, Count, Rule, Throttle};
+use crate::limit::{Count, Rule, RuleLimit, ThrottleMode};
 use crate::policy::Ruleset;
 use crate::record::insight::{Change, Event};
 use crate::route::Route;
@@ -81,20 +81,20 @@ struct LimitText {
 impl LimitText {
     fn new(rule: &Rule, ruleset: &Ruleset) -> LimitText {
         let (what, algorithm) = match &rule.limit {
-            Bound::Rate(limit) => {
+            RuleLimit::Rate(limit) => {
                 let rates = limit.windows.iter().map(ToString::to_string);
                 (
                     rates.collect::<Vec<_>>().join(", "),
                     limit.algorithm.as_str(),
                 )
             }
-            Bound::Open(limit) => (format!("{} at once", limit.most), ""),
+            RuleLimit::Open(limit) => (format!("{} at once", limit.most), ""),
         };
         let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
         let throttle = match rule.limit.throttle() {
-            Throttle::Hard => String::from("hard"),
-            Throttle::Soft { percent } => format!("soft {percent}%"),
-            Throttle::Elastic { most, of } => {
+            ThrottleMode::Hard => String::from("hard"),
+            ThrottleMode::Soft { percent } => format!("soft {percent}%"),
+            ThrottleMode::Elastic { most, of } => {
                 format!("elastic x{}", f64::from(most) / f64::from(of))
             }
         };

@@ -1,7 +1,7 @@
 //! A limit on how many requests of one key are open at once. Its count is of now, so that it knows no
 //! window and no clock.
 
-use super::{Reading, Standing, Throttle};
+use super::{Reading, Standing, ThrottleMode};
 use crate::base::clock::Nanos;
 
 /// What a refused client is told to wait. Nobody knows when an open request ends; a second is the
@@ -14,7 +14,7 @@ pub struct Concurrency {
     /// How many, without a plan's multiplier. With 0 nobody is admitted.
     pub most: u32,
     /// What happens above.
-    pub throttle: Throttle,
+    pub throttle: ThrottleMode,
     /// The largest plan multiplier that a request may bring.
     pub max_multiply: u32,
 }
@@ -24,7 +24,7 @@ impl Concurrency {
     pub fn hard(most: u32) -> Concurrency {
         Concurrency {
             most,
-            throttle: Throttle::Hard,
+            throttle: ThrottleMode::Hard,
             max_multiply: 1,
         }
     }
@@ -108,7 +108,7 @@ mod tests {
         check(hard, 3, &[(2, Within, 4), (5, Within, 1), (6, Refused, 0)]);
         check(Concurrency::hard(0), 1, &[(0, Refused, 0)]);
         let soft = Concurrency {
-            throttle: Throttle::Soft { percent: 50 },
+            throttle: ThrottleMode::Soft { percent: 50 },
             ..hard
         };
         check(soft, 1, &[(1, Within, 1), (2, Over, 0), (3, Refused, 0)]);

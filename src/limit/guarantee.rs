@@ -1,6 +1,6 @@
 //! The sentence that a limit guarantees, and what a key of it costs.
 
-use super::{Algorithm, Bound, Limit, Rate, Rule, multi_level, sliding_window};
+use super::{Algorithm, Limit, Rate, Rule, RuleLimit, multi_level, sliding_window};
 use crate::base::clock::Nanos;
 
 /// Bytes of a table entry, with the room that a table at its usual fill leaves free.
@@ -10,7 +10,7 @@ impl Rule {
     /// What the limit promises, as one sentence without a full stop. Where requests cost what their responses say, it
     /// says what those in flight may add.
     pub fn guarantee(&self) -> String {
-        let (Bound::Rate(limit), true) = (&self.limit, self.count.is_cost()) else {
+        let (RuleLimit::Rate(limit), true) = (&self.limit, self.count.is_cost()) else {
             return self.limit.guarantee();
         };
         if let Some(reserve) = &self.reserve {
@@ -116,10 +116,10 @@ fn span(span: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Count, Identity, Name, Reserve, Source, Throttle};
+    use crate::limit::{Count, Identity, LimitName, Reserve, ReserveSource, ThrottleMode};
 
     #[track_caller]
-    fn check(rates: &[&str], algorithm: Algorithm, throttle: Throttle, expected: &str) {
+    fn check(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode, expected: &str) {
         let windows = rates.iter().map(|rate| rate.parse().unwrap()).collect();
         let limit = Limit {
             windows,
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn where_responses_say_the_cost() {
         let limit = Limit::hard("100/m".parse().unwrap());
-        let name = Name::new("units").unwrap();
+        let name = LimitName::new("units").unwrap();
         let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
         let hard = "never more than 100 in any 60 s";
         assert_eq!(rule.guarantee(), hard);
@@ -149,21 +149,23 @@ mod tests {
         let more =
             "a request that costs more than the 9 units that it reserves may pass that by the rest";
         assert_eq!(rule.guarantee(), format!("{hard}; {more}"));
-        rule.reserve = Some(reserve(Some(Source::Header("x-max".parse().unwrap()))));
+        rule.reserve = Some(reserve(Some(ReserveSource::Header(
+            "x-max".parse().unwrap(),
+        ))));
         let more = "a request that costs more than it reserves (header x-max else 9) may pass that by the rest";
         assert_eq!(rule.guarantee(), format!("{hard}; {more}"));
     }
 
     #[test]
     fn sentences() {
-        let hard = Throttle::Hard;
+        let hard = ThrottleMode::Hard;
         let two = "never more than 10 in any 1 s and never more than 600 in any 3600 s";
         check(&["10/s", "600/h"], Algorithm::SlidingLog, hard, two);
         let soft = "never more than 100 in any 60 s; up to 10 % more admitted and marked";
         check(
             &["100/m"],
             Algorithm::SlidingLog,
-            Throttle::Soft { percent: 10 },
+            ThrottleMode::Soft { percent: 10 },
             soft,
         );
         let window = "never more than 100 in any 60 s, a steady client gets at least 98.3";

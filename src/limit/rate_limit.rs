@@ -3,7 +3,7 @@
 use super::algorithm::Algorithm;
 use super::rate::Rate;
 use super::reading::{Reading, Standing};
-use super::throttle::Throttle;
+use super::throttle::ThrottleMode;
 
 /// Most windows that one limit may have.
 pub const MAX_WINDOWS: usize = 8;
@@ -16,7 +16,7 @@ pub struct Limit {
     /// How use is remembered.
     pub algorithm: Algorithm,
     /// What happens above the rate.
-    pub throttle: Throttle,
+    pub throttle: ThrottleMode,
     /// Use is known only from the response, so admission reserves and the answer settles.
     pub reserves: bool,
     /// The largest plan multiplier that a request may bring; the state has room for it.
@@ -29,7 +29,7 @@ impl Limit {
         Limit {
             windows: vec![rate],
             algorithm: Algorithm::default_for(rate.quota(), rate.quota()),
-            throttle: Throttle::Hard,
+            throttle: ThrottleMode::Hard,
             reserves: false,
             max_multiply: 1,
         }

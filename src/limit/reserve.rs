@@ -10,14 +10,14 @@ use super::cost;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
     /// Where a request says how many; none where all hold as many.
-    pub source: Option<Source>,
+    pub source: Option<ReserveSource>,
     /// Where it does not say.
     pub otherwise: u32,
 }
 
 /// Where a request says what it may cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ReserveSource {
     /// The largest number in these header fields.
     Header(HeaderName),
     /// The largest number at this path of the body.
@@ -28,8 +28,8 @@ impl fmt::Display for Reserve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
             None => return write!(f, "{}", self.otherwise),
-            Some(Source::Header(name)) => write!(f, "header {name}")?,
-            Some(Source::Json(path)) => write!(f, "json {}", path.join("."))?,
+            Some(ReserveSource::Header(name)) => write!(f, "header {name}")?,
+            Some(ReserveSource::Json(path)) => write!(f, "json {}", path.join("."))?,
         }
         write!(f, " else {}", self.otherwise)
     }

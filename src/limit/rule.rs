@@ -8,28 +8,28 @@ use ipnet::IpNet;
 use super::cost;
 use super::pressure::Condition;
 use super::texts::{Once, Texts};
-use super::{Bound, OnError, Reserve, Sharing};
+use super::{OnError, Reserve, RuleLimit, Sharing};
 
 /// The one word that a limit is called by everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(Arc<str>);
+pub struct LimitName(Arc<str>);
 
 /// Why a text is not a limit's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a limit's name is 1 to 64 letters, digits, `-` or `_`, starting with a letter")]
-pub struct NameError;
+pub struct LimitNameError;
 
-impl Name {
+impl LimitName {
     /// Checks that `text` can stand in headers, logs and metrics unquoted.
-    pub fn new(text: &str) -> Result<Name, NameError> {
+    pub fn new(text: &str) -> Result<LimitName, LimitNameError> {
         let starts = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
         let plain = text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if starts && plain && text.len() <= 64 {
-            Ok(Name(text.into()))
+            Ok(LimitName(text.into()))
         } else {
-            Err(NameError)
+            Err(LimitNameError)
         }
     }
 
@@ -39,7 +39,7 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for LimitName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -155,7 +155,7 @@ pub enum Disclose {
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The word it is called by.
-    pub name: Name,
+    pub name: LimitName,
     /// Its place among the limits of the running policies; see `policy::Ruleset::rules`.
     pub index: usize,
     /// Where it is written, `policies/api.yaml:4`.
@@ -166,7 +166,7 @@ pub struct Rule {
     /// What it is counted by; of a list the parts that are there make one key.
     pub key: Vec<Identity>,
     /// What it holds requests to.
-    pub limit: Bound,
+    pub limit: RuleLimit,
     /// Its algorithm is written: no other number changes it.
     pub algorithm_is_written: bool,
     /// What uses it up.
@@ -194,7 +194,12 @@ pub struct Rule {
 impl Rule {
     /// A rule that no file wrote: every request counts, clients are told, nobody is spared. `index`
     /// is its place in the list that admission is made with.
-    pub fn new(name: Name, index: usize, key: &[Identity], limit: impl Into<Bound>) -> Rule {
+    pub fn new(
+        name: LimitName,
+        index: usize,
+        key: &[Identity],
+        limit: impl Into<RuleLimit>,
+    ) -> Rule {
         let limit = limit.into();
         Rule {
             sharing: limit.rate().map_or(Sharing::Local, Sharing::default_for),
@@ -221,12 +226,12 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Concurrency, Limit, Throttle};
+    use crate::limit::{Algorithm, Concurrency, Limit, ThrottleMode};
 
     fn rule(index: usize, rates: &[&str]) -> Rule {
         let mut limit = Limit::hard(rates[0].parse().unwrap());
         limit.windows = rates.iter().map(|rate| rate.parse().unwrap()).collect();
-        Rule::new(Name::new("a").unwrap(), index, &[Identity::Ip], limit)
+        Rule::new(LimitName::new("a").unwrap(), index, &[Identity::Ip], limit)
     }
 
     #[test]
@@ -251,7 +256,7 @@ mod tests {
     fn as_strict_by_the_same_algorithm() {
         let by = |index, algorithm| {
             let mut rule = rule(index, &["10/m"]);
-            if let Bound::Rate(limit) = &mut rule.limit {
+            if let RuleLimit::Rate(limit) = &mut rule.limit {
                 limit.algorithm = algorithm;
             }
             rule
@@ -303,7 +308,7 @@ mod tests {
             true,
         );
         check(&|own, _| own.limit = Concurrency::hard(1).into(), false);
-        let open = |most| Bound::Open(Concurrency::hard(most));
+        let open = |most| RuleLimit::Open(Concurrency::hard(most));
         check(
             &|own, other| (own.limit, other.limit) = (open(2), open(2)),
             true,
@@ -313,12 +318,18 @@ mod tests {
             false,
         );
         let lends = |rule: &mut Rule, throttle| match &mut rule.limit {
-            Bound::Rate(limit) => limit.throttle = throttle,
-            Bound::Open(limit) => limit.throttle = throttle,
+            RuleLimit::Rate(limit) => limit.throttle = throttle,
+            RuleLimit::Open(limit) => limit.throttle = throttle,
         };
-        check(&|own, _| lends(own, Throttle::Soft { percent: 80 }), true);
-        check(&|own, _| lends(own, Throttle::Soft { percent: 100 }), false);
-        let elastic = Throttle::Elastic { most: 10, of: 5 };
+        check(
+            &|own, _| lends(own, ThrottleMode::Soft { percent: 80 }),
+            true,
+        );
+        check(
+            &|own, _| lends(own, ThrottleMode::Soft { percent: 100 }),
+            false,
+        );
+        let elastic = ThrottleMode::Elastic { most: 10, of: 5 };
         check(&|own, _| lends(own, elastic), false);
         check(&|_, other| lends(other, elastic), true);
         // Counted already.

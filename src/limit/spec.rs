@@ -1,4 +1,4 @@
-//! A limit as numbers, for stores that do the arithmetic elsewhere: the same as [`Cell`](super::Cell)
+//! A limit as numbers, for stores that do the arithmetic elsewhere: the same as [`KeyState`](super::KeyState)
 //! does, in microseconds.
 
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use crate::base::clock::Nanos;
 
 /// What remembers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StateKind {
     /// The exact log, in ticks of so many microseconds, with room for so many units.
     Log {
         /// Length of a tick.
@@ -30,7 +30,7 @@ pub enum Kind {
 
 /// One window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Span {
+pub struct WindowSpec {
     /// Its length.
     pub window: u64,
     /// Units within the rate.
@@ -50,7 +50,7 @@ pub struct Span {
 
 /// A ring of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ring {
+pub struct RingSpec {
     /// Length of a bucket.
     pub length: u64,
     /// Buckets that are kept.
@@ -61,11 +61,11 @@ pub struct Ring {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// What remembers.
-    pub kind: Kind,
+    pub kind: StateKind,
     /// All windows, shortest first.
-    pub spans: SmallVec<[Span; 2]>,
+    pub spans: SmallVec<[WindowSpec; 2]>,
     /// All rings, finest first.
-    pub rings: SmallVec<[Ring; 2]>,
+    pub rings: SmallVec<[RingSpec; 2]>,
     /// Whether it remembers what was lent.
     pub lends: bool,
     /// What is lent now.
@@ -81,9 +81,9 @@ fn micros(span: Nanos) -> u64 {
 impl Limit {
     /// The numbers for one key at one moment.
     pub fn spec(&self, key: Fingerprint, scale: Scale) -> Spec {
-        let (mut rings, mut room) = (SmallVec::<[Ring; 2]>::new(), 1);
+        let (mut rings, mut room) = (SmallVec::<[RingSpec; 2]>::new(), 1);
         if self.algorithm == Algorithm::MultiLevel {
-            rings.extend(multi_level::rings(self).map(|(_, ring)| Ring {
+            rings.extend(multi_level::rings(self).map(|(_, ring)| RingSpec {
                 length: micros(Nanos(ring.length.nanos())),
                 kept: u64::from(ring.buckets) + 1,
             }));
@@ -100,7 +100,7 @@ impl Limit {
                 Algorithm::SlidingWindow => {
                     let ring = sliding_window::ring(rate.bucket());
                     first = rings.len() as u64;
-                    rings.push(Ring {
+                    rings.push(RingSpec {
                         length: micros(Nanos(ring.length.nanos())),
                         kept: u64::from(ring.buckets) + 1,
                     });
@@ -129,7 +129,7 @@ impl Limit {
                 };
                 most = pace.saturating_mul(units).saturating_add(delay);
             }
-            spans.push(Span {
+            spans.push(WindowSpec {
                 window: micros(window),
                 base,
                 ceiling,
@@ -149,16 +149,16 @@ impl Limit {
         }
     }
 
-    fn kind(&self, room: u32) -> Kind {
+    fn kind(&self, room: u32) -> StateKind {
         match self.algorithm {
-            Algorithm::SlidingLog => Kind::Log {
+            Algorithm::SlidingLog => StateKind::Log {
                 tick: sliding_log::tick_micros(self),
                 room,
             },
-            Algorithm::SlidingWindow | Algorithm::MultiLevel => Kind::Rings,
-            Algorithm::FixedWindow => Kind::Fixed,
-            Algorithm::Gcra { .. } => Kind::Gcra,
-            Algorithm::LeakyBucket { .. } => Kind::Leaky,
+            Algorithm::SlidingWindow | Algorithm::MultiLevel => StateKind::Rings,
+            Algorithm::FixedWindow => StateKind::Fixed,
+            Algorithm::Gcra { .. } => StateKind::Gcra,
+            Algorithm::LeakyBucket { .. } => StateKind::Leaky,
         }
     }
 

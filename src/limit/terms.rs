@@ -1,6 +1,6 @@
 //! What most limits are: one window, and nothing pending or lent. What they decide is worked out once for
 //! whoever asks again and again, and what a first look has found is not looked for again. They say and leave what
-//! [`Cell::eval`](super::Cell::eval), [`Cell::apply`](super::Cell::apply) and [`Cell::finish`](super::Cell::finish) do.
+//! [`KeyState::eval`](super::KeyState::eval), [`KeyState::apply`](super::KeyState::apply) and [`KeyState::finish`](super::KeyState::finish) do.
 
 use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};
@@ -14,12 +14,12 @@ pub struct Terms {
     /// Units that may be used within the rate, and with what the throttle lends.
     base: u32,
     ceiling: u32,
-    memory: Memory,
+    memory: StateLayout,
 }
 
 /// How it remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
+enum StateLayout {
     Arrival(Interval),
     /// By the length of its buckets: a division by a constant is none.
     Ring(Interval),
@@ -29,7 +29,7 @@ enum Memory {
 
 /// What a look at the state found.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct Assessment {
     /// Whether the request passes.
     pub standing: Standing,
     used: u32,
@@ -42,9 +42,9 @@ impl Limit {
             return None;
         };
         let memory = match self.algorithm {
-            Algorithm::Gcra { .. } => Memory::Arrival(rate.interval(multiply)),
-            Algorithm::SlidingWindow => Memory::Ring(rate.bucket()),
-            Algorithm::SlidingLog => Memory::Log(rate.window()),
+            Algorithm::Gcra { .. } => StateLayout::Arrival(rate.interval(multiply)),
+            Algorithm::SlidingWindow => StateLayout::Ring(rate.bucket()),
+            Algorithm::SlidingLog => StateLayout::Log(rate.window()),
             _ => return None,
         };
         let (base, ceiling) = self.bounds(rate, multiply);
@@ -60,14 +60,14 @@ impl Limit {
 impl Terms {
     /// Whether `cost` units are admitted. An empty `words` stands for a fresh state.
     #[inline(always)]
-    pub fn look(&self, words: &[u32], now: Nanos, cost: u32) -> Found {
+    pub fn assess(&self, words: &[u32], now: Nanos, cost: u32) -> Assessment {
         let used = if words.is_empty() {
             0
         } else {
             match self.memory {
-                Memory::Arrival(interval) => gcra::used(words, now, interval),
-                Memory::Ring(length) => ring(length).used(words, now, BUCKETS),
-                Memory::Log(window) => sliding_log::used(window, words, now, window),
+                StateLayout::Arrival(interval) => gcra::used(words, now, interval),
+                StateLayout::Ring(length) => ring(length).used(words, now, BUCKETS),
+                StateLayout::Log(window) => sliding_log::used(window, words, now, window),
             }
         };
         let total = u64::from(used) + u64::from(cost);
@@ -80,19 +80,19 @@ impl Terms {
         } else {
             Standing::Within
         };
-        Found { standing, used }
+        Assessment { standing, used }
     }
 
     /// Whether the state takes `cost` units more where it is. `words` is the state.
     #[inline(always)]
-    pub fn has_room(&self, words: &[u32], cost: u32, found: Found) -> bool {
+    pub fn has_room(&self, words: &[u32], cost: u32, found: Assessment) -> bool {
         match self.memory {
-            Memory::Log(_) => {
+            StateLayout::Log(_) => {
                 // What has left the window makes room.
                 let units = u64::from(found.used) + u64::from(cost);
                 units <= sliding_log::capacity(words) as u64
             }
-            Memory::Arrival(_) | Memory::Ring(_) => true,
+            StateLayout::Arrival(_) | StateLayout::Ring(_) => true,
         }
     }
 
@@ -104,31 +104,31 @@ impl Terms {
         words: &mut [u32],
         now: Nanos,
         cost: u32,
-        found: Found,
+        found: Assessment,
     ) -> (Reading, Option<Nanos>) {
         let fresh_at = match self.memory {
             _ if cost == 0 => None,
-            Memory::Arrival(interval) => {
+            StateLayout::Arrival(interval) => {
                 gcra::apply(words, now, interval, cost);
                 None
             }
-            Memory::Ring(length) => {
+            StateLayout::Ring(length) => {
                 let ring = ring(length);
                 ring.apply(words, now, cost).then(|| ring.fresh_at(words))
             }
-            Memory::Log(window) => {
+            StateLayout::Log(window) => {
                 sliding_log::apply(window, words, now, cost);
                 Some(sliding_log::fresh_at(window, words))
             }
         };
         let used = found.used.saturating_add(cost);
-        let reading = self.reading(words, now, Found { used, ..found }, None);
+        let reading = self.reading(words, now, Assessment { used, ..found }, None);
         (reading, fresh_at)
     }
 
-    /// Takes nothing. `words` is as in [`Terms::look`].
+    /// Takes nothing. `words` is as in [`Terms::assess`].
     #[inline(always)]
-    pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Found) -> Reading {
+    pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Assessment) -> Reading {
         let refused = (found.standing == Standing::Refused).then(|| {
             let units = self.ceiling - cost;
             (units, self.until(words, now, found.used, units))
@@ -141,10 +141,10 @@ impl Terms {
         &self,
         words: &[u32],
         now: Nanos,
-        found: Found,
+        found: Assessment,
         refused: Option<(u32, Nanos)>,
     ) -> Reading {
-        let Found { standing, used } = found;
+        let Assessment { standing, used } = found;
         let units = self.base.min(used).saturating_sub(1);
         let reset = match refused {
             _ if used == 0 => Nanos::ZERO,
@@ -167,15 +167,15 @@ impl Terms {
     #[inline(always)]
     fn until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
         match self.memory {
-            Memory::Arrival(interval) => {
+            StateLayout::Arrival(interval) => {
                 let early = gcra::arrival(words).since(now);
                 early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }
-            Memory::Ring(length) => {
+            StateLayout::Ring(length) => {
                 let leave = (used, used.saturating_sub(units));
                 ring(length).until(words, now, BUCKETS, leave)
             }
-            Memory::Log(window) => {
+            StateLayout::Log(window) => {
                 let leave = (used, used.saturating_sub(units));
                 sliding_log::wait(window, words, now, window, leave)
             }

@@ -2,7 +2,7 @@
 
 /// What happens above the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throttle {
+pub enum ThrottleMode {
     /// Never above the rate.
     Hard,
     /// Up to this many per cent above the rate is admitted and marked.
@@ -19,12 +19,12 @@ pub enum Throttle {
     },
 }
 
-impl Throttle {
+impl ThrottleMode {
     /// The most units that `quota` admits in a window, what is lent aside.
     pub fn ceiling(self, quota: u32) -> u32 {
         match self {
-            Throttle::Hard | Throttle::Elastic { .. } => quota,
-            Throttle::Soft { percent } => {
+            ThrottleMode::Hard | ThrottleMode::Elastic { .. } => quota,
+            ThrottleMode::Soft { percent } => {
                 let above = u64::from(quota) * u64::from(percent) / 100;
                 u32::try_from(u64::from(quota) + above).unwrap_or(u32::MAX)
             }
@@ -33,30 +33,32 @@ impl Throttle {
 
     /// Whether it is elastic.
     pub fn lends(self) -> bool {
-        matches!(self, Throttle::Elastic { .. })
+        matches!(self, ThrottleMode::Elastic { .. })
     }
 
     /// Units above `quota` that may be lent in a window.
     pub fn lends_at_most(self, quota: u32) -> u32 {
         match self {
-            Throttle::Elastic { most, of } => {
+            ThrottleMode::Elastic { most, of } => {
                 let quota = u64::from(quota);
                 // Up, or a short window beside that of `at_most` might never lend anything.
                 let most = (quota * u64::from(most)).div_ceil(u64::from(of.max(1)));
                 u32::try_from(most.saturating_sub(quota)).unwrap_or(u32::MAX)
             }
-            Throttle::Hard | Throttle::Soft { .. } => 0,
+            ThrottleMode::Hard | ThrottleMode::Soft { .. } => 0,
         }
     }
 }
 
-impl Throttle {
+impl ThrottleMode {
     /// How a promise goes on.
     pub(super) fn lent(self) -> String {
         match self {
-            Throttle::Hard => String::new(),
-            Throttle::Soft { percent } => format!("; up to {percent} % more admitted and marked"),
-            Throttle::Elastic { most, of } => {
+            ThrottleMode::Hard => String::new(),
+            ThrottleMode::Soft { percent } => {
+                format!("; up to {percent} % more admitted and marked")
+            }
+            ThrottleMode::Elastic { most, of } => {
                 format!("; what is spare admitted and marked, up to {most} in the place of {of}")
             }
         }

@@ -13,7 +13,9 @@ use super::settings::{
 use super::source::Files;
 use super::tree::Place;
 use crate::identity::embedded::translated_network;
-use crate::limit::{Algorithm, Bound, Concurrency, Count, Identity, Limit, Rule, Throttle, texts};
+use crate::limit::{
+    Algorithm, Concurrency, Count, Identity, Limit, Rule, RuleLimit, ThrottleMode, texts,
+};
 use crate::route::{OwnRules, Reads, Route, RouteTable};
 use crate::store::snapshot;
 use crate::{record, upstream};
@@ -332,12 +334,12 @@ impl Rules {
             .as_ref()
             .map_or(Count::All, |count| count.value.clone());
         let bound = match limit.concurrent {
-            Some(most) => Bound::Open(Concurrency {
+            Some(most) => RuleLimit::Open(Concurrency {
                 most: most.value,
                 throttle: throttle(limit),
                 max_multiply: gateway.max_multiply(limit),
             }),
-            None => Bound::Rate(arithmetic(gateway, limit, count.needs_response())),
+            None => RuleLimit::Rate(arithmetic(gateway, limit, count.needs_response())),
         };
         let (exempt, nat64) = (limit.exempt.iter(), &gateway.identity.ip.nat64);
         let rule = Arc::new(Rule {
@@ -370,19 +372,19 @@ impl Rules {
     }
 }
 
-fn throttle(limit: &model::Limit) -> Throttle {
+fn throttle(limit: &model::Limit) -> ThrottleMode {
     match limit.throttle.map(|throttle| throttle.value) {
-        Some(model::Throttle::Soft(percent)) => Throttle::Soft { percent },
+        Some(model::Throttle::Soft(percent)) => ThrottleMode::Soft { percent },
         // Checked to name the window of a rate.
         Some(model::Throttle::Elastic) => {
             limit
                 .growth()
-                .map_or(Throttle::Hard, |(rate, most)| Throttle::Elastic {
+                .map_or(ThrottleMode::Hard, |(rate, most)| ThrottleMode::Elastic {
                     most: most.quota(),
                     of: rate.quota(),
                 })
         }
-        Some(model::Throttle::Hard) | None => Throttle::Hard,
+        Some(model::Throttle::Hard) | None => ThrottleMode::Hard,
     }
 }
 
@@ -422,7 +424,7 @@ fn algorithm(limit: &model::Limit, quota: u32, most: u32) -> Algorithm {
 
 /// Reports a limit of which memory holds but few keys.
 fn fits(cx: &mut Cx, budget: usize, limit: &model::Limit, rule: &Rule) {
-    let Bound::Rate(kept) = &rule.limit else {
+    let RuleLimit::Rate(kept) = &rule.limit else {
         return;
     };
     let each = kept.bytes_per_key().max(1);

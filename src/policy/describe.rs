@@ -11,7 +11,8 @@ use super::keys::{self, KeyControl};
 use super::load::Loaded;
 use super::settings::Ruleset;
 use crate::limit::{
-    Algorithm, Bound, Count, Disclose, LOG_DEFAULT_QUOTA, Limit, OnError, Rule, Sharing, Throttle,
+    Algorithm, Count, Disclose, LOG_DEFAULT_QUOTA, Limit, OnError, Rule, RuleLimit, Sharing,
+    ThrottleMode,
 };
 use crate::record::Settings;
 use crate::route::pattern::Segment;
@@ -310,12 +311,12 @@ fn terms(rule: &Rule) -> String {
     let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
     let (key, throttle) = (key.join(" and "), throttle(rule.limit.throttle()));
     let mut terms = match &rule.limit {
-        Bound::Rate(limit) => {
+        RuleLimit::Rate(limit) => {
             let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
             let (rates, algorithm) = (rates.join(" and "), limit.algorithm.as_str());
             format!("by {key}, {rates}, {throttle}, {algorithm}")
         }
-        Bound::Open(limit) => format!("by {key}, {} concurrent, {throttle}", limit.most),
+        RuleLimit::Open(limit) => format!("by {key}, {} concurrent, {throttle}", limit.most),
     };
     if rule.count != Count::All {
         let _ = write!(terms, ", counts {}", count(&rule.count));
@@ -348,11 +349,11 @@ fn cost(rule: &Rule, loaded: &Loaded) -> String {
     format!("{each} B a key, the store holds about {keys} of them")
 }
 
-fn throttle(throttle: Throttle) -> String {
+fn throttle(throttle: ThrottleMode) -> String {
     match throttle {
-        Throttle::Hard => "hard".into(),
-        Throttle::Soft { percent } => format!("soft {percent}%"),
-        Throttle::Elastic { .. } => "elastic".into(),
+        ThrottleMode::Hard => "hard".into(),
+        ThrottleMode::Soft { percent } => format!("soft {percent}%"),
+        ThrottleMode::Elastic { .. } => "elastic".into(),
     }
 }
 

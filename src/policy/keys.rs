@@ -7,7 +7,7 @@ use super::collect::Cx;
 use super::tree::Place;
 use crate::identity::user::OnUnverified;
 use crate::identity::{Settings, user};
-use crate::limit::{Bound, Count, Identity, Rule};
+use crate::limit::{Count, Identity, Rule, RuleLimit};
 use crate::route::Route;
 
 /// What a client can make of the key of one limit, on the route where it can make most of it.
@@ -98,7 +98,7 @@ impl KeyControl {
         let holds = |other: &&Arc<Rule>| {
             let same = matches!(
                 (&other.limit, &rule.limit),
-                (Bound::Rate(_), Bound::Rate(_)) | (Bound::Open(_), Bound::Open(_))
+                (RuleLimit::Rate(_), RuleLimit::Rate(_)) | (RuleLimit::Open(_), RuleLimit::Open(_))
             );
             other.index != rule.index
                 && same

@@ -16,7 +16,7 @@ pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKin
 pub use table::{Conflict, RouteMatch, RouteTable, is_usual};
 
 use self::pattern::Segment;
-use crate::limit::{Count, Identity, Rule, Rules, Source};
+use crate::limit::{Count, Identity, ReserveSource, Rule, Rules};
 
 /// One route of the running policies.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl Reads {
         Reads {
             email: require.contains(&Identity::Email) || rules.iter().any(email),
             reserve: sources.clone().next().is_some(),
-            reserve_in_body: sources.any(|source| matches!(source, Source::Json(_))),
+            reserve_in_body: sources.any(|source| matches!(source, ReserveSource::Json(_))),
             cost_in_body: rules.iter().any(costs),
             cost_by_length: rules.iter().any(by_length),
             ..Reads::default()

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::admission::{Finding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::texts::Texts;
-use crate::limit::{Bound, Disclose, Reading, Rule, Rules};
+use crate::limit::{Disclose, Reading, Rule, RuleLimit, Rules};
 use crate::route::HeaderStyle;
 
 /// The rate-limit headers of a response. Computed while the verdict is at hand, written when the response is
@@ -200,8 +200,8 @@ fn write_window(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
 fn texts(rule: &Rule) -> &Texts {
     rule.texts.get(|| {
         let quotas = match &rule.limit {
-            Bound::Rate(limit) => limit.windows.iter().map(|rate| rate.quota()).collect(),
-            Bound::Open(limit) => vec![limit.most],
+            RuleLimit::Rate(limit) => limit.windows.iter().map(|rate| rate.quota()).collect(),
+            RuleLimit::Open(limit) => vec![limit.most],
         };
         let window = |(window, quota): (usize, u32)| {
             let mut text = Vec::from(AFTER);

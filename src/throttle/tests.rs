@@ -13,7 +13,9 @@ use crate::base::clock::{Clock, Nanos};
 use crate::base::random::Dice;
 use crate::http::head::Fields;
 use crate::identity::{self, Identifier, Keyer, Who};
-use crate::limit::{Algorithm, Disclose, Identity, Limit, Name, Reading, Rule, Rules, Throttle};
+use crate::limit::{
+    Algorithm, Disclose, Identity, Limit, LimitName, Reading, Rule, Rules, ThrottleMode,
+};
 use crate::route::HeaderStyle;
 use crate::store::{Memory, Settings};
 
@@ -32,15 +34,15 @@ fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
             Algorithm::LeakyBucket { max_delay },
         ]),
         throttle: dice.of(&[
-            Throttle::Hard,
-            Throttle::Hard,
-            Throttle::Soft { percent: 50 },
-            Throttle::Elastic { most: 3, of: 1 },
+            ThrottleMode::Hard,
+            ThrottleMode::Hard,
+            ThrottleMode::Soft { percent: 50 },
+            ThrottleMode::Elastic { most: 3, of: 1 },
         ]),
         reserves: dice.below(4) == 0,
         max_multiply: 1,
     };
-    let name = Name::new(&format!("limit-{index}")).unwrap();
+    let name = LimitName::new(&format!("limit-{index}")).unwrap();
     let by = dice.of(&[Identity::Ip, Identity::User]);
     Arc::new(Rule {
         shadow: dice.below(8) == 0,

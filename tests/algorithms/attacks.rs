@@ -2,7 +2,7 @@
 //! that the sentence stays honest, and greedy clients get at least what it promises.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, Rate, Standing, Throttle};
+use tollgate::limit::{Algorithm, Limit, Rate, Standing, ThrottleMode};
 
 use crate::draw::{BUCKETS, Draw, FIXED, GCRA, LEVELS, LOG, SECOND, histories};
 use crate::subject::Subject;
@@ -14,7 +14,7 @@ fn limit(rate: &str, algorithm: Algorithm) -> Limit {
     Limit {
         windows,
         algorithm,
-        throttle: Throttle::Hard,
+        throttle: ThrottleMode::Hard,
         reserves: false,
         max_multiply: 1,
     }

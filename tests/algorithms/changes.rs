@@ -2,7 +2,7 @@
 //! conversion. Nothing that was used is forgiven.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Cell, Throttle};
+use tollgate::limit::{KeyState, ThrottleMode};
 
 use crate::draw::{BUCKETS, Draw, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, histories};
 use crate::subject::Subject;
@@ -24,7 +24,7 @@ fn walk(draw: &mut Draw, subject: &mut Subject, multiply: u32) {
 fn convert(subject: &mut Subject, limit: tollgate::limit::Limit) {
     let (now, key) = (Nanos(subject.now), subject.key);
     let mut words = vec![0; limit.max_words()];
-    let mut cell = Cell {
+    let mut cell = KeyState {
         limit: &limit,
         key,
         words: &mut words,
@@ -81,7 +81,7 @@ fn windows_hold_across_a_conversion() {
         let exact = [LOG, BUCKETS, LEVELS];
         let from = exact[draw.below(3) as usize];
         let mut subject = Subject::drawn(draw, from);
-        subject.limit.throttle = Throttle::Hard;
+        subject.limit.throttle = ThrottleMode::Hard;
         let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
         walk(draw, &mut subject, multiply);
         let mut limit = subject.limit.clone();

@@ -1,7 +1,7 @@
 //! Random numbers, limits and moments, reproducible from a seed.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, Rate, Throttle};
+use tollgate::limit::{Algorithm, Limit, Rate, ThrottleMode};
 
 /// Histories of each algorithm and subject.
 pub const HISTORIES: u64 = 100_000;
@@ -98,10 +98,10 @@ impl Draw {
 
     pub fn limit(&mut self, algorithm: Algorithm) -> Limit {
         let throttle = match self.below(4) {
-            0 => Throttle::Soft {
+            0 => ThrottleMode::Soft {
                 percent: self.one_of(&[1, 10, 50, 100, 1000]),
             },
-            _ => Throttle::Hard,
+            _ => ThrottleMode::Hard,
         };
         let windows = self.rates(algorithm);
         let algorithm = match algorithm {
@@ -126,7 +126,7 @@ impl Draw {
         Limit {
             windows,
             algorithm,
-            throttle: if leaky { Throttle::Hard } else { throttle },
+            throttle: if leaky { ThrottleMode::Hard } else { throttle },
             reserves: false,
             max_multiply: self.one_of(&[1, 1, 1, 2, 5]),
         }

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Standing, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Standing, ThrottleMode};
 use tollgate::store::{Item, Memory, Settings};
 
 use crate::draw::{Draw, SECOND};
@@ -42,7 +42,7 @@ impl Subject {
         let limit = Limit {
             windows: vec![format!("{quota}/{seconds}s").parse().unwrap()],
             algorithm,
-            throttle: Throttle::Elastic {
+            throttle: ThrottleMode::Elastic {
                 most: most as u32,
                 of: quota as u32,
             },

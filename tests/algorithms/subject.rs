@@ -1,7 +1,7 @@
 //! A cell, the words it lives in, and the oracle beside it: every unit that was ever admitted.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Reading, Scale, Standing};
+use tollgate::limit::{Algorithm, Fingerprint, KeyState, Limit, Rate, Reading, Scale, Standing};
 
 use crate::draw::{Draw, SECOND};
 
@@ -44,8 +44,8 @@ impl Subject {
         Subject::new(limit, key, now)
     }
 
-    pub fn cell(&mut self) -> Cell<'_> {
-        Cell {
+    pub fn cell(&mut self) -> KeyState<'_> {
+        KeyState {
             limit: &self.limit,
             key: self.key,
             words: &mut self.words,
@@ -118,7 +118,7 @@ impl Subject {
             return;
         };
         let (mut words, now) = (before.to_vec(), Nanos(self.now));
-        let found = terms.look(&words, now, cost);
+        let found = terms.assess(&words, now, cost);
         let reading = if consume && found.standing.admits() {
             let (reading, fresh_at) = terms.take(&mut words, now, cost, found);
             if !self.limit.inline() {
@@ -135,7 +135,7 @@ impl Subject {
     }
 
     fn fresh_at(&self, words: &[u32]) -> Nanos {
-        let cell = Cell {
+        let cell = KeyState {
             limit: &self.limit,
             key: self.key,
             words: &mut words.to_vec(),
@@ -218,7 +218,7 @@ impl Subject {
             let mut words = vec![0; self.limit.min_words(1)];
             let (limit, key) = (&self.limit, self.key);
             let words = &mut words;
-            Cell { limit, key, words }
+            KeyState { limit, key, words }
                 .eval(Nanos(self.now), cost, Scale::plan(multiply))
                 .standing
                 .admits()

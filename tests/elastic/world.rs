@@ -11,7 +11,7 @@ use tollgate::limit::pressure::{
     Controller, GatewayLoad, Pressure, RequestClass, RequestKind, STEP, Settings, Snapshot,
     StepContext, Trust, UpstreamSlot, Utilisation,
 };
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, ThrottleMode};
 use tollgate::store::{self, Item, Memory, Registered};
 
 use super::draw::Draw;
@@ -373,7 +373,7 @@ fn limit(rate: f64) -> Limit {
         algorithm: Algorithm::Gcra {
             burst: Some((rate as u32).max(2)),
         },
-        throttle: Throttle::Elastic { most: 10, of: 1 },
+        throttle: ThrottleMode::Elastic { most: 10, of: 1 },
         reserves: false,
         max_multiply: 1,
     }

@@ -1,7 +1,9 @@
 //! What is decided, beside the arithmetic that stores in this process use.
 
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
+use tollgate::limit::{
+    Algorithm, Fingerprint, KeyState, Limit, Rate, Scale, Standing, ThrottleMode,
+};
 use tollgate::store::shared::call::{Back, Failure, Name, Part, Taking};
 
 use crate::server::Server;
@@ -42,8 +44,8 @@ fn draw_limit(draw: &mut Draw, algorithm: Algorithm) -> Limit {
         windows: rates.collect(),
         algorithm,
         throttle: match draw.below(3) {
-            0 => Throttle::Soft { percent: 50 },
-            _ => Throttle::Hard,
+            0 => ThrottleMode::Soft { percent: 50 },
+            _ => ThrottleMode::Hard,
         },
         reserves: false,
         max_multiply: 1,
@@ -79,7 +81,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
         let cost = draw.one_of(&[1, 1, 1, 2, 3, 9]);
         (asked.cost, asked.want) = (cost, cost);
         let taking = draw.one_of(&[Taking::All, Taking::All, Taking::All, Taking::Nothing]);
-        let mut cell = Cell {
+        let mut cell = KeyState {
             limit: &limit,
             key,
             words: &mut words,

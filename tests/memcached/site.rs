@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, ThrottleMode};
 use tollgate::store::memcached::{Client, Settings};
 use tollgate::store::shared::call::{Call, Failure, Name, Part, Said, Taking};
 
@@ -109,7 +109,7 @@ pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> Limit {
     Limit {
         windows: vec![Rate::new(quota, window).unwrap()],
         algorithm,
-        throttle: Throttle::Hard,
+        throttle: ThrottleMode::Hard,
         reserves: false,
         max_multiply: 1,
     }

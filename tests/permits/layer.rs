@@ -14,7 +14,7 @@ use http_body_util::{Full, StreamBody};
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{self, Identifier, Keyer, Who};
 use tollgate::limit::pressure::UpstreamSlot;
-use tollgate::limit::{Concurrency, Identity, Name, Rule, Rules};
+use tollgate::limit::{Concurrency, Identity, LimitName, Rule, Rules};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
@@ -33,7 +33,7 @@ struct Limits {
 
 impl Limits {
     fn new() -> Arc<Limits> {
-        let name = Name::new("parallel").unwrap();
+        let name = LimitName::new("parallel").unwrap();
         let one = Concurrency::hard(1);
         let rules = Rules::from_iter([Arc::new(Rule::new(name, 0, &[Identity::Ip], one))]);
         let store = Arc::new(Memory::new(Settings { budget: 1 << 20 }).unwrap());

@@ -1,4 +1,4 @@
-//! The script that decides in Redis, in a real server: it says what `limit::Cell` says.
+//! The script that decides in Redis, in a real server: it says what `limit::KeyState` says.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]

@@ -1,7 +1,7 @@
 //! What changes under the script: the server's clock, rates, and the gateways that ask.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, Scale, Standing, Throttle};
+use tollgate::limit::{Algorithm, Limit, Scale, Standing, ThrottleMode};
 use tollgate::store::shared::call::ALONE;
 
 use crate::scripted::{Scripted, call, part};
@@ -14,7 +14,7 @@ fn limit(rate: &str, algorithm: Algorithm) -> Limit {
     Limit {
         windows: vec![rate.parse().unwrap()],
         algorithm,
-        throttle: Throttle::Hard,
+        throttle: ThrottleMode::Hard,
         reserves: false,
         max_multiply: 1,
     }

@@ -1,13 +1,15 @@
 //! Histories that the script and the arithmetic of `limit` decide side by side, and what only the script does.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Cell, Fingerprint, Limit, Rate, Scale, Standing, Throttle};
+use tollgate::limit::{
+    Algorithm, Fingerprint, KeyState, Limit, Rate, Scale, Standing, ThrottleMode,
+};
 use tollgate::store::shared::call::{Back, Taking};
 
 use crate::draw::Draw;
 use crate::scripted::{Scripted, call, part};
 
-fn limit(rates: &[&str], algorithm: Algorithm, throttle: Throttle) -> Limit {
+fn limit(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode) -> Limit {
     Limit {
         windows: rates.iter().map(|rate| rate.parse().unwrap()).collect(),
         algorithm,
@@ -42,9 +44,9 @@ fn drawn(draw: &mut Draw) -> Limit {
         },
     ];
     let throttles = [
-        Throttle::Hard,
-        Throttle::Soft { percent: 25 },
-        Throttle::Elastic { most: 3, of: 1 },
+        ThrottleMode::Hard,
+        ThrottleMode::Soft { percent: 25 },
+        ThrottleMode::Elastic { most: 3, of: 1 },
     ];
     Limit {
         windows,
@@ -84,7 +86,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
             };
             let cost = draw.within(1, 3) as u32;
             let moment = Nanos(now * TICK * 1_000);
-            let mut cell = Cell {
+            let mut cell = KeyState {
                 limit: &limit,
                 key,
                 words: &mut words,
@@ -129,8 +131,8 @@ fn says_what_a_cell_says(mut store: Scripted) {
 #[test]
 fn all_or_none() {
     Scripted::each().for_each(|mut store| {
-        let wide = limit(&["5/m"], Algorithm::SlidingLog, Throttle::Hard);
-        let tight = limit(&["2/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        let wide = limit(&["5/m"], Algorithm::SlidingLog, ThrottleMode::Hard);
+        let tight = limit(&["2/m"], Algorithm::SlidingWindow, ThrottleMode::Hard);
         let plain = Scale::plan(1);
         store.now = 1_000_000_000;
         for taken in 1..=4 {
@@ -171,7 +173,7 @@ fn grants_come_back_once() {
             Algorithm::SlidingWindow,
             Algorithm::FixedWindow,
         ]) {
-            let limit = limit(&["10/m"], algorithm, Throttle::Hard);
+            let limit = limit(&["10/m"], algorithm, ThrottleMode::Hard);
             store.now = 1_000_000_000;
             let mut want = part(&limit, number, 7, 1, Scale::plan(1));
             want.want = 6;
@@ -202,7 +204,7 @@ fn what_another_master_granted_does_not_come_back() {
             Algorithm::FixedWindow,
             Algorithm::Gcra { burst: None },
         ]) {
-            let limit = limit(&["20/h"], algorithm, Throttle::Hard);
+            let limit = limit(&["20/h"], algorithm, ThrottleMode::Hard);
             store.now = 3_600_000_000;
             let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
             let take = |store: &mut Scripted| {
@@ -234,7 +236,7 @@ fn what_another_master_granted_does_not_come_back() {
 #[test]
 fn what_the_store_lost_counts_again_and_only_once() {
     Scripted::each().for_each(|mut store| {
-        let limit = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
+        let limit = limit(&["10/m"], Algorithm::SlidingLog, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
         for total in 0..4 {
@@ -264,8 +266,12 @@ fn what_the_store_lost_counts_again_and_only_once() {
 #[test]
 fn networks_are_charged_what_keys_are_granted() {
     Scripted::each().for_each(|mut store| {
-        let narrow = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
-        let network = limit(&["12/m"], Algorithm::Gcra { burst: None }, Throttle::Hard);
+        let narrow = limit(&["10/m"], Algorithm::SlidingLog, ThrottleMode::Hard);
+        let network = limit(
+            &["12/m"],
+            Algorithm::Gcra { burst: None },
+            ThrottleMode::Hard,
+        );
         store.now = 1_000_000_000;
         for (key, granted) in [(1, 8), (2, 4), (3, 0)] {
             let mut one = part(&narrow, 1, key, 1, Scale::plan(1));
@@ -284,7 +290,7 @@ fn networks_are_charged_what_keys_are_granted() {
 #[test]
 fn grants_come_back_in_any_order() {
     Scripted::each().for_each(|mut store| {
-        let limit = limit(&["100/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        let limit = limit(&["100/m"], Algorithm::SlidingWindow, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let ask = part(&limit, 1, 7, 1, Scale::plan(1));
         let mut all = ask.clone();
@@ -321,7 +327,7 @@ fn grants_come_back_in_any_order() {
 #[test]
 fn gateways_that_are_gone_make_room() {
     Scripted::each().for_each(|mut store| {
-        let limit = limit(&["1000/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        let limit = limit(&["1000/m"], Algorithm::SlidingWindow, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
         ask.want = 5;
@@ -349,7 +355,7 @@ fn gateways_that_are_gone_make_room() {
 #[test]
 fn what_counts_stays_whoever_asks() {
     Scripted::each().for_each(|mut store| {
-        let limit = limit(&["10/m"], Algorithm::SlidingLog, Throttle::Hard);
+        let limit = limit(&["10/m"], Algorithm::SlidingLog, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let free = part(&limit, 1, 7, 1, Scale::plan(1));
         let stamped = store.ask(&call(1, [free.clone()])).answers[0].stamped;
@@ -379,7 +385,11 @@ fn what_is_forgotten_stays_forgotten() {
             Algorithm::Gcra { burst: None },
         ];
         for (number, algorithm) in (1..).zip(algorithms) {
-            let limit = limit(&["10/m"], algorithm, Throttle::Elastic { most: 3, of: 1 });
+            let limit = limit(
+                &["10/m"],
+                algorithm,
+                ThrottleMode::Elastic { most: 3, of: 1 },
+            );
             store.now = 1_000_000_000;
             let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
             assert!(!store.forget(&call(0, [ask.clone()])));
@@ -398,7 +408,7 @@ fn what_is_forgotten_stays_forgotten() {
 #[test]
 fn totals_are_large() {
     Scripted::each().for_each(|mut store| {
-        let limit = limit(&["10/m"], Algorithm::SlidingWindow, Throttle::Hard);
+        let limit = limit(&["10/m"], Algorithm::SlidingWindow, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
         (ask.total, ask.within) = (1 << 40, 2);
@@ -426,7 +436,7 @@ fn bytes_of_a_key() {
             "500/h, all used, through eight gateways\nalgorithm       bytes a key (MEMORY USAGE)"
         );
         for (number, (name, algorithm, most)) in algorithms.into_iter().enumerate() {
-            let limit = limit(&["500/h"], algorithm, Throttle::Hard);
+            let limit = limit(&["500/h"], algorithm, ThrottleMode::Hard);
             let limit = Limit {
                 max_multiply: 1,
                 ..limit

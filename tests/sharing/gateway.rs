@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, Throttle};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, ThrottleMode};
 use tollgate::store::shared::backs::Backs;
 use tollgate::store::shared::call::Name;
 use tollgate::store::shared::core::{Asking, Core, Line, Lines};
@@ -34,7 +34,7 @@ impl Rule {
         Limit {
             windows: each.collect::<Result<_, _>>().unwrap(),
             algorithm: self.algorithm,
-            throttle: Throttle::Hard,
+            throttle: ThrottleMode::Hard,
             reserves: false,
             max_multiply: 1,
         }

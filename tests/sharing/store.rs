@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::Standing;
-use tollgate::limit::spec::{Kind, Span};
+use tollgate::limit::spec::{StateKind, WindowSpec};
 use tollgate::store::shared::call::{Answer, Beats, Call, Failure, Name, Part, Said, Taking};
 
 /// How long a gateway counts as there, in microseconds.
@@ -139,14 +139,14 @@ impl Cell {
 
 fn tick(part: &Part) -> u64 {
     match part.spec.kind {
-        Kind::Log { tick, .. } => tick,
+        StateKind::Log { tick, .. } => tick,
         _ => panic!("only logs are simulated"),
     }
 }
 
 impl Data {
     /// Units that count in a window of a key.
-    pub fn used(&self, part: &Part, now: u64, span: &Span) -> u32 {
+    pub fn used(&self, part: &Part, now: u64, span: &WindowSpec) -> u32 {
         let (cell, tick) = (self.cells.get(&part.name), tick(part));
         cell.map_or(0, |cell| cell.used(now, tick, span.window) as u32)
     }

@@ -58,13 +58,13 @@ fn clear<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
 
 /// The text of a body, read for numbers.
 #[derive(Debug)]
-pub struct Text {
+pub struct BodyText {
     finders: Vec<Finder>,
     /// The last name of each path; none where one of them may be written in other ways than with escapes by number.
     names: Option<Vec<memmem::Finder<'static>>>,
     /// An event begins.
     event: bool,
-    kind: Kind,
+    state: TextState,
     /// `text/event-stream`, by its head.
     said: bool,
     /// Numbers are the server's own, for all that its head says.
@@ -76,7 +76,7 @@ pub struct Text {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum TextState {
     /// Before all that is read, until this byte.
     Before(u8),
     /// Only blanks came, of a script.
@@ -95,21 +95,21 @@ enum Kind {
     Other,
 }
 
-impl Text {
-    pub fn new(paths: &[Path], content_type: Option<&[u8]>) -> Text {
+impl BodyText {
+    pub fn new(paths: &[Path], content_type: Option<&[u8]>) -> BodyText {
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
         let has = |names: &[&[u8]]| {
             let mut names = names.iter();
             names.any(|name| memmem::find(&content_type, name).is_some())
         };
         let stream = content_type.trim_ascii_start();
-        Text {
+        BodyText {
             finders: paths.iter().map(Finder::new).collect(),
             names: paths.iter().map(|path| searched(path)).collect(),
             event: true,
-            kind: match has(&SCRIPTS) {
-                true => Kind::Script,
-                false => Kind::Blank,
+            state: match has(&SCRIPTS) {
+                true => TextState::Script,
+                false => TextState::Blank,
             },
             said: stream.starts_with(b"text/event-stream"),
             stated: content_type.is_empty() || has(&STATED),
@@ -131,12 +131,12 @@ impl Text {
 
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
-            let read = match self.kind {
-                Kind::Line if self.event && data.len() >= SHORT => {
+            let read = match self.state {
+                TextState::Line if self.event && data.len() >= SHORT => {
                     self.event = false;
                     self.skip(data, &EVENTS)
                 }
-                Kind::Json => {
+                TextState::Json => {
                     let mut rest = data;
                     if self.lines && data.len() >= SHORT {
                         // A name may have begun in the piece before.
@@ -148,7 +148,7 @@ impl Text {
                     self.find(rest);
                     data.len()
                 }
-                Kind::Data | Kind::Other => self.rest_of_line(data),
+                TextState::Data | TextState::Other => self.rest_of_line(data),
                 _ => self.step(data[0]),
             };
             data = &data[read..];
@@ -183,55 +183,55 @@ impl Text {
     /// Looks at one byte; says how many were read.
     fn step(&mut self, byte: u8) -> usize {
         let after_return = std::mem::take(&mut self.returned);
-        match (self.kind, byte) {
-            (Kind::Before(end), _) if byte == end => self.kind = Kind::Blank,
-            (Kind::Before(_), _) => {}
-            (Kind::Script, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
+        match (self.state, byte) {
+            (TextState::Before(end), _) if byte == end => self.state = TextState::Blank,
+            (TextState::Before(_), _) => {}
+            (TextState::Script, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
             // Or JSON alone, under the type of a script.
-            (Kind::Script, byte) => {
-                self.kind = match byte {
-                    b'{' | b'[' => Kind::Blank,
-                    _ => Kind::Before(b'('),
+            (TextState::Script, byte) => {
+                self.state = match byte {
+                    b'{' | b'[' => TextState::Blank,
+                    _ => TextState::Before(b'('),
                 };
                 return 0;
             }
-            (Kind::Blank, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
-            (Kind::Blank, byte) => {
-                self.kind = match byte {
-                    b'{' | b'[' | 0x1e => Kind::Json,
-                    _ if self.said => Kind::Line,
+            (TextState::Blank, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
+            (TextState::Blank, byte) => {
+                self.state = match byte {
+                    b'{' | b'[' | 0x1e => TextState::Json,
+                    _ if self.said => TextState::Line,
                     // `)]}',`, which keeps others from running it.
-                    b')' => Kind::Before(b'\n'),
+                    b')' => TextState::Before(b'\n'),
                     // `true`, `false`, `null`.
-                    b't' | b'f' | b'n' => Kind::Json,
-                    b':' | b'a'..=b'z' | b'A'..=b'Z' => Kind::Line,
-                    _ => Kind::Json,
+                    b't' | b'f' | b'n' => TextState::Json,
+                    b':' | b'a'..=b'z' | b'A'..=b'Z' => TextState::Line,
+                    _ => TextState::Json,
                 };
                 return 0;
             }
-            (Kind::Line, b'\n') if after_return => {}
-            (Kind::Line, b'\n' | b'\r') => {
+            (TextState::Line, b'\n') if after_return => {}
+            (TextState::Line, b'\n' | b'\r') => {
                 self.returned = byte == b'\r';
                 self.event_ends();
             }
-            (Kind::Line, _) => {
+            (TextState::Line, _) => {
                 self.event = false;
-                self.kind = Kind::Field(Some(0));
+                self.state = TextState::Field(Some(0));
                 return 0;
             }
-            (Kind::Field(name), b':') => {
-                self.kind = match name {
-                    Some(length) if length == DATA.len() => Kind::Colon,
-                    _ => Kind::Other,
+            (TextState::Field(name), b':') => {
+                self.state = match name {
+                    Some(length) if length == DATA.len() => TextState::Colon,
+                    _ => TextState::Other,
                 }
             }
-            (Kind::Field(_), b'\n' | b'\r') => self.line_ends(byte),
-            (Kind::Field(name), byte) => {
+            (TextState::Field(_), b'\n' | b'\r') => self.line_ends(byte),
+            (TextState::Field(name), byte) => {
                 let name = name.filter(|length| DATA.get(*length) == Some(&byte));
-                self.kind = Kind::Field(name.map(|length| length + 1));
+                self.state = TextState::Field(name.map(|length| length + 1));
             }
             (_, byte) => {
-                self.kind = Kind::Data;
+                self.state = TextState::Data;
                 return usize::from(byte == b' ');
             }
         }
@@ -240,13 +240,13 @@ impl Text {
 
     fn line_ends(&mut self, byte: u8) {
         self.returned = byte == b'\r';
-        self.kind = Kind::Line;
+        self.state = TextState::Line;
     }
 
     fn rest_of_line(&mut self, data: &[u8]) -> usize {
         let end = memchr::memchr2(b'\n', b'\r', data);
         let line = &data[..end.unwrap_or(data.len())];
-        if matches!(self.kind, Kind::Data) {
+        if matches!(self.state, TextState::Data) {
             self.find(line);
             if end.is_some() {
                 self.find(b"\n");

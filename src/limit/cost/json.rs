@@ -16,7 +16,7 @@ pub const MAX_NUMBER: usize = 64;
 #[derive(Debug)]
 pub struct Finder {
     path: Path,
-    state: State,
+    state: ParserState,
     /// Objects of the path that are open; 0 between documents.
     level: usize,
     /// The container that is skipped.
@@ -32,7 +32,7 @@ pub struct Finder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     /// No document is open.
     Between,
     /// A name comes, or the object ends.
@@ -68,7 +68,7 @@ impl Finder {
     pub fn new(path: &Path) -> Finder {
         Finder {
             path: path.clone(),
-            state: State::Between,
+            state: ParserState::Between,
             level: 0,
             skipping: Skip::default(),
             matched: None,
@@ -86,12 +86,12 @@ impl Finder {
 
     /// No document is open.
     pub fn is_between(&self) -> bool {
-        matches!(self.state, State::Between | State::Broken)
+        matches!(self.state, ParserState::Between | ParserState::Broken)
     }
 
     /// What comes next is another document.
     pub fn end_document(&mut self) {
-        self.state = State::Between;
+        self.state = ParserState::Between;
         self.level = 0;
         self.fresh = true;
     }
@@ -99,10 +99,10 @@ impl Finder {
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let read = match self.state {
-                State::Text(of) => self.string(of, data),
-                State::Skip => self.skip(data),
-                State::Scalar(of) => self.scalar(of, data),
-                State::Broken => self.broken(data),
+                ParserState::Text(of) => self.string(of, data),
+                ParserState::Skip => self.skip(data),
+                ParserState::Scalar(of) => self.scalar(of, data),
+                ParserState::Broken => self.broken(data),
                 _ => {
                     self.step(data[0]);
                     1
@@ -115,8 +115,8 @@ impl Finder {
     /// Reads one byte between tokens, or in an escape.
     fn step(&mut self, byte: u8) {
         match self.state {
-            State::Escape(of) => return self.escape(of, byte),
-            State::Unicode(of, digits, code) => return self.unicode(of, digits, code, byte),
+            ParserState::Escape(of) => return self.escape(of, byte),
+            ParserState::Unicode(of, digits, code) => return self.unicode(of, digits, code, byte),
             _ => {}
         }
         match byte {
@@ -125,25 +125,27 @@ impl Finder {
             _ => {}
         }
         self.state = match (self.state, byte) {
-            (State::Between, b'{') => {
+            (ParserState::Between, b'{') => {
                 self.level = 1;
-                State::Name
+                ParserState::Name
             }
             // Lists, text sequences (RFC 7464), byte-order marks.
-            (State::Between, b'[' | b']' | b',' | 0x1e | 0xef | 0xbb | 0xbf) => State::Between,
-            (State::Between, b'"') => State::Text(Use::Unwanted),
-            (State::Between, b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I') => {
-                State::Scalar(Use::Unwanted)
+            (ParserState::Between, b'[' | b']' | b',' | 0x1e | 0xef | 0xbb | 0xbf) => {
+                ParserState::Between
             }
-            (State::Name, b'"') => {
+            (ParserState::Between, b'"') => ParserState::Text(Use::Unwanted),
+            (ParserState::Between, b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I') => {
+                ParserState::Scalar(Use::Unwanted)
+            }
+            (ParserState::Name, b'"') => {
                 self.matched = Some(0);
                 self.high = None;
-                State::Text(Use::Name)
+                ParserState::Text(Use::Name)
             }
-            (State::Name | State::After, b'}') => self.close(),
-            (State::Colon, b':') => State::Value,
-            (State::After, b',') => State::Name,
-            (State::Value, byte) => match self.value(byte) {
+            (ParserState::Name | ParserState::After, b'}') => self.close(),
+            (ParserState::Colon, b':') => ParserState::Value,
+            (ParserState::After, b',') => ParserState::Name,
+            (ParserState::Value, byte) => match self.value(byte) {
                 Some(state) => state,
                 None => return self.fail(byte),
             },
@@ -153,7 +155,7 @@ impl Finder {
     }
 
     /// The state after the first byte of a value.
-    fn value(&mut self, byte: u8) -> Option<State> {
+    fn value(&mut self, byte: u8) -> Option<ParserState> {
         let hit = self.matched == Some(self.path[self.level - 1].len());
         let last = self.level == self.path.len();
         let of = match hit && last {
@@ -163,36 +165,36 @@ impl Finder {
         Some(match byte {
             b'{' if hit && !last => {
                 self.level += 1;
-                State::Name
+                ParserState::Name
             }
             b'{' | b'[' => {
                 self.skipping = Skip::begin();
-                State::Skip
+                ParserState::Skip
             }
             b'"' => {
                 self.text.clear();
                 self.high = None;
-                State::Text(of)
+                ParserState::Text(of)
             }
             // Python writes `NaN` and `Infinity` too.
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I' => {
                 self.text.clear();
                 self.push(of, &[byte]);
-                State::Scalar(of)
+                ParserState::Scalar(of)
             }
             _ => return None,
         })
     }
 
-    fn close(&mut self) -> State {
+    fn close(&mut self) -> ParserState {
         self.level -= 1;
         self.after()
     }
 
-    fn after(&self) -> State {
+    fn after(&self) -> ParserState {
         match self.level {
-            0 => State::Between,
-            _ => State::After,
+            0 => ParserState::Between,
+            _ => ParserState::After,
         }
     }
 
@@ -201,11 +203,11 @@ impl Finder {
         let begins = byte == b'{' && self.fresh;
         self.level = usize::from(begins);
         self.state = match byte {
-            b'\n' | b'\r' => State::Between,
-            _ if begins => State::Name,
-            _ => State::Broken,
+            b'\n' | b'\r' => ParserState::Between,
+            _ if begins => ParserState::Name,
+            _ => ParserState::Broken,
         };
-        self.fresh = self.state == State::Between;
+        self.fresh = self.state == ParserState::Between;
     }
 
     fn broken(&mut self, data: &[u8]) -> usize {
@@ -227,7 +229,7 @@ impl Finder {
         }
         match data[end] {
             b'"' => self.string_ends(of),
-            b'\\' => self.state = State::Escape(of),
+            b'\\' => self.state = ParserState::Escape(of),
             byte => self.fail(byte),
         }
         end + 1
@@ -236,7 +238,7 @@ impl Finder {
     fn string_ends(&mut self, of: Use) {
         self.push(of, b"");
         self.state = match of {
-            Use::Name => State::Colon,
+            Use::Name => ParserState::Colon,
             Use::Wanted => {
                 self.take();
                 self.after()
@@ -246,9 +248,9 @@ impl Finder {
     }
 
     fn escape(&mut self, of: Use, byte: u8) {
-        self.state = State::Text(of);
+        self.state = ParserState::Text(of);
         let plain = match byte {
-            b'u' => return self.state = State::Unicode(of, 0, 0),
+            b'u' => return self.state = ParserState::Unicode(of, 0, 0),
             b'n' => b'\n',
             b't' => b'\t',
             b'r' => b'\r',
@@ -265,9 +267,9 @@ impl Finder {
         };
         let code = code * 16 + digit;
         if digits < 3 {
-            return self.state = State::Unicode(of, digits + 1, code);
+            return self.state = ParserState::Unicode(of, digits + 1, code);
         }
-        self.state = State::Text(of);
+        self.state = ParserState::Text(of);
         match (self.high.take(), code) {
             (high, 0xd800..0xdc00) => {
                 if high.is_some() {
@@ -341,7 +343,7 @@ impl Finder {
     fn skip(&mut self, data: &[u8]) -> usize {
         let read = self.skipping.feed(data);
         if self.skipping.is_over() {
-            self.state = State::After;
+            self.state = ParserState::After;
         }
         read
     }

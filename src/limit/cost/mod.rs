@@ -17,7 +17,7 @@ use http::HeaderName;
 
 use crate::http::head::Lookup;
 
-use events::Text;
+use events::BodyText;
 use unpack::Unpacker;
 
 /// The names that lead to a number in a JSON document, outermost first.
@@ -43,7 +43,7 @@ pub struct Meter {
 
 #[derive(Debug)]
 enum Input {
-    Plain(Text),
+    Plain(BodyText),
     Packed(Box<Unpacker>),
     /// The coding is unknown, the bytes are not what it says, or too much comes out of them: what each path had until
     /// then.
@@ -65,12 +65,12 @@ impl Meter {
                 distinct.push(path.clone());
             }
         }
-        let text = Text::new(&distinct, content_type);
+        let text = BodyText::new(&distinct, content_type);
         Meter {
             input: match unpack::unpacker(codings, text, owner) {
                 Ok(Ok(unpacker)) => Input::Packed(unpacker),
                 Ok(Err(text)) => Input::Plain(text),
-                Err(unpack::Unknown) => Input::Unreadable(vec![None; distinct.len()]),
+                Err(unpack::Undecodable) => Input::Unreadable(vec![None; distinct.len()]),
             },
             paths: distinct,
             whole: false,
@@ -103,7 +103,7 @@ impl Meter {
     /// The last number at `path` so far.
     pub fn measured(&self, path: &Path) -> Option<Measured> {
         let index = self.paths.iter().position(|own| own == path)?;
-        let of = |text: &Text| {
+        let of = |text: &BodyText| {
             let (units, between) = text.found(index);
             (units, between && text.is_stated())
         };

@@ -14,7 +14,7 @@ use brotli_decompressor::{BrotliDecoderParameter, DecompressorWriter};
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use parking_lot::Mutex;
 
-use super::events::Text;
+use super::events::BodyText;
 use zstd::Zstd;
 
 /// Most codings on top of each other.
@@ -38,53 +38,53 @@ static WINDOWS: Mutex<Vec<u128>> = Mutex::new(Vec::new());
 
 /// A coding that nobody here can read, too many of them, or no window is free.
 #[derive(Debug)]
-pub struct Unknown;
+pub struct Undecodable;
 
 /// Decompresses into a text.
 #[derive(Debug)]
 pub struct Unpacker {
-    outermost: Level,
+    outermost: BoundedDecoder,
     /// Free again when it is dropped.
-    _windows: Vec<Window>,
+    _windows: Vec<DecoderWindow>,
 }
 
 /// A text, or what decompresses into one, and how much of it may come.
 #[derive(Debug)]
-struct Level {
-    stage: Stage,
+struct BoundedDecoder {
+    stage: ContentDecoder,
     left: u64,
 }
 
-enum Stage {
-    Text(Text),
-    Gzip(Box<MultiGzDecoder<Level>>),
+enum ContentDecoder {
+    Text(BodyText),
+    Gzip(Box<MultiGzDecoder<BoundedDecoder>>),
     /// Before the first two bytes, which say whether there is a header.
-    Deflate(Option<u8>, Option<Box<Level>>),
-    Zlib(Box<ZlibDecoder<Level>>),
-    Raw(Box<DeflateDecoder<Level>>),
-    Brotli(Box<DecompressorWriter<Level>>),
-    Zstd(Box<Zstd<Level>>),
+    Deflate(Option<u8>, Option<Box<BoundedDecoder>>),
+    Zlib(Box<ZlibDecoder<BoundedDecoder>>),
+    Raw(Box<DeflateDecoder<BoundedDecoder>>),
+    Brotli(Box<DecompressorWriter<BoundedDecoder>>),
+    Zstd(Box<Zstd<BoundedDecoder>>),
 }
 
 /// One of [`MAX_WINDOWS`].
 #[derive(Debug)]
-struct Window {
+struct DecoderWindow {
     owner: u128,
 }
 
-impl Window {
-    fn new(owner: u128) -> Result<Window, Unknown> {
+impl DecoderWindow {
+    fn new(owner: u128) -> Result<DecoderWindow, Undecodable> {
         let mut owners = WINDOWS.lock();
         let own = owners.iter().filter(|other| **other == owner).count();
         if own + owners.len() >= MAX_WINDOWS {
-            return Err(Unknown);
+            return Err(Undecodable);
         }
         owners.push(owner);
-        Ok(Window { owner })
+        Ok(DecoderWindow { owner })
     }
 }
 
-impl Drop for Window {
+impl Drop for DecoderWindow {
     fn drop(&mut self) {
         let mut owners = WINDOWS.lock();
         if let Some(place) = owners.iter().position(|owner| *owner == self.owner) {
@@ -97,11 +97,11 @@ impl Drop for Window {
 /// Its windows are those of `owner`.
 pub fn unpacker<'a>(
     fields: impl Iterator<Item = &'a [u8]>,
-    text: Text,
+    text: BodyText,
     owner: u128,
-) -> Result<Result<Box<Unpacker>, Text>, Unknown> {
-    let mut level = Level {
-        stage: Stage::Text(text),
+) -> Result<Result<Box<Unpacker>, BodyText>, Undecodable> {
+    let mut level = BoundedDecoder {
+        stage: ContentDecoder::Text(text),
         left: START,
     };
     let mut windows = Vec::new();
@@ -113,18 +113,18 @@ pub fn unpacker<'a>(
         .enumerate()
     {
         if index == MAX_CODINGS {
-            return Err(Unknown);
+            return Err(Undecodable);
         }
         if coding.eq_ignore_ascii_case(b"br") || coding.eq_ignore_ascii_case(b"zstd") {
-            windows.push(Window::new(owner)?);
+            windows.push(DecoderWindow::new(owner)?);
         }
-        level = Level {
-            stage: Stage::new(coding, level)?,
+        level = BoundedDecoder {
+            stage: ContentDecoder::new(coding, level)?,
             left: START,
         };
     }
     Ok(match level.stage {
-        Stage::Text(text) => Err(text),
+        ContentDecoder::Text(text) => Err(text),
         _ => Ok(Box::new(Unpacker {
             outermost: level,
             _windows: windows,
@@ -132,57 +132,59 @@ pub fn unpacker<'a>(
     })
 }
 
-impl Stage {
-    fn new(coding: &[u8], inner: Level) -> Result<Stage, Unknown> {
+impl ContentDecoder {
+    fn new(coding: &[u8], inner: BoundedDecoder) -> Result<ContentDecoder, Undecodable> {
         let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
         Ok(match () {
-            () if is("gzip") || is("x-gzip") => Stage::Gzip(Box::new(MultiGzDecoder::new(inner))),
-            () if is("deflate") => Stage::Deflate(None, Some(Box::new(inner))),
+            () if is("gzip") || is("x-gzip") => {
+                ContentDecoder::Gzip(Box::new(MultiGzDecoder::new(inner)))
+            }
+            () if is("deflate") => ContentDecoder::Deflate(None, Some(Box::new(inner))),
             () if is("br") => {
                 let mut decoder = DecompressorWriter::new(inner, PIECE);
                 let large = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
                 decoder.set_parameter(large, 0);
-                Stage::Brotli(Box::new(decoder))
+                ContentDecoder::Brotli(Box::new(decoder))
             }
-            () if is("zstd") => Stage::Zstd(Box::new(Zstd::new(inner))),
-            () => return Err(Unknown),
+            () if is("zstd") => ContentDecoder::Zstd(Box::new(Zstd::new(inner))),
+            () => return Err(Undecodable),
         })
     }
 
-    fn inner(&self) -> Option<&Level> {
+    fn inner(&self) -> Option<&BoundedDecoder> {
         match self {
-            Stage::Text(_) => None,
-            Stage::Gzip(decoder) => Some(decoder.get_ref()),
-            Stage::Deflate(_, inner) => inner.as_deref(),
-            Stage::Zlib(decoder) => Some(decoder.get_ref()),
-            Stage::Raw(decoder) => Some(decoder.get_ref()),
-            Stage::Brotli(decoder) => Some(decoder.get_ref()),
-            Stage::Zstd(decoder) => Some(&decoder.out),
+            ContentDecoder::Text(_) => None,
+            ContentDecoder::Gzip(decoder) => Some(decoder.get_ref()),
+            ContentDecoder::Deflate(_, inner) => inner.as_deref(),
+            ContentDecoder::Zlib(decoder) => Some(decoder.get_ref()),
+            ContentDecoder::Raw(decoder) => Some(decoder.get_ref()),
+            ContentDecoder::Brotli(decoder) => Some(decoder.get_ref()),
+            ContentDecoder::Zstd(decoder) => Some(&decoder.out),
         }
     }
 
-    fn inner_mut(&mut self) -> Option<&mut Level> {
+    fn inner_mut(&mut self) -> Option<&mut BoundedDecoder> {
         match self {
-            Stage::Text(_) => None,
-            Stage::Gzip(decoder) => Some(decoder.get_mut()),
-            Stage::Deflate(_, inner) => inner.as_deref_mut(),
-            Stage::Zlib(decoder) => Some(decoder.get_mut()),
-            Stage::Raw(decoder) => Some(decoder.get_mut()),
-            Stage::Brotli(decoder) => Some(decoder.get_mut()),
-            Stage::Zstd(decoder) => Some(&mut decoder.out),
+            ContentDecoder::Text(_) => None,
+            ContentDecoder::Gzip(decoder) => Some(decoder.get_mut()),
+            ContentDecoder::Deflate(_, inner) => inner.as_deref_mut(),
+            ContentDecoder::Zlib(decoder) => Some(decoder.get_mut()),
+            ContentDecoder::Raw(decoder) => Some(decoder.get_mut()),
+            ContentDecoder::Brotli(decoder) => Some(decoder.get_mut()),
+            ContentDecoder::Zstd(decoder) => Some(&mut decoder.out),
         }
     }
 
     /// Ends this coding and those in it; an error when one of them was cut off.
     fn finish(&mut self) -> io::Result<()> {
         match self {
-            Stage::Text(_) => return Ok(()),
-            Stage::Gzip(decoder) => decoder.try_finish()?,
-            Stage::Deflate(..) => return Err(ErrorKind::UnexpectedEof.into()),
-            Stage::Zlib(decoder) => decoder.try_finish()?,
-            Stage::Raw(decoder) => decoder.try_finish()?,
-            Stage::Brotli(decoder) => decoder.close()?,
-            Stage::Zstd(decoder) => decoder.finish()?,
+            ContentDecoder::Text(_) => return Ok(()),
+            ContentDecoder::Gzip(decoder) => decoder.try_finish()?,
+            ContentDecoder::Deflate(..) => return Err(ErrorKind::UnexpectedEof.into()),
+            ContentDecoder::Zlib(decoder) => decoder.try_finish()?,
+            ContentDecoder::Raw(decoder) => decoder.try_finish()?,
+            ContentDecoder::Brotli(decoder) => decoder.close()?,
+            ContentDecoder::Zstd(decoder) => decoder.finish()?,
         }
         self.inner_mut()
             .map_or(Ok(()), |inner| inner.stage.finish())
@@ -190,12 +192,12 @@ impl Stage {
 
     fn write_all(&mut self, data: &[u8]) -> io::Result<()> {
         match self {
-            Stage::Text(text) => {
+            ContentDecoder::Text(text) => {
                 text.feed(data);
                 Ok(())
             }
-            Stage::Gzip(decoder) => decoder.write_all(data),
-            Stage::Deflate(first, inner) => {
+            ContentDecoder::Gzip(decoder) => decoder.write_all(data),
+            ContentDecoder::Deflate(first, inner) => {
                 let Some((before, after)) = two_bytes(*first, data) else {
                     *first = first.or(data.first().copied());
                     return Ok(());
@@ -204,17 +206,17 @@ impl Stage {
                     return Err(ErrorKind::InvalidData.into());
                 };
                 *self = match is_zlib(before) {
-                    true => Stage::Zlib(Box::new(ZlibDecoder::new(*inner))),
+                    true => ContentDecoder::Zlib(Box::new(ZlibDecoder::new(*inner))),
                     // What browsers read too, for servers have sent it so.
-                    false => Stage::Raw(Box::new(DeflateDecoder::new(*inner))),
+                    false => ContentDecoder::Raw(Box::new(DeflateDecoder::new(*inner))),
                 };
                 self.write_all(&before)?;
                 self.write_all(after)
             }
-            Stage::Zlib(decoder) => whole(decoder, data),
-            Stage::Raw(decoder) => whole(decoder, data),
-            Stage::Brotli(decoder) => whole(decoder, data),
-            Stage::Zstd(decoder) => decoder.feed(data),
+            ContentDecoder::Zlib(decoder) => whole(decoder, data),
+            ContentDecoder::Raw(decoder) => whole(decoder, data),
+            ContentDecoder::Brotli(decoder) => whole(decoder, data),
+            ContentDecoder::Zstd(decoder) => decoder.feed(data),
         }
     }
 }
@@ -244,13 +246,13 @@ fn is_zlib(bytes: [u8; 2]) -> bool {
     bytes[0] & 0x0f == 8 && u16::from_be_bytes(bytes).is_multiple_of(31)
 }
 
-impl fmt::Debug for Stage {
+impl fmt::Debug for ContentDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Stage")
+        f.write_str("ContentDecoder")
     }
 }
 
-impl Write for Level {
+impl Write for BoundedDecoder {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let left = self.left.checked_sub(data.len() as u64);
         self.left = left.ok_or(ErrorKind::FileTooLarge)?;
@@ -281,13 +283,13 @@ impl Unpacker {
     }
 
     /// What it decompresses into.
-    pub fn text(&self) -> Option<&Text> {
+    pub fn text(&self) -> Option<&BodyText> {
         let mut stage = &self.outermost.stage;
         while let Some(inner) = stage.inner() {
             stage = &inner.stage;
         }
         match stage {
-            Stage::Text(text) => Some(text),
+            ContentDecoder::Text(text) => Some(text),
             _ => None,
         }
     }

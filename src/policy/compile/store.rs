@@ -7,7 +7,7 @@ use super::super::model::{self, StoreAddress};
 use super::super::source::Files;
 use super::files::named_secret;
 use super::tls::{named_roots, system};
-use crate::limit::{Bound, Sharing};
+use crate::limit::{RuleLimit, Sharing};
 use crate::store::{memcached, redis, shared};
 
 /// Bytes of counts in memory where no file says otherwise.
@@ -67,7 +67,7 @@ fn ledger(memory: usize) -> usize {
 }
 
 /// How gateways share the limit, as it says or as suits it.
-pub(super) fn sharing(limit: &model::Limit, bound: &Bound) -> Sharing {
+pub(super) fn sharing(limit: &model::Limit, bound: &RuleLimit) -> Sharing {
     let Some(counted) = bound.rate() else {
         return Sharing::Local;
     };

@@ -8,7 +8,7 @@ use super::super::model::{self, Eject, Gateway};
 use super::super::settings::Timeouts;
 use super::super::source::Files;
 use super::tls::Servers;
-use crate::limit::Throttle;
+use crate::limit::ThrottleMode;
 use crate::limit::pressure;
 use crate::limit::pressure::Trust;
 use crate::route::{Priority, Route};
@@ -79,8 +79,8 @@ pub fn steer<'a>(
         .clone()
         .flat_map(|route| route.rules.iter())
         .filter_map(|rule| match rule.limit.throttle() {
-            Throttle::Elastic { most, of } => Some(f64::from(most) / f64::from(of.max(1))),
-            Throttle::Hard | Throttle::Soft { .. } => None,
+            ThrottleMode::Elastic { most, of } => Some(f64::from(most) / f64::from(of.max(1))),
+            ThrottleMode::Hard | ThrottleMode::Soft { .. } => None,
         });
     let most_factor = factors.reduce(f64::max);
     let by_plan = by_plan && routes.count() > 0;

@@ -14,7 +14,7 @@ use super::super::model::At;
 use super::super::table::Form;
 use super::super::tree::Node;
 use super::{Wrong, wrong};
-use crate::limit::{Identity, Name, Rate};
+use crate::limit::{Identity, LimitName, Rate};
 use crate::net::address::{Address, MAX_UNIX_PATH, PeerNetwork, UNIX};
 use crate::route::HeaderStyle;
 
@@ -305,8 +305,8 @@ pub(super) fn parse_unix(text: &str) -> Result<Arc<Path>, Wrong> {
 }
 
 /// Checks a name of the user's choice; what holds for limits holds for upstreams and plans.
-pub(super) fn parse_name(text: &str, whose: &str) -> Result<Name, Wrong> {
-    Name::new(text).map_err(|_| {
+pub(super) fn parse_name(text: &str, whose: &str) -> Result<LimitName, Wrong> {
+    LimitName::new(text).map_err(|_| {
         let help = "use 1 to 64 letters, digits, `-` or `_`, starting with a letter";
         wrong(format!("`{text}` is not a name for {whose}"), help)
     })

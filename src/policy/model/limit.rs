@@ -6,13 +6,13 @@ use super::super::tree::Place;
 use super::At;
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
-use crate::limit::{Count, Disclose, Identity, Name, OnError, Rate, Reserve, Sharing};
+use crate::limit::{Count, Disclose, Identity, LimitName, OnError, Rate, Reserve, Sharing};
 
 /// A limit as it is written.
 #[derive(Clone, Debug)]
 pub struct Limit {
     /// What it is called.
-    pub name: At<Name>,
+    pub name: At<LimitName>,
     /// What it is counted by.
     pub key: Vec<At<Identity>>,
     /// How many in how long.

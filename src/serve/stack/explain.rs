@@ -23,7 +23,7 @@ use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::{Check, Connection, Identifier, Unverified, Who};
 use crate::limit::pressure::{Pressure, RequestClass};
-use crate::limit::{Bound, Rule};
+use crate::limit::{Rule, RuleLimit};
 use crate::net::Subject;
 use crate::route::Route;
 use crate::serve::http1::repeat::RepeatCache;
@@ -392,12 +392,12 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         value.insert("while".into(), json!(condition.as_str()));
     }
     match &rule.limit {
-        Bound::Rate(limit) => {
+        RuleLimit::Rate(limit) => {
             let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
             value.insert("rate".into(), json!(rates));
             value.insert("algorithm".into(), json!(limit.algorithm.as_str()));
         }
-        Bound::Open(limit) => {
+        RuleLimit::Open(limit) => {
             value.insert("concurrent".into(), json!(limit.most));
         }
     }

@@ -9,7 +9,7 @@ use crate::http::head::{Fields, Head};
 use crate::identity::body::{Field, each_in_json};
 use crate::identity::strip::same;
 use crate::limit::cost::units_from;
-use crate::limit::{Reserve, Rule, Source};
+use crate::limit::{Reserve, ReserveSource, Rule};
 
 /// Units by the place of the rule; of other rules as many as the rule says.
 pub type Reserved = Option<Box<[(usize, u32)]>>;
@@ -33,14 +33,14 @@ fn units_of(reserve: &Reserve, fields: &Fields, body: &[u8], whole: bool) -> Opt
         most = most.max(units);
     };
     match reserve.source.as_ref()? {
-        Source::Header(name) => {
+        ReserveSource::Header(name) => {
             let values = fields
                 .iter()
                 .filter(|(given, _)| same(given, name.as_str()));
             let numbers = values.flat_map(|(_, value)| value.split(|byte| *byte == b','));
             numbers.for_each(|number| add(Some(number)));
         }
-        Source::Json(path) => {
+        ReserveSource::Json(path) => {
             let field = Field::new(&path.join("."));
             let mut see = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
             strict = each_in_json(&field, fields, body, &mut see) && whole;
@@ -55,10 +55,10 @@ fn units_of(reserve: &Reserve, fields: &Fields, body: &[u8], whole: bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Identity, Limit, Name, Reserve};
+    use crate::limit::{Identity, Limit, LimitName, Reserve};
 
-    fn rule(source: Source) -> Arc<Rule> {
-        let name = Name::new("units").unwrap();
+    fn rule(source: ReserveSource) -> Arc<Rule> {
+        let name = LimitName::new("units").unwrap();
         let limit = Limit::hard("1000/h".parse().unwrap());
         let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
         rule.reserve = Some(Reserve {
@@ -70,7 +70,7 @@ mod tests {
 
     #[track_caller]
     fn check(
-        source: &Source,
+        source: &ReserveSource,
         fields: &[(&str, &str)],
         body: &str,
         whole: bool,
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_requests_say() {
-        let json = Source::Json(Arc::from(["max".to_owned()]));
+        let json = ReserveSource::Json(Arc::from(["max".to_owned()]));
         check(&json, &[], "{\"max\":7}", true, Some(7));
         check(&json, &[], "{\"max\":\"7\"}", true, Some(7));
         check(&json, &[], "{\"max\":1e99}", true, Some(u32::MAX));
@@ -130,7 +130,7 @@ mod tests {
         ] {
             check(&json, &[], body, true, Some(units));
         }
-        let nested = Source::Json(Arc::from(["a".to_owned(), "max_b".to_owned()]));
+        let nested = ReserveSource::Json(Arc::from(["a".to_owned(), "max_b".to_owned()]));
         for (body, units) in [
             ("{\"a\":{\"max_b\":7}}", 7),
             ("{\"a\":{\"max_b\":1},\"A\":{\"maxB\":7}}", 7),
@@ -166,7 +166,7 @@ mod tests {
             true,
             Some(70),
         );
-        let header = Source::Header("x-max".parse().unwrap());
+        let header = ReserveSource::Header("x-max".parse().unwrap());
         check(&header, &[("x-max", "7")], "", true, Some(7));
         check(
             &header,

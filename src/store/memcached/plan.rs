@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::spec::Kind;
+use crate::limit::spec::StateKind;
 use crate::limit::{Spec, Standing};
 use crate::store::shared::call::{Answer, Part};
 
@@ -74,23 +74,23 @@ impl Plan {
     pub(super) fn new(spec: &Spec) -> Option<Plan> {
         let mut tracks: SmallVec<[Track; 2]> = SmallVec::new();
         let mut spans = SmallVec::new();
-        if spec.kind == Kind::Rings {
+        if spec.kind == StateKind::Rings {
             let rings = spec.rings.iter();
             tracks.extend(rings.map(|ring| Track::ring(ring.length, ring.kept.saturating_sub(1))));
         }
         for span in &spec.spans {
             match spec.kind {
-                Kind::Log { .. } => {
+                StateKind::Log { .. } => {
                     let length = span.window.div_ceil(LOG_BUCKETS).max(1);
                     let covers = span.window.div_ceil(length);
                     spans.push((tracks.len(), covers));
                     tracks.push(Track::ring(length, covers));
                 }
-                Kind::Rings => {
+                StateKind::Rings => {
                     let place = usize::try_from(span.first).ok()?;
                     spans.push((place, span.window.div_ceil(tracks.get(place)?.length)));
                 }
-                Kind::Fixed => {
+                StateKind::Fixed => {
                     spans.push((tracks.len(), 0));
                     tracks.push(Track {
                         length: span.window.max(1),
@@ -99,7 +99,7 @@ impl Plan {
                         ahead: 0,
                     });
                 }
-                Kind::Gcra | Kind::Leaky => return None,
+                StateKind::Gcra | StateKind::Leaky => return None,
             }
         }
         Some(Plan { tracks, spans })
@@ -236,7 +236,7 @@ pub(super) fn nothing(now: u64) -> Answer {
     }
 }
 
-/// Which window of a limit speaks for it, as in [`crate::limit::Cell`].
+/// Which window of a limit speaks for it, as in [`crate::limit::KeyState`].
 fn rank(answer: &Answer) -> (u8, u64) {
     match answer.standing {
         Standing::Unsatisfiable => (3, 0),

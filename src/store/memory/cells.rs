@@ -9,7 +9,7 @@ use super::arena::{Arena, Block};
 use super::slots::{Info, Slots};
 use super::table::{At, ENTRIES, Held, Spot, Table};
 use crate::base::clock::Nanos;
-use crate::limit::{Cell, Limit};
+use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
 
 /// Buckets that an exhausted arena makes the sweep hand visit.
@@ -85,7 +85,7 @@ impl Cells {
         held: &mut Held<'_>,
         at: At,
         owner: &Owner<'_>,
-        read: impl FnOnce(&Cell<'_>) -> R,
+        read: impl FnOnce(&KeyState<'_>) -> R,
     ) -> R {
         let (state, key) = (held.state(at), owner.spot.key());
         let mut inline = split(state);
@@ -93,7 +93,7 @@ impl Cells {
             true => &mut inline[..],
             false => self.arena.words(held, state as Block),
         };
-        read(&Cell {
+        read(&KeyState {
             limit: owner.limit,
             key,
             words,
@@ -107,12 +107,12 @@ impl Cells {
         held: &mut Held<'_>,
         at: At,
         owner: &Owner<'_>,
-        write: impl FnOnce(&mut Cell<'_>) -> R,
+        write: impl FnOnce(&mut KeyState<'_>) -> R,
     ) -> R {
         let (state, key, limit) = (held.state(at), owner.spot.key(), owner.limit);
         if owner.info.inline() {
             let mut words = split(state);
-            let result = write(&mut Cell {
+            let result = write(&mut KeyState {
                 limit,
                 key,
                 words: &mut words,
@@ -120,7 +120,7 @@ impl Cells {
             held.set_state(at, join(words));
             return result;
         }
-        let mut cell = Cell {
+        let mut cell = KeyState {
             limit,
             key,
             words: self.arena.words(held, state as Block),
@@ -173,7 +173,7 @@ impl Cells {
         };
         let (key, state) = (owner.spot.key(), held.state(at));
         let mut scratch = vec![0; owner.limit.max_words()];
-        let mut cell = Cell {
+        let mut cell = KeyState {
             limit: owner.limit,
             key,
             words: &mut scratch,
@@ -241,7 +241,7 @@ impl Cells {
         let state = held.state(at);
         let (from, to) = self.arena.both(held, state as Block, block);
         to.fill(0);
-        Cell {
+        KeyState {
             limit: owner.limit,
             key: owner.spot.key(),
             words: from,
@@ -363,7 +363,7 @@ impl Cells {
         };
         if info.inline() {
             let limit = info.limit();
-            let cell = Cell {
+            let cell = KeyState {
                 limit: &limit,
                 key: mark.key(),
                 words: &mut split(state),

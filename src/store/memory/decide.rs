@@ -11,7 +11,7 @@ use super::networks::{Budget, Room};
 use super::sketch::Sketch;
 use super::table::{At, Held, Spot};
 use crate::base::clock::Nanos;
-use crate::limit::{Cell, Reading, Standing};
+use crate::limit::{KeyState, Reading, Standing};
 use crate::store::Item;
 
 /// How long a request waits whose cell could not be converted for want of memory.
@@ -265,7 +265,7 @@ impl<'a> Call<'a> {
             None => {
                 let mut words: SmallVec<[u32; 64]> = SmallVec::new();
                 words.resize(limit.min_words(1), 0);
-                let cell = Cell {
+                let cell = KeyState {
                     limit,
                     key: part.owner.spot.key(),
                     words: &mut words,

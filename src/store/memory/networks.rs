@@ -4,7 +4,7 @@
 //! burst of the whole budget: a wait is exact, and one window may see up to twice the budget.
 
 use crate::base::clock::Nanos;
-use crate::limit::spec::{Kind, Span};
+use crate::limit::spec::{StateKind, WindowSpec};
 use crate::limit::{Limit, Rate, Scale, Spec};
 use crate::store::Parent;
 use crate::store::shared::call::{Name, Part};
@@ -57,8 +57,8 @@ impl Budget {
         let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
         let interval = self.interval.div_ceil(1_000);
         Spec {
-            kind: Kind::Gcra,
-            spans: smallvec::smallvec![Span {
+            kind: StateKind::Gcra,
+            spans: smallvec::smallvec![WindowSpec {
                 window: rate.window().0.div_ceil(1_000),
                 base: quota,
                 ceiling: quota,

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use siphasher::sip::SipHasher13;
 
 use super::{Error, Slot};
-use crate::limit::{Limit, Shape};
+use crate::limit::{Limit, StateShape};
 use crate::store::Registered;
 
 const CHUNK: usize = 256;
@@ -69,7 +69,7 @@ struct Scope {
 
 #[derive(Debug)]
 struct Known {
-    shape: Shape,
+    shape: StateShape,
     inline: bool,
     registered: Registered,
 }

@@ -7,7 +7,7 @@ mod together;
 use smallvec::SmallVec;
 
 use super::*;
-use crate::limit::{Algorithm, Scale, Standing, Throttle};
+use crate::limit::{Algorithm, Scale, Standing, ThrottleMode};
 use crate::store::Parent;
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -17,7 +17,7 @@ fn limit(rates: &str, algorithm: Algorithm) -> Limit {
     Limit {
         windows,
         algorithm,
-        throttle: Throttle::Hard,
+        throttle: ThrottleMode::Hard,
         reserves: false,
         max_multiply: 4,
     }
@@ -254,7 +254,7 @@ fn networks_have_budgets_too() {
 #[test]
 fn a_network_never_refuses_its_only_client() {
     let soft = Limit {
-        throttle: Throttle::Soft { percent: 500 },
+        throttle: ThrottleMode::Soft { percent: 500 },
         ..log("10/m")
     };
     let burst = limit("10/m", Algorithm::Gcra { burst: Some(100) });

@@ -13,7 +13,7 @@ use super::hedge;
 use super::sketch::Sketch;
 use super::whereabouts::{MOST, Place, Places};
 use crate::base::clock::Nanos;
-use crate::limit::{Cell, Found, Reading, Terms};
+use crate::limit::{Assessment, KeyState, Reading, Terms};
 use crate::store::Item;
 
 /// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are
@@ -93,7 +93,7 @@ struct Look {
     /// Where in its bucket the entry is.
     at: Option<NonZeroU8>,
     /// What terms said.
-    found: Option<Found>,
+    found: Option<Assessment>,
 }
 
 /// What a first look at a state says.
@@ -114,10 +114,16 @@ struct Seat<'l> {
 impl Seat<'_> {
     /// Looks at the state by terms, and keeps what they said.
     #[inline(always)]
-    fn look(mut self, cells: &Cells, now: Nanos, terms: &Terms, found: &mut Option<Found>) -> Fit {
+    fn look(
+        mut self,
+        cells: &Cells,
+        now: Nanos,
+        terms: &Terms,
+        found: &mut Option<Assessment>,
+    ) -> Fit {
         let (cost, mut copy) = (self.item.cost, self.copy());
         let words = self.words(cells, &mut copy);
-        let said = terms.look(words, now, cost);
+        let said = terms.assess(words, now, cost);
         *found = Some(said);
         // Never where there is no cell: nothing could be written.
         let room = !words.is_empty() && terms.has_room(words, cost, said);
@@ -138,7 +144,7 @@ impl Seat<'_> {
         } = *self.item;
         let (key, mut copy) = (self.place.mark.key(), self.copy());
         let words = self.words(cells, &mut copy);
-        let cell = Cell { limit, key, words };
+        let cell = KeyState { limit, key, words };
         let reading = cell.eval(now, cost, scale);
         evaluated.push(reading);
         Fit {
@@ -153,7 +159,7 @@ impl Seat<'_> {
         mut self,
         cells: &Cells,
         now: Nanos,
-        (terms, found): (&Terms, Found),
+        (terms, found): (&Terms, Assessment),
         take: bool,
     ) -> Reading {
         let (cost, mut copy) = (self.item.cost, self.copy());
@@ -174,7 +180,7 @@ impl Seat<'_> {
         } = *self.item;
         let (key, mut copy) = (self.place.mark.key(), self.copy());
         let words = self.words(cells, &mut copy);
-        let mut cell = Cell { limit, key, words };
+        let mut cell = KeyState { limit, key, words };
         if !take {
             if reading.reset == Nanos::ZERO {
                 cell.finish(&mut reading, now, 0, scale.multiply);

@@ -1,11 +1,11 @@
 //! What the table gives, what it refuses, and that it is empty in the end.
 
 use super::*;
-use crate::limit::{Standing, Throttle};
+use crate::limit::{Standing, ThrottleMode};
 
 const TWO: Concurrency = Concurrency {
     most: 2,
-    throttle: Throttle::Hard,
+    throttle: ThrottleMode::Hard,
     max_multiply: 1,
 };
 

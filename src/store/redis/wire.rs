@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::Standing;
-use crate::limit::spec::Kind;
+use crate::limit::spec::StateKind;
 use crate::store::shared::call::{Answer, Call, Failure, Part, Said, Taking};
 
 /// Doubles of an answer before those of its windows.
@@ -44,11 +44,11 @@ fn put(text: &mut Vec<u8>, number: f64) {
 fn encode_part(text: &mut Vec<u8>, part: &Part) {
     let spec = &part.spec;
     let (kind, room, tick) = match spec.kind {
-        Kind::Log { tick, room } => (1, room, tick),
-        Kind::Rings => (2, 0, 1),
-        Kind::Fixed => (3, 0, 1),
-        Kind::Gcra => (4, 0, 1),
-        Kind::Leaky => (5, 0, 1),
+        StateKind::Log { tick, room } => (1, room, tick),
+        StateKind::Rings => (2, 0, 1),
+        StateKind::Fixed => (3, 0, 1),
+        StateKind::Gcra => (4, 0, 1),
+        StateKind::Leaky => (5, 0, 1),
     };
     let back = part.back.map_or((0, 0), |back| (back.number, back.stamped));
     let small = [

@@ -9,7 +9,7 @@
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Limit, Rate, Scale, Throttle};
+use crate::limit::{Algorithm, Limit, Rate, Scale, ThrottleMode};
 
 /// Gateways notice at most so far apart that a store is away: two beats and their patience. One that has noticed
 /// later may use its own again for so much longer, so the others wait for their part.
@@ -79,8 +79,8 @@ impl Share {
             windows.push(Rate::new(units, rate.window()).ok()?);
         }
         let throttle = match limit.throttle {
-            Throttle::Elastic { .. } => limit.throttle,
-            Throttle::Hard | Throttle::Soft { .. } => Throttle::Hard,
+            ThrottleMode::Elastic { .. } => limit.throttle,
+            ThrottleMode::Hard | ThrottleMode::Soft { .. } => ThrottleMode::Hard,
         };
         let algorithm = match limit.algorithm {
             Algorithm::Gcra { burst: Some(burst) } => Algorithm::Gcra {

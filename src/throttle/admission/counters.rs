@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::limit::{Bound, Limit, Rule};
+use crate::limit::{Limit, Rule, RuleLimit};
 use crate::store::permits::Scope;
 use crate::store::shared::plan::Plan;
 use crate::store::{self, Memory, Permits, Registered, Shared, Slot};
@@ -89,7 +89,7 @@ impl Admission {
     ) -> Result<Admission, store::Error> {
         let counter = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
             match &rule.limit {
-                Bound::Rate(limit) => {
+                RuleLimit::Rate(limit) => {
                     let registered = store.register(&rule.scope, limit)?;
                     let terms = (rule.sharing, rule.on_store_error);
                     let sharing = shared.as_ref().map(|_| SharedCounter {
@@ -98,7 +98,7 @@ impl Admission {
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
                 }
-                Bound::Open(_) => Ok(RuleCounter::Open(Scope::new(&rule.scope))),
+                RuleLimit::Open(_) => Ok(RuleCounter::Open(Scope::new(&rule.scope))),
             }
         };
         let counters = rules.iter().map(counter);

@@ -10,7 +10,7 @@ use super::request::AdmissionRequest;
 use super::verdict::{Finding, Verdict};
 use crate::identity::{Identifier, Who};
 use crate::limit::pressure::Pressure;
-use crate::limit::{Bound, Fingerprint, Identity, Reading, Rule, Scale};
+use crate::limit::{Fingerprint, Identity, Reading, Rule, RuleLimit, Scale};
 use crate::store::permits::{Scope, Want};
 use crate::store::{Item, Parent, Places, Slot};
 
@@ -60,7 +60,7 @@ impl Admission {
             let multiply = multiply(request.identifier, rule, request.who);
             let (number, networks) = (number as u16, rule.key == [Identity::Ip]);
             match (&rule.limit, &self.counters[rule.index]) {
-                (Bound::Rate(limit), RuleCounter::Rate(registered, _)) => {
+                (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {
                     let slot = registered.slot();
                     if let Some(place) = self.store.place(limit, slot, key, multiply) {
                         // It is loaded while the next key is hashed.
@@ -75,7 +75,7 @@ impl Admission {
                         networks,
                     });
                 }
-                (Bound::Open(_), RuleCounter::Open(scope)) => subjects.open.push(Keyed {
+                (RuleLimit::Open(_), RuleCounter::Open(scope)) => subjects.open.push(Keyed {
                     rule: number,
                     counters: *scope,
                     key,

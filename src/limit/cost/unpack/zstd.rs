@@ -19,12 +19,12 @@ pub struct Zstd<W> {
     pub out: W,
     decoder: FrameDecoder,
     gathered: Vec<u8>,
-    part: Part,
+    part: FramePart,
 }
 
 /// What comes next.
 #[derive(Clone, Copy)]
-enum Part {
+enum FramePart {
     Frame,
     Block {
         checksum: bool,
@@ -34,7 +34,7 @@ enum Part {
 }
 
 /// What the next step needs.
-enum Step {
+enum BlockStep {
     /// So many bytes were read.
     Read(usize),
     /// At least so many bytes must be there.
@@ -49,7 +49,7 @@ impl<W: Write> Zstd<W> {
             out,
             decoder,
             gathered: Vec::new(),
-            part: Part::Frame,
+            part: FramePart::Frame,
         }
     }
 
@@ -59,10 +59,10 @@ impl<W: Write> Zstd<W> {
             let step = self.step(&gathered);
             self.gathered = gathered;
             match step? {
-                Step::Read(length) => {
+                BlockStep::Read(length) => {
                     self.gathered.drain(..length);
                 }
-                Step::Needs(length) => {
+                BlockStep::Needs(length) => {
                     let missing = length.saturating_sub(self.gathered.len());
                     if missing == 0 || data.is_empty() {
                         return self.keep(data);
@@ -78,8 +78,8 @@ impl<W: Write> Zstd<W> {
         }
         while !data.is_empty() {
             match self.step(data)? {
-                Step::Read(length) => data = &data[length..],
-                Step::Needs(_) => break,
+                BlockStep::Read(length) => data = &data[length..],
+                BlockStep::Needs(_) => break,
             }
         }
         self.keep(data)
@@ -94,40 +94,40 @@ impl<W: Write> Zstd<W> {
         Ok(())
     }
 
-    fn step(&mut self, data: &[u8]) -> io::Result<Step> {
+    fn step(&mut self, data: &[u8]) -> io::Result<BlockStep> {
         match self.part {
-            Part::Frame => self.frame(data),
-            Part::Block { checksum } => self.block(data, checksum),
-            Part::Skipped(left) => {
+            FramePart::Frame => self.frame(data),
+            FramePart::Block { checksum } => self.block(data, checksum),
+            FramePart::Skipped(left) => {
                 let length = data.len().min(left as usize);
                 self.part = match left - length as u32 {
-                    0 => Part::Frame,
-                    left => Part::Skipped(left),
+                    0 => FramePart::Frame,
+                    left => FramePart::Skipped(left),
                 };
-                Ok(Step::Read(length))
+                Ok(BlockStep::Read(length))
             }
         }
     }
 
-    fn frame(&mut self, data: &[u8]) -> io::Result<Step> {
+    fn frame(&mut self, data: &[u8]) -> io::Result<BlockStep> {
         let Some(magic) = data.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)) else {
-            return Ok(Step::Needs(4));
+            return Ok(BlockStep::Needs(4));
         };
         if magic & 0xffff_fff0 == 0x184d_2a50 {
             let length = data[4..]
                 .first_chunk()
                 .map(|bytes| u32::from_le_bytes(*bytes));
             let Some(length) = length else {
-                return Ok(Step::Needs(8));
+                return Ok(BlockStep::Needs(8));
             };
             self.part = match length {
-                0 => Part::Frame,
-                length => Part::Skipped(length),
+                0 => FramePart::Frame,
+                length => FramePart::Skipped(length),
             };
-            return Ok(Step::Read(8));
+            return Ok(BlockStep::Read(8));
         }
         let Some(descriptor) = data.get(4) else {
-            return Ok(Step::Needs(5));
+            return Ok(BlockStep::Needs(5));
         };
         let single = descriptor >> 5 & 1 == 1;
         let window = usize::from(!single);
@@ -135,18 +135,18 @@ impl<W: Write> Zstd<W> {
         let size = [usize::from(single), 2, 4, 8][usize::from(descriptor >> 6)];
         let length = 5 + window + dictionary + size;
         if data.len() < length {
-            return Ok(Step::Needs(length));
+            return Ok(BlockStep::Needs(length));
         }
         let begun = self.decoder.reset(&data[..length]);
         begun.map_err(|_| ErrorKind::InvalidData)?;
         let checksum = descriptor >> 2 & 1 == 1;
-        self.part = Part::Block { checksum };
-        Ok(Step::Read(length))
+        self.part = FramePart::Block { checksum };
+        Ok(BlockStep::Read(length))
     }
 
-    fn block(&mut self, data: &[u8], checksum: bool) -> io::Result<Step> {
+    fn block(&mut self, data: &[u8], checksum: bool) -> io::Result<BlockStep> {
         let Some([a, b, c]) = data.first_chunk() else {
-            return Ok(Step::Needs(BLOCK_HEAD));
+            return Ok(BlockStep::Needs(BLOCK_HEAD));
         };
         let head = u32::from_le_bytes([*a, *b, *c, 0]);
         let (last, kind, size) = (head & 1 == 1, head >> 1 & 3, (head >> 3) as usize);
@@ -157,7 +157,7 @@ impl<W: Write> Zstd<W> {
         let content = if kind == 1 { 1 } else { size };
         let length = BLOCK_HEAD + content + if last && checksum { CHECKSUM } else { 0 };
         if data.len() < length {
-            return Ok(Step::Needs(length));
+            return Ok(BlockStep::Needs(length));
         }
         let mut block = &data[..length];
         let strategy = BlockDecodingStrategy::UptoBlocks(1);
@@ -165,15 +165,15 @@ impl<W: Write> Zstd<W> {
         decoded.map_err(|_| ErrorKind::InvalidData)?;
         self.decoder.collect_to_writer(&mut self.out)?;
         if last {
-            self.part = Part::Frame;
+            self.part = FramePart::Frame;
         }
-        Ok(Step::Read(length))
+        Ok(BlockStep::Read(length))
     }
 
     /// An error when it was cut off.
     pub fn finish(&mut self) -> io::Result<()> {
         match self.part {
-            Part::Frame if self.gathered.is_empty() => Ok(()),
+            FramePart::Frame if self.gathered.is_empty() => Ok(()),
             _ => Err(ErrorKind::UnexpectedEof.into()),
         }
     }

@@ -6,7 +6,7 @@ use super::super::{Wrong, wrong};
 use crate::base::suggest::nearest;
 use crate::limit::cost;
 use crate::limit::pressure::Condition;
-use crate::limit::{Count, Rate, Reserve, Source};
+use crate::limit::{Count, Rate, Reserve, ReserveSource};
 
 pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
     let mut words = text.split_whitespace();
@@ -103,7 +103,7 @@ pub(super) fn reserve(text: &str) -> Result<Reserve, Wrong> {
         "write for instance `4000`, `json max_tokens else 4000` or `header x-max else 4000`";
     match words.as_slice() {
         ["json", path, "else", otherwise] => Ok(Reserve {
-            source: Some(Source::Json(json_path(
+            source: Some(ReserveSource::Json(json_path(
                 path,
                 ("json", &format!(" else {otherwise}")),
                 example,
@@ -111,7 +111,7 @@ pub(super) fn reserve(text: &str) -> Result<Reserve, Wrong> {
             otherwise: units(otherwise)?,
         }),
         ["header", name, "else", otherwise] => Ok(Reserve {
-            source: Some(Source::Header(
+            source: Some(ReserveSource::Header(
                 parse_header(name).map_err(|message| wrong(message, example))?,
             )),
             otherwise: units(otherwise)?,

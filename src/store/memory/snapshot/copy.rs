@@ -12,7 +12,7 @@ use super::super::table::{At, ENTRIES};
 use super::super::{Memory, Slot};
 use super::records::{End, Head, Place, Recorder};
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{Cell, Limit};
+use crate::limit::{KeyState, Limit};
 
 /// How a copy ends that is not whole.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl<W: Write> Copy<'_, W> {
             };
             let (state, limit) = (held.state(at), info.limit());
             let words = (!mark.network() && !info.inline()).then(|| {
-                let cell = Cell {
+                let cell = KeyState {
                     limit: &limit,
                     key: mark.key(),
                     words: cells.arena.words(&mut held, split(state)[0]),

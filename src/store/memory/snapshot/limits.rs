@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::blocks::{Damage, Opening};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Limit, MAX_WINDOWS, Rate, Throttle};
+use crate::limit::{Algorithm, Limit, MAX_WINDOWS, Rate, ThrottleMode};
 
 /// Appends a limit.
 pub(super) fn write(limit: &Limit, to: &mut Vec<u8>) {
@@ -29,12 +29,12 @@ pub(super) fn write(limit: &Limit, to: &mut Vec<u8>) {
         }
     }
     match limit.throttle {
-        Throttle::Hard => to.push(0),
-        Throttle::Soft { percent } => {
+        ThrottleMode::Hard => to.push(0),
+        ThrottleMode::Soft { percent } => {
             to.push(1);
             to.extend(percent.to_le_bytes());
         }
-        Throttle::Elastic { most, of } => {
+        ThrottleMode::Elastic { most, of } => {
             to.push(2);
             to.extend(most.to_le_bytes());
             to.extend(of.to_le_bytes());
@@ -74,11 +74,11 @@ pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, Damage> {
         _ => return Err(from.nonsense("an algorithm")),
     };
     let throttle = match from.u8()? {
-        0 => Throttle::Hard,
-        1 => Throttle::Soft {
+        0 => ThrottleMode::Hard,
+        1 => ThrottleMode::Soft {
             percent: from.u16()?,
         },
-        2 => Throttle::Elastic {
+        2 => ThrottleMode::Elastic {
             most: from.u32()?,
             of: from.u32()?,
         },

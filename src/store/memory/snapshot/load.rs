@@ -18,7 +18,7 @@ use super::super::{Memory, Registered};
 use super::blocks::Damage;
 use super::records::{Place, Reading, Visitor};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Cell, Limit};
+use crate::limit::{Algorithm, KeyState, Limit};
 
 /// The most that the budget of a network is of its keys' own: a /32 of IPv6.
 const WIDEST: u32 = 256;
@@ -92,7 +92,7 @@ impl Visitor for Loader<'_> {
         let (gone, units) = if place.mark.network() {
             (state <= self.now.0, network_units(&limit, state, self.now))
         } else {
-            let cell = Cell {
+            let cell = KeyState {
                 limit: &limit,
                 key: place.mark.key(),
                 words: &mut split(state),
@@ -111,7 +111,7 @@ impl Visitor for Loader<'_> {
         };
         let limit = Arc::clone(&target.limit);
         let key = place.mark.key();
-        let reserved = Cell {
+        let reserved = KeyState {
             limit: &limit,
             key,
             words,
@@ -123,14 +123,14 @@ impl Visitor for Loader<'_> {
             if limit.algorithm == Algorithm::SlidingLog {
                 words.resize(words.len() + room, 0);
             }
-            let mut cell = Cell {
+            let mut cell = KeyState {
                 limit: &limit,
                 key,
                 words,
             };
             cell.settle(self.now, reserved, reserved, 1);
         }
-        let cell = Cell {
+        let cell = KeyState {
             limit: &limit,
             key,
             words,
@@ -187,7 +187,7 @@ impl Loader<'_> {
     }
 }
 
-fn most_used(cell: &Cell<'_>, now: Nanos) -> u32 {
+fn most_used(cell: &KeyState<'_>, now: Nanos) -> u32 {
     let windows = 0..cell.limit.windows.len();
     windows
         .map(|index| cell.used_at_most(now, index))

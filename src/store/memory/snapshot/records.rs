@@ -12,7 +12,7 @@ use super::super::table::Mark;
 use super::blocks::{Damage, Opening, Sealing};
 use super::limits;
 use crate::base::clock::Nanos;
-use crate::limit::{Cell, Limit};
+use crate::limit::{KeyState, Limit};
 
 const LIMIT: u8 = 1;
 const ENTRY: u8 = 2;
@@ -227,7 +227,7 @@ impl<R: Read> Reading<R> {
             let word = self.from.u32()?;
             self.words.push(word);
         }
-        let cell = Cell {
+        let cell = KeyState {
             limit: &limit,
             key: place.mark.key(),
             words: &mut self.words,

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::records::{End, Head, Recorder};
 use super::*;
-use crate::limit::{Algorithm, Fingerprint, Limit, Reading as Said, Scale, Throttle};
+use crate::limit::{Algorithm, Fingerprint, Limit, Reading as Said, Scale, ThrottleMode};
 use crate::store::{self, Item, Parent, Slot};
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -45,9 +45,9 @@ impl Dice {
             windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
             algorithm,
             throttle: self.one(&[
-                Throttle::Hard,
-                Throttle::Soft { percent: 50 },
-                Throttle::Elastic { most: 3, of: 1 },
+                ThrottleMode::Hard,
+                ThrottleMode::Soft { percent: 50 },
+                ThrottleMode::Elastic { most: 3, of: 1 },
             ]),
             reserves: self.below(4) == 0,
             max_multiply: 4,

@@ -1,44 +1,44 @@
 //! What a rule holds requests to: a rate, or a number that are open at once.
 
-use super::{Algorithm, Concurrency, Limit, Rate, Reading, Throttle, sliding_log};
+use super::{Algorithm, Concurrency, Limit, Rate, Reading, ThrottleMode, sliding_log};
 use crate::base::clock::Nanos;
 
 /// Either kind of limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum RuleLimit {
     /// So many in a window.
     Rate(Limit),
     /// So many at once.
     Open(Concurrency),
 }
 
-impl From<Limit> for Bound {
-    fn from(limit: Limit) -> Bound {
-        Bound::Rate(limit)
+impl From<Limit> for RuleLimit {
+    fn from(limit: Limit) -> RuleLimit {
+        RuleLimit::Rate(limit)
     }
 }
 
-impl From<Concurrency> for Bound {
-    fn from(limit: Concurrency) -> Bound {
-        Bound::Open(limit)
+impl From<Concurrency> for RuleLimit {
+    fn from(limit: Concurrency) -> RuleLimit {
+        RuleLimit::Open(limit)
     }
 }
 
-impl Bound {
+impl RuleLimit {
     /// The limit on a rate, if it is one.
     #[inline]
     pub fn rate(&self) -> Option<&Limit> {
         match self {
-            Bound::Rate(limit) => Some(limit),
-            Bound::Open(_) => None,
+            RuleLimit::Rate(limit) => Some(limit),
+            RuleLimit::Open(_) => None,
         }
     }
 
     /// The limit on open requests, if it is one.
     pub fn open(&self) -> Option<&Concurrency> {
         match self {
-            Bound::Rate(_) => None,
-            Bound::Open(limit) => Some(limit),
+            RuleLimit::Rate(_) => None,
+            RuleLimit::Open(limit) => Some(limit),
         }
     }
 
@@ -49,20 +49,20 @@ impl Bound {
     }
 
     /// What happens above it.
-    pub fn throttle(&self) -> Throttle {
+    pub fn throttle(&self) -> ThrottleMode {
         match self {
-            Bound::Rate(limit) => limit.throttle,
-            Bound::Open(limit) => limit.throttle,
+            RuleLimit::Rate(limit) => limit.throttle,
+            RuleLimit::Open(limit) => limit.throttle,
         }
     }
 
     /// Whether no more passes it, of what is lent too, than `other` promises over each of its windows.
-    pub(super) fn is_as_strict_as(&self, other: &Bound) -> bool {
+    pub(super) fn is_as_strict_as(&self, other: &RuleLimit) -> bool {
         let (own, others) = (self.throttle(), other.throttle());
         let most = |quota: u32| u64::from(own.ceiling(quota)) + u64::from(own.lends_at_most(quota));
         let promised = |quota: u32| u64::from(others.ceiling(quota));
         match (self, other) {
-            (Bound::Rate(own), Bound::Rate(other)) => {
+            (RuleLimit::Rate(own), RuleLimit::Rate(other)) => {
                 // Others may admit more than the quota in some windows, or have windows of their own.
                 let moves = own.algorithm.has_moving_windows();
                 (moves || own.algorithm == other.algorithm)
@@ -73,7 +73,9 @@ impl Bound {
                         })
                     })
             }
-            (Bound::Open(own), Bound::Open(other)) => most(own.most) <= promised(other.most),
+            (RuleLimit::Open(own), RuleLimit::Open(other)) => {
+                most(own.most) <= promised(other.most)
+            }
             _ => false,
         }
     }
@@ -81,8 +83,8 @@ impl Bound {
     /// The largest plan multiplier that a request may bring.
     pub fn max_multiply(&self) -> u32 {
         match self {
-            Bound::Rate(limit) => limit.max_multiply,
-            Bound::Open(limit) => limit.max_multiply,
+            RuleLimit::Rate(limit) => limit.max_multiply,
+            RuleLimit::Open(limit) => limit.max_multiply,
         }
     }
 
@@ -101,7 +103,7 @@ impl Bound {
         self.but_for_stamps(span).ceil_secs()
     }
 
-    /// For how long [`Bound::seconds`] of what is left of it is the same.
+    /// For how long [`RuleLimit::seconds`] of what is left of it is the same.
     pub fn same_seconds(&self, span: Nanos) -> Nanos {
         self.but_for_stamps(span).until_next_second()
     }
@@ -114,8 +116,8 @@ impl Bound {
     /// What it promises, as one sentence without a full stop. Plans multiply the numbers.
     pub fn guarantee(&self) -> String {
         match self {
-            Bound::Rate(limit) => limit.guarantee(),
-            Bound::Open(limit) => limit.guarantee(),
+            RuleLimit::Rate(limit) => limit.guarantee(),
+            RuleLimit::Open(limit) => limit.guarantee(),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::base::clock::Nanos;
 const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 
 /// One window of a cell.
-pub(super) struct Window<'a> {
+pub(super) struct StateWindow<'a> {
     pub(super) limit: &'a Limit,
     pub(super) rate: &'a Rate,
     pub(super) index: usize,
@@ -21,7 +21,7 @@ pub(super) struct Window<'a> {
     pub(super) interval: Interval,
 }
 
-impl Window<'_> {
+impl StateWindow<'_> {
     #[inline(always)]
     pub(super) fn used(&self, now: Nanos) -> u32 {
         let window = self.rate.window();

@@ -3,10 +3,10 @@
 
 use super::super::buckets::Ring;
 use super::super::{Algorithm, multi_level, sliding_log, sliding_window};
-use super::Cell;
+use super::KeyState;
 use crate::base::clock::Nanos;
 
-impl Cell<'_> {
+impl KeyState<'_> {
     /// Writes the state into `words`, which become as few as hold it; what has left all windows is left
     /// out, and a log's oldest stamp comes first.
     pub fn save(&self, now: Nanos, words: &mut Vec<u32>) {
@@ -23,7 +23,7 @@ impl Cell<'_> {
         words.truncate(end);
     }
 
-    /// Whether the words, wherever they come from, can be what [`Cell::save`] has written of a state of
+    /// Whether the words, wherever they come from, can be what [`KeyState::save`] has written of a state of
     /// this limit. What cannot must not be asked anything else.
     pub fn sound(&self) -> bool {
         let limit = self.limit;
@@ -47,7 +47,7 @@ impl Cell<'_> {
         }
     }
 
-    /// [`Cell::used`] with the largest plan, for which an arrival time stands for the most units.
+    /// [`KeyState::used`] with the largest plan, for which an arrival time stands for the most units.
     pub fn used_at_most(&self, now: Nanos, index: usize) -> u32 {
         let window = self.window(index, self.limit.max_multiply.max(1));
         window.used(now).saturating_add(self.pending())

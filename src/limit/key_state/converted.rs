@@ -1,15 +1,15 @@
 //! States of another shape: what a changed limit makes of what was counted under the one before.
 
 use super::super::{Algorithm, gcra, lending, sliding_log};
-use super::Cell;
+use super::KeyState;
 use crate::base::clock::Nanos;
 
-impl Cell<'_> {
+impl KeyState<'_> {
     /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
     /// window than `old` would have counted there, or all that the window admits, so that a changed
     /// limit forgives nothing. A log hands its stamps on to a log; from other shapes all that counts
     /// in some window counts from `now`. Needs `Limit::max_words`.
-    pub fn convert_from(&mut self, old: &Cell<'_>, now: Nanos) {
+    pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
         let log = Algorithm::SlidingLog;
         let mut counted = 0;
         if self.limit.algorithm == log && old.limit.algorithm == log {

@@ -11,15 +11,15 @@ mod converted;
 mod saved;
 
 use super::lending::{self, Lending};
-use super::window::Window;
-use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, Throttle};
+use super::state_window::StateWindow;
+use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, ThrottleMode};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
 /// What must be equal for two limits to share states: algorithm, window lengths, reservation, whether something is
 /// lent, and for arrival times the rates. Quotas of others, what a soft limit adds and plans may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct StateShape {
     algorithm: std::mem::Discriminant<Algorithm>,
     windows: Vec<Nanos>,
     reserves: bool,
@@ -30,7 +30,7 @@ pub struct Shape {
 
 /// One key's state: a view on the words that a store keeps.
 #[derive(Debug)]
-pub struct Cell<'a> {
+pub struct KeyState<'a> {
     /// The limit.
     pub limit: &'a Limit,
     /// Whose it is; gives fixed windows their phase.
@@ -47,10 +47,10 @@ impl Limit {
             .map_or(Nanos::ZERO, |rate| rate.window())
     }
 
-    /// See [`Shape`].
-    pub fn shape(&self) -> Shape {
+    /// See [`StateShape`].
+    pub fn shape(&self) -> StateShape {
         let rates = self.windows.iter();
-        Shape {
+        StateShape {
             algorithm: std::mem::discriminant(&self.algorithm),
             windows: rates.clone().map(|rate| rate.window()).collect(),
             reserves: self.reserves,
@@ -125,7 +125,7 @@ impl Limit {
             Algorithm::SlidingLog | Algorithm::LeakyBucket { .. } => false,
             Algorithm::SlidingWindow | Algorithm::MultiLevel | Algorithm::FixedWindow => true,
         };
-        if plain && self.throttle == Throttle::Hard {
+        if plain && self.throttle == ThrottleMode::Hard {
             return (quota, quota);
         }
         self.bounds_apart(rate, multiply)
@@ -157,7 +157,7 @@ impl Limit {
     }
 }
 
-impl Cell<'_> {
+impl KeyState<'_> {
     #[inline]
     fn state(&self) -> &[u32] {
         &self.words[self.limit.head_words()..]
@@ -177,11 +177,11 @@ impl Cell<'_> {
     }
 
     #[inline(always)]
-    fn window(&self, index: usize, multiply: u32) -> Window<'_> {
+    fn window(&self, index: usize, multiply: u32) -> StateWindow<'_> {
         let rate = &self.limit.windows[index];
         // With a multiplier that is a division, for nothing where nobody asks.
         let timed = self.limit.algorithm.is_gcra();
-        Window {
+        StateWindow {
             limit: self.limit,
             rate,
             index,
@@ -191,7 +191,7 @@ impl Cell<'_> {
         }
     }
 
-    /// What the limit says to `cost` units at `now`, leaving the state as it is. [`Cell::finish`] completes it.
+    /// What the limit says to `cost` units at `now`, leaving the state as it is. [`KeyState::finish`] completes it.
     pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> Reading {
         let mut reading = NOTHING;
         let mut over = false;
@@ -288,7 +288,7 @@ impl Cell<'_> {
         }
     }
 
-    fn delay(&self, window: &Window<'_>, now: Nanos) -> Nanos {
+    fn delay(&self, window: &StateWindow<'_>, now: Nanos) -> Nanos {
         match self.limit.algorithm {
             Algorithm::LeakyBucket { .. } => {
                 gcra::arrival(&self.state()[window.index * gcra::WORDS..]).since(now)
@@ -298,7 +298,7 @@ impl Cell<'_> {
     }
 
     /// Words needed before `cost` more units can be applied at `now`; more than there are means that
-    /// the store must move the state to a larger place with [`Cell::move_to`] first.
+    /// the store must move the state to a larger place with [`KeyState::move_to`] first.
     pub fn needs_words(&self, now: Nanos, cost: u32) -> usize {
         match self.limit.algorithm {
             Algorithm::SlidingLog => self.limit.log_words(self.state(), now, cost),
@@ -318,7 +318,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Copies the state to a larger or smaller place (at least [`Cell::needs_words`]), dropping what
+    /// Copies the state to a larger or smaller place (at least [`KeyState::needs_words`]), dropping what
     /// has left all windows.
     pub fn move_to(&self, now: Nanos, words: &mut [u32]) {
         let head = self.limit.head_words();
@@ -335,7 +335,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Counts `cost` units at `now`, as pending when the limit reserves. Only after [`Cell::eval`]
+    /// Counts `cost` units at `now`, as pending when the limit reserves. Only after [`KeyState::eval`]
     /// admitted them with this reading, and with words enough.
     pub fn apply(&mut self, reading: &Reading, now: Nanos, cost: u32, scale: Scale) {
         if self.limit.lent(reading) {
@@ -386,7 +386,7 @@ impl Cell<'_> {
     }
 
     /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now`.
-    /// Needs room for `used` units, as [`Cell::apply`] does. A cell that was converted to a limit
+    /// Needs room for `used` units, as [`KeyState::apply`] does. A cell that was converted to a limit
     /// without reservations counts the reserved units already.
     pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
         if self.limit.reserves {

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod booted;
 mod check;
 mod logs;
 mod probes;

@@ -16,7 +16,7 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::http::head::Head;
-use tollgate::identity::{self, Identifier, Keyer, Who, token};
+use tollgate::identity::{self, ClientIdentity, Identifier, Keyer, token};
 use tollgate::limit::pressure::UpstreamSlot;
 use tollgate::limit::{Concurrency, Identity, Limit, LimitName, Rule, RuleLimit, Rules};
 use tollgate::store::{Memory, Settings};
@@ -76,7 +76,7 @@ impl Limits {
         let rules = Rules::from_iter([per_ip, per_key, parallel]);
         let clock = Clock::system();
         let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
-        let token = Some(token::Source::Header("x-api-key".parse()?));
+        let token = Some(token::TokenSource::Header("x-api-key".parse()?));
         let sources = identity::Settings {
             token,
             ..identity::Settings::default()
@@ -127,7 +127,7 @@ impl AppliedLimits for Limits {
 /// A request with all that the layer wants to know of it.
 struct Asked {
     request: Request,
-    who: Who,
+    who: ClientIdentity,
     at: Nanos,
     limits: Arc<Limits>,
 }

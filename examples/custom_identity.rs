@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tollgate::base::clock::Clock;
 use tollgate::identity::key::Domain;
-use tollgate::identity::{self, Identifier, Keyer, Who};
+use tollgate::identity::{self, ClientIdentity, Identifier, Keyer};
 use tollgate::limit::{Identity, Limit, LimitName, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{Memory, Settings};
@@ -63,7 +63,7 @@ struct Tenants {
 
 impl Tenants {
     fn new() -> Result<Tenants, Box<dyn Error>> {
-        // Limits count by what `Who` holds. Its token may be the fingerprint of anything: here of the
+        // Limits count by what `ClientIdentity` holds. Its token may be the fingerprint of anything: here of the
         // tenant, and so this limit by token is one by tenant.
         let limit = Limit::hard("3/m".parse()?);
         let rules = Rules::from_iter([Arc::new(Rule::new(
@@ -91,7 +91,7 @@ impl Tenants {
         let tenant = path.split('/').nth(1).unwrap_or_default();
 
         // The key: what is counted and stored is a keyed hash of the name, not the name.
-        let mut who = Who::new(peer);
+        let mut who = ClientIdentity::new(peer);
         who.token = Some(self.keyer.fingerprint(Domain::Token, tenant.as_bytes()));
 
         let ask = AdmissionRequest {

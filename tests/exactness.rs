@@ -10,7 +10,7 @@ use std::thread;
 
 use smallvec::SmallVec;
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::identity::{self, Identifier, Keyer, Who};
+use tollgate::identity::{self, ClientIdentity, Identifier, Keyer};
 use tollgate::limit::{
     Algorithm, Concurrency, Fingerprint, Identity, Limit, LimitName, Rule, RuleLimit, Scale,
     ThrottleMode,
@@ -178,7 +178,7 @@ impl Site {
 
     /// Of one address and one of a few users.
     fn decide(&self, user: u32) -> (bool, Ticket) {
-        let mut who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let mut who = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
         who.user = Some(user.to_string().into());
         self.ask_limits(&self.ask(&who, NOW), None)
     }
@@ -193,7 +193,7 @@ impl Site {
         (decided.verdict.admitted, decided.ticket)
     }
 
-    fn ask<'a>(&'a self, who: &'a Who, now: Nanos) -> AdmissionRequest<'a> {
+    fn ask<'a>(&'a self, who: &'a ClientIdentity, now: Nanos) -> AdmissionRequest<'a> {
         AdmissionRequest {
             rules: &self.rules,
             who,
@@ -277,7 +277,7 @@ fn a_client_that_is_refused_again_and_again_gets_what_there_is() {
             (Identity::Ip, limit("60/m", algorithm).into()),
             (Identity::User, limit("90/m", algorithm).into()),
         ]);
-        let who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let who = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let together = Barrier::new(THREADS as usize);
         let admitted: [AtomicU32; ROUNDS as usize] = std::array::from_fn(|_| AtomicU32::new(0));
         count(1, |_, _| {

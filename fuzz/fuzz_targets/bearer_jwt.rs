@@ -26,12 +26,12 @@ fuzz_target!(|data: &[u8]| {
     let settings = Settings {
         user: Some(user::Settings::Jwt(jwt::Settings {
             claim: "sub".into(),
-            keys: jwt::Keys::from_secret(b"a secret that no fuzzer guesses!").expect("a secret"),
+            keys: jwt::VerificationKeys::from_secret(b"a secret that no fuzzer guesses!").expect("a secret"),
             issuer: None,
             audience: None,
             leeway: jwt::LEEWAY,
         })),
-        token: Some(token::Source::Bearer),
+        token: Some(token::TokenSource::Bearer),
         ..Settings::default()
     };
     let identifier = Identifier::new(settings, Keyer::new([7; 16]));

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::identity::body::Name;
+use tollgate::identity::body::FieldName;
 use tollgate::identity::FieldValue;
 use tollgate::identity::form::field;
 use tollgate::identity::mailbox::{Fold, MAX_EMAIL, Mailbox, read};
 
 fuzz_target!(|body: &[u8]| {
-    let name = Name::new("email");
+    let name = FieldName::new("email");
     let found = field(body, &name);
     if let FieldValue::One(value) = &found {
         let text = std::str::from_utf8(value).expect("a value is text");

@@ -7,14 +7,14 @@ use std::net::IpAddr;
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::head::Fields;
 use tollgate::identity::embedded::Nat64;
-use tollgate::identity::ip::{FORWARDED, Trusted, X_FORWARDED_FOR, client};
+use tollgate::identity::ip::{FORWARDED, TrustedPeers, X_FORWARDED_FOR, client};
 use tollgate::net::PeerNetwork;
 
 fuzz_target!(|data: &[u8]| {
     let proxy: IpAddr = "10.0.0.1".parse().expect("an address");
     let seen: IpAddr = "2001:db8::9".parse().expect("an address");
     let networks = [PeerNetwork::Ip("10.0.0.0/8".parse().expect("a network"))];
-    let trusted = Trusted::new(&networks, &[Nat64::well_known()]);
+    let trusted = TrustedPeers::new(&networks, &[Nat64::well_known()]);
     let mut headers = Fields::default();
     let lines = data.split(|byte| *byte == b'\n');
     for line in lines {

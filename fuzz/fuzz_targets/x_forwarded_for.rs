@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::head::Fields;
 use tollgate::identity::embedded::Nat64;
-use tollgate::identity::ip::{Trusted, X_FORWARDED_FOR, client};
+use tollgate::identity::ip::{TrustedPeers, X_FORWARDED_FOR, client};
 
 fuzz_target!(|data: &[u8]| {
     let proxy: IpAddr = "10.0.0.1".parse().expect("an address");
     let seen: IpAddr = "203.0.113.9".parse().expect("an address");
     let networks = ["10.0.0.0/8".parse().expect("a network")];
-    let trusted = Trusted::new(&networks, &[Nat64::well_known()]);
+    let trusted = TrustedPeers::new(&networks, &[Nat64::well_known()]);
     let mut headers = Fields::default();
     let lines = data.split(|byte| *byte == b'\n');
     for line in lines {

@@ -12,14 +12,14 @@ use crate::limit::Fingerprint;
 
 /// All keys, as hashes under a secret that only this value knows. A look-up compares hashes and never
 /// a key's text, so that how long it takes says nothing of the keys.
-pub struct Keys {
+pub struct ApiKeys {
     keyer: Keyer,
-    owners: HashMap<Fingerprint, Owner>,
+    owners: HashMap<Fingerprint, KeyOwner>,
 }
 
 /// Whose key it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct KeyOwner {
     /// The user.
     pub user: Arc<str>,
     /// Index into [`super::plan::Settings::plans`].
@@ -28,7 +28,7 @@ pub struct Owner {
 
 /// Why a list of keys is refused; the numbers are places in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeysError {
+pub enum ApiKeysError {
     /// A key that no request could bring.
     #[error("a key is 1 to {MAX_TOKEN} bytes without spaces at its ends and control characters")]
     Key(usize),
@@ -46,16 +46,18 @@ pub enum KeysError {
     },
 }
 
-impl KeysError {
+impl ApiKeysError {
     /// The place in the list.
     pub fn place(self) -> usize {
         match self {
-            KeysError::Key(place) | KeysError::User(place) | KeysError::Repeated { place } => place,
+            ApiKeysError::Key(place)
+            | ApiKeysError::User(place)
+            | ApiKeysError::Repeated { place } => place,
         }
     }
 }
 
-impl Keys {
+impl ApiKeys {
     /// Keeps the hashes of these keys: key, user, index of the plan.
     ///
     /// # Errors
@@ -63,26 +65,26 @@ impl Keys {
     /// The first key that cannot be one.
     pub fn new<K: AsRef<str>, U: AsRef<str>>(
         entries: impl IntoIterator<Item = (K, U, Option<usize>)>,
-    ) -> Result<Keys, KeysError> {
+    ) -> Result<ApiKeys, ApiKeysError> {
         let keyer = Keyer::random();
         let mut owners = HashMap::new();
         for (place, (key, user, plan)) in entries.into_iter().enumerate() {
             let key = key.as_ref().as_bytes();
             let control = key.iter().any(u8::is_ascii_control);
             if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key || control {
-                return Err(KeysError::Key(place));
+                return Err(ApiKeysError::Key(place));
             }
-            let user = user_name::parse(user.as_ref()).ok_or(KeysError::User(place))?;
+            let user = user_name::parse(user.as_ref()).ok_or(ApiKeysError::User(place))?;
             match owners.entry(keyer.fingerprint(Domain::ApiKey, key)) {
-                Entry::Occupied(_) => return Err(KeysError::Repeated { place }),
-                Entry::Vacant(free) => free.insert(Owner { user, plan }),
+                Entry::Occupied(_) => return Err(ApiKeysError::Repeated { place }),
+                Entry::Vacant(free) => free.insert(KeyOwner { user, plan }),
             };
         }
-        Ok(Keys { keyer, owners })
+        Ok(ApiKeys { keyer, owners })
     }
 
     /// Whose key this is.
-    pub fn lookup(&self, key: &[u8]) -> Option<&Owner> {
+    pub fn lookup(&self, key: &[u8]) -> Option<&KeyOwner> {
         self.owners
             .get(&self.keyer.fingerprint(Domain::ApiKey, key))
     }
@@ -99,9 +101,9 @@ impl Keys {
 }
 
 /// Tells how many keys there are and nothing of them.
-impl fmt::Debug for Keys {
+impl fmt::Debug for ApiKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({} keys)", self.len())
+        write!(f, "ApiKeys({} keys)", self.len())
     }
 }
 
@@ -110,8 +112,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(entries: &[(&str, &str)], expected: Result<usize, KeysError>) {
-        let keys = Keys::new(entries.iter().map(|(key, user)| (key, user, None)));
+    fn check(entries: &[(&str, &str)], expected: Result<usize, ApiKeysError>) {
+        let keys = ApiKeys::new(entries.iter().map(|(key, user)| (key, user, None)));
         assert_eq!(keys.map(|keys| keys.len()), expected, "{entries:?}");
     }
 
@@ -119,24 +121,24 @@ mod tests {
     fn lists() {
         check(&[], Ok(0));
         check(&[("k1", "ann"), ("k2", "ann")], Ok(2));
-        check(&[("k1", "ann"), ("", "bob")], Err(KeysError::Key(1)));
-        check(&[("k 1 ", "ann")], Err(KeysError::Key(0)));
-        check(&[("k\n1", "ann")], Err(KeysError::Key(0)));
-        check(&[("k1", "")], Err(KeysError::User(0)));
-        check(&[("k1", "a\nb")], Err(KeysError::User(0)));
-        check(&[("k1", "ann\u{a0}")], Err(KeysError::User(0)));
+        check(&[("k1", "ann"), ("", "bob")], Err(ApiKeysError::Key(1)));
+        check(&[("k 1 ", "ann")], Err(ApiKeysError::Key(0)));
+        check(&[("k\n1", "ann")], Err(ApiKeysError::Key(0)));
+        check(&[("k1", "")], Err(ApiKeysError::User(0)));
+        check(&[("k1", "a\nb")], Err(ApiKeysError::User(0)));
+        check(&[("k1", "ann\u{a0}")], Err(ApiKeysError::User(0)));
         check(
             &[("k1", "ann"), ("k1", "bob")],
-            Err(KeysError::Repeated { place: 1 }),
+            Err(ApiKeysError::Repeated { place: 1 }),
         );
     }
 
     #[test]
     fn owners() {
-        let keys = Keys::new([("k1", "ann", Some(1))]).unwrap();
+        let keys = ApiKeys::new([("k1", "ann", Some(1))]).unwrap();
         let owner = keys.lookup(b"k1").unwrap();
         assert_eq!((&*owner.user, owner.plan), ("ann", Some(1)));
         assert_eq!(keys.lookup(b"k"), None);
-        assert_eq!(format!("{keys:?}"), "Keys(1 keys)");
+        assert_eq!(format!("{keys:?}"), "ApiKeys(1 keys)");
     }
 }

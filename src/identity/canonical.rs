@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use smallvec::SmallVec;
 
-use lenient_base64::Reader;
+use lenient_base64::Base64Reader;
 
 /// Shortest text in base64 whose alphabets are folded into one, in bytes. Keys that people write are shorter.
 const MIN_BASE64: usize = 40;
@@ -32,7 +32,9 @@ pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
         [0, _, last] if text.starts_with(b".eJ") => text[..last].into(),
         [_, _, _, _] if is_json_object(text) => {
             let parts = text.split(|byte| *byte == b'.');
-            let parts: Vec<_> = parts.map(|part| Reader::Both.canonical(part)).collect();
+            let parts: Vec<_> = parts
+                .map(|part| Base64Reader::Both.canonical(part))
+                .collect();
             parts.join(&b'.').into()
         }
         [] if text.len() >= MIN_BASE64 => in_one_alphabet(text),
@@ -57,7 +59,7 @@ fn in_one_alphabet(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().all(is_letter) || !text.iter().any(is_odd) {
         return text.into();
     }
-    Reader::Both.letters(text).into()
+    Base64Reader::Both.letters(text).into()
 }
 
 /// Whether its first bytes in base64url are those of a JSON object, which issuers may write with white space.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::body::Name;
+use super::body::FieldName;
 use super::field_value::{FieldValue, trim};
 use super::{canonical, form};
 use crate::http::head::Fields;
 
-pub(super) fn find<'r>(fields: &'r Fields, name: &Name) -> FieldValue<'r> {
+pub(super) fn find<'r>(fields: &'r Fields, name: &FieldName) -> FieldValue<'r> {
     let mut found = FieldValue::Absent;
     let lines = fields.all("cookie");
     for pair in lines.flat_map(|line| line.split(|byte| *byte == b';')) {
@@ -30,7 +30,7 @@ pub(super) fn find<'r>(fields: &'r Fields, name: &Name) -> FieldValue<'r> {
 }
 
 /// Whether readers that part cookies at blanks or commas too find one of this name in another.
-fn hides(pair: &[u8], name: &Name) -> bool {
+fn hides(pair: &[u8], name: &FieldName) -> bool {
     let mut before = pair.split(|byte| *byte == b'=').map(<[u8]>::trim_ascii_end);
     // Behind the last `=` stands no name.
     let last = before.next_back();

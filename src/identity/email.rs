@@ -1,6 +1,6 @@
 //! An email address in a field of a JSON, form or multipart body.
 
-use super::body::{self, Field};
+use super::body::{self, BodyField};
 use super::field_value::FieldValue;
 use super::mailbox::{self, Fold, Mailbox};
 use super::query;
@@ -10,7 +10,7 @@ use crate::http::head::{Fields, Head};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The field.
-    pub field: Field,
+    pub field: BodyField,
     /// Most bytes of a body that are held back to look for it.
     pub max_body: usize,
     /// What of an address is folded by choice.

@@ -5,7 +5,7 @@
 
 use parking_lot::Mutex;
 
-use super::verdict::Cache;
+use super::fingerprint_cache::FingerprintCache;
 use crate::base::clock::Nanos;
 use crate::limit::Fingerprint;
 
@@ -20,15 +20,15 @@ pub const ADDRESSES: usize = 4_096;
 
 /// For each address the time at which all that failed is forgotten.
 #[derive(Debug)]
-pub(super) struct Failures(Mutex<Cache<Nanos>>);
+pub(super) struct SignatureFailures(Mutex<FingerprintCache<Nanos>>);
 
-impl Default for Failures {
-    fn default() -> Failures {
-        Failures(Mutex::new(Cache::new(ADDRESSES)))
+impl Default for SignatureFailures {
+    fn default() -> SignatureFailures {
+        SignatureFailures(Mutex::new(FingerprintCache::new(ADDRESSES)))
     }
 }
 
-impl Failures {
+impl SignatureFailures {
     /// Whether another signature of this address may be checked.
     pub(super) fn has_room(&self, address: Fingerprint, now: Nanos) -> bool {
         let forgotten = self.0.lock().get(address).copied().unwrap_or_default();
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn each_address_has_its_own_room_which_comes_back() {
-        let (failures, mut now) = (Failures::default(), Nanos::from_secs(1_000));
+        let (failures, mut now) = (SignatureFailures::default(), Nanos::from_secs(1_000));
         let (one, other) = (Fingerprint(1), Fingerprint(2));
         let fails = |address, now| {
             let room = failures.has_room(address, now);

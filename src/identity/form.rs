@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use http::Uri;
 
-use super::body::Name;
+use super::body::FieldName;
 use super::field_value::FieldValue;
 
-/// The value of the field that [`Name::resembles`] `name`, in `application/x-www-form-urlencoded` text.
+/// The value of the field that [`FieldName::resembles`] `name`, in `application/x-www-form-urlencoded` text.
 ///
 /// Some readers part fields at `;` too, so a field with one is ambiguous. So is a value with an escape that
 /// is none or that makes no UTF-8: readers disagree on whether the others in it are decoded then.
-pub fn field<'t>(text: &'t [u8], name: &Name) -> FieldValue<'t> {
+pub fn field<'t>(text: &'t [u8], name: &FieldName) -> FieldValue<'t> {
     let mut found = FieldValue::Absent;
     for pair in text.split(|byte| *byte == b'&') {
         let parted = pair.contains(&b';');
@@ -31,7 +31,7 @@ pub fn field<'t>(text: &'t [u8], name: &Name) -> FieldValue<'t> {
 
 /// The same in the query of a target. To some (Fastify) a query begins at the first `;` of the path already, so that a
 /// field there makes it ambiguous.
-pub(super) fn in_target<'t>(uri: &'t Uri, name: &Name) -> FieldValue<'t> {
+pub(super) fn in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'t> {
     let text = uri.query().unwrap_or_default();
     match uri.path().split_once(';') {
         Some((_, before)) if field(before.as_bytes(), name) != FieldValue::Absent => {
@@ -42,7 +42,7 @@ pub(super) fn in_target<'t>(uri: &'t Uri, name: &Name) -> FieldValue<'t> {
 }
 
 /// A query in which the values that [`field`] would look at are stars.
-pub(super) fn mask(query: &str, name: &Name) -> String {
+pub(super) fn mask(query: &str, name: &FieldName) -> String {
     let mut out = String::with_capacity(query.len());
     for (place, pair) in query.split('&').enumerate() {
         let mut separator = if place > 0 { "&" } else { "" };
@@ -130,7 +130,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: FieldValue<'static>) {
         assert_eq!(
-            field(text.as_bytes(), &Name::new("key")),
+            field(text.as_bytes(), &FieldName::new("key")),
             expected,
             "{text}"
         );
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn masked() {
         let check = |query: &str, expected: &str| {
-            assert_eq!(mask(query, &Name::new("key")), expected, "{query}");
+            assert_eq!(mask(query, &FieldName::new("key")), expected, "{query}");
         };
         check("b=1&key=k&%6Bey=l", "b=1&key=***&%6Bey=***");
         check("keys=1&key", "keys=1&key=***");

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::canonical::canonical_form;
-use super::failures::Failures;
+use super::failures::SignatureFailures;
 use super::field_value::FieldValue;
-use super::ip::Trusted;
+use super::fingerprint_cache::FingerprintCache;
+use super::ip::TrustedPeers;
 use super::key::{Domain, Keyer};
 use super::strip::Stripper;
-use super::verdict::Cache;
-use super::{Connection, Settings, Unverified, Who, ip, plan, token, user};
+use super::{ClientIdentity, ConnectionPeer, Settings, Unverified, ip, plan, token, user};
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
@@ -41,42 +41,42 @@ const REMEMBERED_BAD: usize = 1_024;
 pub struct Identifier {
     settings: Settings,
     keyer: Keyer,
-    trusted: Trusted,
-    user_from: Trusted,
-    plan_from: Trusted,
+    trusted: TrustedPeers,
+    user_from: TrustedPeers,
+    plan_from: TrustedPeers,
     stripper: Stripper,
-    verified: Mutex<Cache<VerifiedToken>>,
-    refused: Mutex<Cache<Unverified>>,
-    failures: Failures,
+    verified: Mutex<FingerprintCache<VerifiedToken>>,
+    refused: Mutex<FingerprintCache<Unverified>>,
+    failures: SignatureFailures,
 }
 
 /// What is asked before a credential that is not remembered is checked.
 #[derive(Clone, Copy)]
-pub struct Check<'c> {
+pub struct CredentialCheck<'c> {
     /// The time, for the bound on failures of an address.
     pub now: Nanos,
     /// Whether the limits by ip let a request of this client be checked.
-    pub may: &'c dyn Fn(&Who) -> bool,
+    pub may: &'c dyn Fn(&ClientIdentity) -> bool,
 }
 
 impl Identifier {
     /// Made ready for one worker.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
-        let from = |networks: &[PeerNetwork]| Trusted::new(networks, &settings.ip.nat64);
+        let from = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
         let user_from = match &settings.user {
             Some(user::Settings::Header { from: networks, .. }) => from(networks),
-            _ => Trusted::default(),
+            _ => TrustedPeers::default(),
         };
         let plan_from = match &settings.plan.source {
-            Some(plan::Source::Header { from: networks, .. }) => from(networks),
-            _ => Trusted::default(),
+            Some(plan::PlanOrigin::Header { from: networks, .. }) => from(networks),
+            _ => TrustedPeers::default(),
         };
         Identifier {
             trusted: from(&settings.ip.trusted_proxies),
             stripper: Stripper::new(&settings),
-            verified: Mutex::new(Cache::new(REMEMBERED)),
-            refused: Mutex::new(Cache::new(REMEMBERED_BAD)),
-            failures: Failures::default(),
+            verified: Mutex::new(FingerprintCache::new(REMEMBERED)),
+            refused: Mutex::new(FingerprintCache::new(REMEMBERED_BAD)),
+            failures: SignatureFailures::default(),
             user_from,
             plan_from,
             settings,
@@ -91,12 +91,12 @@ impl Identifier {
 
     /// Whether a request with this reason is refused where it counts what the credential would prove.
     pub fn refuses(&self, unverified: Unverified) -> bool {
-        self.settings.unverified == user::OnUnverified::Refuse && unverified.goes_on()
+        self.settings.unverified == user::OnUnverified::Refuse && unverified.reaches_upstream()
     }
 
     /// Whether the fields of a request and its connection are all that [`Identifier::identify`] looks at.
     pub fn looks_at_fields_only(&self) -> bool {
-        let in_target = matches!(self.settings.token, Some(token::Source::Query(_)));
+        let in_target = matches!(self.settings.token, Some(token::TokenSource::Query(_)));
         let for_a_time = matches!(self.settings.user, Some(user::Settings::Jwt(_)));
         !in_target && !for_a_time
     }
@@ -106,10 +106,10 @@ impl Identifier {
     /// [`Identifier::strip`].
     pub fn identify<'a>(
         &self,
-        connection: impl Into<Connection<'a>>,
+        connection: impl Into<ConnectionPeer<'a>>,
         head: &Head,
         wall: impl FnOnce() -> Duration,
-    ) -> Who {
+    ) -> ClientIdentity {
         self.identify_if(connection, (head, FieldValue::Absent), wall, None)
     }
 
@@ -117,11 +117,11 @@ impl Identifier {
     /// checked only if `check` lets it be, else it is [`Unverified::Unchecked`].
     pub fn identify_if<'a, 'r>(
         &self,
-        connection: impl Into<Connection<'a>>,
+        connection: impl Into<ConnectionPeer<'a>>,
         (head, in_body): (&'r Head, FieldValue<'r>),
         wall: impl FnOnce() -> Duration,
-        check: Option<&Check<'_>>,
-    ) -> Who {
+        check: Option<&CredentialCheck<'_>>,
+    ) -> ClientIdentity {
         let connection = connection.into();
         let mut who = self.client(connection, &head.fields);
         let (peer, subject) = (connection.peer, connection.subject);
@@ -143,10 +143,10 @@ impl Identifier {
             (None, FieldValue::Absent | FieldValue::Ambiguous) => None,
         };
         let plan = match &self.settings.plan.source {
-            Some(plan::Source::Header { name, .. }) if self.plan_from.contains(peer) => {
+            Some(plan::PlanOrigin::Header { name, .. }) if self.plan_from.contains(peer) => {
                 self.plan_by_header(token::header(&head.fields, name.as_str()))
             }
-            Some(plan::Source::Claim(_) | plan::Source::ApiKeys) => proof.plan,
+            Some(plan::PlanOrigin::Claim(_) | plan::PlanOrigin::ApiKeys) => proof.plan,
             _ => None,
         };
         who.user = proof.user;
@@ -167,19 +167,24 @@ impl Identifier {
 
     /// The key of a limit that counts by `parts`: of those, the ones that are known. Nothing when
     /// none is. The order of `parts` does not matter.
-    pub fn key(&self, who: &Who, parts: &[Identity]) -> Option<Fingerprint> {
+    pub fn key(&self, who: &ClientIdentity, parts: &[Identity]) -> Option<Fingerprint> {
         self.key_under(&self.keyer, who, parts)
     }
 
     /// What chooses a server by `parts`: as [`Identifier::key`], but not secret, so that ip, user and plan
     /// choose the same in every gateway.
-    pub fn placement(&self, who: &Who, parts: &[Identity]) -> Option<u64> {
+    pub fn placement(&self, who: &ClientIdentity, parts: &[Identity]) -> Option<u64> {
         let Fingerprint(key) = self.key_under(&Keyer::new([0; 16]), who, parts)?;
         // Each half is as good as the whole.
         Some(key as u64)
     }
 
-    fn key_under(&self, keyer: &Keyer, who: &Who, parts: &[Identity]) -> Option<Fingerprint> {
+    fn key_under(
+        &self,
+        keyer: &Keyer,
+        who: &ClientIdentity,
+        parts: &[Identity],
+    ) -> Option<Fingerprint> {
         let mut mixer = keyer.mix();
         for identity in Identity::ALL
             .into_iter()
@@ -218,7 +223,7 @@ impl Identifier {
 
     /// The networks around an IPv6 client that are wider than what counts as one client, nearest
     /// first; see [`ip::PARENTS`]. For limits that count by ip.
-    pub fn parents(&self, who: &Who) -> SmallVec<[Parent; 3]> {
+    pub fn parents(&self, who: &ClientIdentity) -> SmallVec<[Parent; 3]> {
         let settings = &self.settings.ip;
         if !settings.parents || who.ip.is_ipv4() {
             return SmallVec::new();
@@ -252,13 +257,13 @@ impl Identifier {
         let peer = peer.into();
         let by_proxy = Cell::new(false);
         self.stripper.strip(fields, |list| match list {
-            super::strip::List::Nobody => false,
-            super::strip::List::Proxies => {
+            super::strip::AllowedSetter::Nobody => false,
+            super::strip::AllowedSetter::Proxies => {
                 by_proxy.set(self.trusted.contains(peer));
                 by_proxy.get()
             }
-            super::strip::List::User => self.user_from.contains(peer),
-            super::strip::List::Plan => self.plan_from.contains(peer),
+            super::strip::AllowedSetter::User => self.user_from.contains(peer),
+            super::strip::AllowedSetter::Plan => self.plan_from.contains(peer),
         });
         by_proxy.get()
     }

@@ -94,19 +94,19 @@ pub fn network(ip: IpAddr, length: u8) -> IpNet {
 
 /// Peers that are believed.
 #[derive(Clone, Debug, Default)]
-pub struct Trusted {
+pub struct TrustedPeers {
     networks: Box<[PeerNetwork]>,
     nat64: Box<[Nat64]>,
 }
 
-impl Trusted {
+impl TrustedPeers {
     /// Believes addresses in these networks, whichever way they are written.
-    pub fn new(networks: &[PeerNetwork], nat64: &[Nat64]) -> Trusted {
+    pub fn new(networks: &[PeerNetwork], nat64: &[Nat64]) -> TrustedPeers {
         let folded = |network: &PeerNetwork| match network {
             PeerNetwork::Ip(network) => embedded::translated_network(*network, nat64).into(),
             PeerNetwork::Unix => PeerNetwork::Unix,
         };
-        Trusted {
+        TrustedPeers {
             networks: networks.iter().map(folded).collect(),
             nat64: nat64.into(),
         }
@@ -124,7 +124,7 @@ impl Trusted {
 
 /// Who is at the far end of a chain of proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientAddress {
     /// The address; that of a trusted proxy when the chain does not say.
     pub ip: IpAddr,
     /// The address is not the client's own: proxies wrote something that names nobody, so that it is only that of the
@@ -133,9 +133,13 @@ pub struct Client {
 }
 
 /// The client behind `peer`. Looks at no header unless the peer is trusted, and allocates nothing.
-pub fn client(trusted: &Trusted, peer: impl Into<PeerAddress>, fields: &Fields) -> Client {
+pub fn client(
+    trusted: &TrustedPeers,
+    peer: impl Into<PeerAddress>,
+    fields: &Fields,
+) -> ClientAddress {
     let address = peer.into();
-    let peer = Client {
+    let peer = ClientAddress {
         ip: address.ip(),
         unclear: address == PeerAddress::Unix,
     };
@@ -165,7 +169,7 @@ pub fn client(trusted: &Trusted, peer: impl Into<PeerAddress>, fields: &Fields) 
             if client == by_forwarded() {
                 client
             } else {
-                Client {
+                ClientAddress {
                     unclear: true,
                     ..peer
                 }
@@ -174,12 +178,16 @@ pub fn client(trusted: &Trusted, peer: impl Into<PeerAddress>, fields: &Fields) 
     }
 }
 
-fn walk(trusted: &Trusted, peer: Client, hops: impl Iterator<Item = Option<IpAddr>>) -> Client {
+fn walk(
+    trusted: &TrustedPeers,
+    peer: ClientAddress,
+    hops: impl Iterator<Item = Option<IpAddr>>,
+) -> ClientAddress {
     let mut last = peer;
     for hop in hops.take(MAX_HOPS) {
         last = match hop {
-            Some(ip) => Client { ip, unclear: false },
-            None => Client {
+            Some(ip) => ClientAddress { ip, unclear: false },
+            None => ClientAddress {
                 unclear: true,
                 ..last
             },

@@ -32,7 +32,7 @@ pub struct Settings {
     /// The claim that names the user.
     pub claim: String,
     /// Whose signatures are believed.
-    pub keys: Keys,
+    pub keys: VerificationKeys,
     /// What `iss` must be.
     pub issuer: Option<String>,
     /// What `aud` must be or contain; any or none when absent.
@@ -43,9 +43,9 @@ pub struct Settings {
 
 /// Keys that verify signatures. Cheap to clone; never shown.
 #[derive(Clone)]
-pub struct Keys(Arc<[Key]>);
+pub struct VerificationKeys(Arc<[VerificationKey]>);
 
-struct Key {
+struct VerificationKey {
     id: Option<String>,
     key: DecodingKey,
     /// Names the key's algorithms and checks no claim: that is done here.
@@ -54,7 +54,7 @@ struct Key {
 
 /// Why a key file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeysError {
+pub enum VerificationKeysError {
     /// Whoever has a token can try all secrets that are so short.
     #[error(
         "HS256 needs a secret of at least {MIN_SECRET} bytes (RFC 7518 section 3.2); make one with `openssl rand -hex 32`, for the issuer too"
@@ -84,7 +84,7 @@ pub enum KeysError {
 
 /// What a verified token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
+pub struct TokenClaims {
     /// The user.
     pub user: Arc<str>,
     /// The text of the plan's claim.
@@ -95,7 +95,7 @@ pub struct Claims {
     pub expires: u64,
 }
 
-impl Claims {
+impl TokenClaims {
     /// Whether it is believed at this time since the epoch.
     ///
     /// # Errors
@@ -122,20 +122,20 @@ const RSA: &[Algorithm] = &[
     Algorithm::PS512,
 ];
 
-impl Keys {
+impl VerificationKeys {
     /// A shared secret for HS256: all bytes, at least [`MIN_SECRET`].
     ///
     /// # Errors
     ///
     /// A secret that is too short, or a PEM file in its place.
-    pub fn from_secret(secret: &[u8]) -> Result<Keys, KeysError> {
+    pub fn from_secret(secret: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
         if is_pem(secret) {
-            return Err(KeysError::PemAsSecret);
+            return Err(VerificationKeysError::PemAsSecret);
         }
         if secret.len() < MIN_SECRET {
-            return Err(KeysError::ShortSecret);
+            return Err(VerificationKeysError::ShortSecret);
         }
-        Ok(Keys::one(
+        Ok(VerificationKeys::one(
             DecodingKey::from_secret(secret),
             &[Algorithm::HS256],
         ))
@@ -147,61 +147,61 @@ impl Keys {
     /// # Errors
     ///
     /// What is wrong with the file.
-    pub fn from_pem(bytes: &[u8]) -> Result<Keys, KeysError> {
+    pub fn from_pem(bytes: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
         let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
         if has(b"PRIVATE KEY-----") {
-            return Err(KeysError::PrivateKey);
+            return Err(VerificationKeysError::PrivateKey);
         }
         if !has(b"-----BEGIN ") {
-            return Err(KeysError::Pem);
+            return Err(VerificationKeysError::Pem);
         }
         if let Ok(key) = DecodingKey::from_rsa_pem(bytes) {
             // 2048 bits are 256 bytes of modulus, and the structure around them is longer.
             let long = key.try_get_as_bytes().is_ok_and(|der| der.len() >= 256);
             return if long {
-                Ok(Keys::one(key, RSA))
+                Ok(VerificationKeys::one(key, RSA))
             } else {
-                Err(KeysError::Unsupported)
+                Err(VerificationKeysError::Unsupported)
             };
         }
         if let Ok(key) = DecodingKey::from_ec_pem(bytes) {
             let algorithm = match key.try_get_as_bytes().map(<[u8]>::len) {
                 Ok(65) => Algorithm::ES256,
                 Ok(97) => Algorithm::ES384,
-                _ => return Err(KeysError::Unsupported),
+                _ => return Err(VerificationKeysError::Unsupported),
             };
-            return Ok(Keys::one(key, &[algorithm]));
+            return Ok(VerificationKeys::one(key, &[algorithm]));
         }
         match DecodingKey::from_ed_pem(bytes) {
-            Ok(key) => Ok(Keys::one(key, &[Algorithm::EdDSA])),
-            Err(_) => Err(KeysError::Pem),
+            Ok(key) => Ok(VerificationKeys::one(key, &[Algorithm::EdDSA])),
+            Err(_) => Err(VerificationKeysError::Pem),
         }
     }
 
     /// A JSON Web Key Set (RFC 7517). A key verifies its `alg`, or without one what
-    /// [`Keys::from_pem`] says of its kind. Left out are keys for encryption, kinds that are not
+    /// [`VerificationKeys::from_pem`] says of its kind. Left out are keys for encryption, kinds that are not
     /// supported, and shared secrets (`oct`), which do not belong in a set of public keys.
     ///
     /// # Errors
     ///
     /// Not a set, or none of its keys is usable.
-    pub fn from_jwks(bytes: &[u8]) -> Result<Keys, KeysError> {
-        let set: Value = serde_json::from_slice(bytes).map_err(|_| KeysError::Jwks)?;
+    pub fn from_jwks(bytes: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
+        let set: Value = serde_json::from_slice(bytes).map_err(|_| VerificationKeysError::Jwks)?;
         let listed = set
             .get("keys")
             .and_then(Value::as_array)
-            .ok_or(KeysError::Jwks)?;
-        let keys: Vec<Key> = listed.iter().filter_map(from_jwk).collect();
+            .ok_or(VerificationKeysError::Jwks)?;
+        let keys: Vec<VerificationKey> = listed.iter().filter_map(from_jwk).collect();
         if keys.is_empty() {
-            Err(KeysError::NoUsableKey)
+            Err(VerificationKeysError::NoUsableKey)
         } else {
-            Ok(Keys(keys.into()))
+            Ok(VerificationKeys(keys.into()))
         }
     }
 
-    fn one(key: DecodingKey, algorithms: &[Algorithm]) -> Keys {
-        Keys(
-            [Key {
+    fn one(key: DecodingKey, algorithms: &[Algorithm]) -> VerificationKeys {
+        VerificationKeys(
+            [VerificationKey {
                 id: None,
                 key,
                 validation: signature_only(algorithms),
@@ -212,10 +212,10 @@ impl Keys {
 
     /// Keys that may have signed a token with this header. One that names no key fits those without an id, and the only
     /// one of its algorithm: were all tried, a forged token would cost as many signatures.
-    fn candidates<'k>(&'k self, header: &'k Header) -> impl Iterator<Item = &'k Key> {
-        let able = |key: &&Key| key.validation.algorithms.contains(&header.alg);
+    fn candidates<'k>(&'k self, header: &'k Header) -> impl Iterator<Item = &'k VerificationKey> {
+        let able = |key: &&VerificationKey| key.validation.algorithms.contains(&header.alg);
         let only = self.0.iter().filter(able).count() == 1;
-        let fits = move |key: &&Key| match (&key.id, &header.kid) {
+        let fits = move |key: &&VerificationKey| match (&key.id, &header.kid) {
             (Some(id), Some(wanted)) => id == wanted,
             (Some(_), None) => only,
             (None, _) => true,
@@ -225,9 +225,9 @@ impl Keys {
 }
 
 /// Tells how many keys there are and nothing of them.
-impl fmt::Debug for Keys {
+impl fmt::Debug for VerificationKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({} keys)", self.0.len())
+        write!(f, "VerificationKeys({} keys)", self.0.len())
     }
 }
 
@@ -247,7 +247,7 @@ fn signature_only(algorithms: &[Algorithm]) -> Validation {
     validation
 }
 
-fn from_jwk(value: &Value) -> Option<Key> {
+fn from_jwk(value: &Value) -> Option<VerificationKey> {
     let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
     if !matches!(
         jwk.common.public_key_use,
@@ -290,19 +290,23 @@ fn from_jwk(value: &Value) -> Option<Key> {
         }
     };
     let validation = signature_only(&algorithms);
-    long.then_some(Key {
+    long.then_some(VerificationKey {
         id: jwk.common.key_id,
         key,
         validation,
     })
 }
 
-/// What `token` says; the caller checks its time with [`Claims::check`]. `plan` is the claim that names the plan.
+/// What `token` says; the caller checks its time with [`TokenClaims::check`]. `plan` is the claim that names the plan.
 ///
 /// # Errors
 ///
 /// Why it proves nobody. The signature is checked before the claims.
-pub fn verify(settings: &Settings, plan: Option<&str>, token: &[u8]) -> Result<Claims, Unverified> {
+pub fn verify(
+    settings: &Settings,
+    plan: Option<&str>,
+    token: &[u8],
+) -> Result<TokenClaims, Unverified> {
     let header = jsonwebtoken::decode_header(token).map_err(|_| Unverified::Malformed)?;
     if header.crit.is_some() {
         return Err(Unverified::Malformed);
@@ -328,7 +332,7 @@ fn read(
     settings: &Settings,
     plan: Option<&str>,
     claims: &Map<String, Value>,
-) -> Result<Claims, Unverified> {
+) -> Result<TokenClaims, Unverified> {
     if let Some(issuer) = &settings.issuer
         && claims.get("iss").and_then(Value::as_str) != Some(issuer)
     {
@@ -352,7 +356,7 @@ fn read(
     // RFC 7519 section 2: names are compared without a change. A number counts as the text of its digits, as
     // upstreams that use it for a name write it.
     let user = claims.get(&settings.claim).and_then(text);
-    Ok(Claims {
+    Ok(TokenClaims {
         user: user
             .and_then(|text| user_name::parse(&text))
             .ok_or(Unverified::Claim)?,

@@ -9,6 +9,7 @@ pub mod email;
 pub mod embedded;
 pub mod failures;
 mod field_value;
+mod fingerprint_cache;
 pub mod form;
 pub mod identifier;
 pub mod ip;
@@ -23,7 +24,6 @@ pub mod token;
 mod unverified;
 pub mod user;
 pub mod user_name;
-mod verdict;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use http::header::AUTHORIZATION;
 
 pub use field_value::FieldValue;
-pub use identifier::{Check, Identifier};
+pub use identifier::{CredentialCheck, Identifier};
 pub use key::Keyer;
 pub use unverified::Unverified;
 
@@ -48,7 +48,7 @@ pub struct Settings {
     /// What becomes of a request whose credential does not verify.
     pub unverified: user::OnUnverified,
     /// Where a credential is found.
-    pub token: Option<token::Source>,
+    pub token: Option<token::TokenSource>,
     /// Where an email address is found.
     pub email: Option<email::Settings>,
     /// Plans and how a request's plan is known.
@@ -62,12 +62,12 @@ impl Settings {
             Identity::User => self.user.is_some(),
             Identity::Plan => matches!(
                 self.plan.source,
-                Some(plan::Source::Claim(_) | plan::Source::ApiKeys)
+                Some(plan::PlanOrigin::Claim(_) | plan::PlanOrigin::ApiKeys)
             ),
             Identity::Token => match (&self.user, &self.token) {
                 (Some(user::Settings::ApiKeys(_)), token) => token.is_some(),
-                (Some(user::Settings::Jwt(_)), Some(token::Source::Bearer)) => true,
-                (Some(user::Settings::Jwt(_)), Some(token::Source::Header(name))) => {
+                (Some(user::Settings::Jwt(_)), Some(token::TokenSource::Bearer)) => true,
+                (Some(user::Settings::Jwt(_)), Some(token::TokenSource::Header(name))) => {
                     name == AUTHORIZATION
                 }
                 _ => false,
@@ -79,16 +79,16 @@ impl Settings {
 
 /// What is known of a connection before its first request.
 #[derive(Clone, Copy, Debug)]
-pub struct Connection<'a> {
+pub struct ConnectionPeer<'a> {
     /// Its other end.
     pub peer: PeerAddress,
     /// Whom the certificate is for that the other end has shown and that was verified.
     pub subject: Option<&'a Subject>,
 }
 
-impl From<IpAddr> for Connection<'_> {
+impl From<IpAddr> for ConnectionPeer<'_> {
     fn from(peer: IpAddr) -> Self {
-        Connection {
+        ConnectionPeer {
             peer: peer.into(),
             subject: None,
         }
@@ -97,7 +97,7 @@ impl From<IpAddr> for Connection<'_> {
 
 /// Who one request comes from.
 #[derive(Clone, Debug)]
-pub struct Who {
+pub struct ClientIdentity {
     /// The client's address behind the trusted proxies, as it is counted: see [`embedded`].
     pub ip: IpAddr,
     /// The address is not the client's own: that of a trusted proxy that names nobody, or loopback for a client of a Unix
@@ -121,10 +121,10 @@ pub struct Who {
     pub plan: Option<usize>,
 }
 
-impl Who {
+impl ClientIdentity {
     /// A request of which nothing but its address is known.
-    pub fn new(ip: IpAddr) -> Who {
-        Who {
+    pub fn new(ip: IpAddr) -> ClientIdentity {
+        ClientIdentity {
             ip,
             ip_unclear: false,
             user: None,

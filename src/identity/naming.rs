@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use super::{Identifier, Who};
+use super::{ClientIdentity, Identifier};
 use crate::limit::{Fingerprint, Identity};
 
 /// Hexadecimal digits of a hash from which a key can be read again.
@@ -63,7 +63,7 @@ pub enum KeyError {
 
 impl Identifier {
     /// Who [`Identifier::key`] is of, as operators write it.
-    pub fn key_name(&self, who: &Who, parts: &[Identity]) -> String {
+    pub fn key_name(&self, who: &ClientIdentity, parts: &[Identity]) -> String {
         let settings = self.settings();
         let mut name = String::new();
         for identity in parts {
@@ -107,8 +107,8 @@ impl Identifier {
     /// # Errors
     ///
     /// Why the text is no key of such a limit.
-    pub fn read_key(&self, text: &str, parts: &[Identity]) -> Result<Who, KeyError> {
-        let mut who = Who::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    pub fn read_key(&self, text: &str, parts: &[Identity]) -> Result<ClientIdentity, KeyError> {
+        let mut who = ClientIdentity::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let mut given = Vec::new();
         for part in split(text) {
             let pair = part.split_once('=');
@@ -139,7 +139,12 @@ impl Identifier {
         Ok(who)
     }
 
-    fn set(&self, who: &mut Who, identity: Identity, written: &str) -> Result<(), KeyError> {
+    fn set(
+        &self,
+        who: &mut ClientIdentity,
+        identity: Identity,
+        written: &str,
+    ) -> Result<(), KeyError> {
         let settings = self.settings();
         let value = unescaped(written);
         match identity {
@@ -407,7 +412,7 @@ mod tests {
         ) {
             let subject = identifier();
             prop_assume!(user.as_deref().is_none_or(|user| subject.address_key(user).is_none()));
-            let mut who = Who::new(ip);
+            let mut who = ClientIdentity::new(ip);
             who.user = user.map(Into::into);
             who.token = token.map(Fingerprint);
             who.email = email.map(Fingerprint);

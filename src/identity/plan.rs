@@ -11,7 +11,7 @@ pub struct Settings {
     /// All plans.
     pub plans: Vec<Plan>,
     /// Where a request's plan comes from.
-    pub source: Option<Source>,
+    pub source: Option<PlanOrigin>,
     /// Index of the plan of requests without one.
     pub default: Option<usize>,
 }
@@ -29,7 +29,7 @@ pub struct Plan {
 
 /// Where a request's plan comes from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum PlanOrigin {
     /// A claim of the verified token.
     Claim(String),
     /// A request header, believed from these peers only.

@@ -41,7 +41,7 @@ pub const METHOD_FIELDS: [&str; 3] = [
 
 /// Who may set a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum AllowedSetter {
     /// Nobody.
     Nobody,
     /// The trusted proxies.
@@ -67,16 +67,16 @@ impl Stripper {
             _ => None,
         };
         let plan = match &settings.plan.source {
-            Some(plan::Source::Header { name, .. }) => Some(name.clone()),
+            Some(plan::PlanOrigin::Header { name, .. }) => Some(name.clone()),
             _ => None,
         };
-        let token = settings.token.as_ref().and_then(token::Source::header);
+        let token = settings.token.as_ref().and_then(token::TokenSource::header);
         let token = token.cloned();
         Stripper { user, plan, token }
     }
 
     /// Removes every header that has lists, none of which `may` says yes to.
-    pub(super) fn strip(&self, fields: &mut Fields, may: impl Fn(List) -> bool) {
+    pub(super) fn strip(&self, fields: &mut Fields, may: impl Fn(AllowedSetter) -> bool) {
         fields.retain(|name| {
             let lists = self.lists(name);
             lists.is_empty() || lists.iter().any(|list| may(*list))
@@ -91,18 +91,21 @@ impl Stripper {
     }
 
     /// Who may set this header; empty when everybody may.
-    fn lists(&self, name: &[u8]) -> SmallVec<[List; 2]> {
+    fn lists(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
         let mut lists = SmallVec::new();
         let configured = self.user.is_some() || self.plan.is_some() || self.token.is_some();
         let first = name.first().map(u8::to_ascii_lowercase);
         if !configured && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
             return lists;
         }
-        let configured = [(&self.user, List::User), (&self.plan, List::Plan)];
+        let configured = [
+            (&self.user, AllowedSetter::User),
+            (&self.plan, AllowedSetter::Plan),
+        ];
         for (header, list) in configured {
             if let Some(header) = header.as_ref().filter(|header| same(name, header.as_str())) {
                 let exact = name.eq_ignore_ascii_case(header.as_str().as_bytes());
-                lists.push(if exact { list } else { List::Nobody });
+                lists.push(if exact { list } else { AllowedSetter::Nobody });
             }
         }
         if let Some(token) = self
@@ -111,7 +114,7 @@ impl Stripper {
             .filter(|token| same(name, token.as_str()))
             && !name.eq_ignore_ascii_case(token.as_str().as_bytes())
         {
-            lists.push(List::Nobody);
+            lists.push(AllowedSetter::Nobody);
         }
         // A configured header is for its own list only, even if it is called X-Forwarded-User.
         if lists.is_empty() {
@@ -124,9 +127,9 @@ impl Stripper {
             // gunicorn reads this one by no other name.
             let odd = !name.iter().all(plain) && !same(name, "script-name");
             if ours || (odd && (forwarding || routing || method)) {
-                lists.push(List::Nobody);
+                lists.push(AllowedSetter::Nobody);
             } else if forwarding || routing {
-                lists.push(List::Proxies);
+                lists.push(AllowedSetter::Proxies);
             }
         }
         lists

@@ -2,7 +2,7 @@
 //!
 //! A credential that is there twice, is longer than [`MAX_TOKEN`] or can be read in two ways is no credential:
 //! the gateway and the upstream might read different ones. Such a request counts as bringing one that does not
-//! verify, and is refused where requests are counted by their credential: see [`super::Who::ambiguous_token`].
+//! verify, and is refused where requests are counted by their credential: see [`super::ClientIdentity::ambiguous_token`].
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use http::header::AUTHORIZATION;
 
 pub use super::field_value::MAX_TOKEN;
 
-use super::body::{self, Name, is_blank};
+use super::body::{self, FieldName, is_blank};
 use super::field_value::FieldValue;
 use super::{canonical, cookie, form, query};
 use crate::http::head::{Fields, Head};
 
 /// Where the credential is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TokenSource {
     /// The whole value of a request header. Of `Authorization`, what stands behind the scheme.
     Header(HeaderName),
     /// `Authorization: Bearer …`.
@@ -33,18 +33,18 @@ pub enum Source {
         scheme: Box<str>,
     },
     /// A query parameter, decoded as in a form. It may stand in a cookie or a body too.
-    Query(Name),
+    Query(FieldName),
     /// A cookie, decoded, and without the quotes around its value.
-    Cookie(Name),
+    Cookie(FieldName),
 }
 
-impl Source {
+impl TokenSource {
     /// The header that the whole credential or its scheme stands in, unless it is one for credentials of all
     /// kinds.
     pub(super) fn header(&self) -> Option<&HeaderName> {
         match self {
-            Source::Header(name) | Source::Scheme { header: name, .. } => Some(name),
-            Source::Bearer | Source::Query(_) | Source::Cookie(_) => None,
+            TokenSource::Header(name) | TokenSource::Scheme { header: name, .. } => Some(name),
+            TokenSource::Bearer | TokenSource::Query(_) | TokenSource::Cookie(_) => None,
         }
     }
 
@@ -52,10 +52,10 @@ impl Source {
     pub fn normal<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = text.trim_matches(is_blank);
         match self {
-            Source::Bearer | Source::Scheme { .. } => behind_scheme(text).into(),
-            Source::Header(name) if *name == AUTHORIZATION => behind_scheme(text).into(),
-            Source::Cookie(_) => text.replace(' ', "+").into(),
-            Source::Header(_) | Source::Query(_) => text.into(),
+            TokenSource::Bearer | TokenSource::Scheme { .. } => behind_scheme(text).into(),
+            TokenSource::Header(name) if *name == AUTHORIZATION => behind_scheme(text).into(),
+            TokenSource::Cookie(_) => text.replace(' ', "+").into(),
+            TokenSource::Header(_) | TokenSource::Query(_) => text.into(),
         }
     }
 }
@@ -66,34 +66,36 @@ fn behind_scheme(text: &str) -> &str {
 }
 
 /// The credential of a request.
-pub fn find<'r>(source: &Source, head: &'r Head) -> FieldValue<'r> {
+pub fn find<'r>(source: &TokenSource, head: &'r Head) -> FieldValue<'r> {
     let fields = &head.fields;
     match source {
-        Source::Header(name) if *name == AUTHORIZATION => behind(fields, name.as_str(), None),
-        Source::Header(name) => alone(fields, name.as_str()),
-        Source::Bearer => by_bearer(fields),
-        Source::Scheme { header, scheme } => behind(fields, header.as_str(), Some(scheme)),
-        Source::Query(name) => query::find(head, name).trimmed(),
-        Source::Cookie(name) => cookie::find(fields, name),
+        TokenSource::Header(name) if *name == AUTHORIZATION => behind(fields, name.as_str(), None),
+        TokenSource::Header(name) => alone(fields, name.as_str()),
+        TokenSource::Bearer => by_bearer(fields),
+        TokenSource::Scheme { header, scheme } => behind(fields, header.as_str(), Some(scheme)),
+        TokenSource::Query(name) => query::find(head, name).trimmed(),
+        TokenSource::Cookie(name) => cookie::find(fields, name),
     }
     .within(MAX_TOKEN)
     .unless_ambiguous()
 }
 
 /// The credential that stands in a body in the place of the query, where frameworks join the two.
-pub fn find_in_body<'b>(source: &Source, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
+pub fn find_in_body<'b>(source: &TokenSource, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
     match source {
-        Source::Query(name) => body::find(&name.clone().into(), fields.all("content-type"), body)
-            .trimmed()
-            .within(MAX_TOKEN)
-            .unless_ambiguous(),
+        TokenSource::Query(name) => {
+            body::find(&name.clone().into(), fields.all("content-type"), body)
+                .trimmed()
+                .within(MAX_TOKEN)
+                .unless_ambiguous()
+        }
         _ => FieldValue::Absent,
     }
 }
 
 /// A target without the credential that `source` would find in its query.
-pub fn mask<'t>(source: Option<&Source>, target: Cow<'t, str>) -> Cow<'t, str> {
-    let Some(Source::Query(name)) = source else {
+pub fn mask<'t>(source: Option<&TokenSource>, target: Cow<'t, str>) -> Cow<'t, str> {
+    let Some(TokenSource::Query(name)) = source else {
         return target;
     };
     let (path, query) = match target.split_once('?') {

@@ -85,7 +85,7 @@ impl Unverified {
 
     /// Whether the upstream may take the credential for somebody's all the same. A field that is removed it
     /// never sees.
-    pub fn goes_on(self) -> bool {
+    pub fn reaches_upstream(self) -> bool {
         self != Unverified::Peer
     }
 }

@@ -21,9 +21,9 @@ pub enum Settings {
     },
     /// The credential of [`super::Settings::token`], looked up in the file of API keys; where no
     /// credential is configured, `Authorization: Bearer`.
-    ApiKeys(Arc<api_keys::Keys>),
+    ApiKeys(Arc<api_keys::ApiKeys>),
     /// The certificate that the client has shown when the connection began.
-    ClientCert(Named),
+    ClientCert(CertificateName),
 }
 
 /// What becomes of a request whose credential does not verify, on a route that counts by what it would prove.
@@ -38,19 +38,19 @@ pub enum OnUnverified {
 
 /// Which name of a certificate is the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum CertificateName {
     /// [`Subject::name`].
     Subject,
     /// [`Subject::alternative`].
     San,
 }
 
-impl Named {
+impl CertificateName {
     /// The user, if the certificate names one.
     pub(super) fn of(self, subject: &Subject) -> Option<Arc<str>> {
         match self {
-            Named::Subject => user_name::parse(&subject.name),
-            Named::San => user_name::parse(subject.alternative.as_ref()?),
+            CertificateName::Subject => user_name::parse(&subject.name),
+            CertificateName::San => user_name::parse(subject.alternative.as_ref()?),
         }
     }
 }

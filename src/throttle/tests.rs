@@ -12,7 +12,7 @@ use super::admission::{
 use crate::base::clock::{Clock, Nanos};
 use crate::base::random::Dice;
 use crate::http::head::Fields;
-use crate::identity::{self, Identifier, Keyer, Who};
+use crate::identity::{self, ClientIdentity, Identifier, Keyer};
 use crate::limit::{
     Algorithm, Disclose, Identity, Limit, LimitName, Reading, Rule, Rules, ThrottleMode,
 };
@@ -61,7 +61,7 @@ struct Two {
     forgets: Admission,
     identifier: Identifier,
     /// The clients, each with two connections to the one that knows them.
-    clients: Vec<(Who, [PreparedDecision; 2])>,
+    clients: Vec<(ClientIdentity, [PreparedDecision; 2])>,
     /// Refusals that stood.
     stood: u32,
     seed: u64,
@@ -79,7 +79,7 @@ impl Two {
         let identifier = Identifier::new(identity::Settings::default(), Keyer::new([7; 16]));
         // Of one address.
         let clients = (0..3).map(|user| {
-            let mut who = Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let mut who = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
             // Of one no limit by user knows, so that not all apply.
             who.user = (user < 2).then(|| user.to_string().into());
             let ask = AdmissionRequest {

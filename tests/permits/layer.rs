@@ -12,7 +12,7 @@ use http::Response;
 use http_body::{Body, Frame};
 use http_body_util::{Full, StreamBody};
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::identity::{self, Identifier, Keyer, Who};
+use tollgate::identity::{self, ClientIdentity, Identifier, Keyer};
 use tollgate::limit::pressure::UpstreamSlot;
 use tollgate::limit::{Concurrency, Identity, LimitName, Rule, Rules};
 use tollgate::store::{Memory, Settings};
@@ -28,7 +28,7 @@ struct Limits {
     admission: Admission,
     identifier: Identifier,
     clock: Clock,
-    who: Who,
+    who: ClientIdentity,
 }
 
 impl Limits {
@@ -43,7 +43,7 @@ impl Limits {
             rules,
             identifier: Identifier::new(identity::Settings::default(), Keyer::random()),
             clock,
-            who: Who::new(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            who: ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         })
     }
 

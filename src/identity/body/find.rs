@@ -2,18 +2,18 @@
 
 use std::sync::LazyLock;
 
-use super::field::Field;
+use super::field::BodyField;
 use super::first_bytes::{BYTE_ORDER_MARK, is_json, is_multipart, is_wide, start};
 use super::hidden::is_coded;
 use super::media::Media;
-use super::name::Name;
+use super::name::FieldName;
 use super::{json, multipart};
 use crate::http::head::Fields;
 use crate::identity::{FieldValue, form};
 
 /// The value of `field` in a complete body, of which `types` are the values of `Content-Type`.
 pub fn find<'t, 'b>(
-    field: &Field,
+    field: &BodyField,
     types: impl Iterator<Item = &'t [u8]>,
     body: &'b [u8],
 ) -> FieldValue<'b> {
@@ -53,7 +53,7 @@ pub fn find<'t, 'b>(
 /// False where an upstream may see other values: the body is not one document of RFC 8259 in UTF-8 without a byte order
 /// mark, it is coded, or its type or its bytes say that it could be a form.
 pub fn each_in_json(
-    field: &Field,
+    field: &BodyField,
     fields: &Fields,
     body: &[u8],
     see: &mut dyn FnMut(Option<String>),
@@ -70,7 +70,7 @@ pub fn each_in_json(
 }
 
 /// The field by which a form says what it is written in.
-static CHARSET: LazyLock<Name> = LazyLock::new(|| Name::new("_charset_"));
+static CHARSET: LazyLock<FieldName> = LazyLock::new(|| FieldName::new("_charset_"));
 
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,15 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::field::Field;
-use super::name::Name;
+use super::field::BodyField;
+use super::name::FieldName;
 use crate::identity::FieldValue;
 
 /// Is shown a text at the path, or none for what leads to no text: null, a list, an object without the next member.
-type See<'s> = &'s mut dyn FnMut(Option<String>);
+type OnValue<'s> = &'s mut dyn FnMut(Option<String>);
 
 /// The value of `field` in a body without a byte order mark.
-pub(super) fn find(field: &Field, body: &[u8]) -> FieldValue<'static> {
+pub(super) fn find(field: &BodyField, body: &[u8]) -> FieldValue<'static> {
     let mut found = FieldValue::Absent;
     let mut see = |text: Option<String>| {
         if let Some(text) = text {
@@ -24,7 +24,7 @@ pub(super) fn find(field: &Field, body: &[u8]) -> FieldValue<'static> {
         }
     };
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let at = At::root(field, true, &mut see);
+    let at = PathVisitor::root(field, true, &mut see);
     match at.deserialize(&mut reader).and_then(|()| reader.end()) {
         Ok(()) => found,
         Err(_) => FieldValue::Ambiguous,
@@ -32,20 +32,20 @@ pub(super) fn find(field: &Field, body: &[u8]) -> FieldValue<'static> {
 }
 
 /// Whether a body begins with a whole document without `field`: strict readers find it in no body that begins so.
-pub(super) fn begins_without(field: &Field, body: &[u8]) -> bool {
+pub(super) fn begins_without(field: &BodyField, body: &[u8]) -> bool {
     let mut found = false;
     let mut see = |text: Option<String>| found |= text.is_some();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let read = At::root(field, false, &mut see).deserialize(&mut reader);
+    let read = PathVisitor::root(field, false, &mut see).deserialize(&mut reader);
     read.is_ok() && !found
 }
 
 /// Shows every value of `field` in the documents of a body, also of those members that are there twice. False where it
 /// is anything but one document.
-pub(super) fn each(field: &Field, body: &[u8], see: See<'_>) -> bool {
+pub(super) fn each(field: &BodyField, body: &[u8], see: OnValue<'_>) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(body);
     for number in 0.. {
-        let at = At::root(field, false, &mut *see);
+        let at = PathVisitor::root(field, false, &mut *see);
         if at.deserialize(&mut reader).is_err() {
             break;
         }
@@ -58,17 +58,17 @@ pub(super) fn each(field: &Field, body: &[u8], see: See<'_>) -> bool {
 
 /// Reads one value: what is left of the path leads from it to the field. An error means that the body is not
 /// JSON or has a member on the path twice where it may be there `once`.
-struct At<'p, 's> {
-    path: &'p [Name],
+struct PathVisitor<'p, 's> {
+    path: &'p [FieldName],
     /// The path as one name, for members that are called so.
-    whole: Option<&'p Name>,
+    whole: Option<&'p FieldName>,
     once: bool,
-    see: See<'s>,
+    see: OnValue<'s>,
 }
 
-impl<'p, 's> At<'p, 's> {
-    fn root(field: &'p Field, once: bool, see: See<'s>) -> At<'p, 's> {
-        At {
+impl<'p, 's> PathVisitor<'p, 's> {
+    fn root(field: &'p BodyField, once: bool, see: OnValue<'s>) -> PathVisitor<'p, 's> {
+        PathVisitor {
             path: &field.path,
             // Names are compared with care, and a body may have thousands: one is not compared twice.
             whole: (field.path.len() > 1).then_some(&field.name),
@@ -83,7 +83,7 @@ impl<'p, 's> At<'p, 's> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for At<'_, '_> {
+impl<'de> DeserializeSeed<'de> for PathVisitor<'_, '_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
@@ -91,7 +91,7 @@ impl<'de> DeserializeSeed<'de> for At<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for At<'_, '_> {
+impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,7 +103,7 @@ impl<'de> Visitor<'de> for At<'_, '_> {
         if self.path.is_empty() {
             (self.see)(None);
         }
-        while let Some(name) = map.next_key_seed(Key)? {
+        while let Some(name) = map.next_key_seed(MemberName)? {
             let whole = self
                 .whole
                 .is_some_and(|whole| whole.resembles_member(&name));
@@ -121,7 +121,7 @@ impl<'de> Visitor<'de> for At<'_, '_> {
                 return Err(A::Error::custom("a member on the path is there twice"));
             }
             seen = true;
-            map.next_value_seed(At {
+            map.next_value_seed(PathVisitor {
                 path,
                 whole: None,
                 once: self.once,
@@ -137,7 +137,7 @@ impl<'de> Visitor<'de> for At<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         (self.see)(None);
         loop {
-            let next = At {
+            let next = PathVisitor {
                 path: self.path,
                 whole: self.whole,
                 once: self.once,
@@ -181,9 +181,9 @@ impl<'de> Visitor<'de> for At<'_, '_> {
 }
 
 /// The name of a member.
-struct Key;
+struct MemberName;
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for MemberName {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
@@ -191,7 +191,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl<'de> Visitor<'de> for Key {
+impl<'de> Visitor<'de> for MemberName {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

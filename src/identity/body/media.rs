@@ -53,7 +53,7 @@ impl Media {
     }
 
     fn one(value: &str, body: &[u8]) -> Media {
-        let Some(parameters) = Parameters::of(value) else {
+        let Some(parameters) = HeaderParameters::of(value) else {
             return Media::Unclear;
         };
         let essence = parameters.first.to_ascii_lowercase();
@@ -99,7 +99,7 @@ pub(in crate::identity) fn is_read_as_utf8<'v>(
     types.all(|value| {
         let value = String::from_utf8_lossy(value);
         let mentioned = value.to_ascii_lowercase().contains("charset");
-        !mentioned || Parameters::of(&value).is_some_and(|all| all.reads_as_utf8(text))
+        !mentioned || HeaderParameters::of(&value).is_some_and(|all| all.reads_as_utf8(text))
     })
 }
 
@@ -109,16 +109,16 @@ fn is_boundary(byte: u8) -> bool {
 }
 
 /// A field's value with parameters, `form-data; name="a"`, by the strict grammar.
-pub(super) struct Parameters<'v> {
+pub(super) struct HeaderParameters<'v> {
     /// What stands before the parameters.
     pub(super) first: &'v str,
     all: Vec<(&'v str, &'v str)>,
 }
 
-impl<'v> Parameters<'v> {
+impl<'v> HeaderParameters<'v> {
     /// None for what readers take apart differently: quotes in the middle, parameters behind an escaped quote, no `=`, values
     /// without quotes that are no tokens (RFC 9110, section 5.6.2), which some end at the first other character.
-    pub(super) fn of(value: &'v str) -> Option<Parameters<'v>> {
+    pub(super) fn of(value: &'v str) -> Option<HeaderParameters<'v>> {
         let (first, mut rest) = value.split_once(';').unwrap_or((value, ""));
         let mut all = Vec::new();
         while !rest.trim_matches([' ', '\t', ';']).is_empty() {
@@ -146,7 +146,7 @@ impl<'v> Parameters<'v> {
             all.push((name, value));
         }
         let first = first.trim_matches([' ', '\t']);
-        Some(Parameters { first, all })
+        Some(HeaderParameters { first, all })
     }
 
     /// How many parameters are called so, encoded ones (`name*`, RFC 8187) and pieces (`name*0`) included.

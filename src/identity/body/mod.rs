@@ -15,11 +15,11 @@ mod name;
 mod presence;
 mod sniff;
 
-pub use field::Field;
+pub use field::BodyField;
 pub use find::{each_in_json, find};
 pub use hidden::hides_fields;
 pub(super) use hidden::{is_coded, is_longer};
 pub(super) use media::is_read_as_utf8;
-pub use name::Name;
+pub use name::FieldName;
 pub(super) use name::is_blank;
 pub use presence::{is_stream, may_have_field};

@@ -5,17 +5,17 @@
 
 use memchr::memmem;
 
-use super::media::Parameters;
-use super::name::Name;
+use super::media::HeaderParameters;
+use super::name::FieldName;
 use crate::identity::{FieldValue, form};
 
 /// The value of the field that resembles `name`.
-pub(super) fn find<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> FieldValue<'b> {
+pub(super) fn find<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> FieldValue<'b> {
     read(boundary, name, body).unwrap_or(FieldValue::Ambiguous)
 }
 
 /// None if a reader could see other parts.
-fn read<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> Option<FieldValue<'b>> {
+fn read<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Option<FieldValue<'b>> {
     let delimiter = [b"--", boundary].concat();
     let finder = memmem::Finder::new(&delimiter);
     let mut found = FieldValue::Absent;
@@ -31,21 +31,21 @@ fn read<'b>(boundary: &[u8], name: &Name, body: &'b [u8]) -> Option<FieldValue<'
         let part = part[..next].strip_suffix(b"\r\n")?;
         let headers = memmem::find(part, b"\r\n\r\n")?;
         let (headers, value) = (&part[..headers], &part[headers + 4..]);
-        if Part::of(headers)?.is(name, value)? {
+        if PartHeaders::of(headers)?.is(name, value)? {
             found.add(value);
         }
     }
 }
 
 /// The header fields of a part that matter.
-struct Part<'b> {
-    disposition: Parameters<'b>,
-    media: Option<Parameters<'b>>,
+struct PartHeaders<'b> {
+    disposition: HeaderParameters<'b>,
+    media: Option<HeaderParameters<'b>>,
     encoded: bool,
 }
 
-impl<'b> Part<'b> {
-    fn of(headers: &'b [u8]) -> Option<Part<'b>> {
+impl<'b> PartHeaders<'b> {
+    fn of(headers: &'b [u8]) -> Option<PartHeaders<'b>> {
         let headers = std::str::from_utf8(headers).ok()?;
         let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
         let (mut disposition, mut media, mut encoded) = (None, None, false);
@@ -60,8 +60,10 @@ impl<'b> Part<'b> {
             }
             let value = value.trim_matches(' ');
             let before = match &*name.to_ascii_lowercase() {
-                "content-disposition" => disposition.replace(Parameters::of(value)?).is_some(),
-                "content-type" => media.replace(Parameters::of(value)?).is_some(),
+                "content-disposition" => {
+                    disposition.replace(HeaderParameters::of(value)?).is_some()
+                }
+                "content-type" => media.replace(HeaderParameters::of(value)?).is_some(),
                 "content-transfer-encoding" => {
                     let plain = ["7bit", "8bit", "binary"];
                     encoded |= !plain.iter().any(|plain| value.eq_ignore_ascii_case(plain));
@@ -73,7 +75,7 @@ impl<'b> Part<'b> {
                 return None;
             }
         }
-        Some(Part {
+        Some(PartHeaders {
             disposition: disposition?,
             media,
             encoded,
@@ -81,7 +83,7 @@ impl<'b> Part<'b> {
     }
 
     /// Whether it is the field. None if readers disagree on it, or on what its value is.
-    fn is(&self, wanted: &Name, value: &[u8]) -> Option<bool> {
+    fn is(&self, wanted: &FieldName, value: &[u8]) -> Option<bool> {
         let disposition = &self.disposition;
         let name = disposition.only("name")?;
         if !disposition.first.eq_ignore_ascii_case("form-data") || disposition.hides_name() {
@@ -93,8 +95,9 @@ impl<'b> Part<'b> {
         let is_file = disposition.count("filename") > 0;
         let media = self.media.as_ref();
         // Parts inside it have its name to Commons FileUpload.
-        let of_parts =
-            |media: &Parameters<'_>| media.first.to_ascii_lowercase().starts_with("multipart");
+        let of_parts = |media: &HeaderParameters<'_>| {
+            media.first.to_ascii_lowercase().starts_with("multipart")
+        };
         if media.is_some_and(of_parts) {
             return None;
         }

@@ -11,14 +11,14 @@ use smallvec::SmallVec;
 
 /// The name of a field that is looked for.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Name {
+pub struct FieldName {
     plain: Box<str>,
-    folded: Box<[Mark]>,
+    folded: Box<[NameMark]>,
 }
 
 /// A piece of a folded name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
+enum NameMark {
     Letter(char),
     /// Blanks and underscores.
     Join,
@@ -26,12 +26,12 @@ enum Mark {
     Part,
 }
 
-impl Name {
+impl FieldName {
     /// Looks for `plain`.
-    pub fn new(plain: &str) -> Name {
-        Name {
+    pub fn new(plain: &str) -> FieldName {
+        FieldName {
             plain: plain.into(),
-            folded: Marks::of(plain).collect(),
+            folded: NameMarks::of(plain).collect(),
         }
     }
 
@@ -52,30 +52,30 @@ impl Name {
         let joins = self
             .folded
             .first()
-            .is_some_and(|first| *first == Mark::Join);
-        self.begins(Marks::of(given)) || (joins && self.begins(Marks::with_brackets(given)))
+            .is_some_and(|first| *first == NameMark::Join);
+        self.begins(NameMarks::of(given)) || (joins && self.begins(NameMarks::with_brackets(given)))
     }
 
-    fn begins(&self, mut given: Marks<'_>) -> bool {
-        let same = |wanted: &Mark, given: Mark| match (wanted, given) {
-            (Mark::Letter(wanted), Mark::Letter(given)) => *wanted == given,
-            (Mark::Letter(_), _) | (_, Mark::Letter(_)) => false,
+    fn begins(&self, mut given: NameMarks<'_>) -> bool {
+        let same = |wanted: &NameMark, given: NameMark| match (wanted, given) {
+            (NameMark::Letter(wanted), NameMark::Letter(given)) => *wanted == given,
+            (NameMark::Letter(_), _) | (_, NameMark::Letter(_)) => false,
             _ => true,
         };
         let begins = |mark| given.next().is_some_and(|given| same(mark, given));
         !self.folded.is_empty()
             && self.folded.iter().all(begins)
-            && matches!(given.next(), None | Some(Mark::Part))
+            && matches!(given.next(), None | Some(NameMark::Part))
     }
 }
 
-impl From<&str> for Name {
-    fn from(plain: &str) -> Name {
-        Name::new(plain)
+impl From<&str> for FieldName {
+    fn from(plain: &str) -> FieldName {
+        FieldName::new(plain)
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for FieldName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.plain.fmt(f)
     }
@@ -87,37 +87,37 @@ pub(in crate::identity) fn is_blank(c: char) -> bool {
 }
 
 /// Folds a name piece by piece, without memory.
-struct Marks<'t> {
+struct NameMarks<'t> {
     rest: &'t str,
     /// What a letter has become, last first.
     letters: SmallVec<[char; 3]>,
 }
 
-impl<'t> Marks<'t> {
+impl<'t> NameMarks<'t> {
     /// Without brackets in front, as Rack reads names.
-    fn of(text: &'t str) -> Marks<'t> {
-        let mut marks = Marks::with_brackets(text);
+    fn of(text: &'t str) -> NameMarks<'t> {
+        let mut marks = NameMarks::with_brackets(text);
         let in_front = |c| is_blank(c) || matches!(c, '[' | ']' | '?');
         marks.rest = marks.rest.trim_start_matches(in_front);
         marks
     }
 
     /// With them, for PHP reads `[method` as `_method`.
-    fn with_brackets(text: &'t str) -> Marks<'t> {
+    fn with_brackets(text: &'t str) -> NameMarks<'t> {
         let text = text.split('\0').next().unwrap_or_default();
-        Marks {
+        NameMarks {
             rest: text.trim_matches(is_blank),
             letters: SmallVec::new(),
         }
     }
 
     /// The rest of a run of separators.
-    fn run(&mut self) -> Mark {
-        let mut mark = Mark::Join;
+    fn run(&mut self) -> NameMark {
+        let mut mark = NameMark::Join;
         while let Some(c) = self.rest.chars().next() {
             match c {
                 ' ' | '_' => {}
-                '.' | '[' | ']' => mark = Mark::Part,
+                '.' | '[' | ']' => mark = NameMark::Part,
                 _ => break,
             }
             self.rest = &self.rest[c.len_utf8()..];
@@ -134,13 +134,13 @@ impl<'t> Marks<'t> {
     }
 }
 
-impl Iterator for Marks<'_> {
-    type Item = Mark;
+impl Iterator for NameMarks<'_> {
+    type Item = NameMark;
 
-    fn next(&mut self) -> Option<Mark> {
+    fn next(&mut self) -> Option<NameMark> {
         loop {
             if let Some(letter) = self.letters.pop() {
-                return Some(Mark::Letter(letter));
+                return Some(NameMark::Letter(letter));
             }
             let c = self.rest.chars().next()?;
             if matches!(c, ' ' | '_' | '.' | '[' | ']') {
@@ -179,7 +179,7 @@ mod tests {
 
     #[track_caller]
     fn check(wanted: &str, given: &str, expected: bool) {
-        let name = Name::new(wanted);
+        let name = FieldName::new(wanted);
         assert_eq!(
             name.resembles(given.as_bytes()),
             expected,
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn members() {
-        let name = Name::new("user_id");
+        let name = FieldName::new("user_id");
         for given in [
             "user_id",
             "userId",
@@ -278,7 +278,7 @@ mod tests {
         for given in ["user", "id", "user_id_2", "user_ids"] {
             assert!(!name.resembles_member(given), "{given:?}");
         }
-        let name = Name::new("_method");
+        let name = FieldName::new("_method");
         for given in ["_method", "_METHOD", "-method", " _method"] {
             assert!(name.resembles_member(given), "{given:?}");
         }

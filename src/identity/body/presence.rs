@@ -1,6 +1,6 @@
 //! Whether a body may have a field, before all of it is there.
 
-use super::field::Field;
+use super::field::BodyField;
 use super::hidden::is_coded;
 use super::media::Media;
 use super::sniff;
@@ -12,7 +12,7 @@ use crate::http::head::Fields;
 /// Frameworks look for fields in forms, parts and JSON, and in a body without a type; some take any text for a form. There
 /// are readers to whom a body of any other type is JSON, so of those it depends on the first bytes.
 pub fn may_have_field(
-    field: &Field,
+    field: &BodyField,
     fields: &Fields,
     begin: &[u8],
     is_whole: bool,

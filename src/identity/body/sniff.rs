@@ -2,12 +2,12 @@
 //!
 //! Every verdict holds for all bodies that begin so: more bytes never change it.
 
-use super::field::Field;
+use super::field::BodyField;
 use super::first_bytes::BYTE_ORDER_MARK;
 use super::json;
 
 /// See [`super::may_have_field`].
-pub(super) fn may_have_field(field: &Field, begin: &[u8]) -> Option<bool> {
+pub(super) fn may_have_field(field: &BodyField, begin: &[u8]) -> Option<bool> {
     let mut letters = Letters::of(begin)?.filter(|c| !is_skipped(*c));
     match letters.next()? {
         '{' => match letters.next()? {

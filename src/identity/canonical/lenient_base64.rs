@@ -14,7 +14,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 
 /// How a reader takes text for base64.
 #[derive(Clone, Copy)]
-pub(super) enum Reader {
+pub(super) enum Base64Reader {
     /// Only `+` and `/` are letters, and padding ends nothing: PHP.
     Php,
     /// `-` and `_` are letters too.
@@ -23,7 +23,7 @@ pub(super) enum Reader {
     Python,
 }
 
-impl Reader {
+impl Base64Reader {
     /// The letters that it reads, in base64url.
     pub(super) fn letters(self, text: &[u8]) -> Vec<u8> {
         let mut letters = Vec::with_capacity(text.len());
@@ -32,9 +32,9 @@ impl Reader {
             let letter = match byte {
                 b'+' => b'-',
                 b'/' => b'_',
-                b'-' | b'_' if matches!(self, Reader::Php) => continue,
+                b'-' | b'_' if matches!(self, Base64Reader::Php) => continue,
                 b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => byte,
-                b'=' if matches!(self, Reader::Python) && letters.len() % 4 > 1 => {
+                b'=' if matches!(self, Base64Reader::Python) && letters.len() % 4 > 1 => {
                     padding += 1;
                     if letters.len() % 4 + padding > 3 {
                         break;

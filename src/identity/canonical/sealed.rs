@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::lenient_base64::Reader;
+use super::lenient_base64::Base64Reader;
 
 /// The parts of `text` that are decrypted, in one spelling: of Laravel's `{"iv":…,"value":…}`, and of Fernet's token.
 pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
@@ -12,10 +12,10 @@ pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
     match text.iter().find(is_letter)? {
         // Of a brace, or of a blank before it.
         b'e' | b'I' | b'C' | b'D' => {
-            object(text, Reader::Php).or_else(|| object(text, Reader::Both))
+            object(text, Base64Reader::Php).or_else(|| object(text, Base64Reader::Both))
         }
         b'g' => {
-            let token = Reader::Python.canonical(text);
+            let token = Base64Reader::Python.canonical(text);
             token.starts_with(b"gAAAAA").then_some(token)
         }
         _ => None,
@@ -23,7 +23,7 @@ pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Laravel's values `iv` and `value`; their order, their spelling and all beside them may be anything.
-fn object(text: &[u8], reader: Reader) -> Option<Vec<u8>> {
+fn object(text: &[u8], reader: Base64Reader) -> Option<Vec<u8>> {
     // The first part of a JWT is an object of its own.
     let first = text.split(|byte| *byte == b'.').next().unwrap_or_default();
     let object = match members(&reader.decoded(first)) {

@@ -1,6 +1,6 @@
 //! What of a request's body says who sends it.
 
-use super::{Domain, Fingerprint, Head, Identifier, Who};
+use super::{ClientIdentity, Domain, Fingerprint, Head, Identifier};
 use crate::http::head::Fields;
 use crate::identity::FieldValue;
 use crate::identity::mailbox::{self, Mailbox};
@@ -8,7 +8,7 @@ use crate::identity::{body, email, token};
 
 impl Identifier {
     /// Most bytes of a body that are held back.
-    pub fn most_of_body(&self) -> usize {
+    pub fn max_body(&self) -> usize {
         self.settings
             .email
             .as_ref()
@@ -16,7 +16,7 @@ impl Identifier {
     }
 
     /// Notes that the body cannot be looked at, if the head says so.
-    pub fn hides_body(&self, who: &mut Who, head: &Head) -> bool {
+    pub fn hides_body(&self, who: &mut ClientIdentity, head: &Head) -> bool {
         let email = self.settings.email.as_ref();
         let why = email.and_then(|email| email::hidden(email, &head.fields));
         who.unclear_email = why.or(who.unclear_email);
@@ -24,8 +24,8 @@ impl Identifier {
     }
 
     /// Looks for an address in the body, the query and cookies, or, where `whole` is false, in more than
-    /// [`Identifier::most_of_body`] bytes of its beginning.
-    pub fn set_email(&self, who: &mut Who, head: &Head, body: &[u8], whole: bool) {
+    /// [`Identifier::max_body`] bytes of its beginning.
+    pub fn set_email(&self, who: &mut ClientIdentity, head: &Head, body: &[u8], whole: bool) {
         let Some(settings) = &self.settings.email else {
             return;
         };
@@ -51,7 +51,7 @@ impl Identifier {
         is_whole: bool,
     ) -> Option<bool> {
         match &self.settings.token {
-            Some(token::Source::Query(name)) => {
+            Some(token::TokenSource::Query(name)) => {
                 body::may_have_field(&name.clone().into(), fields, begin, is_whole)
             }
             _ => Some(false),

@@ -8,17 +8,17 @@ use std::time::Duration;
 use http::header::AUTHORIZATION;
 
 use super::verified_token::VerifiedToken;
-use super::{Check, Identifier};
+use super::{CredentialCheck, Identifier};
 use crate::http::head::Fields;
 use crate::identity::FieldValue;
 use crate::identity::key::Domain;
-use crate::identity::{Unverified, Who, api_keys, jwt, plan, token, user, user_name};
+use crate::identity::{ClientIdentity, Unverified, api_keys, jwt, plan, token, user, user_name};
 use crate::limit::{Fingerprint, Identity};
 use crate::net::{PeerAddress, Subject};
 
 /// What the configured source of a user came to.
 #[derive(Default)]
-pub(super) struct Proof {
+pub(super) struct CredentialProof {
     pub(super) user: Option<Arc<str>>,
     pub(super) plan: Option<usize>,
     /// Why what the request carries proves nobody.
@@ -35,10 +35,10 @@ impl Identifier {
         (peer, subject): (PeerAddress, Option<&Subject>),
         given: &FieldValue<'_>,
         (fields, wall): (&Fields, impl FnOnce() -> Duration),
-        check: Option<(&Who, &Check<'_>)>,
-    ) -> Proof {
+        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+    ) -> CredentialProof {
         match &self.settings.user {
-            None => Proof::default(),
+            None => CredentialProof::default(),
             Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, fields, wall, check),
             Some(user::Settings::ApiKeys(keys)) => self.by_key(keys, given, fields, check),
             Some(user::Settings::Header { name, .. }) => {
@@ -46,7 +46,7 @@ impl Identifier {
                 by_header(&given, || self.user_from.contains(peer))
             }
             Some(user::Settings::ClientCert(named)) => match subject {
-                None => Proof::default(),
+                None => CredentialProof::default(),
                 Some(subject) => of(named.of(subject).ok_or(Unverified::Certificate)),
             },
         }
@@ -57,13 +57,13 @@ impl Identifier {
         settings: &jwt::Settings,
         fields: &Fields,
         wall: impl FnOnce() -> Duration,
-        check: Option<(&Who, &Check<'_>)>,
-    ) -> Proof {
+        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+    ) -> CredentialProof {
         let judges = self.settings.proves(Identity::Token);
-        let nobody = |unverified| Proof {
+        let nobody = |unverified| CredentialProof {
             unverified,
             token: judges.then_some(None),
-            ..Proof::default()
+            ..CredentialProof::default()
         };
         let text = match bearer(fields) {
             Err(unverified) => return nobody(unverified),
@@ -75,7 +75,7 @@ impl Identifier {
         });
         match verified {
             Err(unverified) => nobody(Some(unverified)),
-            Ok(verified) => Proof {
+            Ok(verified) => CredentialProof {
                 user: Some(verified.claims.user),
                 plan: verified.plan,
                 unverified: None,
@@ -89,7 +89,7 @@ impl Identifier {
         &self,
         settings: &jwt::Settings,
         text: &[u8],
-        check: Option<(&Who, &Check<'_>)>,
+        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> Result<VerifiedToken, Unverified> {
         let key = self.keyer.fingerprint(Domain::Verdict, text);
         if let Some(verified) = self.verified.lock().get(key) {
@@ -105,7 +105,7 @@ impl Identifier {
             return Err(Unverified::Unchecked);
         }
         let claim = match &self.settings.plan.source {
-            Some(plan::Source::Claim(claim)) => Some(claim.as_str()),
+            Some(plan::PlanOrigin::Claim(claim)) => Some(claim.as_str()),
             _ => None,
         };
         match jwt::verify(settings, claim, text) {
@@ -128,18 +128,18 @@ impl Identifier {
 
     fn by_key(
         &self,
-        keys: &api_keys::Keys,
+        keys: &api_keys::ApiKeys,
         given: &FieldValue<'_>,
         fields: &Fields,
-        check: Option<(&Who, &Check<'_>)>,
-    ) -> Proof {
-        let nobody = |unverified| Proof {
+        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+    ) -> CredentialProof {
+        let nobody = |unverified| CredentialProof {
             unverified,
             token: Some(None),
-            ..Proof::default()
+            ..CredentialProof::default()
         };
         let key = match (&self.settings.token, given) {
-            (None | Some(token::Source::Bearer), _) => match bearer(fields) {
+            (None | Some(token::TokenSource::Bearer), _) => match bearer(fields) {
                 Err(unverified) => return nobody(unverified),
                 Ok(key) => key,
             },
@@ -152,7 +152,7 @@ impl Identifier {
         }
         match keys.lookup(&key) {
             None => nobody(Some(Unverified::UnknownKey)),
-            Some(owner) => Proof {
+            Some(owner) => CredentialProof {
                 user: Some(owner.user.clone()),
                 plan: owner.plan,
                 unverified: None,
@@ -166,15 +166,15 @@ impl Identifier {
     }
 }
 
-fn may_check(check: Option<(&Who, &Check<'_>)>) -> bool {
+fn may_check(check: Option<(&ClientIdentity, &CredentialCheck<'_>)>) -> bool {
     check.is_none_or(|(who, check)| (check.may)(who))
 }
 
-fn of(user: Result<Arc<str>, Unverified>) -> Proof {
-    Proof {
+fn of(user: Result<Arc<str>, Unverified>) -> CredentialProof {
+    CredentialProof {
         unverified: user.as_ref().err().copied(),
         user: user.ok(),
-        ..Proof::default()
+        ..CredentialProof::default()
     }
 }
 
@@ -192,9 +192,9 @@ fn bearer(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
 }
 
 /// `may_set`: whether the peer may name the user.
-fn by_header(given: &FieldValue<'_>, may_set: impl FnOnce() -> bool) -> Proof {
+fn by_header(given: &FieldValue<'_>, may_set: impl FnOnce() -> bool) -> CredentialProof {
     if *given == FieldValue::Absent {
-        return Proof::default();
+        return CredentialProof::default();
     }
     if !may_set() {
         return of(Err(Unverified::Peer));

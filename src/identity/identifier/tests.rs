@@ -22,7 +22,7 @@ fn networks() -> Vec<PeerNetwork> {
     vec![PeerNetwork::Ip("10.0.0.0/8".parse().unwrap())]
 }
 
-fn settings(user: Option<user::Settings>, token: Option<token::Source>) -> Settings {
+fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> Settings {
     let named = |name: &str, multiply| plan::Plan {
         name: name.into(),
         multiply,
@@ -54,7 +54,7 @@ fn identifier(settings: Settings) -> Identifier {
 }
 
 fn jwt_settings() -> Option<user::Settings> {
-    let keys = jwt::Keys::from_secret(SECRET).unwrap();
+    let keys = jwt::VerificationKeys::from_secret(SECRET).unwrap();
     let claim = "sub".into();
     Some(user::Settings::Jwt(jwt::Settings {
         claim,
@@ -84,7 +84,7 @@ fn head(lines: &[&str]) -> Head {
     Head::from(&request.body(()).unwrap().into_parts().0)
 }
 
-fn who(identifier: &Identifier, peer: &str, lines: &[&str]) -> Who {
+fn who(identifier: &Identifier, peer: &str, lines: &[&str]) -> ClientIdentity {
     identifier.identify(peer.parse::<IpAddr>().unwrap(), &head(lines), || {
         Duration::from_secs(1_000)
     })
@@ -128,8 +128,8 @@ fn by_ip_only() {
 
 #[test]
 fn by_jwt_and_bearer() {
-    let mut settings = settings(jwt_settings(), Some(token::Source::Bearer));
-    settings.plan.source = Some(plan::Source::Claim("plan".into()));
+    let mut settings = settings(jwt_settings(), Some(token::TokenSource::Bearer));
+    settings.plan.source = Some(plan::PlanOrigin::Claim("plan".into()));
     let by_jwt = identifier(settings);
     let (right, expired) = (jwt("ann", 2_000), jwt("ann", 940));
     let bearer = |text: &str| format!("Authorization: Bearer {text}");
@@ -167,7 +167,7 @@ fn by_jwt_and_bearer() {
     // The whole header as the token gives nobody a key of their choosing either.
     let by_header = identifier(super::tests::settings(
         jwt_settings(),
-        Some(token::Source::Header(AUTHORIZATION)),
+        Some(token::TokenSource::Header(AUTHORIZATION)),
     ));
     check(
         &by_header,
@@ -210,11 +210,11 @@ fn what_is_remembered_still_expires() {
 
 #[test]
 fn by_api_key() {
-    let keys = api_keys::Keys::new([("k1", "ann", Some(1)), ("k2", "bob", None)]).unwrap();
+    let keys = api_keys::ApiKeys::new([("k1", "ann", Some(1)), ("k2", "bob", None)]).unwrap();
     let user = Some(user::Settings::ApiKeys(Arc::new(keys)));
-    let source = token::Source::Header("x-api-key".parse().unwrap());
+    let source = token::TokenSource::Header("x-api-key".parse().unwrap());
     let mut with_header = settings(user.clone(), Some(source));
-    with_header.plan.source = Some(plan::Source::ApiKeys);
+    with_header.plan.source = Some(plan::PlanOrigin::ApiKeys);
     let by_key = identifier(with_header);
     check(&by_key, CLIENT, &[], (None, None, false, 0));
     check(
@@ -263,9 +263,9 @@ fn by_trusted_header() {
         name,
         from: networks(),
     });
-    let mut with_plan = settings(user, Some(token::Source::Query("key".into())));
+    let mut with_plan = settings(user, Some(token::TokenSource::Query("key".into())));
     let name = "x-plan".parse().unwrap();
-    with_plan.plan.source = Some(plan::Source::Header {
+    with_plan.plan.source = Some(plan::PlanOrigin::Header {
         name,
         from: networks(),
     });
@@ -323,7 +323,10 @@ fn by_trusted_header() {
 
 #[test]
 fn keys_of_limits() {
-    let all = identifier(settings(None, Some(token::Source::Query("key".into()))));
+    let all = identifier(settings(
+        None,
+        Some(token::TokenSource::Query("key".into())),
+    ));
     let mut one = who(&all, CLIENT, &[]);
     let body = br#"{"email":"ann@example.com"}"#;
     all.set_email(&mut one, &Head::default(), body, true);

@@ -5,6 +5,6 @@ use crate::identity::jwt;
 /// What a token that verified says.
 #[derive(Clone, Debug)]
 pub(super) struct VerifiedToken {
-    pub(super) claims: jwt::Claims,
+    pub(super) claims: jwt::TokenClaims,
     pub(super) plan: Option<usize>,
 }

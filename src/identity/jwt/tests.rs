@@ -14,7 +14,7 @@ macro_rules! vector {
 /// As long as HS256 asks for.
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
-fn settings(keys: Keys) -> Settings {
+fn settings(keys: VerificationKeys) -> Settings {
     Settings {
         claim: "sub".into(),
         keys,
@@ -32,7 +32,7 @@ fn token(name: &str) -> &'static str {
 
 /// Which of the vectors verify with these keys.
 #[track_caller]
-fn check(keys: Result<Keys, KeysError>, expected: &[&str]) {
+fn check(keys: Result<VerificationKeys, VerificationKeysError>, expected: &[&str]) {
     let settings = settings(keys.unwrap());
     let lines = include_str!("vectors/tokens.txt").lines();
     let named = lines.filter_map(|line| line.split_once(": "));
@@ -43,13 +43,16 @@ fn check(keys: Result<Keys, KeysError>, expected: &[&str]) {
 #[test]
 fn keys_decide_what_verifies() {
     let by_rsa = ["rs256", "ps256", "rs256 without kid", "rs256 other kid"];
-    check(Keys::from_pem(vector!("rsa.pem")), &by_rsa);
+    check(VerificationKeys::from_pem(vector!("rsa.pem")), &by_rsa);
     check(
-        Keys::from_pem(vector!("p256.pem")),
+        VerificationKeys::from_pem(vector!("p256.pem")),
         &["es256", "es256 rewritten"],
     );
-    check(Keys::from_pem(vector!("p384.pem")), &["es384"]);
-    check(Keys::from_pem(vector!("ed25519.pem")), &["eddsa"]);
+    check(VerificationKeys::from_pem(vector!("p384.pem")), &["es384"]);
+    check(
+        VerificationKeys::from_pem(vector!("ed25519.pem")),
+        &["eddsa"],
+    );
     let by_set = [
         "rs256",
         "ps256",
@@ -59,60 +62,79 @@ fn keys_decide_what_verifies() {
         "es384",
         "eddsa",
     ];
-    check(Keys::from_jwks(vector!("jwks.json")), &by_set);
+    check(VerificationKeys::from_jwks(vector!("jwks.json")), &by_set);
     // The text of a public key as the secret: what a gateway must never be led into.
-    let confused = Keys::one(
+    let confused = VerificationKeys::one(
         DecodingKey::from_secret(vector!("rsa.pem")),
         &[Algorithm::HS256],
     );
     check(Ok(confused), &["hs256 with rsa pem"]);
-    check(Keys::from_secret(SECRET), &[]);
+    check(VerificationKeys::from_secret(SECRET), &[]);
 }
 
 #[test]
 fn key_files() {
-    let check = |keys: Result<Keys, KeysError>, expected: Result<usize, KeysError>| {
+    let check = |keys: Result<VerificationKeys, VerificationKeysError>,
+                 expected: Result<usize, VerificationKeysError>| {
         assert_eq!(keys.map(|keys| keys.0.len()), expected);
     };
-    check(Keys::from_jwks(vector!("jwks.json")), Ok(4));
-    check(Keys::from_jwks(b"{}"), Err(KeysError::Jwks));
-    check(Keys::from_jwks(b"\xff"), Err(KeysError::Jwks));
+    check(VerificationKeys::from_jwks(vector!("jwks.json")), Ok(4));
     check(
-        Keys::from_jwks(br#"{"keys": []}"#),
-        Err(KeysError::NoUsableKey),
+        VerificationKeys::from_jwks(b"{}"),
+        Err(VerificationKeysError::Jwks),
     );
     check(
-        Keys::from_jwks(br#"{"keys": [1, {"kty": "oct", "k": "YQ"}]}"#),
-        Err(KeysError::NoUsableKey),
-    );
-    check(Keys::from_pem(b""), Err(KeysError::Pem));
-    check(Keys::from_pem(b"secret"), Err(KeysError::Pem));
-    check(
-        Keys::from_pem(b"-----BEGIN PUBLIC KEY-----\n?\n"),
-        Err(KeysError::Pem),
+        VerificationKeys::from_jwks(b"\xff"),
+        Err(VerificationKeysError::Jwks),
     );
     check(
-        Keys::from_pem(b"-----BEGIN PRIVATE KEY-----\n"),
-        Err(KeysError::PrivateKey),
+        VerificationKeys::from_jwks(br#"{"keys": []}"#),
+        Err(VerificationKeysError::NoUsableKey),
     );
     check(
-        Keys::from_pem(vector!("p521.pem")),
-        Err(KeysError::Unsupported),
+        VerificationKeys::from_jwks(br#"{"keys": [1, {"kty": "oct", "k": "YQ"}]}"#),
+        Err(VerificationKeysError::NoUsableKey),
     );
     check(
-        Keys::from_pem(vector!("rsa1024.pem")),
-        Err(KeysError::Unsupported),
+        VerificationKeys::from_pem(b""),
+        Err(VerificationKeysError::Pem),
     );
-    check(Keys::from_secret(SECRET), Ok(1));
-    check(Keys::from_secret(&SECRET[1..]), Err(KeysError::ShortSecret));
-    check(Keys::from_secret(b""), Err(KeysError::ShortSecret));
     check(
-        Keys::from_secret(vector!("rsa.pem")),
-        Err(KeysError::PemAsSecret),
+        VerificationKeys::from_pem(b"secret"),
+        Err(VerificationKeysError::Pem),
+    );
+    check(
+        VerificationKeys::from_pem(b"-----BEGIN PUBLIC KEY-----\n?\n"),
+        Err(VerificationKeysError::Pem),
+    );
+    check(
+        VerificationKeys::from_pem(b"-----BEGIN PRIVATE KEY-----\n"),
+        Err(VerificationKeysError::PrivateKey),
+    );
+    check(
+        VerificationKeys::from_pem(vector!("p521.pem")),
+        Err(VerificationKeysError::Unsupported),
+    );
+    check(
+        VerificationKeys::from_pem(vector!("rsa1024.pem")),
+        Err(VerificationKeysError::Unsupported),
+    );
+    check(VerificationKeys::from_secret(SECRET), Ok(1));
+    check(
+        VerificationKeys::from_secret(&SECRET[1..]),
+        Err(VerificationKeysError::ShortSecret),
+    );
+    check(
+        VerificationKeys::from_secret(b""),
+        Err(VerificationKeysError::ShortSecret),
+    );
+    check(
+        VerificationKeys::from_secret(vector!("rsa.pem")),
+        Err(VerificationKeysError::PemAsSecret),
     );
     assert_eq!(
-        format!("{:?}", Keys::from_secret(SECRET).unwrap()),
-        "Keys(1 keys)"
+        format!("{:?}", VerificationKeys::from_secret(SECRET).unwrap()),
+        "VerificationKeys(1 keys)"
     );
 }
 
@@ -125,7 +147,7 @@ fn why_a_token_does_not_verify() {
             "{token}"
         );
     };
-    let by_secret = settings(Keys::from_secret(SECRET).unwrap());
+    let by_secret = settings(VerificationKeys::from_secret(SECRET).unwrap());
     for text in [
         "",
         ".",
@@ -139,13 +161,13 @@ fn why_a_token_does_not_verify() {
         check(&by_secret, text, Unverified::Malformed);
     }
     check(&by_secret, token("rs256"), Unverified::KeyId);
-    let by_set = settings(Keys::from_jwks(vector!("jwks.json")).unwrap());
+    let by_set = settings(VerificationKeys::from_jwks(vector!("jwks.json")).unwrap());
     check(&by_set, token("rs256 other kid"), Unverified::KeyId);
     let right = signed(
         &json!({"sub": "ann", "exp": 5}),
         &Header::new(Algorithm::HS256),
     );
-    let other = settings(Keys::from_secret(&[b'x'; 32]).unwrap());
+    let other = settings(VerificationKeys::from_secret(&[b'x'; 32]).unwrap());
     check(&other, &right, Unverified::Signature);
     check(&by_secret, &format!("{right} x"), Unverified::Malformed);
     check(&by_secret, &format!("{right}="), Unverified::Malformed);
@@ -161,14 +183,14 @@ fn signed(payload: &Value, header: &Header) -> String {
     encode(header, payload, &EncodingKey::from_secret(SECRET)).unwrap()
 }
 
-fn claims(settings: &Settings, payload: &Value) -> Result<Claims, Unverified> {
+fn claims(settings: &Settings, payload: &Value) -> Result<TokenClaims, Unverified> {
     let text = signed(payload, &Header::new(Algorithm::HS256));
     verify(settings, Some("plan"), text.as_bytes())
 }
 
 #[test]
 fn what_a_token_must_say() {
-    let open = settings(Keys::from_secret(SECRET).unwrap());
+    let open = settings(VerificationKeys::from_secret(SECRET).unwrap());
     let closed = Settings {
         issuer: Some("idp".into()),
         audience: Some("api".into()),
@@ -244,7 +266,7 @@ fn what_a_token_must_say() {
 
 #[test]
 fn times() {
-    let open = settings(Keys::from_secret(SECRET).unwrap());
+    let open = settings(VerificationKeys::from_secret(SECRET).unwrap());
     let check = |leeway, payload: Value, wall: u64, expected: Result<(), Unverified>| {
         let settings = Settings {
             leeway: Duration::from_secs(leeway),
@@ -280,7 +302,7 @@ fn times() {
 
 #[test]
 fn plans() {
-    let open = settings(Keys::from_secret(SECRET).unwrap());
+    let open = settings(VerificationKeys::from_secret(SECRET).unwrap());
     let plan = |plan| {
         claims(&open, &json!({"sub": "a", "exp": 1, "plan": plan}))
             .unwrap()
@@ -294,7 +316,7 @@ fn plans() {
 /// A signature that was computed counts as one, whatever another key says.
 #[test]
 fn a_wrong_signature_is_the_reason() {
-    let key = |key| Key {
+    let key = |key| VerificationKey {
         id: None,
         key,
         validation: signature_only(&[Algorithm::HS256]),
@@ -303,8 +325,12 @@ fn a_wrong_signature_is_the_reason() {
     let unfit = || key(DecodingKey::from_rsa_pem(vector!("rsa.pem")).unwrap());
     let other = EncodingKey::from_secret(b"another secret, which nobody has");
     let forged = encode(&Header::new(Algorithm::HS256), &json!({"sub": "a"}), &other).unwrap();
-    let check = |keys: [Key; 2]| {
-        let verified = verify(&settings(Keys(keys.into())), None, forged.as_bytes());
+    let check = |keys: [VerificationKey; 2]| {
+        let verified = verify(
+            &settings(VerificationKeys(keys.into())),
+            None,
+            forged.as_bytes(),
+        );
         assert_eq!(verified, Err(Unverified::Signature));
     };
     check([unfit(), secret()]);
@@ -314,13 +340,13 @@ fn a_wrong_signature_is_the_reason() {
 /// To try all keys with a forged token that names none would cost as many signatures.
 #[test]
 fn a_token_without_an_id_is_tried_with_few_keys() {
-    let key = |id: Option<&str>| Key {
+    let key = |id: Option<&str>| VerificationKey {
         id: id.map(Into::into),
         key: DecodingKey::from_secret(SECRET),
         validation: signature_only(&[Algorithm::HS256]),
     };
     let check = |ids: &[Option<&str>], expected: usize| {
-        let keys = Keys(ids.iter().map(|id| key(*id)).collect());
+        let keys = VerificationKeys(ids.iter().map(|id| key(*id)).collect());
         let header = Header::new(Algorithm::HS256);
         assert_eq!(keys.candidates(&header).count(), expected, "{ids:?}");
     };

@@ -4,7 +4,7 @@ use super::*;
 
 /// `expected` is the credential, or `?` for an ambiguous one.
 #[track_caller]
-fn check(source: &Source, uri: &str, headers: &[(&str, &str)], expected: Option<&str>) {
+fn check(source: &TokenSource, uri: &str, headers: &[(&str, &str)], expected: Option<&str>) {
     let mut head = Head {
         uri: uri.parse().unwrap(),
         ..Head::default()
@@ -28,7 +28,7 @@ fn check(source: &Source, uri: &str, headers: &[(&str, &str)], expected: Option<
 
 #[test]
 fn headers() {
-    let source = Source::Header(HeaderName::from_static("x-api-key"));
+    let source = TokenSource::Header(HeaderName::from_static("x-api-key"));
     let long = "k".repeat(MAX_TOKEN);
     let check = |values: &[&str], expected| {
         let headers: Vec<_> = values.iter().map(|value| ("x-api-key", *value)).collect();
@@ -70,8 +70,14 @@ fn headers() {
 
 #[test]
 fn bearers() {
-    let check =
-        |value, expected| check(&Source::Bearer, "/", &[("authorization", value)], expected);
+    let check = |value, expected| {
+        check(
+            &TokenSource::Bearer,
+            "/",
+            &[("authorization", value)],
+            expected,
+        )
+    };
     check("Bearer t", Some("t"));
     check("bEARER   t ", Some("t"));
     check("Bearer\tt", Some("t"));
@@ -108,7 +114,7 @@ fn bearers() {
 #[test]
 fn schemes() {
     let header = AUTHORIZATION;
-    let source = Source::Scheme {
+    let source = TokenSource::Scheme {
         header: header.clone(),
         scheme: "Token".into(),
     };
@@ -118,7 +124,7 @@ fn schemes() {
     with(&source, "Basic YTpi", None);
     with(&source, "Token", None);
     // Whatever the scheme: an upstream that does not look at it reads the same.
-    let source = Source::Header(header);
+    let source = TokenSource::Header(header);
     for value in ["Token t", "token  t", "x\tt", "t"] {
         with(&source, value, Some("t"));
     }
@@ -135,12 +141,12 @@ fn schemes() {
     }
     assert_eq!(source.normal("Token  t "), "t");
     assert_eq!(source.normal("t"), "t");
-    assert_eq!(Source::Bearer.normal("Bearer t"), "t");
+    assert_eq!(TokenSource::Bearer.normal("Bearer t"), "t");
 }
 
 #[test]
 fn queries() {
-    let source = Source::Query("key".into());
+    let source = TokenSource::Query("key".into());
     let check = |uri: &str, expected| check(&source, uri, &[], expected);
     check("/", None);
     check("/?key=a%2Bb", Some("a+b"));
@@ -172,7 +178,7 @@ fn queries() {
 /// Some frameworks look for it in cookies too, or read the query in the charset of the body.
 #[test]
 fn queries_beside_other_fields() {
-    let source = Source::Query("key".into());
+    let source = TokenSource::Query("key".into());
     for (uri, header, value, expected) in [
         ("/", "cookie", "key=k", Some("k")),
         ("/?key=", "cookie", "key=", None),
@@ -199,12 +205,12 @@ fn queries_beside_other_fields() {
     ] {
         check(&source, uri, &[(header, value)], expected);
     }
-    check(&Source::Bearer, "/?a=b", &[("cookie", "key=l")], None);
+    check(&TokenSource::Bearer, "/?a=b", &[("cookie", "key=l")], None);
 }
 
 #[test]
 fn masks() {
-    let query = Source::Query("key".into());
+    let query = TokenSource::Query("key".into());
     let masked = |target: &'static str| mask(Some(&query), target.into());
     assert_eq!(masked("/a?b=1&key=k&%6Bey=l"), "/a?b=1&key=***&%6Bey=***");
     assert_eq!(masked("/a?+key=k&x;key[]=l;m"), "/a?+key=***&x;key[]=***");
@@ -212,12 +218,15 @@ fn masks() {
     assert_eq!(masked("/key"), "/key");
     assert_eq!(masked("/a;key=k&x=?key=l"), "/a;key=***&x=?key=***");
     assert_eq!(masked("/a;x;key=k/b"), "/a;x;key=***");
-    assert_eq!(mask(Some(&Source::Bearer), "/a?key=k".into()), "/a?key=k");
+    assert_eq!(
+        mask(Some(&TokenSource::Bearer), "/a?key=k".into()),
+        "/a?key=k"
+    );
 }
 
 #[test]
 fn cookies() {
-    let source = Source::Cookie("sid".into());
+    let source = TokenSource::Cookie("sid".into());
     let all = |values: &[&str], expected| {
         let headers: Vec<_> = values.iter().map(|value| ("cookie", *value)).collect();
         check(&source, "/", &headers, expected);
@@ -289,7 +298,7 @@ fn cookies() {
     ] {
         one(ambiguous, Some("?"));
     }
-    let source = Source::Cookie("s_id".into());
+    let source = TokenSource::Cookie("s_id".into());
     for name in ["s.id", "s id", "s_id", "s[id"] {
         check(&source, "/", &[("cookie", &format!("{name}=t"))], Some("t"));
         check(

@@ -21,19 +21,19 @@ pub fn compile(
     let written = &gateway.identity;
     let plan = plans(gateway);
     let token = written.token.as_ref().map(|token| match &token.value {
-        Token::Header(name) => token::Source::Header(name.clone()),
-        Token::Bearer => token::Source::Bearer,
+        Token::Header(name) => token::TokenSource::Header(name.clone()),
+        Token::Bearer => token::TokenSource::Bearer,
         Token::Scheme(name, scheme)
             if *name == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") =>
         {
-            token::Source::Bearer
+            token::TokenSource::Bearer
         }
-        Token::Scheme(header, scheme) => token::Source::Scheme {
+        Token::Scheme(header, scheme) => token::TokenSource::Scheme {
             header: header.clone(),
             scheme: scheme.as_str().into(),
         },
-        Token::Query(name) => token::Source::Query(name.as_str().into()),
-        Token::Cookie(name) => token::Source::Cookie(name.as_str().into()),
+        Token::Query(name) => token::TokenSource::Query(name.as_str().into()),
+        Token::Cookie(name) => token::TokenSource::Cookie(name.as_str().into()),
     });
     let email = written.email.as_ref().map(|email| email::Settings {
         field: email.value.field.as_str().into(),
@@ -91,15 +91,15 @@ fn plans(gateway: &Gateway) -> plan::Settings {
     let default = written.and_then(|plan| plan.default.as_ref());
     let default = default.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
     let source = match written.and_then(|plan| plan.from.as_ref()) {
-        Some(PlanFrom::Claim(claim)) => Some(plan::Source::Claim(claim.value.clone())),
-        Some(PlanFrom::Header { name, from }) => Some(plan::Source::Header {
+        Some(PlanFrom::Claim(claim)) => Some(plan::PlanOrigin::Claim(claim.value.clone())),
+        Some(PlanFrom::Header { name, from }) => Some(plan::PlanOrigin::Header {
             name: name.clone(),
             from: from.clone(),
         }),
-        Some(PlanFrom::ApiKeys(_)) => Some(plan::Source::ApiKeys),
+        Some(PlanFrom::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
         // The file of API keys says it where it says who the user is.
         None => match gateway.identity.user.as_ref().map(|user| &user.value) {
-            Some(User::ApiKeys(_)) => Some(plan::Source::ApiKeys),
+            Some(User::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
             _ => None,
         },
     };
@@ -110,25 +110,34 @@ fn plans(gateway: &Gateway) -> plan::Settings {
     }
 }
 
-fn jwt_keys(cx: &mut Cx, files: &dyn Files, base: &Path, keys: &KeyFile) -> Option<jwt::Keys> {
+fn jwt_keys(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    keys: &KeyFile,
+) -> Option<jwt::VerificationKeys> {
     let (file, what, read) = match keys {
         KeyFile::Jwks(file) => {
             let set = named_file(cx, files, base, file, "the key set")?;
-            (file, "the key set", jwt::Keys::from_jwks(&set))
+            (file, "the key set", jwt::VerificationKeys::from_jwks(&set))
         }
         KeyFile::Secret(file) => {
             let text = hidden_text(cx, files, base, file, "the secret")?;
             let read = if jwt::is_pem(text.as_bytes()) {
-                Err(jwt::KeysError::PemAsSecret)
+                Err(jwt::VerificationKeysError::PemAsSecret)
             } else {
                 let secret = secret_of(cx, base, file, &text)?;
-                jwt::Keys::from_secret(secret.as_bytes())
+                jwt::VerificationKeys::from_secret(secret.as_bytes())
             };
             (file, "the secret", read)
         }
         KeyFile::Pem(file) => {
             let pem = named_file(cx, files, base, file, "the public key")?;
-            (file, "the public key", jwt::Keys::from_pem(&pem))
+            (
+                file,
+                "the public key",
+                jwt::VerificationKeys::from_pem(&pem),
+            )
         }
     };
     let failed = |error| {
@@ -146,8 +155,8 @@ fn api_keys(
     base: &Path,
     file: &At<String>,
     plans: &plan::Settings,
-    token: Option<&token::Source>,
-) -> Option<api_keys::Keys> {
+    token: Option<&token::TokenSource>,
+) -> Option<api_keys::ApiKeys> {
     let text = hidden_text(cx, files, base, file, "API keys")?;
     let number = cx
         .sources
@@ -180,11 +189,11 @@ fn api_keys(
         return None;
     }
     // A key is looked up as it is counted.
-    let token = token.unwrap_or(&token::Source::Bearer);
+    let token = token.unwrap_or(&token::TokenSource::Bearer);
     let normal = owners
         .iter()
         .map(|(key, user, plan)| (token.normal(key), user, *plan));
-    match api_keys::Keys::new(normal) {
+    match api_keys::ApiKeys::new(normal) {
         Ok(keys) => Some(keys),
         Err(error) => {
             let place = entries

@@ -47,7 +47,7 @@ fn may_be_taken_for(route: &Route, other: &Route) -> bool {
 
 /// Whether it depends on a credential in the query, which many frameworks read from forms as well.
 fn counts_by_query(route: &Route, identity: &Settings) -> bool {
-    let in_query = matches!(identity.token, Some(token::Source::Query(_)));
+    let in_query = matches!(identity.token, Some(token::TokenSource::Query(_)));
     let proves = matches!(identity.user, Some(user::Settings::ApiKeys(_)));
     let by_owner = || route.needs(Identity::User) || route.depends_on(Identity::Plan);
     in_query && (route.needs(Identity::Token) || (proves && by_owner()))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::At;
-use crate::identity::user::Named;
+use crate::identity::user::CertificateName;
 use crate::net::PeerNetwork;
 
 /// Who the request proves to be.
@@ -34,7 +34,7 @@ pub enum User {
     /// A file that maps tokens to users.
     ApiKeys(At<String>),
     /// The certificate that a client shows.
-    ClientCert(At<Named>),
+    ClientCert(At<CertificateName>),
 }
 
 /// What signatures are checked with.

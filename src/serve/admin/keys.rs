@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::control::{Control, ControlState};
 use super::problem::problem;
-use crate::identity::{Identifier, Who};
+use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::Rule;
 use crate::record::insight::Key;
 use crate::serve::stack::{counted_key, explain};
@@ -23,7 +23,7 @@ struct KeyLookup {
     running: Running,
     identifier: Arc<Identifier>,
     rules: Vec<Arc<Rule>>,
-    who: Who,
+    who: ClientIdentity,
 }
 
 /// `GET /v1/limits/{limit}/keys/{key}`.
@@ -160,12 +160,17 @@ impl KeyLookup {
 /// Adds the plan by which the limit last counted the key, so that the numbers are those that applied to it.
 ///
 /// A plan that the key itself names wins; the default plan is used if none is remembered.
-fn with_plan(who: Who, rule: &Rule, identifier: &Identifier, running: &Running) -> Who {
+fn with_plan(
+    who: ClientIdentity,
+    rule: &Rule,
+    identifier: &Identifier,
+    running: &Running,
+) -> ClientIdentity {
     if who.plan.is_some() {
         return who;
     }
     let plans = &identifier.settings().plan;
-    let default = Who {
+    let default = ClientIdentity {
         plan: plans.default,
         ..who.clone()
     };
@@ -176,7 +181,7 @@ fn with_plan(who: Who, rule: &Rule, identifier: &Identifier, running: &Running) 
             .get(counted_key::hash(key, generation::mark(rule)))
     });
     match known {
-        Some(name) => Who {
+        Some(name) => ClientIdentity {
             plan: plans.named(&name),
             ..who
         },

@@ -34,7 +34,7 @@ use http::Version;
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::Said;
-use crate::identity::Who;
+use crate::identity::ClientIdentity;
 use crate::limit::Standing;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
@@ -94,7 +94,7 @@ pub struct RequestedFeatures {
 pub struct RouteRepeat {
     generation: Weak<Generation>,
     route: usize,
-    pub(crate) who: Rc<Who>,
+    pub(crate) who: Rc<ClientIdentity>,
     /// What the route's limits will look at.
     pub(crate) prepared: PreparedDecision,
     refusal: RefCell<Option<CachedRefusal>>,
@@ -112,7 +112,7 @@ struct CachedRefusal {
 /// their address in memory stands for both.
 pub(crate) struct LoggedRefusal {
     pub(crate) head: Rc<Head>,
-    pub(crate) who: Rc<Who>,
+    pub(crate) who: Rc<ClientIdentity>,
     /// Status, bytes of the body, the limit that decided and its standing, and whether the shared store was away.
     pub(crate) facts: (u16, u64, Option<(usize, Standing)>, bool),
     pub(crate) text: Box<[u8]>,
@@ -249,7 +249,7 @@ impl RouteRepeat {
     pub(crate) fn new(
         generation: &Rc<Generation>,
         route: usize,
-        who: Rc<Who>,
+        who: Rc<ClientIdentity>,
         prepared: PreparedDecision,
     ) -> RouteRepeat {
         RouteRepeat {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::identity::Who;
+use crate::identity::ClientIdentity;
 use crate::limit::{Fingerprint, Rule};
 use crate::record::insight::{Key, Recent, Whom};
 use crate::serve::worker::generation::Generation;
@@ -13,7 +13,7 @@ pub struct CountedKey {
     generation: Rc<Generation>,
     /// The limit, by index.
     rule: usize,
-    who: Rc<Who>,
+    who: Rc<ClientIdentity>,
 }
 
 impl Whom for CountedKey {
@@ -49,7 +49,7 @@ pub(crate) fn hash(key: Fingerprint, mark: u64) -> u64 {
 pub(crate) fn count(
     recent: &Recent<CountedKey>,
     generation: &Rc<Generation>,
-    who: &Rc<Who>,
+    who: &Rc<ClientIdentity>,
     (rule, finding): (&Rule, &Finding),
 ) {
     let hash = hash(finding.key, generation.rules[rule.index].mark);

@@ -11,7 +11,7 @@ use super::verdict::record_verdict;
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
-use crate::identity::{Check, Connection, Identifier, Unverified, Who};
+use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifier, Unverified};
 use crate::limit::Rules;
 use crate::limit::pressure::UpstreamSlot;
 use crate::policy::Ruleset;
@@ -35,7 +35,7 @@ pub enum CountingLimits {
 
 impl CountingLimits {
     /// Of a request that has a route.
-    pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &Who) -> CountingLimits {
+    pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &ClientIdentity) -> CountingLimits {
         let matched = matched.clone();
         if who.unverified == Some(Unverified::Unchecked) {
             return CountingLimits::ByIp(matched);
@@ -97,12 +97,12 @@ impl CountingLimits {
 pub fn unrouted_who<'a>(
     ruleset: &Ruleset,
     identifier: &Identifier,
-    connection: Connection<'a>,
+    connection: ConnectionPeer<'a>,
     head: &Head,
     (now, wall): (Nanos, impl FnOnce() -> Duration),
-) -> Who {
+) -> ClientIdentity {
     // Its limits are asked in any case.
-    let check = Check {
+    let check = CredentialCheck {
         now,
         may: &|_| true,
     };
@@ -117,7 +117,7 @@ pub struct Ending {
     /// The request.
     pub arrival: Arrival,
     /// Who it comes from.
-    pub who: Rc<Who>,
+    pub who: Rc<ClientIdentity>,
     /// When its limits are asked.
     pub now: Nanos,
     /// Which limits count it.

@@ -21,7 +21,7 @@ use super::routing::find_route;
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
-use crate::identity::{Check, Connection, Identifier, Unverified, Who};
+use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{Rule, RuleLimit};
 use crate::net::Subject;
@@ -112,7 +112,7 @@ impl RequestToExplain {
 
 /// What is decided of a request before its limits are asked. Holds nothing of its head, for that may not wait.
 struct Examined {
-    who: Who,
+    who: ClientIdentity,
     /// What it holds of limits on cost.
     reserved: Reserved,
     /// What counts it.
@@ -137,7 +137,7 @@ fn examine(
 ) -> Result<Examined, Unclear> {
     let ruleset = &*running.ruleset;
     let subject = question.subject()?;
-    let connection = Connection {
+    let connection = ConnectionPeer {
         peer: question.ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).into(),
         subject: subject.as_ref(),
     };
@@ -159,9 +159,10 @@ fn examine(
             let route = matched.route(ruleset);
             let servers = running.upstreams.get(route.upstream);
             let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
-            let may =
-                |who: &Who| may_check(&running.admission, route, (who, identifier), pressure, now);
-            let check = Check { now, may: &may };
+            let may = |who: &ClientIdentity| {
+                may_check(&running.admission, route, (who, identifier), pressure, now)
+            };
+            let check = CredentialCheck { now, may: &may };
             let body = question.body.as_bytes();
             let whole = body.len() <= MAX_AHEAD;
             let (in_body, refused) = match in_body::find(route, identifier, &head, body, whole) {
@@ -321,7 +322,7 @@ pub fn describe_route(route: &Route, upstream: Option<&str>) -> Value {
     })
 }
 
-fn describe_who(who: &Who, identifier: &Identifier) -> Value {
+fn describe_who(who: &ClientIdentity, identifier: &Identifier) -> Value {
     let plans = &identifier.settings().plan.plans;
     json!({
         "ip": who.ip.to_string(),
@@ -336,7 +337,7 @@ fn describe_who(who: &Who, identifier: &Identifier) -> Value {
 fn limit(
     (rule, counts): (&Arc<Rule>, bool),
     finding: Option<&Finding>,
-    who: &Who,
+    who: &ClientIdentity,
     identifier: &Identifier,
     decides: bool,
 ) -> Value {

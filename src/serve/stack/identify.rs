@@ -19,7 +19,7 @@ use super::verdict::record_verdict;
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
-use crate::identity::{Check, Identifier, Unverified, Who};
+use crate::identity::{ClientIdentity, CredentialCheck, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass, Shed, UpstreamSlot};
 use crate::limit::{Identity, Rules};
 use crate::route::{HeaderStyle, Priority, Route};
@@ -270,7 +270,7 @@ async fn look_ahead(identified: &mut Identified) -> Result<(), RefusalCause> {
         }
         return Ok(());
     }
-    let for_email = identifier.most_of_body() * usize::from(email_in_body);
+    let for_email = identifier.max_body() * usize::from(email_in_body);
     let for_others = MAX_AHEAD * usize::from(reserves || wants_token);
     let peeked = body.peek(for_email.max(for_others)).await?;
     routed.now = generation.clock.now();
@@ -299,7 +299,7 @@ fn wants_token(routed: &Routed) -> bool {
 }
 
 /// Counts and remembers who asks.
-fn note(note: &RequestNote, who: &Rc<Who>) {
+fn note(note: &RequestNote, who: &Rc<ClientIdentity>) {
     if let Some(reason) = who.credential_fault() {
         note.generation.unverified.count(reason);
     }
@@ -323,7 +323,7 @@ fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
 }
 
 /// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
-fn identify_client(routed: &Routed) -> (Rc<Who>, Option<Rc<RouteRepeat>>) {
+fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepeat>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.note.generation;
     let identifier = &generation.identifier;
@@ -361,11 +361,11 @@ fn who_asks(
     route: &Route,
     now: Nanos,
     in_body: FieldValue<'_>,
-) -> Who {
+) -> ClientIdentity {
     let generation = &note.generation;
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
-    let may = |who: &Who| {
+    let may = |who: &ClientIdentity| {
         let pressure = generation.pools[route.upstream].servers().pressure();
         let pressure = pressure.map(|pressure| &**pressure);
         may_check(
@@ -376,13 +376,17 @@ fn who_asks(
             now,
         )
     };
-    let check = Check { now, may: &may };
+    let check = CredentialCheck { now, may: &may };
     let connection = note.peer.connection();
     identifier.identify_if(connection, (head, in_body), wall, Some(&check))
 }
 
 /// Why the route does not serve a request from `who`, whatever its limits say.
-pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<RefusalCause> {
+pub fn objection(
+    route: &Route,
+    who: &ClientIdentity,
+    identifier: &Identifier,
+) -> Option<RefusalCause> {
     if (who.unverified.is_some() || who.ambiguous_token)
         && let Some(why) = unproven(route, who, identifier)
     {
@@ -401,7 +405,7 @@ pub fn objection(route: &Route, who: &Who, identifier: &Identifier) -> Option<Re
 pub fn may_check(
     admission: &Admission,
     route: &Route,
-    (who, identifier): (&Who, &Identifier),
+    (who, identifier): (&ClientIdentity, &Identifier),
     pressure: Option<&Pressure>,
     now: Nanos,
 ) -> bool {
@@ -418,7 +422,7 @@ pub fn may_check(
 
 /// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,
 /// or whose clock is behind, would serve what no limit has counted.
-fn unproven(route: &Route, who: &Who, identifier: &Identifier) -> Option<RefusalCause> {
+fn unproven(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> Option<RefusalCause> {
     if who.ambiguous_token && route.needs(Identity::Token) {
         return Some(RefusalCause::Bad(UNCLEAR));
     }
@@ -461,7 +465,7 @@ fn objects(identified: &Identified) -> Option<RefusalCause> {
 }
 
 /// What the route says, else the plan.
-pub fn class(route: &Route, who: &Who, identifier: &Identifier) -> RequestClass {
+pub fn class(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> RequestClass {
     let of_plan = || identifier.settings().plan.priority(who.plan);
     match route.priority.or_else(of_plan).unwrap_or_default() {
         Priority::Critical => RequestClass::Critical,
@@ -471,7 +475,7 @@ pub fn class(route: &Route, who: &Who, identifier: &Identifier) -> RequestClass 
 }
 
 /// Who gives way together with others: a user, or else an address.
-pub fn cohort(who: &Who, identifier: &Identifier) -> u64 {
+pub fn cohort(who: &ClientIdentity, identifier: &Identifier) -> u64 {
     let whose = |by| identifier.key(who, &[by]).map(|key| key.0 as u64);
     whose(Identity::User)
         .or_else(|| whose(Identity::Ip))

@@ -11,7 +11,7 @@ use super::outcome::RequestOutcome;
 use super::peer::Peer;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
-use crate::identity::Who;
+use crate::identity::ClientIdentity;
 use crate::limit::Standing;
 use crate::record::insight::Decision;
 use crate::serve::access::WorkerLog;
@@ -34,7 +34,7 @@ pub struct RequestNote {
     /// What was made of the same fields before.
     pub repeated: Option<Rc<RepeatedFields>>,
     /// Who asks; nobody, when that was not looked at.
-    pub who: OnceCell<Rc<Who>>,
+    pub who: OnceCell<Rc<ClientIdentity>>,
     /// Its route, by index.
     pub route: Cell<Option<usize>>,
     /// The limit that spoke, by index, and what it said.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::body::MAX_AHEAD;
 use crate::http::head::{Fields, Head};
-use crate::identity::body::{self, Field};
+use crate::identity::body::{self, BodyField};
 use crate::identity::strip::METHOD_FIELDS;
 use crate::identity::{FieldValue, form};
 
@@ -17,7 +17,7 @@ use crate::identity::{FieldValue, form};
 const MAX: usize = 4;
 
 /// The field of a query or a body.
-static FIELD: LazyLock<Field> = LazyLock::new(|| Field::new("_method"));
+static FIELD: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("_method"));
 
 /// Names more methods than anybody needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub fn may_name_method(head: &Head, begin: &[u8], is_whole: bool) -> Option<bool
 }
 
 /// The field by which a form names a path to WordPress, which takes it before that of the query.
-static PATH: LazyLock<Field> = LazyLock::new(|| Field::new("rest_route"));
+static PATH: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("rest_route"));
 
 /// Whether a body that begins so may name a path; see [`body::may_have_field`].
 pub fn may_name_path(head: &Head, begin: &[u8], is_whole: bool) -> Option<bool> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::base::clock::Nanos;
 use crate::base::telemetry::{Label, Metric};
-use crate::identity::Connection;
+use crate::identity::ConnectionPeer;
 use crate::net::proxy::Ends;
 use crate::net::tls::config::Offer;
 use crate::net::{PeerAddress, Socket, Subject};
@@ -82,8 +82,8 @@ impl Peer {
     }
 
     /// The connection, as identities are found by it.
-    pub fn connection(&self) -> Connection<'_> {
-        Connection {
+    pub fn connection(&self) -> ConnectionPeer<'_> {
+        ConnectionPeer {
             peer: self.remote,
             subject: self.subject.as_ref(),
         }

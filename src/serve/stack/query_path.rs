@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use crate::identity::body::Name;
+use crate::identity::body::FieldName;
 use crate::identity::form;
 use crate::route::{literal_readings, normalise};
 
@@ -16,14 +16,14 @@ const MAX_BYTES: usize = 4096;
 const EACH: usize = 64;
 
 /// Fields whose value is a path.
-static FIELDS: LazyLock<[Name; 7]> =
-    LazyLock::new(|| ["r", "route", "q", "s", "url", "_url", "PATH_INFO"].map(Name::new));
+static FIELDS: LazyLock<[FieldName; 7]> =
+    LazyLock::new(|| ["r", "route", "q", "s", "url", "_url", "PATH_INFO"].map(FieldName::new));
 
 /// Those whose readers part at `|` too (ThinkPHP), or leave out what stands in no name of a controller (OpenCart).
-static LENIENT: LazyLock<[Name; 2]> = LazyLock::new(|| ["route", "s"].map(Name::new));
+static LENIENT: LazyLock<[FieldName; 2]> = LazyLock::new(|| ["route", "s"].map(FieldName::new));
 
 /// The same of WordPress, whose path is below `/wp-json` otherwise.
-static REST_ROUTE: LazyLock<Name> = LazyLock::new(|| Name::new("rest_route"));
+static REST_ROUTE: LazyLock<FieldName> = LazyLock::new(|| FieldName::new("rest_route"));
 
 /// A path that a query names.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::http::head::{Fields, Head};
-use crate::identity::body::{Field, each_in_json};
+use crate::identity::body::{BodyField, each_in_json};
 use crate::identity::strip::same;
 use crate::limit::cost::units_from;
 use crate::limit::{Reserve, ReserveSource, Rule};
@@ -41,7 +41,7 @@ fn units_of(reserve: &Reserve, fields: &Fields, body: &[u8], whole: bool) -> Opt
             numbers.for_each(|number| add(Some(number)));
         }
         ReserveSource::Json(path) => {
-            let field = Field::new(&path.join("."));
+            let field = BodyField::new(&path.join("."));
             let mut see = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
             strict = each_in_json(&field, fields, body, &mut see) && whole;
         }

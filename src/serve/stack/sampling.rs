@@ -8,7 +8,7 @@ use super::note::RequestNote;
 use super::outcome::{RequestOutcome, origin};
 use super::unreadable::LONGEST_METHOD;
 use crate::base::clock::Nanos;
-use crate::identity::Who;
+use crate::identity::ClientIdentity;
 use crate::limit::{Rule, Standing};
 use crate::record::insight::{Decision, LONGEST_PATH, Sample};
 use crate::serve::worker::generation::Generation;
@@ -20,7 +20,7 @@ const ENDS: u8 = RequestOutcome::ALL.len() as u8;
 /// If this request is to be an example, what the limit said that matters most.
 pub(crate) fn example(
     generation: &Generation,
-    (who, at): (&Who, Nanos),
+    (who, at): (&ClientIdentity, Nanos),
     verdict: &Verdict,
     rules: &[Arc<Rule>],
 ) -> Option<Box<Decision>> {

@@ -15,7 +15,7 @@ use super::reserve::Reserved;
 use super::unreadable::Unreadable;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
-use crate::identity::Who;
+use crate::identity::ClientIdentity;
 use crate::limit::Rules;
 use crate::limit::pressure::{Pressure, UpstreamSlot};
 use crate::route::Route;
@@ -72,7 +72,7 @@ pub struct Identified {
     /// The request and its route.
     pub routed: Routed,
     /// Who asks.
-    pub who: Rc<Who>,
+    pub who: Rc<ClientIdentity>,
     /// What was made of the same fields before.
     pub route_repeat: Option<Rc<RouteRepeat>>,
     /// What it holds of limits on cost.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::note::RequestNote;
 use super::{counted_key, sampling};
 use crate::base::clock::Nanos;
-use crate::identity::Who;
+use crate::identity::ClientIdentity;
 use crate::limit::{Rule, Standing};
 use crate::throttle::admission::Verdict;
 
@@ -15,7 +15,7 @@ pub(crate) fn record_verdict(
     note: &RequestNote,
     verdict: &Verdict,
     rules: &[Arc<Rule>],
-    who: &Rc<Who>,
+    who: &Rc<ClientIdentity>,
     now: Nanos,
 ) {
     let generation = &note.generation;

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::counters::{Admission, RuleCounter};
 use super::request::AdmissionRequest;
 use super::verdict::{Finding, Verdict};
-use crate::identity::{Identifier, Who};
+use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
 use crate::limit::{Fingerprint, Identity, Reading, Rule, RuleLimit, Scale};
 use crate::store::permits::{Scope, Want};
@@ -212,7 +212,7 @@ fn lent(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     (lent * condition.headroom(&pressure.snapshot()) * 1000.0) as u32
 }
 
-fn multiply(identifier: &Identifier, rule: &Rule, who: &Who) -> u32 {
+fn multiply(identifier: &Identifier, rule: &Rule, who: &ClientIdentity) -> u32 {
     if !rule.plans {
         return 1;
     }

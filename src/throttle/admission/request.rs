@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::clock::Nanos;
-use crate::identity::{Identifier, Who};
+use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::Rule;
 use crate::limit::pressure::Pressure;
 
@@ -13,7 +13,7 @@ pub struct AdmissionRequest<'a> {
     /// The limits that may apply.
     pub rules: &'a [Arc<Rule>],
     /// The identities of the client.
-    pub who: &'a Who,
+    pub who: &'a ClientIdentity,
     /// Makes keys of identities.
     pub identifier: &'a Identifier,
     /// The time of the decision.

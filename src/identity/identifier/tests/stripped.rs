@@ -9,7 +9,7 @@ fn stripped() {
         from: networks(),
     };
     let mut with_plan = settings(Some(user), None);
-    let source = plan::Source::Header {
+    let source = plan::PlanOrigin::Header {
         name: "x-forwarded-plan".parse().unwrap(),
         from: vec![],
     };

@@ -8,7 +8,7 @@ use super::super::super::table::{Fields, Shape, Table, may};
 use super::super::super::tree::Node;
 use super::super::leaf::{DURATION, HEADER, PATH, PEERS};
 use super::trusted_header::trusted_header;
-use crate::identity::user::{Named, OnUnverified};
+use crate::identity::user::{CertificateName, OnUnverified};
 
 /// Longest leeway: more would make of a stolen token one that lasts.
 const MOST_LEEWAY: Duration = Duration::from_secs(3600);
@@ -126,7 +126,10 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
             Some(User::Header { name, from })
         }
         "client_cert" => {
-            let words = [("subject", Named::Subject), ("san", Named::San)];
+            let words = [
+                ("subject", CertificateName::Subject),
+                ("san", CertificateName::San),
+            ];
             let named = cx.word(fields.get(way)?, &words)?;
             Some(User::ClientCert(named))
         }

@@ -7,25 +7,25 @@ const WAYS: usize = 4;
 /// A bounded map from fingerprints: sets of four places, in each of which the longest unused one
 /// makes room. Takes no memory until something is put in.
 #[derive(Debug)]
-pub struct Cache<V> {
+pub struct FingerprintCache<V> {
     sets: Vec<Set<V>>,
     count: usize,
 }
 
-type Set<V> = [Option<Entry<V>>; WAYS];
+type Set<V> = [Option<CacheEntry<V>>; WAYS];
 
 #[derive(Debug)]
-struct Entry<V> {
+struct CacheEntry<V> {
     key: Fingerprint,
     /// Asked for since the last time that room was made.
     used: bool,
     value: V,
 }
 
-impl<V> Cache<V> {
+impl<V> FingerprintCache<V> {
     /// Room for `capacity` values, rounded up to a multiple of four.
-    pub fn new(capacity: usize) -> Cache<V> {
-        Cache {
+    pub fn new(capacity: usize) -> FingerprintCache<V> {
+        FingerprintCache {
             sets: Vec::new(),
             count: capacity.div_ceil(WAYS).max(1),
         }
@@ -69,7 +69,7 @@ impl<V> Cache<V> {
             // Every place was in use: the key decides, so that no place is always the victim.
             (key.0 >> 64) as usize % WAYS
         });
-        set[place] = Some(Entry {
+        set[place] = Some(CacheEntry {
             key,
             used: false,
             value,
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn remembers_what_is_used_within_its_bound() {
-        let mut cache = Cache::new(8);
+        let mut cache = FingerprintCache::new(8);
         assert_eq!(cache.get(Fingerprint(0)), None);
         for number in 0..1_000_u128 {
             cache.put(Fingerprint(number), number);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_flood_leaves_what_is_used() {
-        let mut cache = Cache::new(4);
+        let mut cache = FingerprintCache::new(4);
         cache.put(Fingerprint(0), 0);
         for number in 1..1_000_u128 {
             assert_eq!(cache.get(Fingerprint(0)), Some(&0), "{number}");

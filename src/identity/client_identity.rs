@@ -1,0 +1,67 @@
+//! The identities of the client that sent one request.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Unverified;
+use crate::limit::{Fingerprint, Identity};
+
+/// The identities of one request's client; what a limit counts by.
+#[derive(Clone, Debug)]
+pub struct ClientIdentity {
+    /// The client's address behind the trusted proxies, in the form that is counted: see [`super::embedded`].
+    pub ip: IpAddr,
+    /// The address is not the client's own: a trusted proxy named no client, or the client uses a Unix socket and has
+    /// the loopback address. Exemptions by address never apply to it.
+    pub ip_unclear: bool,
+    /// The verified user, spelled as the upstream and the log get it.
+    pub user: Option<Arc<str>>,
+    /// Why the request's credential proves no user.
+    pub unverified: Option<Unverified>,
+    /// The credential that [`Settings::token`](super::Settings::token) names occurs twice or has several readings, so
+    /// the upstream may use another one. A route that counts by token must refuse the request.
+    pub ambiguous_token: bool,
+    /// Keyed hash of the credential.
+    pub token: Option<Fingerprint>,
+    /// Keyed hash of the folded email address, or of the text in its place.
+    pub email: Option<Fingerprint>,
+    /// Why the email address in the body is uncertain. A route that counts by email must refuse the request.
+    pub unclear_email: Option<&'static str>,
+    /// Index into [`Settings::plans`](super::plan::Settings::plans); none without a plan and without a default one.
+    pub plan: Option<usize>,
+}
+
+impl ClientIdentity {
+    /// A client of which only the address is known.
+    pub fn new(ip: IpAddr) -> ClientIdentity {
+        ClientIdentity {
+            ip,
+            ip_unclear: false,
+            user: None,
+            unverified: None,
+            ambiguous_token: false,
+            token: None,
+            email: None,
+            unclear_email: None,
+            plan: None,
+        }
+    }
+
+    /// Why the request's credential proves no user, for operators; also for an ambiguous credential.
+    pub fn credential_fault(&self) -> Option<Unverified> {
+        let ambiguous = self.ambiguous_token && self.user.is_none();
+        self.unverified
+            .or(ambiguous.then_some(Unverified::Ambiguous))
+    }
+
+    /// Whether the client has this identity.
+    pub fn has(&self, identity: Identity) -> bool {
+        match identity {
+            Identity::Ip => true,
+            Identity::User => self.user.is_some(),
+            Identity::Token => self.token.is_some(),
+            Identity::Email => self.email.is_some(),
+            Identity::Plan => self.plan.is_some(),
+        }
+    }
+}

@@ -3,37 +3,37 @@
 
 use crate::base::clock::Nanos;
 
-/// The largest quota, as written, for which the exact log of stamps is the default.
+/// The largest quota, as written, for which the sliding log is the default.
 pub const LOG_DEFAULT_QUOTA: u32 = 1_024;
 
-/// The most units that the largest plan may make of it: 64 KiB of stamps.
+/// The largest quota, with plans and throttle, for which the sliding log is the default: 64 KiB of stamps.
 pub const LOG_DEFAULT_MOST: u32 = 16_384;
 
-/// How a store remembers use.
+/// How the use of a limit is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// The exact log: one stamp for each unit, one ring for all windows.
+    /// An exact log: one stamp for each unit, one ring for all windows.
     SlidingLog,
-    /// 60 buckets a window and the one that is leaving, counted in full.
+    /// 60 buckets for each window, and the one that is leaving it, counted in full.
     SlidingWindow,
-    /// Second, minute, hour and day buckets shared by all windows, the oldest counted in full.
+    /// Buckets of a second, a minute, an hour and a day, shared by all windows; the oldest is counted in full.
     MultiLevel,
-    /// Windows that stand still, each key with its own phase.
+    /// Windows that do not slide; each key has its own phase.
     FixedWindow,
     /// The generic cell rate algorithm, also called token bucket.
     Gcra {
-        /// Units that may come at once; the quota when absent.
+        /// Units that may come at once; the quota if absent.
         burst: Option<u32>,
     },
-    /// GCRA that delays instead of refusing.
+    /// GCRA that delays requests instead of refusing them.
     LeakyBucket {
-        /// The longest delay; what would wait longer is refused.
+        /// The longest delay; a request that would wait longer is refused.
         max_delay: Nanos,
     },
 }
 
 impl Algorithm {
-    /// Whether no window of the limit's length, wherever it begins, has more than the quota.
+    /// Whether no window of the limit's length has more than the quota, wherever the window begins.
     pub(crate) fn has_moving_windows(self) -> bool {
         matches!(
             self,
@@ -41,7 +41,7 @@ impl Algorithm {
         )
     }
 
-    /// Whether it remembers an arrival time instead of counts.
+    /// Whether the state is an arrival time instead of counts.
     pub(crate) fn is_gcra(self) -> bool {
         matches!(self, Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. })
     }
@@ -60,8 +60,8 @@ impl Algorithm {
         }
     }
 
-    /// The exact log where it stays small, else conservative buckets. `quota` is the largest as
-    /// written, `most` the largest that any plan and throttle make of it.
+    /// The exact log where it stays small, else conservative buckets. `quota` is the largest quota as written, `most`
+    /// the largest with plans and throttle.
     pub fn default_for(quota: u32, most: u32) -> Algorithm {
         if quota <= LOG_DEFAULT_QUOTA && most <= LOG_DEFAULT_MOST {
             Algorithm::SlidingLog

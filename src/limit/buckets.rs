@@ -1,16 +1,15 @@
-//! A ring of buckets that counts conservatively: the buckets of a window and the one that is just
-//! leaving it, in full. What it says of a window is never less than the truth, and more by at most
-//! one bucket.
+//! A ring of buckets that counts conservatively: the buckets of a window, and the one that is leaving it, count in
+//! full. So a window is never counted too low, and too high by at most one bucket.
 //!
-//! Words: `[number of the current bucket, low half, high half, units of all counts, counts …]`, one count more
-//! than the window has buckets. What all counts say stops at `u32::MAX`, as each of them does.
+//! Words: `[number of the current bucket, low half, high half, sum of all counts, counts …]`, one count more than the
+//! window has buckets. The sum saturates at `u32::MAX`, as each count does.
 
 use super::interval::Interval;
 use crate::base::clock::Nanos;
 
 /// Words before the counts.
 const HEAD: usize = 3;
-/// The word that says what all counts say.
+/// The word that holds the sum of all counts.
 const ALL: usize = 2;
 
 /// How a ring divides time.
@@ -18,7 +17,7 @@ const ALL: usize = 2;
 pub(super) struct Ring {
     /// Length of a bucket.
     pub length: Interval,
-    /// Buckets of the longest window that is asked for.
+    /// Buckets of the longest window.
     pub buckets: u32,
 }
 
@@ -50,8 +49,8 @@ impl Ring {
         self.length.whole(now).max(Ring::current(words))
     }
 
-    /// The oldest bucket that a window of `window` buckets covers, the leaving one included, and how many
-    /// buckets before the newest one that is; nothing when all have left.
+    /// The oldest bucket that a window of `window` buckets covers, the leaving one included, and its distance to the
+    /// newest bucket. None if all counts have left the window.
     #[inline]
     fn covered(self, words: &[u32], now: Nanos, window: u32) -> Option<(u64, usize)> {
         let (number, newest) = (self.number(words, now), Ring::current(words));
@@ -66,18 +65,18 @@ impl Ring {
     #[inline(always)]
     pub fn used(self, words: &[u32], now: Nanos, window: u32) -> u32 {
         if window == self.buckets && self.length.whole(now) <= Ring::current(words) {
-            // None has left.
+            // No count has left the window.
             return words[ALL];
         }
         self.inside(words, now, window)
     }
 
-    /// The same where some have left.
+    /// [`Ring::used`] where some counts have left the window.
     fn inside(self, words: &[u32], now: Nanos, window: u32) -> u32 {
         let Some((_, apart)) = self.covered(words, now, window) else {
             return 0;
         };
-        // All of them, but for the few that have left: those behind the newest.
+        // The sum of all, without the few that have left: those behind the newest.
         let gone = self.kept() - 1 - apart;
         let newest = self.slot(Ring::current(words));
         let [before, after] = self.counts(words, newest + 1, gone);
@@ -85,7 +84,7 @@ impl Ring {
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
-    /// What all counts say together.
+    /// The sum of all counts.
     #[inline]
     fn all(self, words: &[u32]) -> u64 {
         match words[ALL] {
@@ -94,7 +93,7 @@ impl Ring {
         }
     }
 
-    /// So many counts from the place `first` on: they lie side by side but for one turn of the ring.
+    /// `many` counts from the word `first` on, in two slices: they may wrap around the end of the ring.
     #[inline]
     fn counts(self, words: &[u32], first: usize, many: usize) -> [&[u32]; 2] {
         let turn = self.words();
@@ -103,7 +102,7 @@ impl Ring {
         [before, after]
     }
 
-    /// Until `units` of those in the last `window` buckets no longer count.
+    /// Time until `units` of those in the last `window` buckets no longer count.
     #[inline(never)]
     pub fn wait(self, words: &[u32], now: Nanos, window: u32, units: u32) -> Nanos {
         let Some((oldest, apart)) = self.covered(words, now, window) else {
@@ -111,7 +110,7 @@ impl Ring {
         };
         let (mut left, mut number) = (units, oldest);
         for counts in self.counts(words, self.slot(oldest), apart + 1) {
-            // The oldest are mostly empty where little is used.
+            // Where little is used, the oldest buckets are mostly empty.
             let skipped = if left > 0 { empty(counts) } else { 0 };
             number += skipped as u64;
             for count in &counts[skipped..] {
@@ -125,26 +124,26 @@ impl Ring {
         Nanos::ZERO
     }
 
-    /// The same where no more than `most` units count.
+    /// [`Ring::wait`] where `most` units count in the window.
     #[inline(always)]
-    pub fn until(self, words: &[u32], now: Nanos, window: u32, (most, units): (u32, u32)) -> Nanos {
+    pub fn until(self, words: &[u32], now: Nanos, window: u32, most: u32, units: u32) -> Nanos {
         let newest = Ring::current(words);
         let all = most > 0 && most < u32::MAX && words[self.slot(newest)] == most;
         if all && units <= most {
-            // They are in one bucket: no need to look for it.
+            // All units are in the newest bucket.
             return self.leaves(newest, now, window);
         }
         self.wait(words, now, window, units)
     }
 
-    /// Until this bucket no longer counts.
+    /// Time until this bucket no longer counts.
     #[inline(always)]
     fn leaves(self, number: u64, now: Nanos, window: u32) -> Nanos {
         let leaves = number + u64::from(window) + 1;
         Nanos(leaves.saturating_mul(self.length.nanos())).since(now)
     }
 
-    /// Counts `cost` units at `now`; says whether [`Ring::fresh_at`] may be another then.
+    /// Counts `cost` units at `now`. Returns whether [`Ring::fresh_at`] may have changed.
     #[inline(always)]
     pub fn apply(self, words: &mut [u32], now: Nanos, cost: u32) -> bool {
         let (before, number) = (Ring::current(words), self.number(words, now));
@@ -158,7 +157,7 @@ impl Ring {
         number > before || none
     }
 
-    /// Makes `number` the current bucket, which was `before`: what is counted where it and those between go has left.
+    /// Makes `number` the current bucket after `before`. Clears its count and those in between, which have left.
     #[inline(never)]
     fn turn(self, words: &mut [u32], before: u64, number: u64) {
         let all = if number - before >= self.kept() as u64 {
@@ -182,7 +181,7 @@ impl Ring {
         words[ALL] = u32::try_from(all).unwrap_or(u32::MAX);
     }
 
-    /// Whether the words can be a state, from whatever they come.
+    /// Whether the words, from an untrusted source, are a valid state.
     pub fn sound(self, words: &[u32]) -> bool {
         let Some(counts) = words.get(HEAD..self.words()) else {
             return false;
@@ -191,7 +190,7 @@ impl Ring {
         words[ALL] == all && Ring::current(words) < u64::MAX / 2
     }
 
-    /// When the newest bucket has left the longest window.
+    /// The time when the newest bucket has left the longest window.
     #[inline(always)]
     pub fn fresh_at(self, words: &[u32]) -> Nanos {
         if words[ALL] == 0 {
@@ -206,7 +205,7 @@ fn sum(counts: &[u32]) -> u64 {
     counts.iter().map(|count| u64::from(*count)).sum()
 }
 
-/// How many of the first counts are zero; eight at a time, so perhaps not all of them.
+/// How many of the first counts are zero. Looks at eight at a time, so it may miss up to seven.
 fn empty(counts: &[u32]) -> usize {
     let (eights, _) = counts.as_chunks::<8>();
     let zero = |eight: &&[u32; 8]| eight.iter().fold(0, |any, count| any | count) == 0;

@@ -1,26 +1,26 @@
-//! A limit on how many requests of one key are open at once. Its count is of now, so that it knows no
-//! window and no clock.
+//! A limit on how many requests of one key are open at once. It counts what is open now, so it needs no window and no
+//! clock.
 
 use super::{Reading, Standing, ThrottleMode};
 use crate::base::clock::Nanos;
 
-/// What a refused client is told to wait. Nobody knows when an open request ends; a second is the
-/// least that the field can say, and who asks that often costs little.
+/// The wait of a refused client. When an open request will end is not known. A second is the shortest that the field can
+/// express, and a client that retries each second costs little.
 pub const GUESS: Nanos = Nanos::from_secs(1);
 
-/// So many open requests of one key.
+/// The most requests of one key that may be open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// How many, without a plan's multiplier. With 0 nobody is admitted.
+    /// The number without a plan's multiplier. With 0 no request is admitted.
     pub most: u32,
-    /// What happens above.
+    /// What the limit does above that number.
     pub throttle: ThrottleMode,
-    /// The largest plan multiplier that a request may bring.
+    /// The largest plan multiplier of a request.
     pub max_multiply: u32,
 }
 
 impl Concurrency {
-    /// Never more than `most`.
+    /// A limit that never admits more than `most`.
     pub fn hard(most: u32) -> Concurrency {
         Concurrency {
             most,
@@ -29,30 +29,30 @@ impl Concurrency {
         }
     }
 
-    /// Permits of a key.
+    /// The permits of a key.
     pub fn quota(&self, multiply: u32) -> u32 {
         self.most.saturating_mul(multiply)
     }
 
-    /// The most that are ever given out to a key.
+    /// The permits of a key, with what a soft limit adds.
     pub fn ceiling(&self, multiply: u32) -> u32 {
         self.throttle.ceiling(self.quota(multiply))
     }
 
-    /// Permits that are left below the quota while `open` are out.
+    /// Permits that are free below the quota while `open` are out.
     pub fn left(&self, open: u32, multiply: u32) -> u32 {
         self.quota(multiply).saturating_sub(open)
     }
 
-    /// Permits that are left in a network which gets `factor` times as many as a key, what a soft limit
-    /// lends included, so that it never refuses its only client.
+    /// Permits that are free in a network, which gets `factor` times as many as a key. What a soft limit adds is included,
+    /// so that a network never refuses its only client.
     pub fn left_in_network(&self, open: u32, multiply: u32, factor: u32) -> u32 {
         let most = self.ceiling(multiply).saturating_mul(factor.max(1));
         most.saturating_sub(open)
     }
 
-    /// How the limit stands towards one more request while `open` are out.
-    pub fn stand(&self, open: u32, multiply: u32) -> Reading {
+    /// The reading of one more request while `open` are out.
+    pub fn eval(&self, open: u32, multiply: u32) -> Reading {
         let quota = self.quota(multiply);
         let standing = if open < quota {
             Standing::Within
@@ -77,7 +77,7 @@ impl Concurrency {
         }
     }
 
-    /// What the limit promises, as one sentence without a full stop. Plans multiply the numbers.
+    /// What the limit guarantees, as one sentence without a full stop. Plans multiply the numbers.
     pub fn guarantee(&self) -> String {
         format!(
             "never more than {} open at once{}",
@@ -94,7 +94,7 @@ mod tests {
     #[track_caller]
     fn check(limit: Concurrency, multiply: u32, expected: &[(u32, Standing, u32)]) {
         for (open, standing, left) in expected {
-            let reading = limit.stand(*open, multiply);
+            let reading = limit.eval(*open, multiply);
             assert_eq!((reading.standing, reading.remaining), (*standing, *left));
             assert_eq!(reading.wait == GUESS, *standing == Standing::Refused);
         }

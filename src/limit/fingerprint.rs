@@ -1,5 +1,5 @@
 //! The form in which keys are stored.
 
-/// The keyed hash of who or what is counted; the only form in which a key is stored.
+/// The keyed hash of the identities that a limit counts by. Stores see keys in no other form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub u128);

@@ -1,8 +1,8 @@
-//! Windows that stand still. Each key has its own phase, so that the clients that were refused in
-//! one window do not all come back in the same instant.
+//! Windows that do not slide. Each key has its own phase, so that refused clients do not all come back in the same
+//! instant.
 //!
-//! Words of each window: `[number of the window, units]`. Numbers wrap after 2^32 windows, for windows
-//! of a second 136 years after the clock's origin.
+//! Words of each window: `[number of the window, units]`. Numbers wrap after 2^32 windows: with windows
+//! of a second, 136 years after the clock's origin.
 
 use super::Fingerprint;
 use crate::base::clock::Nanos;
@@ -10,13 +10,13 @@ use crate::base::clock::Nanos;
 /// Words of each window.
 pub(super) const WORDS: usize = 2;
 
-/// How far a key's windows begin before those of the clock.
+/// By how much a key's windows begin before multiples of the window's length.
 pub(super) fn phase(key: Fingerprint, window: Nanos) -> Nanos {
     Nanos((key.0 >> 64) as u64 % window.0)
 }
 
-/// The number of the window of `now`; never before the one that counts, for a clock that another
-/// thread read a moment earlier must not forgive what has been used since.
+/// The number of the window of `now`. It is never before the window of the state: if another thread read the clock a
+/// moment earlier, that must not forgive what was used since.
 fn number(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u64 {
     let number = now.after(phase(key, window)).0 / window.0;
     let ahead = words[0].wrapping_sub(number as u32);
@@ -37,7 +37,7 @@ pub(super) fn used(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -
     }
 }
 
-/// Until the next window begins.
+/// Time until the next window begins.
 pub(super) fn wait(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> Nanos {
     let next = (number(words, key, now, window) + 1).saturating_mul(window.0);
     Nanos(next).since(phase(key, window)).since(now)
@@ -50,7 +50,7 @@ pub(super) fn apply(words: &mut [u32], key: Fingerprint, now: Nanos, window: Nan
     words[1] = before.saturating_add(cost);
 }
 
-/// When the window that counts is over.
+/// The time when the window of the state is over.
 pub(super) fn fresh_at(words: &[u32], key: Fingerprint, window: Nanos) -> Nanos {
     if words[1] == 0 {
         return Nanos::ZERO;

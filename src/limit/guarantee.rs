@@ -1,14 +1,14 @@
-//! The sentence that a limit guarantees, and what a key of it costs.
+//! The guarantee of a limit as a sentence, and the memory that a key of it needs.
 
 use super::{Algorithm, Limit, Rate, Rule, RuleLimit, multi_level, sliding_window};
 use crate::base::clock::Nanos;
 
-/// Bytes of a table entry, with the room that a table at its usual fill leaves free.
+/// Bytes of a table entry, with the free room of a table at its usual fill.
 const ENTRY: usize = 22;
 
 impl Rule {
-    /// What the limit promises, as one sentence without a full stop. Where requests cost what their responses say, it
-    /// says what those in flight may add.
+    /// What the limit guarantees, as one sentence without a full stop. If requests cost what their responses say, the
+    /// sentence says what requests in flight may add.
     pub fn guarantee(&self) -> String {
         let (RuleLimit::Rate(limit), true) = (&self.limit, self.count.is_cost()) else {
             return self.limit.guarantee();
@@ -36,7 +36,7 @@ impl Rule {
 }
 
 impl Limit {
-    /// What the limit promises, as one sentence without a full stop. Plans multiply the numbers.
+    /// What the limit guarantees, as one sentence without a full stop. Plans multiply the numbers.
     pub fn guarantee(&self) -> String {
         let each: Vec<String> = self.windows.iter().map(|rate| self.promise(rate)).collect();
         each.join(" and ") + &self.throttle.lent()
@@ -81,7 +81,7 @@ impl Limit {
         }
     }
 
-    /// Bytes of memory of a key that has used all it may.
+    /// Bytes of memory of a key that has used all of its units.
     pub fn bytes_per_key(&self) -> usize {
         let state = if self.inline() {
             0
@@ -92,7 +92,7 @@ impl Limit {
     }
 }
 
-/// `60 s`, `1.5 ms`: with the largest unit that leaves a short number.
+/// `60 s`, `1.5 ms`: in the largest unit that leaves a short number.
 fn span(span: Nanos) -> String {
     let units = [
         (1_000_000_000, "s"),

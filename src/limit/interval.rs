@@ -1,9 +1,9 @@
-//! Spans that many others are divided by.
+//! Time spans that others are divided by often.
 
 use crate::base::clock::Nanos;
 
-/// Nanoseconds between two units of a steady flow, or of a bucket, kept in a form that divides without a
-/// division, which would be a good part of what a decision costs.
+/// A span in nanoseconds, between two units of a steady flow or of one bucket. It divides other spans by
+/// multiplication: a division would be a large part of the cost of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Interval {
     nanos: u64,
@@ -24,21 +24,21 @@ impl Interval {
         self.nanos
     }
 
-    /// A quotient that is short by one at most, and what it leaves.
+    /// The quotient, at most one too small, and the remainder for it.
     #[inline]
     fn divide(self, span: Nanos) -> (u64, u64) {
         let least = ((u128::from(span.0) * u128::from(self.inverse)) >> 64) as u64;
         (least, span.0 - least * self.nanos)
     }
 
-    /// How many of it `span` touches: the quotient, rounded up.
+    /// How many intervals `span` touches: the quotient, rounded up.
     #[inline]
     pub(crate) fn count(self, span: Nanos) -> u64 {
         let (least, rest) = self.divide(span);
         least + u64::from(rest > 0) + u64::from(rest > self.nanos)
     }
 
-    /// How many of it are over after `span`: the quotient, rounded down.
+    /// How many intervals fit into `span`: the quotient, rounded down.
     #[inline]
     pub(crate) fn whole(self, span: Nanos) -> u64 {
         let (least, rest) = self.divide(span);

@@ -1,11 +1,11 @@
-//! The state that a store keeps for one key under one limit: plain words, so that a store can put
-//! them where it likes, and pure functions over them.
+//! The state of one key under one limit on a rate: plain words, so that a store can keep them anywhere, and pure
+//! functions over them.
 //!
-//! A state of all zeros is a fresh one. A limit whose state fits two words ([`Limit::inline`]) may be
-//! kept inside a table entry; the others grow with use, up to [`Limit::max_words`].
+//! A state of zeros is a fresh one. A state that always fits into two words ([`Limit::inline`]) may stand inside a table
+//! entry; other states grow with use, up to [`Limit::max_words`].
 //!
-//! Counts stop at `u32::MAX`, above every quota. Only units settled late, beyond what was reserved,
-//! get there, and a wait may then be told too short.
+//! Counts saturate at `u32::MAX`, above every quota. Only units that are settled late, beyond their reservation, get
+//! there; a wait may then be too short.
 
 mod converted;
 mod saved;
@@ -16,26 +16,26 @@ use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, Throt
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
-/// What must be equal for two limits to share states: algorithm, window lengths, reservation, whether something is
-/// lent, and for arrival times the rates. Quotas of others, what a soft limit adds and plans may differ.
+/// What must be equal for two limits to share states: algorithm, window lengths, whether they reserve and lend, and for
+/// arrival times the rates. Other quotas, soft limits' percentages and plans may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateShape {
     algorithm: std::mem::Discriminant<Algorithm>,
     windows: Vec<Nanos>,
     reserves: bool,
     lends: bool,
-    /// An arrival time is a number of units at one pace only.
+    /// Intervals of limits with arrival times: only with the same interval does an arrival time stand for the same units.
     paces: Vec<u64>,
 }
 
-/// One key's state: a view on the words that a store keeps.
+/// The state of one key: a view of the words that a store keeps.
 #[derive(Debug)]
 pub struct KeyState<'a> {
-    /// The limit.
+    /// The limit that the state belongs to.
     pub limit: &'a Limit,
-    /// Whose it is; gives fixed windows their phase.
+    /// The key; it gives fixed windows their phase.
     pub key: Fingerprint,
-    /// The words.
+    /// The words of the state.
     pub words: &'a mut [u32],
 }
 
@@ -47,7 +47,7 @@ impl Limit {
             .map_or(Nanos::ZERO, |rate| rate.window())
     }
 
-    /// See [`StateShape`].
+    /// The shape of the limit's states.
     pub fn shape(&self) -> StateShape {
         let rates = self.windows.iter();
         StateShape {
@@ -62,7 +62,7 @@ impl Limit {
         }
     }
 
-    /// Whether the state always fits two words.
+    /// Whether the state always fits into two words.
     pub fn inline(&self) -> bool {
         let small = self.algorithm.is_gcra() || self.algorithm == Algorithm::FixedWindow;
         small && self.windows.len() == 1 && self.head_words() == 0
@@ -76,7 +76,7 @@ impl Limit {
         }
     }
 
-    /// Most words a state can need.
+    /// The most words that a state can need.
     pub fn max_words(&self) -> usize {
         let state = match self.algorithm {
             Algorithm::SlidingLog => {
@@ -105,7 +105,7 @@ impl Limit {
         usize::from(self.reserves)
     }
 
-    /// Words before those of the algorithm: what is pending, then what is lent.
+    /// Words before those of the algorithm: pending units, then lent ones.
     pub(super) fn head_words(&self) -> usize {
         self.pending_words() + usize::from(self.throttle.lends()) * lending::WORDS
     }
@@ -115,12 +115,12 @@ impl Limit {
         sliding_log::size_class(words).min(self.max_words())
     }
 
-    /// The most units that may count in a window, within the rate and with what a soft limit adds.
+    /// The most units that may count in a window: within the rate, and with what a soft limit adds.
     #[inline]
     pub(crate) fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
         let quota = rate.times(multiply);
         let plain = match self.algorithm {
-            // One window long, so nothing is to be bounded.
+            // Without a burst of its own, the burst takes one window to come back: no need to bound it.
             Algorithm::Gcra { burst } => burst.is_none(),
             Algorithm::SlidingLog | Algorithm::LeakyBucket { .. } => false,
             Algorithm::SlidingWindow | Algorithm::MultiLevel | Algorithm::FixedWindow => true,
@@ -131,7 +131,7 @@ impl Limit {
         self.bounds_apart(rate, multiply)
     }
 
-    /// The same where they are not the quota alone.
+    /// [`Limit::bounds`] where they are not both the quota.
     fn bounds_apart(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
         let quota = rate.times(multiply);
         let base = match self.algorithm {
@@ -149,7 +149,7 @@ impl Limit {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 gcra::bounded(units, rate.interval(multiply))
             }
-            // A ring never holds more, so that it never forgets either.
+            // A ring holds no more stamps than this, so it must not admit more.
             Algorithm::SlidingLog => units.min(sliding_log::MAX_STAMPS),
             _ => units,
         };
@@ -179,7 +179,7 @@ impl KeyState<'_> {
     #[inline(always)]
     fn window(&self, index: usize, multiply: u32) -> StateWindow<'_> {
         let rate = &self.limit.windows[index];
-        // With a multiplier that is a division, for nothing where nobody asks.
+        // With a multiplier the interval takes a division, and only arrival times need it.
         let timed = self.limit.algorithm.is_gcra();
         StateWindow {
             limit: self.limit,
@@ -191,17 +191,17 @@ impl KeyState<'_> {
         }
     }
 
-    /// What the limit says to `cost` units at `now`, leaving the state as it is. [`KeyState::finish`] completes it.
+    /// Decides about `cost` units at `now` without changing the state. [`KeyState::finish`] completes the reading.
     pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> Reading {
         let mut reading = NOTHING;
         let mut over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let (said, above) = self.stand(index, now, cost, scale.multiply);
+            let (window, above) = self.eval_window(index, now, cost, scale.multiply);
             over |= above;
-            delay = delay.max(said.delay);
-            if index == 0 || speaks_before(&said, &reading) {
-                reading = said;
+            delay = delay.max(window.delay);
+            if index == 0 || is_reported_before(&window, &reading) {
+                reading = window;
             }
         }
         if reading.standing == Standing::Within {
@@ -222,9 +222,9 @@ impl KeyState<'_> {
         reading
     }
 
-    /// What one window says, and whether that is above the rate.
+    /// The reading of one window, and whether the request is above its rate.
     #[inline]
-    fn stand(&self, index: usize, now: Nanos, cost: u32, multiply: u32) -> (Reading, bool) {
+    fn eval_window(&self, index: usize, now: Nanos, cost: u32, multiply: u32) -> (Reading, bool) {
         let window = self.window(index, multiply);
         let (base, ceiling) = self.limit.bounds(window.rate, multiply);
         let committed = window.used(now);
@@ -255,8 +255,7 @@ impl KeyState<'_> {
         (reading, over)
     }
 
-    /// What is left to say of a reading once it is known what was taken: `cost` units, which have been
-    /// applied, or none.
+    /// Completes a reading once it is known what was taken: `cost` units, which have been applied already, or none.
     pub fn finish(&self, reading: &mut Reading, now: Nanos, cost: u32, multiply: u32) {
         if !self.limit.lent(reading) {
             reading.remaining = reading.remaining.saturating_sub(cost);
@@ -266,7 +265,7 @@ impl KeyState<'_> {
         }
     }
 
-    /// Until the window that speaks has one more unit than remains now.
+    /// Time until the reported window has one more unit than remains now.
     fn reset(&self, reading: &Reading, now: Nanos, multiply: u32) -> Nanos {
         let window = self.window(usize::from(reading.window), multiply);
         let exact = matches!(
@@ -275,14 +274,14 @@ impl KeyState<'_> {
         );
         let (base, _) = self.limit.bounds(window.rate, multiply);
         if reading.remaining > 0 && exact && !self.limit.reserves {
-            // The oldest unit is what leaves next.
+            // The oldest unit leaves next.
             return window.oldest(now, base.saturating_sub(reading.remaining));
         }
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
         match exceeds(total, 1, base.min(total)) {
             Some(units) if units <= committed => window.wait_for(now, committed, units),
-            // Nobody knows how a reservation ends.
+            // When a reservation is settled is not known.
             Some(_) if total > 0 => window.rate.window(),
             _ => Nanos::ZERO,
         }
@@ -297,8 +296,8 @@ impl KeyState<'_> {
         }
     }
 
-    /// Words needed before `cost` more units can be applied at `now`; more than there are means that
-    /// the store must move the state to a larger place with [`KeyState::move_to`] first.
+    /// Words that are needed to apply `cost` more units at `now`. If there are fewer, the store must move the state to a
+    /// larger place first, by [`KeyState::move_to`].
     pub fn needs_words(&self, now: Nanos, cost: u32) -> usize {
         match self.limit.algorithm {
             Algorithm::SlidingLog => self.limit.log_words(self.state(), now, cost),
@@ -318,8 +317,8 @@ impl KeyState<'_> {
         }
     }
 
-    /// Copies the state to a larger or smaller place (at least [`KeyState::needs_words`]), dropping what
-    /// has left all windows.
+    /// Copies the state to a larger or smaller place of at least [`KeyState::needs_words`]. Units that have left all
+    /// windows are dropped.
     pub fn move_to(&self, now: Nanos, words: &mut [u32]) {
         let head = self.limit.head_words();
         words[..head].copy_from_slice(&self.words[..head]);
@@ -327,7 +326,7 @@ impl KeyState<'_> {
             Algorithm::SlidingLog => {
                 sliding_log::move_to(self.limit, self.state(), now, &mut words[head..]);
             }
-            // Places may be larger than what they hold.
+            // Places may be larger than the state.
             _ => {
                 let end = self.limit.max_words();
                 words[head..end].copy_from_slice(&self.words[head..end]);
@@ -335,8 +334,8 @@ impl KeyState<'_> {
         }
     }
 
-    /// Counts `cost` units at `now`, as pending when the limit reserves. Only after [`KeyState::eval`]
-    /// admitted them with this reading, and with words enough.
+    /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::eval`] must have admitted them with this
+    /// reading, and there must be enough words.
     pub fn apply(&mut self, reading: &Reading, now: Nanos, cost: u32, scale: Scale) {
         if self.limit.lent(reading) {
             if let Some(lending) = Lending::new(self.limit, scale) {
@@ -385,9 +384,9 @@ impl KeyState<'_> {
         }
     }
 
-    /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now`.
-    /// Needs room for `used` units, as [`KeyState::apply`] does. A cell that was converted to a limit
-    /// without reservations counts the reserved units already.
+    /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now` on. Needs room for `used`
+    /// units, as [`KeyState::apply`] does. A state that was converted to a limit without reservations counts the reserved
+    /// units already.
     pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
         if self.limit.reserves {
             self.words[0] = self.words[0].saturating_sub(reserved);
@@ -397,8 +396,8 @@ impl KeyState<'_> {
         }
     }
 
-    /// From when on the state is equal to a fresh one if nothing more happens; the end of time while
-    /// something is pending.
+    /// The time from which on the state is equal to a fresh one, if nothing more is counted. The end of time while units
+    /// are pending.
     pub fn fresh_at(&self) -> Nanos {
         if self.pending() > 0 {
             return Nanos(u64::MAX);
@@ -436,7 +435,7 @@ impl KeyState<'_> {
         latest
     }
 
-    /// Units that count at `now` in the window at `index`, pending ones included.
+    /// Units that count at `now` in the window with this index, pending ones included.
     pub fn used(&self, now: Nanos, index: usize) -> u32 {
         self.window(index, 1)
             .used(now)
@@ -455,7 +454,7 @@ const NOTHING: Reading = Reading {
     sketched: false,
 };
 
-/// By how much `total` and `cost` together are above `ceiling`.
+/// By how much `total` and `cost` together exceed `ceiling`; none if they do not.
 fn exceeds(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     let sum = u64::from(total) + u64::from(cost);
     let excess = sum
@@ -464,8 +463,8 @@ fn exceeds(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     Some(u32::try_from(excess).unwrap_or(u32::MAX))
 }
 
-/// Which of two windows of a limit speaks for it.
-fn speaks_before(a: &Reading, b: &Reading) -> bool {
+/// Whether window `a` of a limit is reported rather than `b`; see [`Reading::window`].
+fn is_reported_before(a: &Reading, b: &Reading) -> bool {
     let rank = |reading: &Reading| match reading.standing {
         Standing::Unsatisfiable => (3, u64::MAX),
         Standing::Refused => (2, reading.wait.0),

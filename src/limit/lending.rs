@@ -1,13 +1,11 @@
-//! What an elastic limit lends: units that the rate does not admit, one by one at the pace that the moment
-//! allows, so that what is guaranteed and what is lent never take from each other. A rate N per window W at
-//! the elastic factor m lends one unit each W / (N (m - 1)). Never more in any window than `at_most` has
-//! above the rate.
+//! What an elastic limit lends: units that the rate does not admit, one by one at a pace. Lent units are counted apart,
+//! so they never take from the units that are guaranteed. A rate of N per window W lends, at the elastic factor m, one
+//! unit each W / (N (m - 1)). In no window does it lend more than `at_most` is above the rate.
 //!
-//! A leaky bucket as a meter: each unit fills it by one, and it leaks at the pace of the moment; what is
-//! kept is its level and not, as [the generic cell rate algorithm](super::gcra) does, when it will be
-//! empty, because nobody knows that while m changes. With a level of at most L before each unit and a pace of
-//! r, a window sees at most ceil(L + r W) units. A pace of less than a unit in four windows is none, so that
-//! what was lent is forgotten after a while.
+//! The state is a leaky bucket as a meter: each unit fills it by one, and it leaks at the current pace. Its level is
+//! kept, not the time when it will be empty as in [the generic cell rate algorithm](super::gcra), because that time
+//! changes with m. With a level of at most L before each unit and a pace of r, a window sees at most ceil(L + r W)
+//! units. Paces below one unit in four windows lend nothing, so a state can be forgotten after a while.
 //!
 //! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
@@ -17,41 +15,43 @@ use crate::base::clock::Nanos;
 /// Words of a state.
 pub(super) const WORDS: usize = 4;
 
-/// So many units that nobody took in time are still lent, or more where they come faster than in [`LATE`].
+/// Units that were not taken in time and are still lent later.
 const ROOM: u64 = 3;
+/// Where the pace is fast, the units of this time are still lent later, if they are more than [`ROOM`].
 const LATE: Nanos = Nanos::from_millis(100);
-/// The same as parts of what a window may see, and of the shortest window.
+/// [`ROOM`] is at most this part of the units that a window may lend.
 const PART_OF_MOST: u64 = 4;
+/// [`LATE`] is at most this part of the shortest window.
 const PART_OF_WINDOW: u64 = 16;
-/// The slowest pace is a unit in so many windows; twice as many later all is forgotten.
+/// The slowest pace is one unit in this many windows. After twice as many, the state is forgotten.
 const WINDOWS: u64 = 4;
 
 const UNIT: u64 = 1 << 20;
 
-/// What is lent at one moment.
+/// The pace of lending at one moment, in microseconds and units.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// Between two units; zero where nothing is lent.
+    /// Time between two units; zero if nothing is lent.
     pub interval: f64,
-    /// Units that may be there before the next.
+    /// The highest level at which one more unit is lent.
     pub room: f64,
-    /// After so long nothing of it is left.
+    /// Time after the last unit until the state is forgotten.
     pub forgotten: f64,
 }
 
-/// The pace of one moment.
+/// The pace of lending at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lending {
-    /// Nanoseconds from unit to unit.
+    /// Nanoseconds between two units.
     interval: u64,
-    /// The level that leaves room for one.
+    /// The highest level at which one more unit is lent, in units of 1 / [`UNIT`].
     room: u64,
-    /// How long after the last unit.
+    /// Time after the last unit until the state is forgotten.
     forgotten: Nanos,
 }
 
 impl Lending {
-    /// The pace at which `limit` lends, if it does.
+    /// The pace at which `limit` lends, if it lends anything.
     pub(super) fn new(limit: &Limit, scale: Scale) -> Option<Lending> {
         if !limit.throttle.lends() {
             return None;
@@ -69,7 +69,7 @@ impl Lending {
             let (quota, window) = (rate.times(scale.multiply), rate.window().0);
             let thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
             let pace = (u128::from(window) * 1000).div_ceil(u128::from(thousandths));
-            // What the room below and so many units in a window make is not above `at_most`.
+            // The room and the units of a window together do not exceed `at_most`.
             let most = lends_at_most(rate);
             interval = interval
                 .max(window.div_ceil(most - room))
@@ -84,7 +84,7 @@ impl Lending {
         })
     }
 
-    /// The same in microseconds and units.
+    /// The pace in microseconds and units.
     pub(super) fn pace(self) -> Pace {
         Pace {
             interval: self.interval as f64 / 1e3,
@@ -103,7 +103,7 @@ impl Lending {
         join(&words[2..]).saturating_sub(leaked)
     }
 
-    /// Until `cost` units are lent; zero when they are at `now`.
+    /// Time until `cost` units are lent; zero if they are at `now`.
     pub(super) fn wait(self, words: &[u32], now: Nanos, cost: u32) -> Nanos {
         let others = u64::from(cost.saturating_sub(1)) * UNIT;
         let level = self.level(words, now).saturating_add(others);
@@ -122,7 +122,7 @@ impl Lending {
     }
 }
 
-/// From when on a state is equal to a fresh one.
+/// The time from which on a state is equal to a fresh one.
 pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
     match last(words) {
         Nanos::ZERO => Nanos::ZERO,

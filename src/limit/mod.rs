@@ -1,4 +1,15 @@
-//! What a limit promises, and the pure arithmetic that keeps it: no I/O, no clock, no lock.
+//! Limits: what they guarantee, and the arithmetic that keeps it. No I/O, no clock, no lock.
+//!
+//! | | where |
+//! |---|---|
+//! | a limit as policies name it, with its key and what it counts | `rule.rs` |
+//! | its two kinds: on a rate, and on open requests | `rule_limit.rs`, `rate_limit.rs`, `concurrency.rs` |
+//! | the counts of one key under a limit on a rate | `key_state.rs`; with less work for the usual limits, `terms.rs` |
+//! | one file for each algorithm | `sliding_log.rs`, `sliding_window.rs`, `multi_level.rs`, `fixed_window.rs`, `gcra.rs` |
+//! | what is lent above a rate | `lending.rs` |
+//! | the same arithmetic as numbers, for remote stores | `spec.rs` |
+//! | the cost that a response states | `cost/` |
+//! | how much an upstream bears | `pressure/` |
 
 mod algorithm;
 mod buckets;

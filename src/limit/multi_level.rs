@@ -1,7 +1,6 @@
-//! Buckets of a second, a minute, an hour and a day, shared by all windows of a limit: each window is
-//! summed over the finest level that covers it with at most 60 buckets, and the bucket that is leaving
-//! is counted in full. Never more than the quota in any window; a unit holds for up to one bucket
-//! longer than the window.
+//! Buckets of a second, a minute, an hour and a day, shared by all windows of a limit. Each window is summed over the
+//! finest level that covers it with at most 60 buckets, and the bucket that is leaving counts in full. So no window has
+//! more than the quota, and a unit counts for up to one bucket longer than the window.
 
 use super::Limit;
 use super::buckets::Ring;
@@ -14,18 +13,18 @@ const fn seconds(many: u64) -> Interval {
     Interval::new(Nanos::from_secs(many).0)
 }
 
-/// Most buckets of a level that one window is summed over.
+/// The most buckets that a window is summed over.
 const MOST: u64 = 60;
 
-/// The level of a window: its place among the levels.
+/// The index of a window's level.
 fn level(window: Nanos) -> usize {
     let covers = |length: &Interval| length.count(window) <= MOST;
     LEVELS.iter().position(covers).unwrap_or(LEVELS.len() - 1)
 }
 
-/// The rings that a limit needs, finest first, each with the offset of its words.
+/// The rings of a limit, finest first, each with the offset of its words.
 pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, Ring)> {
-    // Windows come in growing order, so those of a level stand together, its longest last.
+    // Windows are sorted by length, so those of a level are adjacent and its longest comes last.
     let windows = limit.windows.iter().map(|rate| rate.window());
     let next = windows.clone().skip(1).map(Some).chain([None]);
     let longest = windows
@@ -45,15 +44,15 @@ fn ring(longest: Nanos) -> Ring {
     Ring { length, buckets }
 }
 
-/// The ring that answers a window, with the offset of its words, and how many buckets of it the window is.
+/// The ring that a window is summed over, with the offset of its words and the window's length in buckets.
 pub(super) fn ring_of(limit: &Limit, window: Nanos) -> (usize, Ring, u32) {
     let own = ring(window);
-    let found = rings(limit).find(|(_, ring)| ring.length == own.length);
-    let (offset, ring) = found.unwrap_or((0, own));
+    let kept = rings(limit).find(|(_, ring)| ring.length == own.length);
+    let (offset, ring) = kept.unwrap_or((0, own));
     (offset, ring, own.buckets)
 }
 
-/// Length of the buckets that a window is summed over.
+/// The length of the buckets that a window is summed over.
 pub(super) fn bucket(window: Nanos) -> Nanos {
     Nanos(LEVELS[level(window)].nanos())
 }

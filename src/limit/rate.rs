@@ -1,4 +1,4 @@
-//! `5/15m`: how many in how long.
+//! Rates, written as `5/15m`: a quota of units in a window.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use crate::base::clock::Nanos;
 pub struct Rate {
     quota: u32,
     window: Nanos,
-    /// What [`Rate::interval`] says without a multiplier.
+    /// [`Rate::interval`] without a multiplier.
     interval: Interval,
-    /// What a sliding window is cut into.
+    /// The length of a bucket of a sliding window.
     bucket: Interval,
 }
 
@@ -43,7 +43,7 @@ impl Rate {
     /// The longest window: 53 weeks.
     pub const MAX_WINDOW: Nanos = Nanos::from_secs(53 * 7 * 86_400);
 
-    /// `quota` units in `window`, within the bounds of the type.
+    /// `quota` units in `window`. An error if either is outside of its bounds.
     pub fn new(quota: u32, window: Nanos) -> Result<Rate, RateError> {
         if quota == 0 || quota > Rate::MAX_QUOTA {
             return Err(RateError::Quota(quota.to_string()));
@@ -61,28 +61,28 @@ impl Rate {
         })
     }
 
-    /// Units.
+    /// The quota in units.
     pub fn quota(self) -> u32 {
         self.quota
     }
 
-    /// In how long.
+    /// The length of the window.
     pub fn window(self) -> Nanos {
         self.window
     }
 
-    /// Units, with the plan's multiplier.
+    /// The quota with a plan's multiplier.
     pub fn times(self, multiply: u32) -> u32 {
         self.quota.saturating_mul(multiply)
     }
 
-    /// A bucket of a sliding window.
+    /// The length of a bucket of a sliding window.
     #[inline]
     pub(crate) fn bucket(self) -> Interval {
         self.bucket
     }
 
-    /// Between two units of a steady flow, rounded up, for rounding down would admit more.
+    /// The time between two units of a steady flow. Rounded up, because rounding down would admit more.
     #[inline]
     pub(crate) fn interval(self, multiply: u32) -> Interval {
         match multiply {

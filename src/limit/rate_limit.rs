@@ -8,23 +8,23 @@ use super::throttle::ThrottleMode;
 /// Most windows that one limit may have.
 pub const MAX_WINDOWS: usize = 8;
 
-/// One limit on a rate as a store enforces it: all its windows must hold.
+/// A limit on a rate, as a store enforces it: all of its windows must admit a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// 1 to [`MAX_WINDOWS`] rates, shortest window first, no two with the same window.
     pub windows: Vec<Rate>,
-    /// How use is remembered.
+    /// How use is counted.
     pub algorithm: Algorithm,
-    /// What happens above the rate.
+    /// What the limit does above the rate.
     pub throttle: ThrottleMode,
-    /// Use is known only from the response, so admission reserves and the answer settles.
+    /// Whether use is known only from the response: admission then reserves units, and the response settles them.
     pub reserves: bool,
-    /// The largest plan multiplier that a request may bring; the state has room for it.
+    /// The largest plan multiplier of a request; the state has room for it.
     pub max_multiply: u32,
 }
 
 impl Limit {
-    /// Never more than `rate`, remembered as policies do where they do not say how.
+    /// A hard limit with the default algorithm.
     pub fn hard(rate: Rate) -> Limit {
         Limit {
             windows: vec![rate],
@@ -35,7 +35,7 @@ impl Limit {
         }
     }
 
-    /// Whether what this reading says was admitted is lent.
+    /// Whether the units of this reading are lent.
     pub fn lent(&self, reading: &Reading) -> bool {
         self.throttle.lends() && reading.standing == Standing::Over
     }

@@ -2,21 +2,21 @@
 
 use crate::base::clock::Nanos;
 
-/// How one limit stands towards one request.
+/// Whether a limit admits a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Within the rate.
     Within,
-    /// Above the rate, inside what a soft limit adds or an elastic one lends.
+    /// Admitted above the rate, by what a soft limit adds or an elastic one lends.
     Over,
-    /// Would exceed the limit now.
+    /// Refused: it would exceed the limit now.
     Refused,
-    /// Costs more than the limit can ever admit.
+    /// Refused: it costs more than the limit can ever admit.
     Unsatisfiable,
 }
 
 impl Standing {
-    /// As the log writes it.
+    /// The word in the access log.
     pub fn as_str(self) -> &'static str {
         match self {
             Standing::Within => "within",
@@ -26,31 +26,31 @@ impl Standing {
         }
     }
 
-    /// Whether the limit lets the request pass.
+    /// Whether the limit admits the request.
     pub fn admits(self) -> bool {
         matches!(self, Standing::Within | Standing::Over)
     }
 }
 
-/// What one limit said about one request, after taking if it was taken.
+/// What one limit says about one request. If units were taken, they are counted already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Pass or not, and why not.
+    /// Whether the request is admitted, and why not.
     pub standing: Standing,
-    /// Index of the window that speaks: of those that refuse the one with the longest wait,
-    /// else the one with the least remaining.
+    /// Index of the window that the other figures are about: of the windows that refuse, the one with the longest wait;
+    /// else the one with the least remaining units.
     pub window: u8,
-    /// Units that window admits, with the plan's multiplier.
+    /// Units that this window admits, with the plan's multiplier.
     pub quota: u32,
-    /// Units left in that window below the quota, or permits that are free.
+    /// Units left below the quota, or permits that are free.
     pub remaining: u32,
-    /// Until this request would pass, a guess where only the end of others frees something; zero when
-    /// it passes.
+    /// Time until this request would be admitted; zero if it is. A guess where only the end of other requests frees
+    /// units.
     pub wait: Nanos,
-    /// Until one more unit than `remaining` is free; zero when nothing is used, or nobody knows.
+    /// Time until one more unit than `remaining` is free; zero if nothing is used, or if the time is not known.
     pub reset: Nanos,
-    /// How long an admitted request must be held back (leaky bucket).
+    /// How long an admitted request must be held back, by a leaky bucket.
     pub delay: Nanos,
-    /// The key has no cell of its own and was decided by the overflow sketch.
+    /// The store had no room for the key, so its overflow sketch decided.
     pub sketched: bool,
 }

@@ -1,4 +1,4 @@
-//! How many units a request holds of a limit on cost from its admission until its cost is known.
+//! How many units a request reserves of a limit on cost, from its admission until its cost is known.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use http::HeaderName;
 
 use super::cost;
 
-/// See the module.
+/// The number of units to reserve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// Where a request says how many; none where all hold as many.
+    /// Where a request states the number; none if all requests reserve `otherwise`.
     pub source: Option<ReserveSource>,
-    /// Where it does not say.
+    /// The number for requests that do not state it.
     pub otherwise: u32,
 }
 
-/// Where a request says what it may cost.
+/// Where a request states what it may cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReserveSource {
     /// The largest number in these header fields.

@@ -1,4 +1,4 @@
-//! A limit as a policy names it: which key it counts by, what uses it up, whom it spares.
+//! A limit as a policy names it: the key that it counts by, what it counts, and which clients are exempt.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::pressure::Condition;
 use super::texts::{Once, Texts};
 use super::{OnError, Reserve, RuleLimit, Sharing};
 
-/// The one word that a limit is called by everywhere.
+/// The name of a limit, the same in policies, headers, logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitName(Arc<str>);
 
@@ -20,7 +20,7 @@ pub struct LimitName(Arc<str>);
 pub struct LimitNameError;
 
 impl LimitName {
-    /// Checks that `text` can stand in headers, logs and metrics unquoted.
+    /// An error unless `text` can stand in headers, logs and metrics unquoted.
     pub fn new(text: &str) -> Result<LimitName, LimitNameError> {
         let starts = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
         let plain = text
@@ -33,7 +33,7 @@ impl LimitName {
         }
     }
 
-    /// The word.
+    /// The name as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -45,23 +45,23 @@ impl fmt::Display for LimitName {
     }
 }
 
-/// What the gateway can know about who asks.
+/// What a limit may count clients by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
-    /// The client's address, grouped by prefix.
+    /// The address of the client, grouped by prefix.
     Ip,
-    /// Who the request proves to be.
+    /// The user that the request proves to be from.
     User,
-    /// The credential it carries, proven or not.
+    /// The credential of the request, proven or not.
     Token,
-    /// An address in the body.
+    /// An email address in the body.
     Email,
-    /// The plan it is on.
+    /// The plan of the client.
     Plan,
 }
 
 impl Identity {
-    /// All of them, in the order in which they are documented.
+    /// All identities, in the order of the documentation.
     pub const ALL: [Identity; 5] = [
         Identity::Ip,
         Identity::User,
@@ -70,7 +70,7 @@ impl Identity {
         Identity::Plan,
     ];
 
-    /// As policies write it.
+    /// The word in policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Identity::Ip => "ip",
@@ -82,10 +82,10 @@ impl Identity {
     }
 }
 
-/// What uses a limit up.
+/// What a limit counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// Every admitted request, one unit.
+    /// Every admitted request, one unit each.
     All,
     /// Responses whose status is in the range, one unit each.
     Status {
@@ -96,31 +96,31 @@ pub enum Count {
     },
     /// The number in this header or trailer field of the response.
     CostHeader(http::HeaderName),
-    /// The last number at this path of the response's body.
+    /// The last number at this path in the body of the response.
     CostJson(cost::Path),
 }
 
 impl Count {
-    /// Whether use is known only when the response is there.
+    /// Whether use is known only once the response is there.
     pub fn needs_response(&self) -> bool {
         !matches!(self, Count::All)
     }
 
-    /// Whether a request uses as many units as its response says.
+    /// Whether a request uses as many units as its response states.
     pub fn is_cost(&self) -> bool {
         matches!(self, Count::CostHeader(_) | Count::CostJson(_))
     }
 }
 
 impl Rule {
-    /// Whether it counts a request that the gateway answers itself. Such a request needs no permit, and no upstream says
-    /// what it costs.
+    /// Whether it counts requests that the gateway itself responds to. They need no permit, and no upstream states their
+    /// cost.
     pub fn counts_own_responses(&self) -> bool {
         !self.count.is_cost() && self.limit.rate().is_some()
     }
 
-    /// Whether it leaves nobody more than `other` does: by the same key, it counts whatever the other counts, and no more
-    /// of it passes over any of the other's windows.
+    /// Whether no client gets more from this limit than from `other`: it has the same key, counts whatever the other
+    /// counts, and admits no more in any of the other's windows.
     pub fn is_as_strict_as(&self, other: &Rule) -> bool {
         let key = || {
             let has = |part: &Identity| other.key.contains(part);
@@ -142,58 +142,58 @@ impl Rule {
     }
 }
 
-/// What clients are told of a limit.
+/// What responses say about a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disclose {
     /// Headers and refusals name it.
     All,
-    /// Headers and refusals keep silent about it.
+    /// Headers and refusals do not mention it.
     None,
 }
 
 /// One limit of the running policies.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The word it is called by.
+    /// The name of the limit.
     pub name: LimitName,
-    /// Its place among the limits of the running policies; see `policy::Ruleset::rules`.
+    /// Its index among the limits of the running policies; see `policy::Ruleset::rules`.
     pub index: usize,
-    /// Where it is written, `policies/api.yaml:4`.
+    /// Where it is written, as in `policies/api.yaml:4`.
     pub origin: String,
     /// What tells its counters apart from those of other limits: the name, and the route's name
     /// too where `per: route` or a route's own limit separates.
     pub scope: String,
-    /// What it is counted by; of a list the parts that are there make one key.
+    /// The identities that make up the key. Those that a request does not have are left out.
     pub key: Vec<Identity>,
-    /// What it holds requests to.
+    /// The limit itself.
     pub limit: RuleLimit,
-    /// Its algorithm is written: no other number changes it.
+    /// Whether the policy names the algorithm: then it does not depend on the quota.
     pub algorithm_is_written: bool,
-    /// What uses it up.
+    /// What it counts.
     pub count: Count,
-    /// What a request holds until its cost is known; one unit without it.
+    /// What a request reserves until its cost is known; one unit if absent.
     pub reserve: Option<Reserve>,
-    /// While what an elastic limit lends.
+    /// The condition under which an elastic limit lends.
     pub condition: Option<Condition>,
     /// Whether plans multiply it.
     pub plans: bool,
-    /// Counts and reports without refusing.
+    /// Whether it only counts and reports, and never refuses.
     pub shadow: bool,
-    /// Addresses it does not apply to.
+    /// Addresses to which it does not apply.
     pub exempt: Vec<IpNet>,
-    /// What clients are told.
+    /// What responses say about it.
     pub disclose: Disclose,
     /// How gateways with one store share it.
     pub sharing: Sharing,
-    /// What holds while the store cannot be asked.
+    /// What it does while the store cannot be reached.
     pub on_store_error: OnError,
-    /// What is said of it.
+    /// Its parts of rate-limit headers.
     pub texts: Once<Texts>,
 }
 
 impl Rule {
-    /// A rule that no file wrote: every request counts, clients are told, nobody is spared. `index`
-    /// is its place in the list that admission is made with.
+    /// A rule that is not from a file: it counts every request, is disclosed, and has no exemptions. `index` is its index
+    /// in the list that admission is made with.
     pub fn new(
         name: LimitName,
         index: usize,

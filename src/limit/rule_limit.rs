@@ -1,14 +1,14 @@
-//! What a rule holds requests to: a rate, or a number that are open at once.
+//! The limit of a rule: on a rate, or on the number of open requests.
 
 use super::{Algorithm, Concurrency, Limit, Rate, Reading, ThrottleMode, sliding_log};
 use crate::base::clock::Nanos;
 
-/// Either kind of limit.
+/// A limit of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleLimit {
-    /// So many in a window.
+    /// On units in a window.
     Rate(Limit),
-    /// So many at once.
+    /// On requests that are open at once.
     Open(Concurrency),
 }
 
@@ -48,7 +48,7 @@ impl RuleLimit {
         self.rate()?.windows.get(usize::from(index))
     }
 
-    /// What happens above it.
+    /// What the limit does above its rate or number.
     pub fn throttle(&self) -> ThrottleMode {
         match self {
             RuleLimit::Rate(limit) => limit.throttle,
@@ -56,14 +56,14 @@ impl RuleLimit {
         }
     }
 
-    /// Whether no more passes it, of what is lent too, than `other` promises over each of its windows.
+    /// Whether it admits no more than `other` guarantees in each of its windows, what is lent included.
     pub(super) fn is_as_strict_as(&self, other: &RuleLimit) -> bool {
         let (own, others) = (self.throttle(), other.throttle());
         let most = |quota: u32| u64::from(own.ceiling(quota)) + u64::from(own.lends_at_most(quota));
         let promised = |quota: u32| u64::from(others.ceiling(quota));
         match (self, other) {
             (RuleLimit::Rate(own), RuleLimit::Rate(other)) => {
-                // Others may admit more than the quota in some windows, or have windows of their own.
+                // Other algorithms may admit more than the quota in some windows.
                 let moves = own.algorithm.has_moving_windows();
                 (moves || own.algorithm == other.algorithm)
                     && other.windows.iter().all(|theirs| {
@@ -80,7 +80,7 @@ impl RuleLimit {
         }
     }
 
-    /// The largest plan multiplier that a request may bring.
+    /// The largest plan multiplier of a request.
     pub fn max_multiply(&self) -> u32 {
         match self {
             RuleLimit::Rate(limit) => limit.max_multiply,
@@ -88,9 +88,9 @@ impl RuleLimit {
         }
     }
 
-    /// What is disclosed of a reading: units left, and the time until there is one more, where that is known. A burst or
-    /// a delay admits more at once than the quota, and a bucket outlives its window; neither is more than the quota and
-    /// the window that stand beside it.
+    /// What clients see of a reading: the units left, and the time until there is one more, if that is known. Both are
+    /// cut to the quota and the window that stand beside them: a burst or a delay admits more than the quota at once,
+    /// and a bucket outlives its window.
     #[inline]
     pub fn left(&self, reading: &Reading) -> (u32, Option<Nanos>) {
         let window = self.window(reading.window);
@@ -98,22 +98,22 @@ impl RuleLimit {
         (reading.remaining.min(reading.quota), reset)
     }
 
-    /// A wait or a reset in whole seconds, rounded up but for what coarse stamps add to it.
+    /// A wait or a reset in whole seconds, rounded up after subtracting what coarse stamps add.
     pub fn seconds(&self, span: Nanos) -> u64 {
-        self.but_for_stamps(span).ceil_secs()
+        self.without_coarseness(span).ceil_secs()
     }
 
-    /// For how long [`RuleLimit::seconds`] of what is left of it is the same.
+    /// For how long [`RuleLimit::seconds`] of the rest of `span` stays the same.
     pub fn same_seconds(&self, span: Nanos) -> Nanos {
-        self.but_for_stamps(span).until_next_second()
+        self.without_coarseness(span).until_next_second()
     }
 
-    fn but_for_stamps(&self, span: Nanos) -> Nanos {
+    fn without_coarseness(&self, span: Nanos) -> Nanos {
         self.rate()
             .map_or(span, |limit| span.since(coarseness(limit)))
     }
 
-    /// What it promises, as one sentence without a full stop. Plans multiply the numbers.
+    /// What the limit guarantees, as one sentence without a full stop. Plans multiply the numbers.
     pub fn guarantee(&self) -> String {
         match self {
             RuleLimit::Rate(limit) => limit.guarantee(),
@@ -122,7 +122,7 @@ impl RuleLimit {
     }
 }
 
-/// What coarse stamps add to a wait or a reset.
+/// How much coarse stamps may add to a wait or a reset.
 fn coarseness(limit: &Limit) -> Nanos {
     match limit.algorithm {
         Algorithm::SlidingLog => sliding_log::coarseness(limit),

@@ -1,4 +1,4 @@
-//! The limits that a request meets.
+//! The limits of a route.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::Rule;
 use super::texts::Once;
 
-/// The limits of one route, in the order in which they are asked.
+/// The limits of one route, in the order of findings.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     each: Box<[Arc<Rule>]>,
-    /// What is promised by all of them together, each by its first window, to clients whose plans multiply nothing.
+    /// The value of `RateLimit-Policy` for clients whose plans multiply nothing: the first window of each limit.
     pub promised: Once<Box<str>>,
 }
 

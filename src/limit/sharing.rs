@@ -1,28 +1,28 @@
-//! How several gateways hold one limit together.
+//! How several gateways keep one limit together.
 
 use super::{Algorithm, Limit};
 use crate::base::clock::Nanos;
 
-/// How gateways share what a limit counts.
+/// How gateways share the counts of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The store is asked about each request.
+    /// The store decides about each request.
     Strict,
-    /// The store grants units in advance, for a while.
+    /// The store leases units in advance, for a short time.
     Leased,
-    /// Not at all: each gateway counts for itself.
+    /// Counts are not shared: each gateway counts for itself.
     Local,
 }
 
-/// What holds while the store cannot be asked.
+/// What a limit does while the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// Each gateway admits its share.
+    /// Each gateway admits its share of the limit.
     #[default]
     Local,
-    /// All is admitted.
+    /// Every request is admitted.
     Open,
-    /// Nothing is admitted.
+    /// No request is admitted.
     Closed,
 }
 
@@ -30,8 +30,8 @@ pub enum OnError {
 pub const LEASED_FROM: Nanos = Nanos::from_secs(10);
 
 impl Sharing {
-    /// What a limit gets where nothing else is said. Its quotas do not matter, so that a changed number finds the counts
-    /// of the one before: of a small one nothing is granted in advance.
+    /// The default for a limit. It does not depend on quotas, so that a limit with a changed quota finds its counts. Of
+    /// small quotas no units are leased anyway.
     pub fn default_for(limit: &Limit) -> Sharing {
         let long = limit
             .windows
@@ -44,8 +44,8 @@ impl Sharing {
         }
     }
 
-    /// Whether units of it may be granted in advance: what was granted in a longer window bounds what is used
-    /// in any window only where counts leave one by one.
+    /// Whether units of the limit may be leased. That needs an algorithm whose counts leave one by one: only then do the
+    /// units that were leased bound the units used in any window.
     pub fn leasable(limit: &Limit) -> bool {
         let exact = matches!(
             limit.algorithm,
@@ -54,7 +54,7 @@ impl Sharing {
         exact && !limit.reserves && !limit.throttle.lends()
     }
 
-    /// As policies write it.
+    /// The word in policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Sharing::Strict => "strict",
@@ -65,7 +65,7 @@ impl Sharing {
 }
 
 impl Limit {
-    /// How long a unit that was granted in advance may be used: a fiftieth of the shortest window, 100 ms to 5 s.
+    /// How long a leased unit may be used: a fiftieth of the shortest window, 100 ms to 5 s.
     pub fn lease_life(&self) -> Nanos {
         let shortest = self
             .windows
@@ -76,7 +76,7 @@ impl Limit {
 }
 
 impl OnError {
-    /// As policies write it.
+    /// The word in policies.
     pub fn as_str(self) -> &'static str {
         match self {
             OnError::Local => "local",

@@ -1,9 +1,9 @@
-//! The exact log: one stamp for each admitted unit in a ring, newest last. One ring answers all
-//! windows of a limit, each at its own depth.
+//! The exact log: one stamp for each admitted unit in a ring, newest last. One ring serves all windows of a limit, each
+//! at its own depth.
 //!
 //! A stamp is a `u32` count of ticks of 2^k ns, k chosen so that the longest window has fewer than
-//! 2^30 ticks. Stamps are rounded up and held against a `now` rounded down, so that a unit leaves a
-//! window never early and less than two ticks late.
+//! 2^30 ticks. Stamps are rounded up and compared with a `now` that is rounded down, so a unit never leaves a window
+//! early, and leaves it less than two ticks late.
 //!
 //! Words: `[len | head << 16, high half of the newest stamp, stamps …]`.
 
@@ -16,13 +16,13 @@ const HEAD: usize = 2;
 /// Most stamps of one key: 65,535 units would fill 256 KiB.
 pub(crate) const MAX_STAMPS: u32 = 65_535;
 
-/// How far a tick is shifted: its length is `1 << shift(..)` ns.
+/// The binary logarithm of a tick in ns: its length is `1 << shift(..)`.
 fn shift(longest: Nanos) -> u32 {
     (64 - longest.0.leading_zeros()).saturating_sub(30)
 }
 
-/// Length of a tick where time is counted in microseconds and stamps have three bytes: half of what fits into
-/// these is a window.
+/// The length of a tick in microseconds for stores whose stamps have three bytes. The longest window is at most half
+/// of what fits into these.
 pub(super) fn tick_micros(limit: &Limit) -> u64 {
     let longest = limit.longest().0.div_ceil(1_000);
     1 << (64 - longest.leading_zeros()).saturating_sub(23)
@@ -37,12 +37,12 @@ fn ticks(span: Nanos, shift: u32) -> u64 {
     span.0.div_ceil(1 << shift)
 }
 
-/// A place less than twice around a ring, without the division that would be most of a look-up.
+/// `place` modulo `capacity`, for less than two turns. A division would be most of the cost of a look-up.
 fn around(place: usize, capacity: usize) -> usize {
     place.checked_sub(capacity).unwrap_or(place)
 }
 
-/// A ring and the time it is looked at.
+/// A ring and the time at which it is read.
 struct Log<'a> {
     words: &'a [u32],
     shift: u32,
@@ -68,7 +68,7 @@ impl<'a> Log<'a> {
         capacity(self.words)
     }
 
-    /// The stamp at `place`, oldest first.
+    /// The stamp at `place`, counted from the oldest.
     fn stamp(&self, place: usize) -> u32 {
         let head = (self.words[0] >> 16) as usize;
         self.words[HEAD + around(head + place, self.capacity())]
@@ -79,23 +79,23 @@ impl<'a> Log<'a> {
         Some(u64::from(self.words[1]) << 32 | u64::from(self.stamp(last)))
     }
 
-    /// Place of the oldest stamp that is inside a window of `window` ticks.
+    /// The place of the oldest stamp inside a window of `window` ticks.
     fn first_inside(&self, window: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         match self.newest() {
             None => return 0,
             Some(newest) if self.tick >= newest + window => return high,
-            // A clock read long before the newest unit: all came later, and differences would wrap.
+            // The clock was read long before the newest unit came: all stamps are later, and differences would wrap.
             Some(newest) if newest >= self.tick + (1 << 30) => return 0,
             Some(_) => {}
         }
-        // The newest is inside, so that none is older than two windows: the difference fits.
+        // The newest stamp is inside, so none is older than two windows: the difference fits.
         let inside = |place| {
             let age = (self.tick as u32).wrapping_sub(self.stamp(place)) as i32;
             i64::from(age) < window as i64
         };
         if inside(0) {
-            // What leaves is dropped when the next comes, so this is the usual case.
+            // The usual case: stamps that have left are dropped when the next one comes.
             return 0;
         }
         while low < high {
@@ -110,19 +110,20 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Units inside `window`. As everywhere, `longest` is the limit's longest window.
+/// Units inside `window`. `longest` is the limit's longest window, here and in the functions below.
 pub(super) fn used(longest: Nanos, words: &[u32], now: Nanos, window: Nanos) -> u32 {
     let log = Log::new(longest, words, now);
     (log.len() - log.first_inside(ticks(window, log.shift))) as u32
 }
 
-/// Until `units` of the `inside` that are inside `window` have left it.
+/// Time until `units` of the `inside` units in `window` have left it.
 pub(super) fn wait(
     longest: Nanos,
     words: &[u32],
     now: Nanos,
     window: Nanos,
-    (inside, units): (u32, u32),
+    inside: u32,
+    units: u32,
 ) -> Nanos {
     let log = Log::new(longest, words, now);
     let window = ticks(window, log.shift);
@@ -137,19 +138,19 @@ pub(super) fn wait(
     Nanos(leaves).since(now)
 }
 
-/// Units that have room: never so many that the head has none in its half word, however large the place is.
+/// Units that have room in `words`. At most [`MAX_STAMPS`], because the head has half a word.
 #[inline]
 pub(super) fn capacity(words: &[u32]) -> usize {
     (words.len() - HEAD).min(MAX_STAMPS as usize)
 }
 
-/// Whether `cost` more units have room beside all that are there.
+/// Whether `cost` more units have room without dropping any stamp.
 #[inline]
 pub(super) fn has_room(words: &[u32], cost: u32) -> bool {
     (words[0] & 0xffff) as usize + cost as usize <= capacity(words)
 }
 
-/// Words for the units inside the longest window and `cost` more.
+/// Words that are needed for the units inside the longest window and `cost` more.
 pub(super) fn needs_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -> usize {
     let live = if words.len() > HEAD {
         used(limit.longest(), words, now, limit.longest())
@@ -159,7 +160,7 @@ pub(super) fn needs_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -
     HEAD + live.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
 }
 
-/// Sizes in which logs grow, in words: powers of two and the halves between them.
+/// The sizes in which logs grow, in words: powers of two and the halves between them.
 pub(super) fn size_class(words: usize) -> usize {
     let power = words.max(4).next_power_of_two();
     let between = power / 4 * 3;
@@ -170,7 +171,7 @@ pub(super) fn size_class(words: usize) -> usize {
     }
 }
 
-/// Copies what is inside the longest window to the start of a larger or smaller ring.
+/// Copies the stamps inside the longest window to a larger or smaller ring.
 pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u32]) {
     target.fill(0);
     let log = Log::new(limit.longest(), words, now);
@@ -183,15 +184,21 @@ pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u3
     target[1] = words[1];
 }
 
-/// Writes the stamps of another limit's log into a fresh one, in its ticks and never earlier than they
-/// were: those inside its longest window, the newest of them if they are too many.
-pub(super) fn convert(from: (&Limit, &[u32]), to: (&Limit, &mut [u32]), now: Nanos) {
-    let ((before, words), (limit, target)) = (from, to);
-    let old = Log::new(before.longest(), words, now);
+/// Writes the stamps of another limit's log, of which `old_longest` is the longest window, into the fresh log `target`.
+/// They are converted to its ticks, never to an earlier time. Only stamps inside its longest window are kept, and the
+/// newest of them if they are too many.
+pub(super) fn convert(
+    old_longest: Nanos,
+    old_words: &[u32],
+    limit: &Limit,
+    target: &mut [u32],
+    now: Nanos,
+) {
+    let old = Log::new(old_longest, old_words, now);
     let Some(newest) = old.newest() else { return };
     let (shift, last) = (shift(limit.longest()), old.len() - 1);
     let capacity = capacity(target);
-    let first = old.first_inside(ticks(before.longest().min(limit.longest()), old.shift));
+    let first = old.first_inside(ticks(old_longest.min(limit.longest()), old.shift));
     let first = first.max(old.len().saturating_sub(capacity));
     for (place, from) in (first..=last).enumerate() {
         let behind = old.stamp(last).wrapping_sub(old.stamp(from));
@@ -202,7 +209,7 @@ pub(super) fn convert(from: (&Limit, &[u32]), to: (&Limit, &mut [u32]), now: Nan
     }
 }
 
-/// Stamps `cost` units.
+/// Adds stamps for `cost` units.
 pub(super) fn apply(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     let log = Log::new(longest, words, now);
     let capacity = log.capacity();
@@ -217,7 +224,7 @@ pub(super) fn apply(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     };
     for _ in 0..(cost as usize).min(capacity) {
         if len == capacity {
-            // Debt beyond what the ring holds: the newest stamps hold longest.
+            // More units than the ring holds were settled late: the newest stamps are kept, for they count longest.
             head = around(head + 1, capacity);
             len -= 1;
         }
@@ -228,12 +235,12 @@ pub(super) fn apply(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     words[1] = (stamp >> 32) as u32;
 }
 
-/// Words of a log that begins with its oldest stamp, without room for more.
+/// The words that a log fills if it begins with its oldest stamp.
 pub(super) fn words_of(words: &[u32]) -> usize {
     HEAD + (words[0] & 0xffff) as usize
 }
 
-/// Whether the words, wherever they come from, are such a log.
+/// Whether the words, from an untrusted source, are such a log.
 pub(super) fn sound(words: &[u32]) -> bool {
     let [len, high, stamps @ ..] = words else {
         return false;

@@ -1,5 +1,5 @@
-//! A limit as numbers, for stores that do the arithmetic elsewhere: the same as [`KeyState`](super::KeyState)
-//! does, in microseconds.
+//! A limit as numbers, for stores that do the arithmetic of [`KeyState`](super::KeyState) elsewhere. Times are in
+//! microseconds.
 
 use smallvec::SmallVec;
 
@@ -8,43 +8,42 @@ use super::{Algorithm, Fingerprint, Limit, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
-/// What remembers use.
+/// The kind of a key's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateKind {
-    /// The exact log, in ticks of so many microseconds, with room for so many units.
+    /// An exact log of stamps.
     Log {
-        /// Length of a tick.
+        /// Length of a tick in microseconds.
         tick: u64,
-        /// Units.
+        /// Units that the log has room for.
         room: u32,
     },
     /// Rings of buckets.
     Rings,
-    /// Windows that stand still.
+    /// Windows that do not slide.
     Fixed,
     /// Arrival times.
     Gcra,
-    /// Arrival times, and what comes early waits.
+    /// Arrival times; early requests are delayed.
     Leaky,
 }
 
-/// One window.
+/// One window of the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowSpec {
-    /// Its length.
+    /// Length of the window.
     pub window: u64,
     /// Units within the rate.
     pub base: u32,
     /// Units with what the throttle adds.
     pub ceiling: u32,
-    /// Place of its ring, phase, or interval between two units.
+    /// The index of its ring, its phase, or the interval between two units, by [`StateKind`].
     pub first: u64,
-    /// How much later than it is, a unit may come.
+    /// For leaky buckets, by how much more a unit may come early; see `StateWindow`.
     pub second: u64,
-    /// Interval between two units for a plan's multiplier of one, and how far ahead of now an arrival time may lie
-    /// then; zero where there are none.
+    /// The interval between two units without a plan's multiplier; zero without arrival times.
     pub pace: u64,
-    /// See `pace`.
+    /// How far ahead of now an arrival time may be at that pace; zero without arrival times.
     pub most: u64,
 }
 
@@ -57,20 +56,20 @@ pub struct RingSpec {
     pub kept: u64,
 }
 
-/// See the module.
+/// A limit for one key at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// What remembers.
+    /// The kind of the state.
     pub kind: StateKind,
     /// All windows, shortest first.
     pub spans: SmallVec<[WindowSpec; 2]>,
     /// All rings, finest first.
     pub rings: SmallVec<[RingSpec; 2]>,
-    /// Whether it remembers what was lent.
+    /// Whether the state counts lent units.
     pub lends: bool,
-    /// What is lent now.
+    /// The pace at which the limit lends now.
     pub pace: Pace,
-    /// After so long a key that is not used is as good as new.
+    /// How long an unused key must be kept: then its state is equal to a fresh one.
     pub kept: u64,
 }
 
@@ -79,7 +78,7 @@ fn micros(span: Nanos) -> u64 {
 }
 
 impl Limit {
-    /// The numbers for one key at one moment.
+    /// The numbers for one key and one scale.
     pub fn spec(&self, key: Fingerprint, scale: Scale) -> Spec {
         let (mut rings, mut room) = (SmallVec::<[RingSpec; 2]>::new(), 1);
         if self.algorithm == Algorithm::MultiLevel {
@@ -121,7 +120,7 @@ impl Limit {
             }
             if self.algorithm.is_gcra() {
                 pace = micros(Nanos(rate.interval(1).nanos()));
-                // A unit more, for what plans and a throttle add is rounded.
+                // One unit more, because what plans and the throttle add is rounded.
                 let units = u64::from(self.bounds(rate, 1).1).saturating_add(1);
                 let delay = match self.algorithm {
                     Algorithm::LeakyBucket { max_delay } => micros(max_delay) % pace,
@@ -162,8 +161,8 @@ impl Limit {
         }
     }
 
-    /// Two windows, for a bucket may outlive its window and a burst may come back slower; longer where
-    /// something is lent.
+    /// Two windows, because a bucket may outlive its window and a burst may take longer to come back. Longer for limits
+    /// that lend.
     fn kept(&self) -> u64 {
         let longest = micros(self.longest());
         let bucket = match self.algorithm {

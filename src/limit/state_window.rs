@@ -1,4 +1,4 @@
-//! One window of a cell, whatever algorithm remembers it.
+//! One window of a key's state, whatever the algorithm.
 
 use super::interval::Interval;
 use super::sliding_window::BUCKETS;
@@ -6,10 +6,10 @@ use super::{Algorithm, Fingerprint, Limit, Rate};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
-/// How long a request waits when only reservations of unknown length are in its way.
+/// The wait of a request that only reservations of unknown length keep out.
 const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 
-/// One window of a cell.
+/// One window of a key's state.
 pub(super) struct StateWindow<'a> {
     pub(super) limit: &'a Limit,
     pub(super) rate: &'a Rate,
@@ -17,7 +17,7 @@ pub(super) struct StateWindow<'a> {
     pub(super) key: Fingerprint,
     /// The words without the count of pending units.
     pub(super) state: &'a [u32],
-    /// Between two units, where the algorithm knows one.
+    /// The time between two units, for algorithms with arrival times.
     pub(super) interval: Interval,
 }
 
@@ -48,37 +48,37 @@ impl StateWindow<'_> {
         }
     }
 
-    /// Until the oldest of those that count no longer does; there are no more than `most`.
+    /// Time until the oldest unit no longer counts. `most` units count.
     #[inline]
     pub(super) fn oldest(&self, now: Nanos, most: u32) -> Nanos {
         match self.limit.algorithm {
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate.bucket());
                 let state = &self.state[self.index * ring.words()..];
-                ring.until(state, now, BUCKETS, (most, 1))
+                ring.until(state, now, BUCKETS, most, 1)
             }
             Algorithm::SlidingLog => self.wait(now, self.used(now), 1),
             _ => self.wait(now, most, 1),
         }
     }
 
-    /// Until `units` of those that count no longer do, `committed` of them for a time that is known.
+    /// Time until `units` of those that count no longer do. Of `committed` units the time is known; others are pending.
     pub(super) fn wait_for(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         if units <= committed {
             return self.wait(now, committed, units);
         }
-        // The rest is pending and may be given back at any moment.
+        // The rest is pending and may be settled at any moment.
         UNKNOWN_WAIT
     }
 
-    /// Until `units` of the `committed` that count no longer do; there are as many.
+    /// Time until `units` of the `committed` ones no longer count; `units` must not be more than these.
     #[inline(always)]
     fn wait(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         let window = self.rate.window();
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
-                let units = (committed, units);
-                sliding_log::wait(self.limit.longest(), self.state, now, window, units)
+                let longest = self.limit.longest();
+                sliding_log::wait(longest, self.state, now, window, committed, units)
             }
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate.bucket());
@@ -104,7 +104,7 @@ impl StateWindow<'_> {
         }
     }
 
-    /// What of the longest delay is no whole interval: so much later than it is, a unit may come.
+    /// The part of the longest delay that is no whole interval. A unit may come early by this much more.
     fn slack(&self) -> Nanos {
         match self.limit.algorithm {
             Algorithm::LeakyBucket { max_delay } => Nanos(max_delay.0 % self.interval.nanos()),

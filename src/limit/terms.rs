@@ -1,5 +1,5 @@
-//! What most limits are: one window, and nothing pending or lent. What they decide is worked out once for
-//! whoever asks again and again, and what a first look has found is not looked for again. They say and leave what
+//! Decisions for most limits: those with one window, and nothing pending or lent. What does not depend on the state is
+//! computed once for a client, and what a first look at the state finds is used again. The results are those of
 //! [`KeyState::eval`](super::KeyState::eval), [`KeyState::apply`](super::KeyState::apply) and [`KeyState::finish`](super::KeyState::finish) do.
 
 use super::interval::Interval;
@@ -7,27 +7,28 @@ use super::sliding_window::{BUCKETS, ring};
 use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log};
 use crate::base::clock::Nanos;
 
-/// What such a limit admits to requests with one multiplier.
+/// What such a limit admits for one plan multiplier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     quota: u32,
-    /// Units that may be used within the rate, and with what the throttle lends.
+    /// Units that are admitted within the rate.
     base: u32,
+    /// Units that are admitted with what the throttle adds.
     ceiling: u32,
     memory: StateLayout,
 }
 
-/// How it remembers.
+/// How the state is laid out, and what reading it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StateLayout {
     Arrival(Interval),
-    /// By the length of its buckets: a division by a constant is none.
+    /// With the length of its buckets; their number is a constant, which divides faster.
     Ring(Interval),
-    /// By its window.
+    /// With its window.
     Log(Nanos),
 }
 
-/// What a look at the state found.
+/// What the state says about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Assessment {
     /// Whether the request passes.
@@ -36,7 +37,7 @@ pub struct Assessment {
 }
 
 impl Limit {
-    /// What decides about a request, where there is such a thing.
+    /// The terms for one plan multiplier, unless the limit needs all of [`KeyState`](super::KeyState).
     pub fn terms(&self, multiply: u32) -> Option<Terms> {
         let ([rate], 0) = (&self.windows[..], self.head_words()) else {
             return None;
@@ -58,7 +59,7 @@ impl Limit {
 }
 
 impl Terms {
-    /// Whether `cost` units are admitted. An empty `words` stands for a fresh state.
+    /// Decides whether `cost` units are admitted. Empty `words` stand for a fresh state.
     #[inline(always)]
     pub fn assess(&self, words: &[u32], now: Nanos, cost: u32) -> Assessment {
         let used = if words.is_empty() {
@@ -83,12 +84,12 @@ impl Terms {
         Assessment { standing, used }
     }
 
-    /// Whether the state takes `cost` units more where it is. `words` is the state.
+    /// Whether `words` have room for `cost` more units.
     #[inline(always)]
     pub fn has_room(&self, words: &[u32], cost: u32, found: Assessment) -> bool {
         match self.memory {
             StateLayout::Log(_) => {
-                // What has left the window makes room.
+                // Stamps that have left the window make room.
                 let units = u64::from(found.used) + u64::from(cost);
                 units <= sliding_log::capacity(words) as u64
             }
@@ -96,8 +97,8 @@ impl Terms {
         }
     }
 
-    /// Takes units that are admitted. `words` is the state, with words enough. Says too when the state is equal to a
-    /// fresh one, where that is another time than before and not what the state itself says.
+    /// Counts units that are admitted; `words` must have room for them. Also returns when the state will be equal to a
+    /// fresh one, if that has changed and the state itself does not say it.
     #[inline(always)]
     pub fn take(
         &self,
@@ -126,7 +127,7 @@ impl Terms {
         (reading, fresh_at)
     }
 
-    /// Takes nothing. `words` is as in [`Terms::assess`].
+    /// The reading of a request for which nothing is taken. `words` are as in [`Terms::assess`].
     #[inline(always)]
     pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Assessment) -> Reading {
         let refused = (found.standing == Standing::Refused).then(|| {
@@ -163,7 +164,7 @@ impl Terms {
         }
     }
 
-    /// Until no more than `units` of the `used` are used.
+    /// Time until no more than `units` of the `used` ones count.
     #[inline(always)]
     fn until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
         match self.memory {
@@ -172,12 +173,10 @@ impl Terms {
                 early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }
             StateLayout::Ring(length) => {
-                let leave = (used, used.saturating_sub(units));
-                ring(length).until(words, now, BUCKETS, leave)
+                ring(length).until(words, now, BUCKETS, used, used.saturating_sub(units))
             }
             StateLayout::Log(window) => {
-                let leave = (used, used.saturating_sub(units));
-                sliding_log::wait(window, words, now, window, leave)
+                sliding_log::wait(window, words, now, window, used, used.saturating_sub(units))
             }
         }
     }

@@ -1,22 +1,23 @@
-//! What is said of limits for every request, made of them once.
+//! Texts about limits that many responses carry, made once.
 
 use std::sync::OnceLock;
 
-/// Made when it is first asked for. A copy of what it is said of makes its own, for that may be changed in a copy.
+/// A value that is made when it is first needed. A clone is empty, because the limit that it describes may be changed in
+/// the copy.
 #[derive(Debug)]
 pub struct Once<T>(OnceLock<T>);
 
-/// Texts of one limit.
+/// The parts of rate-limit headers that stay the same for one limit.
 #[derive(Debug)]
 pub struct Texts {
-    /// Before the number of units that are left.
+    /// The text before the number of remaining units, in `RateLimit`.
     pub left: Box<str>,
-    /// By window: units that no plan multiplies, and what is said of them behind others.
+    /// For each window its quota without a plan, and its member of `RateLimit-Policy` with the separator before it.
     pub windows: Box<[(u32, Box<str>)]>,
 }
 
 impl<T> Once<T> {
-    /// What was made; `make` is asked for it once.
+    /// The value; `make` is called for the first time only.
     pub fn get(&self, make: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(make)
     }

@@ -1,18 +1,18 @@
-//! What a limit does with requests above its rate: refuse them, admit a few more, or lend what is spare.
+//! What a limit does with requests above its rate: refuse them, admit a few more, or lend spare capacity.
 
-/// What happens above the rate.
+/// What a limit does above its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleMode {
-    /// Never above the rate.
+    /// Refuses.
     Hard,
-    /// Up to this many per cent above the rate is admitted and marked.
+    /// Admits and marks requests up to this many per cent above the rate.
     Soft {
         /// Per cent above the rate, 1 to 1000.
         percent: u16,
     },
-    /// What is spare above the rate is admitted and marked, up to `most` where the rate says `of`.
+    /// Lends spare capacity: admits and marks requests up to `most` where the rate admits `of`.
     Elastic {
-        /// Units that are admitted at most.
+        /// The most units that are admitted, with those lent.
         most: u32,
         /// Units of the rate in the same window, at least 1.
         of: u32,
@@ -20,7 +20,7 @@ pub enum ThrottleMode {
 }
 
 impl ThrottleMode {
-    /// The most units that `quota` admits in a window, what is lent aside.
+    /// The most units that a window with this `quota` admits, without those lent.
     pub fn ceiling(self, quota: u32) -> u32 {
         match self {
             ThrottleMode::Hard | ThrottleMode::Elastic { .. } => quota,
@@ -31,7 +31,7 @@ impl ThrottleMode {
         }
     }
 
-    /// Whether it is elastic.
+    /// Whether the limit is elastic.
     pub fn lends(self) -> bool {
         matches!(self, ThrottleMode::Elastic { .. })
     }
@@ -41,7 +41,7 @@ impl ThrottleMode {
         match self {
             ThrottleMode::Elastic { most, of } => {
                 let quota = u64::from(quota);
-                // Up, or a short window beside that of `at_most` might never lend anything.
+                // Rounded up: else a short window beside that of `at_most` might never lend anything.
                 let most = (quota * u64::from(most)).div_ceil(u64::from(of.max(1)));
                 u32::try_from(most.saturating_sub(quota)).unwrap_or(u32::MAX)
             }
@@ -51,7 +51,7 @@ impl ThrottleMode {
 }
 
 impl ThrottleMode {
-    /// How a promise goes on.
+    /// The end of a guarantee's sentence.
     pub(super) fn lent(self) -> String {
         match self {
             ThrottleMode::Hard => String::new(),
@@ -65,7 +65,7 @@ impl ThrottleMode {
     }
 }
 
-/// How much of a limit a request gets.
+/// By how much a limit is larger for a request than written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// The plan's multiplier, at least 1.
@@ -75,7 +75,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A plan's, nothing lent.
+    /// A plan's multiplier, with nothing lent.
     pub fn plan(multiply: u32) -> Scale {
         Scale { multiply, lent: 0 }
     }

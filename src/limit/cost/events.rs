@@ -1,5 +1,5 @@
-//! What of a body is JSON: all of it, or the data of an event stream (HTML standard, section 9.2.6). The first
-//! byte that is not blank decides, for servers send one under the other's content type.
+//! Finds the JSON in a body: all of the body, or the data of an event stream (HTML standard, section 9.2.6). The first
+//! byte that is not blank decides, because servers send each under the content type of the other.
 
 use memchr::memmem;
 
@@ -8,31 +8,31 @@ use super::json::Finder;
 
 const DATA: &[u8] = b"data";
 
-/// Of a piece that is shorter each event is read.
+/// In pieces shorter than this every event is read.
 const SHORT: usize = 128;
 
-/// So much is looked at first for a name.
+/// Bytes that are searched for a name at first.
 const PART: usize = 1024;
 
-/// The ends of events, and how many of their bytes belong to what ends.
+/// The ends of events, and how many of their bytes belong to the event that ends.
 const EVENTS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)];
 
-/// The end of a line behind which another document begins.
+/// The end of a line before another document.
 const LINES: [(&[u8], usize); 1] = [(b"\n{", 1)];
 
-/// What types of content are called whose numbers are the server's own words. In others it may repeat a client's.
+/// Parts of content types whose numbers the server states. In other types it may repeat numbers of the client.
 const STATED: [&[u8]; 3] = [b"json", b"text/event-stream", b"multipart/mixed"];
 
-/// What scripts are called, in which JSON is the argument of a call (JSONP).
+/// Parts of the content types of scripts, in which JSON is the argument of a call (JSONP).
 const SCRIPTS: [&[u8]; 2] = [b"javascript", b"ecmascript"];
 
-/// What types of content are called that have a document a line.
+/// Parts of content types with one document a line.
 const LINED: [&[u8]; 4] = [b"ndjson", b"jsonl", b"json-lines", b"json-seq"];
 
-/// How a letter may be written in a name, other than as it is.
+/// The beginning of an escape, by which a letter of a name may be written.
 const ESCAPED: &[u8] = b"\\u00";
 
-/// Looks for the last name of a path, where letters and digits are all of it.
+/// A searcher for the last name of a path, if that has only letters, digits, `_` and `-`.
 fn searched(path: &Path) -> Option<memmem::Finder<'static>> {
     let name = path.last()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -40,8 +40,8 @@ fn searched(path: &Path) -> Option<memmem::Finder<'static>> {
     name.bytes().all(plain).then(finder)
 }
 
-/// What stands before the first of the names, or of an escape. Looked at in parts that grow, for an event after which one
-/// stands must not cost what all others behind it do.
+/// The part of `data` before the first of the names, or before an escape. It searches in parts that grow: a name early
+/// in the data must not cost a search through the rest.
 fn clear<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
     let mut length = PART;
     loop {
@@ -56,42 +56,42 @@ fn clear<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
     }
 }
 
-/// The text of a body, read for numbers.
+/// The text of a body, which is read for numbers.
 #[derive(Debug)]
 pub struct BodyText {
     finders: Vec<Finder>,
-    /// The last name of each path; none where one of them may be written in other ways than with escapes by number.
+    /// Searchers for the last name of each path; none if a name may be written in ways that a search does not find.
     names: Option<Vec<memmem::Finder<'static>>>,
-    /// An event begins.
+    /// Whether an event begins here.
     event: bool,
     state: TextState,
-    /// `text/event-stream`, by its head.
-    said: bool,
-    /// Numbers are the server's own, for all that its head says.
+    /// Whether the content type is `text/event-stream`.
+    is_event_stream: bool,
+    /// Whether the numbers are stated by the server, by the content type.
     stated: bool,
-    /// A document a line, by its head.
+    /// Whether there is a document a line, by the content type.
     lines: bool,
-    /// A line ended by a carriage return, which a line feed may follow.
+    /// Whether a line just ended with a carriage return, which a line feed may follow.
     returned: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TextState {
-    /// Before all that is read, until this byte.
+    /// In a prefix that is skipped, until this byte.
     Before(u8),
-    /// Only blanks came, of a script.
+    /// At the beginning of a script; only blanks came.
     Script,
-    /// Only blanks came.
+    /// At the beginning; only blanks came.
     Blank,
     Json,
     /// An event stream, at the beginning of a line.
     Line,
-    /// In the name of a field, of which so much is that of [`DATA`]; none when it is another name.
+    /// In the name of a field; how many bytes of it match [`DATA`], none for another name.
     Field(Option<usize>),
-    /// After the colon of data.
+    /// After the colon of `data`.
     Colon,
     Data,
-    /// Until the end of the line.
+    /// In the rest of a line that is skipped.
     Other,
 }
 
@@ -111,22 +111,22 @@ impl BodyText {
                 true => TextState::Script,
                 false => TextState::Blank,
             },
-            said: stream.starts_with(b"text/event-stream"),
+            is_event_stream: stream.starts_with(b"text/event-stream"),
             stated: content_type.is_empty() || has(&STATED),
             lines: has(&LINED),
             returned: false,
         }
     }
 
-    /// Whether the numbers in it are the server's own words.
+    /// Whether the numbers are stated by the server; see [`Measured::exact`](super::Measured::exact).
     pub fn is_stated(&self) -> bool {
         self.stated
     }
 
     /// The last number at a path so far, and whether no document is open.
-    pub fn found(&self, index: usize) -> (Option<u32>, bool) {
+    pub fn last_number(&self, index: usize) -> (Option<u32>, bool) {
         let finder = &self.finders[index];
-        (finder.found(), finder.is_between())
+        (finder.last_number(), finder.is_between())
     }
 
     pub fn feed(&mut self, mut data: &[u8]) {
@@ -139,7 +139,7 @@ impl BodyText {
                 TextState::Json => {
                     let mut rest = data;
                     if self.lines && data.len() >= SHORT {
-                        // A name may have begun in the piece before.
+                        // A name may have begun in the previous piece.
                         let line = memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
                         self.find(&data[..line]);
                         rest = &data[line..];
@@ -160,7 +160,8 @@ impl BodyText {
         self.event = true;
     }
 
-    /// The length of whole events or lines that have no number at a path, for its last name does not stand in them.
+    /// The length of the events or lines at the beginning that can be skipped: they do not contain the last name of any
+    /// path.
     fn skip(&mut self, data: &[u8], ends: &[(&[u8], usize)]) -> usize {
         let Some(names) = &self.names else { return 0 };
         let clear = clear(names, data);
@@ -180,14 +181,14 @@ impl BodyText {
         }
     }
 
-    /// Looks at one byte; says how many were read.
+    /// Reads one byte. Returns how many were read, which is none if only the state has changed.
     fn step(&mut self, byte: u8) -> usize {
         let after_return = std::mem::take(&mut self.returned);
         match (self.state, byte) {
             (TextState::Before(end), _) if byte == end => self.state = TextState::Blank,
             (TextState::Before(_), _) => {}
             (TextState::Script, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
-            // Or JSON alone, under the type of a script.
+            // JSON alone may have the content type of a script.
             (TextState::Script, byte) => {
                 self.state = match byte {
                     b'{' | b'[' => TextState::Blank,
@@ -199,8 +200,8 @@ impl BodyText {
             (TextState::Blank, byte) => {
                 self.state = match byte {
                     b'{' | b'[' | 0x1e => TextState::Json,
-                    _ if self.said => TextState::Line,
-                    // `)]}',`, which keeps others from running it.
+                    _ if self.is_event_stream => TextState::Line,
+                    // `)]}',` keeps other sites from running the JSON as a script.
                     b')' => TextState::Before(b'\n'),
                     // `true`, `false`, `null`.
                     b't' | b'f' | b'n' => TextState::Json,

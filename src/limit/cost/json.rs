@@ -1,32 +1,32 @@
-//! Finds the last number at a path of JSON documents that come in pieces: one document, several in a row, one a
-//! line, or the elements of a list. Objects that are not on the path are skipped, however deep they are.
+//! Finds the last number at a path of JSON documents that come in pieces: one document, several in a row, one a line, or
+//! the elements of a list. Objects off the path are skipped, however deep they are.
 //!
-//! Of a name that stands twice the last number counts. A document that breaks the grammar where it matters is
-//! given up at its line's end, so that the next line is read for itself.
+//! If a name stands twice, the last number counts. A document that breaks the grammar on the path is given up until the
+//! end of its line, so the next line is read on its own.
 
 use smallvec::SmallVec;
 
 use super::skip::Skip;
 use super::{Path, units};
 
-/// Most bytes of a number, or of a string that is one; a longer one is no cost.
+/// The most bytes of a number, or of a string that contains one. A longer one is ignored.
 pub const MAX_NUMBER: usize = 64;
 
-/// See the module.
+/// Finds the number at one path.
 #[derive(Debug)]
 pub struct Finder {
     path: Path,
     state: ParserState,
-    /// Objects of the path that are open; 0 between documents.
+    /// How many objects of the path are open; 0 between documents.
     level: usize,
-    /// The container that is skipped.
+    /// The container that is being skipped.
     skipping: Skip,
-    /// Bytes of the current name that are those of the path; none when it is another name.
+    /// How many bytes of the current name match the name of the path; none for another name.
     matched: Option<usize>,
     /// The first half of a surrogate pair.
     high: Option<u32>,
     text: SmallVec<[u8; MAX_NUMBER]>,
-    /// Only blanks came since the line began.
+    /// Whether only blanks came since the line began.
     fresh: bool,
     found: Option<u32>,
 }
@@ -35,33 +35,33 @@ pub struct Finder {
 enum ParserState {
     /// No document is open.
     Between,
-    /// A name comes, or the object ends.
+    /// A name follows, or the end of the object.
     Name,
     Colon,
     Value,
     /// After a value.
     After,
     /// In a string.
-    Text(Use),
+    Text(TokenRole),
     /// After a backslash in a string.
-    Escape(Use),
-    /// In the four digits of an escape.
-    Unicode(Use, u8, u32),
+    Escape(TokenRole),
+    /// In the four digits of an escape: digits so far, and their value.
+    Unicode(TokenRole, u8, u32),
     /// In a number or a literal.
-    Scalar(Use),
-    /// In a container that is not on the path.
+    Scalar(TokenRole),
+    /// In a container off the path.
     Skip,
-    /// Until the end of the line.
+    /// In a broken document, until the end of the line.
     Broken,
 }
 
-/// What a string or a number is.
+/// What a string or a number is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+enum TokenRole {
     Name,
     /// The value at the path.
-    Wanted,
-    Unwanted,
+    OnPath,
+    OffPath,
 }
 
 impl Finder {
@@ -80,16 +80,16 @@ impl Finder {
     }
 
     /// The last number so far.
-    pub fn found(&self) -> Option<u32> {
+    pub fn last_number(&self) -> Option<u32> {
         self.found
     }
 
-    /// No document is open.
+    /// Whether no document is open.
     pub fn is_between(&self) -> bool {
         matches!(self.state, ParserState::Between | ParserState::Broken)
     }
 
-    /// What comes next is another document.
+    /// Ends the document, whatever its state; another one follows.
     pub fn end_document(&mut self) {
         self.state = ParserState::Between;
         self.level = 0;
@@ -99,9 +99,9 @@ impl Finder {
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let read = match self.state {
-                ParserState::Text(of) => self.string(of, data),
+                ParserState::Text(role) => self.string(role, data),
                 ParserState::Skip => self.skip(data),
-                ParserState::Scalar(of) => self.scalar(of, data),
+                ParserState::Scalar(role) => self.scalar(role, data),
                 ParserState::Broken => self.broken(data),
                 _ => {
                     self.step(data[0]);
@@ -115,8 +115,10 @@ impl Finder {
     /// Reads one byte between tokens, or in an escape.
     fn step(&mut self, byte: u8) {
         match self.state {
-            ParserState::Escape(of) => return self.escape(of, byte),
-            ParserState::Unicode(of, digits, code) => return self.unicode(of, digits, code, byte),
+            ParserState::Escape(role) => return self.escape(role, byte),
+            ParserState::Unicode(role, digits, code) => {
+                return self.unicode(role, digits, code, byte);
+            }
             _ => {}
         }
         match byte {
@@ -133,14 +135,14 @@ impl Finder {
             (ParserState::Between, b'[' | b']' | b',' | 0x1e | 0xef | 0xbb | 0xbf) => {
                 ParserState::Between
             }
-            (ParserState::Between, b'"') => ParserState::Text(Use::Unwanted),
+            (ParserState::Between, b'"') => ParserState::Text(TokenRole::OffPath),
             (ParserState::Between, b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I') => {
-                ParserState::Scalar(Use::Unwanted)
+                ParserState::Scalar(TokenRole::OffPath)
             }
             (ParserState::Name, b'"') => {
                 self.matched = Some(0);
                 self.high = None;
-                ParserState::Text(Use::Name)
+                ParserState::Text(TokenRole::Name)
             }
             (ParserState::Name | ParserState::After, b'}') => self.close(),
             (ParserState::Colon, b':') => ParserState::Value,
@@ -158,9 +160,9 @@ impl Finder {
     fn value(&mut self, byte: u8) -> Option<ParserState> {
         let hit = self.matched == Some(self.path[self.level - 1].len());
         let last = self.level == self.path.len();
-        let of = match hit && last {
-            true => Use::Wanted,
-            false => Use::Unwanted,
+        let role = match hit && last {
+            true => TokenRole::OnPath,
+            false => TokenRole::OffPath,
         };
         Some(match byte {
             b'{' if hit && !last => {
@@ -174,13 +176,13 @@ impl Finder {
             b'"' => {
                 self.text.clear();
                 self.high = None;
-                ParserState::Text(of)
+                ParserState::Text(role)
             }
             // Python writes `NaN` and `Infinity` too.
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I' => {
                 self.text.clear();
-                self.push(of, &[byte]);
-                ParserState::Scalar(of)
+                self.push(role, &[byte]);
+                ParserState::Scalar(role)
             }
             _ => return None,
         })
@@ -198,7 +200,7 @@ impl Finder {
         }
     }
 
-    /// The document breaks the grammar: it is over, unless this begins another one.
+    /// Gives up a document that breaks the grammar at `byte`, unless that begins another one.
     fn fail(&mut self, byte: u8) {
         let begins = byte == b'{' && self.fresh;
         self.level = usize::from(begins);
@@ -218,39 +220,39 @@ impl Finder {
         end + 1
     }
 
-    fn string(&mut self, of: Use, data: &[u8]) -> usize {
-        // A line ends no string but one that is broken.
+    fn string(&mut self, role: TokenRole, data: &[u8]) -> usize {
+        // A line feed in a string means that the string is broken.
         let Some(end) = memchr::memchr3(b'"', b'\\', b'\n', data) else {
-            self.push(of, data);
+            self.push(role, data);
             return data.len();
         };
         if end > 0 {
-            self.push(of, &data[..end]);
+            self.push(role, &data[..end]);
         }
         match data[end] {
-            b'"' => self.string_ends(of),
-            b'\\' => self.state = ParserState::Escape(of),
+            b'"' => self.string_ends(role),
+            b'\\' => self.state = ParserState::Escape(role),
             byte => self.fail(byte),
         }
         end + 1
     }
 
-    fn string_ends(&mut self, of: Use) {
-        self.push(of, b"");
-        self.state = match of {
-            Use::Name => ParserState::Colon,
-            Use::Wanted => {
+    fn string_ends(&mut self, role: TokenRole) {
+        self.push(role, b"");
+        self.state = match role {
+            TokenRole::Name => ParserState::Colon,
+            TokenRole::OnPath => {
                 self.take();
                 self.after()
             }
-            Use::Unwanted => self.after(),
+            TokenRole::OffPath => self.after(),
         };
     }
 
-    fn escape(&mut self, of: Use, byte: u8) {
-        self.state = ParserState::Text(of);
+    fn escape(&mut self, role: TokenRole, byte: u8) {
+        self.state = ParserState::Text(role);
         let plain = match byte {
-            b'u' => return self.state = ParserState::Unicode(of, 0, 0),
+            b'u' => return self.state = ParserState::Unicode(role, 0, 0),
             b'n' => b'\n',
             b't' => b'\t',
             b'r' => b'\r',
@@ -258,81 +260,81 @@ impl Finder {
             b'f' => 12,
             other => other,
         };
-        self.push(of, &[plain]);
+        self.push(role, &[plain]);
     }
 
-    fn unicode(&mut self, of: Use, digits: u8, code: u32, byte: u8) {
+    fn unicode(&mut self, role: TokenRole, digits: u8, code: u32, byte: u8) {
         let Some(digit) = char::from(byte).to_digit(16) else {
             return self.fail(byte);
         };
         let code = code * 16 + digit;
         if digits < 3 {
-            return self.state = ParserState::Unicode(of, digits + 1, code);
+            return self.state = ParserState::Unicode(role, digits + 1, code);
         }
-        self.state = ParserState::Text(of);
+        self.state = ParserState::Text(role);
         match (self.high.take(), code) {
             (high, 0xd800..0xdc00) => {
                 if high.is_some() {
-                    self.push(of, LONE);
+                    self.push(role, LONE);
                 }
                 self.high = Some(code);
             }
             (Some(high), 0xdc00..0xe000) => {
                 let code = 0x1_0000 + ((high - 0xd800) << 10) + (code - 0xdc00);
-                self.push_char(of, code);
+                self.push_char(role, code);
             }
             (high, code) => {
                 self.high = high;
-                self.push_char(of, code);
+                self.push_char(role, code);
             }
         }
     }
 
-    fn push_char(&mut self, of: Use, code: u32) {
+    fn push_char(&mut self, role: TokenRole, code: u32) {
         let mut bytes = [0; 4];
         match char::from_u32(code) {
-            Some(char) => self.push(of, char.encode_utf8(&mut bytes).as_bytes()),
-            None => self.push(of, LONE),
+            Some(char) => self.push(role, char.encode_utf8(&mut bytes).as_bytes()),
+            None => self.push(role, LONE),
         }
     }
 
-    /// Adds to a name or a number; nothing, at its end.
-    fn push(&mut self, of: Use, bytes: &[u8]) {
+    /// Adds `bytes` to a name or a number. Called without bytes at its end.
+    fn push(&mut self, role: TokenRole, bytes: &[u8]) {
         if self.high.take().is_some() {
-            self.push(of, LONE);
+            self.push(role, LONE);
         }
-        match of {
-            Use::Name => {
+        match role {
+            TokenRole::Name => {
                 let name = self.path[self.level - 1].as_bytes();
                 let rest = self.matched.and_then(|matched| name.get(matched..));
-                let goes_on = rest.is_some_and(|rest| rest.starts_with(bytes));
-                self.matched = self.matched.filter(|_| goes_on);
+                let continues = rest.is_some_and(|rest| rest.starts_with(bytes));
+                self.matched = self.matched.filter(|_| continues);
                 self.matched = self.matched.map(|matched| matched + bytes.len());
             }
-            Use::Wanted => {
-                // One byte more than fits shows that it is too long.
+            TokenRole::OnPath => {
+                // One byte too many shows that the number is too long.
                 let room = MAX_NUMBER + 1 - self.text.len();
                 self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            Use::Unwanted => {}
+            TokenRole::OffPath => {}
         }
     }
 
-    /// The value at the path is whole.
+    /// Takes the complete value at the path.
     fn take(&mut self) {
         if self.text.len() <= MAX_NUMBER {
             self.found = units(&self.text).or(self.found);
         }
     }
 
-    fn scalar(&mut self, of: Use, data: &[u8]) -> usize {
-        let goes_on =
+    fn scalar(&mut self, role: TokenRole, data: &[u8]) -> usize {
+        let continues =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-');
-        let end = data.iter().position(|byte| !goes_on(byte));
+        let end = data.iter().position(|byte| !continues(byte));
         let end = end.unwrap_or(data.len());
-        self.push(of, &data[..end]);
+        self.push(role, &data[..end]);
         if end < data.len() {
-            if of == Use::Wanted {
+            if role == TokenRole::OnPath {
                 self.take();
             }
             self.state = self.after();
@@ -349,5 +351,5 @@ impl Finder {
     }
 }
 
-/// What stands for half a surrogate pair.
+/// The replacement for half a surrogate pair.
 const LONE: &[u8] = "\u{fffd}".as_bytes();

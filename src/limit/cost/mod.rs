@@ -1,7 +1,7 @@
-//! The cost that a response's body states, found while the body streams past: JSON, event streams, JSON lines,
-//! plain or compressed. Nothing of the body is kept.
+//! The cost that the body of a response states, found while the body passes: in JSON, event streams or JSON lines, plain
+//! or compressed. Nothing of the body is kept.
 //!
-//! Bounds: for each path a number of [`json::MAX_NUMBER`] bytes; what a decompressor needs, see [`unpack`].
+//! Bounds: for each path a number of [`json::MAX_NUMBER`] bytes; for decompressors see [`unpack`].
 
 mod events;
 mod json;
@@ -20,20 +20,20 @@ use crate::http::head::Lookup;
 use events::BodyText;
 use unpack::Unpacker;
 
-/// The names that lead to a number in a JSON document, outermost first.
+/// The names of the members that lead to a number in a JSON document, outermost first.
 pub type Path = Arc<[String]>;
 
-/// A number in a body.
+/// A cost that a body states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// The last number at the path, rounded up.
+    /// The last number at the path, in units, rounded up.
     pub units: u32,
-    /// The body was read to its end, so no later number can stand in it, and is of a type whose numbers are not those of
-    /// the request repeated.
+    /// Whether the body was read to its end, so that no later number can follow, and has a content type that does not
+    /// repeat numbers of the request.
     pub exact: bool,
 }
 
-/// Looks for numbers in the body of one response.
+/// Reads the body of one response for costs.
 #[derive(Debug)]
 pub struct Meter {
     paths: Vec<Path>,
@@ -45,14 +45,13 @@ pub struct Meter {
 enum Input {
     Plain(BodyText),
     Packed(Box<Unpacker>),
-    /// The coding is unknown, the bytes are not what it says, or too much comes out of them: what each path had until
-    /// then.
+    /// The coding is unknown, the bytes do not match it, or they exceed a bound. Holds the number of each path so far.
     Unreadable(Vec<Option<u32>>),
 }
 
 impl Meter {
-    /// Looks for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` is whose response it is:
-    /// what decompressors need is shared out between owners.
+    /// Reads for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` stands for the client:
+    /// decompressors are shared out between owners.
     pub fn new<'a>(
         paths: impl Iterator<Item = &'a Path>,
         codings: impl Iterator<Item = &'a [u8]>,
@@ -84,7 +83,7 @@ impl Meter {
             Input::Packed(unpacker) => {
                 if unpacker.feed(data).is_err() {
                     let text = unpacker.text();
-                    let each = (0..self.paths.len()).map(|path| text?.found(path).0);
+                    let each = (0..self.paths.len()).map(|path| text?.last_number(path).0);
                     self.input = Input::Unreadable(each.collect());
                 }
             }
@@ -92,7 +91,7 @@ impl Meter {
         }
     }
 
-    /// Nothing more comes; `whole` when the body was not cut off.
+    /// Ends the body; `whole` if it was not cut off.
     pub fn finish(&mut self, whole: bool) {
         self.whole = whole;
         if let Input::Packed(unpacker) = &mut self.input {
@@ -104,7 +103,7 @@ impl Meter {
     pub fn measured(&self, path: &Path) -> Option<Measured> {
         let index = self.paths.iter().position(|own| own == path)?;
         let of = |text: &BodyText| {
-            let (units, between) = text.found(index);
+            let (units, between) = text.last_number(index);
             (units, between && text.is_stated())
         };
         let (units, sure) = match &self.input {
@@ -119,7 +118,7 @@ impl Meter {
     }
 }
 
-/// The largest number in fields of this name, whose values may be lists.
+/// The largest number in the fields of this name, whose values may be lists.
 pub fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
     let mut largest = None;
     fields.visit(name.as_str(), &mut |value| {
@@ -129,12 +128,12 @@ pub fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
     largest
 }
 
-/// A number of units: rounded up, however large. None for what is no number or below zero.
+/// Parses a number of units, rounded up; large numbers saturate. None if it is not a number or below zero.
 pub fn units(text: &[u8]) -> Option<u32> {
     units_from(0.0, text)
 }
 
-/// The same; none for what is below `least`.
+/// [`units`] with another lower bound; none for numbers below `least`.
 pub fn units_from(least: f64, text: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let number: f64 = text.parse().ok()?;

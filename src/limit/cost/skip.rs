@@ -1,17 +1,17 @@
-//! Skips a JSON container, 64 bytes at a time: only its end is looked for. What a string or a bracket is follows from
-//! bit masks of a block, as in simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019).
+//! Skips a JSON container, 64 bytes at a time, to find its end. Strings and brackets are found by bit masks of a block,
+//! as in simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019).
 
-/// Where in a container the skipping is.
+/// The position in a container that is being skipped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Skip {
-    /// Containers that are open.
+    /// How many containers are open; 0 at the end.
     depth: u64,
     in_string: bool,
-    /// The next byte is escaped.
+    /// Whether the next byte is escaped.
     escaped: bool,
 }
 
-/// Bits of a block, the first byte lowest.
+/// One bit for each byte of a block, the first byte lowest.
 struct Masks {
     quotes: u64,
     backslashes: u64,
@@ -22,7 +22,7 @@ struct Masks {
 const BLOCK: usize = 64;
 
 impl Skip {
-    /// After the bracket that begins it.
+    /// The position after the bracket that opens the container.
     pub fn begin() -> Skip {
         Skip {
             depth: 1,
@@ -30,7 +30,7 @@ impl Skip {
         }
     }
 
-    /// How many bytes were read; the container has ended when [`Skip::is_over`].
+    /// Skips bytes and returns how many; fewer than all if the container ends in them. See [`Skip::is_over`].
     pub fn feed(&mut self, data: &[u8]) -> usize {
         let (blocks, rest) = data.as_chunks::<BLOCK>();
         if !blocks.is_empty()
@@ -46,7 +46,7 @@ impl Skip {
         self.depth == 0
     }
 
-    /// Whether the container ends with it.
+    /// Reads one byte. Returns whether the container ends with it.
     fn byte(&mut self, byte: u8) -> bool {
         if std::mem::take(&mut self.escaped) {
             return false;
@@ -61,11 +61,11 @@ impl Skip {
         self.depth == 0
     }
 
-    /// Reads blocks; says how much of them belongs to the container, if that ends in them.
+    /// Reads blocks. Returns how many bytes belong to the container, if it ends in them.
     #[cfg(target_arch = "x86_64")]
     #[allow(unsafe_code)]
     fn blocks(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
-        // All processors with AVX2 have the others; what was detected is kept by the standard library.
+        // All processors with AVX2 have the other features too. The standard library caches what it detects.
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("pclmulqdq")
             && is_x86_feature_detected!("popcnt")
@@ -93,7 +93,7 @@ impl Skip {
     fn blocks_by_avx2(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
         use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x};
         let prefix_xor = |bits: u64| {
-            // To multiply by ones without carries is to add up, modulo 2, what stands below.
+            // Carry-less multiplication by ones sums up the lower bits modulo 2.
             let product =
                 _mm_clmulepi64_si128::<0>(_mm_set_epi64x(0, bits as i64), _mm_set_epi64x(0, -1));
             _mm_cvtsi128_si64(product) as u64
@@ -106,7 +106,8 @@ impl Skip {
         )
     }
 
-    /// `quotes_alone` finds the quotes of a block in which nothing else matters; most blocks of texts are such.
+    /// Reads blocks with the given instructions. `quotes_alone` returns the quotes of a block without brackets and
+    /// backslashes, as most blocks of texts are.
     #[inline(always)]
     fn each(
         &mut self,
@@ -129,13 +130,13 @@ impl Skip {
         None
     }
 
-    /// The same for one block.
+    /// Reads one block. Returns how many bytes belong to the container, if it ends in the block.
     #[inline(always)]
     fn block(&mut self, masks: &Masks, prefix_xor: impl Fn(u64) -> u64) -> Option<usize> {
         let mut escaped = u64::from(self.escaped);
         let mut ends_escaped = false;
         if masks.backslashes | escaped != 0 {
-            // Each backslash that is not escaped itself escapes the next byte.
+            // A backslash escapes the next byte, unless it is escaped itself.
             let mut left = masks.backslashes & !escaped;
             while left != 0 {
                 let bit = left & left.wrapping_neg();
@@ -171,7 +172,7 @@ impl Skip {
     }
 }
 
-/// Each bit is the parity of the bits up to it.
+/// Each bit of the result is the parity of the bits up to it.
 fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
         bits ^= bits << shift;
@@ -179,7 +180,7 @@ fn prefix_xor(mut bits: u64) -> u64 {
     bits
 }
 
-/// The quotes of a block without brackets and backslashes; none where there may be some.
+/// The quotes of a block without brackets and backslashes; none if it may have some.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[allow(unsafe_code)]
@@ -192,7 +193,7 @@ fn quotes_alone(block: &[u8; BLOCK]) -> Option<u64> {
     // SAFETY: a part has 32 bytes.
     let load = |part: &[u8; 32]| unsafe { _mm256_loadu_si256(part.as_ptr().cast()) };
     let (low, high) = (load(&parts[0]), load(&parts[1]));
-    // With this bit they are `{`, `|` and `}`, and 2 more makes these the largest signed numbers.
+    // With this bit set, brackets and backslashes are `{`, `|` and `}`. 2 more makes them the largest signed bytes.
     let others = |part| {
         let folded = _mm256_or_si256(part, _mm256_set1_epi8(0x20));
         let moved = _mm256_add_epi8(folded, _mm256_set1_epi8(2));

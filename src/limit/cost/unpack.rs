@@ -1,9 +1,9 @@
-//! Decompresses a body piece by piece, whatever `Content-Encoding` it came with (RFC 9110, section 8.4).
+//! Decompresses a body piece by piece, with any known `Content-Encoding` (RFC 9110, section 8.4).
 //!
 //! Bounds: [`MAX_CODINGS`] codings on top of each other; a window of 8 MiB for zstd (RFC 9659) and 16 MiB for br,
 //! [`MAX_WINDOWS`] of these two in the process, some 64 KiB for gzip and deflate; [`MAX_RATIO`] bytes out for each
-//! byte in, and [`START`] more. A body that exceeds a bound is unreadable. A key gets no more windows than are free after
-//! that, so whoever holds slow bodies open takes half of them at most, and every other key finds some.
+//! byte in, and [`START`] more. A body that exceeds a bound is unreadable. No owner gets more windows than are free after
+//! that: a client that holds slow bodies open takes at most half of them, and every other client finds some.
 
 mod zstd;
 
@@ -17,41 +17,41 @@ use parking_lot::Mutex;
 use super::events::BodyText;
 use zstd::Zstd;
 
-/// Most codings on top of each other.
+/// The most codings on top of each other.
 const MAX_CODINGS: usize = 3;
 
-/// Most bodies at a time that are decompressed with a window.
+/// The most windows of br and zstd in use at a time.
 const MAX_WINDOWS: usize = 128;
 
-/// Most bytes that may come out of a byte, beyond [`START`]. Nothing of them is kept, so this bounds the time that they
-/// take. Deflate reaches 1,032; more comes out of codings on top of each other, and of repetitions in br and zstd.
+/// The most bytes that may come out of one byte, beyond [`START`]. Nothing of them is kept, so this bounds the time that
+/// they take. Deflate reaches 1,032; several codings, and repetitions in br and zstd, exceed it.
 const MAX_RATIO: u64 = 1_100;
 
-/// Bytes that may come out whatever went in: short bodies of blanks pack well.
+/// Bytes that may always come out: short bodies of blanks compress well.
 const START: u64 = 1024 * 1024;
 
-/// Bytes that brotli unpacks at a time.
+/// Bytes that brotli decompresses at a time.
 const PIECE: usize = 4096;
 
 /// The owner of each window in use.
 static WINDOWS: Mutex<Vec<u128>> = Mutex::new(Vec::new());
 
-/// A coding that nobody here can read, too many of them, or no window is free.
+/// The coding is unknown, there are too many codings, or no window is free.
 #[derive(Debug)]
 pub struct Undecodable;
 
-/// Decompresses into a text.
+/// Decompresses a body into a [`BodyText`].
 #[derive(Debug)]
 pub struct Unpacker {
     outermost: BoundedDecoder,
-    /// Free again when it is dropped.
+    /// Freed when the unpacker is dropped.
     _windows: Vec<DecoderWindow>,
 }
 
-/// A text, or what decompresses into one, and how much of it may come.
+/// A decoder, and how many more bytes may be written to it.
 #[derive(Debug)]
 struct BoundedDecoder {
-    stage: ContentDecoder,
+    decoder: ContentDecoder,
     left: u64,
 }
 
@@ -66,7 +66,7 @@ enum ContentDecoder {
     Zstd(Box<Zstd<BoundedDecoder>>),
 }
 
-/// One of [`MAX_WINDOWS`].
+/// One of the [`MAX_WINDOWS`] windows.
 #[derive(Debug)]
 struct DecoderWindow {
     owner: u128,
@@ -93,19 +93,19 @@ impl Drop for DecoderWindow {
     }
 }
 
-/// What decompresses a body with these `Content-Encoding` fields into `text`, or the text itself when it is plain.
-/// Its windows are those of `owner`.
+/// An unpacker that decompresses a body with these `Content-Encoding` fields into `text`. Returns the text itself if the
+/// body is plain. The windows count for `owner`.
 pub fn unpacker<'a>(
     fields: impl Iterator<Item = &'a [u8]>,
     text: BodyText,
     owner: u128,
 ) -> Result<Result<Box<Unpacker>, BodyText>, Undecodable> {
     let mut level = BoundedDecoder {
-        stage: ContentDecoder::Text(text),
+        decoder: ContentDecoder::Text(text),
         left: START,
     };
     let mut windows = Vec::new();
-    // The last one was applied last, so it is the outermost.
+    // The last coding was applied last, so it is the outermost.
     let codings = fields.flat_map(|field| field.split(|byte| *byte == b','));
     for (index, coding) in codings
         .map(<[u8]>::trim_ascii)
@@ -119,11 +119,11 @@ pub fn unpacker<'a>(
             windows.push(DecoderWindow::new(owner)?);
         }
         level = BoundedDecoder {
-            stage: ContentDecoder::new(coding, level)?,
+            decoder: ContentDecoder::new(coding, level)?,
             left: START,
         };
     }
-    Ok(match level.stage {
+    Ok(match level.decoder {
         ContentDecoder::Text(text) => Err(text),
         _ => Ok(Box::new(Unpacker {
             outermost: level,
@@ -175,7 +175,7 @@ impl ContentDecoder {
         }
     }
 
-    /// Ends this coding and those in it; an error when one of them was cut off.
+    /// Ends this coding and the inner ones. An error if one of them was cut off.
     fn finish(&mut self) -> io::Result<()> {
         match self {
             ContentDecoder::Text(_) => return Ok(()),
@@ -187,7 +187,7 @@ impl ContentDecoder {
             ContentDecoder::Zstd(decoder) => decoder.finish()?,
         }
         self.inner_mut()
-            .map_or(Ok(()), |inner| inner.stage.finish())
+            .map_or(Ok(()), |inner| inner.decoder.finish())
     }
 
     fn write_all(&mut self, data: &[u8]) -> io::Result<()> {
@@ -207,7 +207,7 @@ impl ContentDecoder {
                 };
                 *self = match is_zlib(before) {
                     true => ContentDecoder::Zlib(Box::new(ZlibDecoder::new(*inner))),
-                    // What browsers read too, for servers have sent it so.
+                    // Raw deflate is against the RFC, but some servers send it and browsers read it.
                     false => ContentDecoder::Raw(Box::new(DeflateDecoder::new(*inner))),
                 };
                 self.write_all(&before)?;
@@ -221,7 +221,7 @@ impl ContentDecoder {
     }
 }
 
-/// Writes all of it, or what stands before the end of the compressed stream.
+/// Writes all of `data`, or the part before the end of the compressed stream.
 fn whole(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
     while !data.is_empty() {
         match decoder.write(data)? {
@@ -232,7 +232,7 @@ fn whole(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The first two bytes, and what of `data` comes after them.
+/// The first two bytes of the stream, and the part of `data` behind them.
 fn two_bytes(first: Option<u8>, data: &[u8]) -> Option<([u8; 2], &[u8])> {
     match (first, data) {
         (Some(first), [second, rest @ ..]) => Some(([first, *second], rest)),
@@ -256,7 +256,7 @@ impl Write for BoundedDecoder {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let left = self.left.checked_sub(data.len() as u64);
         self.left = left.ok_or(ErrorKind::FileTooLarge)?;
-        self.stage.write_all(data)?;
+        self.decoder.write_all(data)?;
         Ok(data.len())
     }
 
@@ -269,26 +269,26 @@ impl Unpacker {
     /// Reads the next piece of the compressed body.
     pub fn feed(&mut self, data: &[u8]) -> io::Result<()> {
         let more = data.len() as u64 * MAX_RATIO;
-        let mut inner = self.outermost.stage.inner_mut();
+        let mut inner = self.outermost.decoder.inner_mut();
         while let Some(level) = inner {
             level.left = level.left.saturating_add(more);
-            inner = level.stage.inner_mut();
+            inner = level.decoder.inner_mut();
         }
-        self.outermost.stage.write_all(data)
+        self.outermost.decoder.write_all(data)
     }
 
-    /// Nothing more comes.
+    /// Ends the compressed body. An error if it was cut off.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.outermost.stage.finish()
+        self.outermost.decoder.finish()
     }
 
-    /// What it decompresses into.
+    /// The text that it decompresses into.
     pub fn text(&self) -> Option<&BodyText> {
-        let mut stage = &self.outermost.stage;
-        while let Some(inner) = stage.inner() {
-            stage = &inner.stage;
+        let mut decoder = &self.outermost.decoder;
+        while let Some(inner) = decoder.inner() {
+            decoder = &inner.decoder;
         }
-        match stage {
+        match decoder {
             ContentDecoder::Text(text) => Some(text),
             _ => None,
         }

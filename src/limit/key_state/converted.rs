@@ -1,22 +1,21 @@
-//! States of another shape: what a changed limit makes of what was counted under the one before.
+//! Conversion of states when a limit changes: what was counted under the old limit counts under the new one.
 
 use super::super::{Algorithm, gcra, lending, sliding_log};
 use super::KeyState;
 use crate::base::clock::Nanos;
 
 impl KeyState<'_> {
-    /// Fills this fresh state with what `old`, a state of another shape, counts: never less in any
-    /// window than `old` would have counted there, or all that the window admits, so that a changed
-    /// limit forgives nothing. A log hands its stamps on to a log; from other shapes all that counts
-    /// in some window counts from `now`. Needs `Limit::max_words`.
+    /// Fills this fresh state with the counts of `old`, a state of another shape. A changed limit forgives nothing: no
+    /// window counts less than `old` would, unless it is full. A log passes its stamps on to a log; from other shapes,
+    /// everything that counts in some window counts from `now` on. Needs `Limit::max_words`.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
         let log = Algorithm::SlidingLog;
         let mut counted = 0;
         if self.limit.algorithm == log && old.limit.algorithm == log {
             let state = &mut self.words[self.limit.head_words()..];
-            sliding_log::convert((old.limit, old.state()), (self.limit, state), now);
+            sliding_log::convert(old.limit.longest(), old.state(), self.limit, state, now);
         } else {
-            // With the largest plan, for which the shortest interval counts the most units.
+            // With the largest plan: its interval is the shortest, so an arrival time stands for the most units.
             let multiply = old.limit.max_multiply;
             let windows = 0..old.limit.windows.len();
             let most = windows.map(|index| old.window(index, multiply).used(now));
@@ -35,7 +34,7 @@ impl KeyState<'_> {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let state = &mut self.words[self.limit.head_words()..];
                 for (index, rate) in self.limit.windows.iter().enumerate() {
-                    // More than all of it would keep the key waiting for longer than any window.
+                    // More than the limit admits would make the key wait for longer than any window.
                     let counted = counted.min(self.limit.bounds(rate, 1).1);
                     let interval = rate.interval(1);
                     gcra::apply(&mut state[index * gcra::WORDS..], now, interval, counted);

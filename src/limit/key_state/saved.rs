@@ -1,5 +1,5 @@
-//! States as they are saved: in as few words as hold them, and looked at when they are read again, for
-//! the rest of this module trusts its words.
+//! States in snapshots: written in as few words as possible, and validated when they are read, because the rest of this
+//! module trusts its words.
 
 use super::super::buckets::Ring;
 use super::super::{Algorithm, multi_level, sliding_log, sliding_window};
@@ -7,8 +7,8 @@ use super::KeyState;
 use crate::base::clock::Nanos;
 
 impl KeyState<'_> {
-    /// Writes the state into `words`, which become as few as hold it; what has left all windows is left
-    /// out, and a log's oldest stamp comes first.
+    /// Writes the state into `words`, in as few as possible. Units that have left all windows are left out, and a log
+    /// begins with its oldest stamp.
     pub fn save(&self, now: Nanos, words: &mut Vec<u32>) {
         words.clear();
         words.resize(self.words.len(), 0);
@@ -23,8 +23,8 @@ impl KeyState<'_> {
         words.truncate(end);
     }
 
-    /// Whether the words, wherever they come from, can be what [`KeyState::save`] has written of a state of
-    /// this limit. What cannot must not be asked anything else.
+    /// Whether the words, from an untrusted source, can be what [`KeyState::save`] has written for this limit. If not, no
+    /// other method may be called.
     pub fn sound(&self) -> bool {
         let limit = self.limit;
         let log = limit.algorithm == Algorithm::SlidingLog;
@@ -47,13 +47,13 @@ impl KeyState<'_> {
         }
     }
 
-    /// [`KeyState::used`] with the largest plan, for which an arrival time stands for the most units.
+    /// [`KeyState::used`] with the largest plan, where an arrival time stands for the most units.
     pub fn used_at_most(&self, now: Nanos, index: usize) -> u32 {
         let window = self.window(index, self.limit.max_multiply.max(1));
         window.used(now).saturating_add(self.pending())
     }
 
-    /// Units that are reserved.
+    /// Units that are reserved and not settled.
     pub fn reserved(&self) -> u32 {
         self.pending()
     }

@@ -56,7 +56,7 @@ impl<'a> Locked<'a> {
             let place = want.place();
             let mut reading = want
                 .limit
-                .stand(self.out(&place) + before(&place), want.multiply);
+                .eval(self.out(&place) + before(&place), want.multiply);
             for parent in want.parents {
                 let place = want.network(parent);
                 let open = self.out(&place) + before(&place);

@@ -39,7 +39,7 @@ pub(super) struct SharedCounter {
 impl Admission {
     /// Registers the rules with the store; counters of limits that it already has go on.
     ///
-    /// An error if the store has no room for the limits.
+    /// An error if the store has no slot left for a limit.
     pub fn new(
         rules: &[Arc<Rule>],
         store: Arc<Memory>,

@@ -18,7 +18,7 @@ use crate::store::{Item, Parent, Places, Slot};
 #[derive(Debug, Default)]
 pub(crate) struct Subjects {
     rates: SmallVec<[Keyed<Slot>; 4]>,
-    /// Where the store keeps the counts of `rates`, one for each of them or none at all.
+    /// Where the store keeps the counts of `rates`, one for each of them.
     pub(crate) places: Places,
     open: SmallVec<[Keyed<Scope>; 2]>,
 }

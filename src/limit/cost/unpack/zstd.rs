@@ -1,5 +1,5 @@
-//! Decompresses zstd (RFC 8878) that comes in pieces: the decoder reads whole blocks, so pieces are gathered until
-//! there is one. A block has at most 128 KiB, packed or not.
+//! Decompresses zstd (RFC 8878) that comes in pieces. The decoder reads whole blocks, so pieces are gathered until a
+//! block is complete. A block has at most 128 KiB, compressed or not.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -14,7 +14,7 @@ const MAX_BLOCK: usize = 128 * 1024;
 const BLOCK_HEAD: usize = 3;
 const CHECKSUM: usize = 4;
 
-/// Decompresses into `out`.
+/// Decompresses into `out`. Gathers at most one block.
 pub struct Zstd<W> {
     pub out: W,
     decoder: FrameDecoder,
@@ -22,22 +22,22 @@ pub struct Zstd<W> {
     part: FramePart,
 }
 
-/// What comes next.
+/// The part of the stream that comes next.
 #[derive(Clone, Copy)]
 enum FramePart {
     Frame,
     Block {
         checksum: bool,
     },
-    /// So many bytes of a frame that says nothing.
+    /// The rest of a skippable frame, in bytes.
     Skipped(u32),
 }
 
-/// What the next step needs.
+/// The result of a step.
 enum BlockStep {
-    /// So many bytes were read.
+    /// This many bytes were read.
     Read(usize),
-    /// At least so many bytes must be there.
+    /// At least this many bytes are needed.
     Needs(usize),
 }
 
@@ -85,7 +85,7 @@ impl<W: Write> Zstd<W> {
         self.keep(data)
     }
 
-    /// What is left of a piece: never as much as a block.
+    /// Keeps the rest of a piece, which is less than a block. An error if it is more.
     fn keep(&mut self, data: &[u8]) -> io::Result<()> {
         if self.gathered.len() + data.len() > MAX_BLOCK + BLOCK_HEAD + CHECKSUM {
             return Err(ErrorKind::InvalidData.into());
@@ -153,7 +153,7 @@ impl<W: Write> Zstd<W> {
         if size > MAX_BLOCK {
             return Err(ErrorKind::InvalidData.into());
         }
-        // A repeated byte stands once.
+        // A block of one repeated byte has that byte once.
         let content = if kind == 1 { 1 } else { size };
         let length = BLOCK_HEAD + content + if last && checksum { CHECKSUM } else { 0 };
         if data.len() < length {
@@ -170,7 +170,7 @@ impl<W: Write> Zstd<W> {
         Ok(BlockStep::Read(length))
     }
 
-    /// An error when it was cut off.
+    /// An error if the stream was cut off.
     pub fn finish(&mut self) -> io::Result<()> {
         match self.part {
             FramePart::Frame if self.gathered.is_empty() => Ok(()),

@@ -9,7 +9,7 @@ use crate::net::tls::acme::{Acme, Wanted};
 use crate::net::tls::config;
 use crate::net::tls::config::{Shown, Tickets};
 use crate::policy::{self, Process, Ruleset, Source};
-use crate::serve::worker::listen::Entrance;
+use crate::serve::worker::listen::RunningEntrance;
 
 /// What the listeners that there are speak by `ruleset`; one that it does not name, or that it would have
 /// speak otherwise, for a listener goes and changes with a restart only, goes on as `before`.
@@ -18,8 +18,8 @@ pub fn entrances(
     ruleset: &Ruleset,
     tickets: &Tickets,
     acme: &Acme,
-    before: &[Entrance],
-) -> Result<Arc<[Entrance]>, rustls::Error> {
+    before: &[RunningEntrance],
+) -> Result<Arc<[RunningEntrance]>, rustls::Error> {
     let mut entrances = Vec::new();
     for (place, listen) in process.listen.iter().enumerate() {
         let named = |entrance: &&policy::Entrance| {
@@ -44,7 +44,7 @@ pub fn entrances(
         let shown: Vec<Shown> = shown.collect();
         let roots = settings.client_roots.as_ref();
         let offer = || config::offer(&shown, roots, tickets.clone());
-        entrances.push(Entrance {
+        entrances.push(RunningEntrance {
             offer: listen.tls.then(offer).transpose()?,
             shown,
             wanted,
@@ -55,13 +55,13 @@ pub fn entrances(
 }
 
 /// Has the certificates looked after that the listeners want, and no others.
-pub fn follow(acme: &Acme, entrances: &[Entrance]) -> io::Result<()> {
+pub fn follow(acme: &Acme, entrances: &[RunningEntrance]) -> io::Result<()> {
     let wanted = entrances.iter().flat_map(|entrance| &entrance.wanted);
     acme.follow(wanted.cloned().collect::<Vec<Arc<Wanted>>>())
 }
 
 /// When the certificates expire that are shown now, by their first names.
-pub fn expiry(entrances: &[Entrance]) -> BTreeMap<String, u64> {
+pub fn expiry(entrances: &[RunningEntrance]) -> BTreeMap<String, u64> {
     let mut expiry = BTreeMap::new();
     let shown = entrances.iter().flat_map(|entrance| &entrance.shown);
     for certificate in shown.filter_map(Shown::certificate) {

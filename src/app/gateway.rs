@@ -24,7 +24,7 @@ use crate::policy::{Process, Ruleset};
 use crate::record::insight::Change;
 use crate::record::push;
 use crate::record::push::Push;
-use crate::serve::access::{Writer, Written};
+use crate::serve::access::{LogWriter, LogWriterEnd};
 use crate::serve::worker::generation::Running;
 use crate::serve::worker::run::Handle;
 use crate::store;
@@ -58,7 +58,7 @@ pub struct App {
     pub(super) reloading: Mutex<()>,
     pub(super) workers: Mutex<Vec<Handle>>,
     /// What writes the access log, and its end.
-    pub(super) log: Mutex<Option<(Writer, Written)>>,
+    pub(super) log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
     pub(super) addresses: Vec<Address>,
     /// All that listen, to be passed on.
     pub(super) sockets: Mutex<Vec<Socket>>,

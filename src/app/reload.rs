@@ -14,7 +14,7 @@ use super::{events, reset_limits};
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::{self, Diagnostic};
 use crate::serve::worker::generation::Running;
-use crate::serve::worker::run::Order;
+use crate::serve::worker::run::WorkerOrder;
 
 /// What a reload has to say.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl App {
                 let (done, receiver) = oneshot::channel();
                 if worker
                     .orders
-                    .send(Order::Run(Box::new(running.clone()), done))
+                    .send(WorkerOrder::Run(Box::new(running.clone()), done))
                     .is_ok()
                 {
                     acknowledged.push(receiver);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::gateway::App;
-use crate::serve::worker::run::Order;
+use crate::serve::worker::run::WorkerOrder;
 
 impl App {
     /// Says from now on that no new requests should come, and for how long they are still taken.
@@ -31,7 +31,7 @@ impl App {
         }
         let workers = std::mem::take(&mut *self.workers.lock());
         for worker in &workers {
-            let _ = worker.orders.send(Order::Drain(drain));
+            let _ = worker.orders.send(WorkerOrder::Drain(drain));
         }
         for worker in workers {
             if worker.thread.join().is_err() {

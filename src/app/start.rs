@@ -21,10 +21,10 @@ use crate::net::Address;
 use crate::net::tls::acme::Acme;
 use crate::net::tls::config;
 use crate::policy::{self, Diagnostic, Loaded};
-use crate::serve::access::Writer;
+use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::Running;
 use crate::serve::worker::listen;
-use crate::serve::worker::listen::{Inherited, Share};
+use crate::serve::worker::listen::{Inherited, Placement};
 use crate::serve::worker::occupancy::Occupancy;
 use crate::serve::worker::run;
 use crate::store::Shared;
@@ -150,7 +150,7 @@ impl App {
             }
         }
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
-        let writer = Writer::start(&self.process.access_log, &self.registry);
+        let writer = LogWriter::start(&self.process.access_log, &self.registry);
         let (writer, written) = writer.map_err(Error::AccessLog)?;
         self.log = Mutex::new(Some((writer.clone(), written)));
         let loads: Arc<[AtomicUsize]> = (0..count).map(|_| AtomicUsize::new(0)).collect();
@@ -161,12 +161,12 @@ impl App {
         let room = listen::room();
         let each = sockets.into_iter().zip(receivers).enumerate();
         for (number, (listeners, handed)) in each {
-            let start = run::Start {
+            let start = run::WorkerStart {
                 number,
                 listeners,
                 running: self.running.read().clone(),
                 handed,
-                share: Share::new(loads.clone(), senders.clone(), number),
+                placement: Placement::new(loads.clone(), senders.clone(), number),
                 occupancy: occupancy.clone(),
                 room,
                 writer: writer.clone(),

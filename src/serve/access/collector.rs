@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::members::{fraction, number};
-use super::writer::Writer;
+use super::writer::LogWriter;
 use crate::base::clock::{Clock, Nanos};
 use crate::policy::settings::Logged;
 
@@ -15,7 +15,7 @@ const ROOM: usize = 1024;
 
 /// One worker's end of the log.
 pub struct WorkerLog {
-    writer: Writer,
+    writer: LogWriter,
     piece: RefCell<Vec<u8>>,
     /// Wall-clock time at the beginning of the clock, as of the last tick. When that clock is set, lines are wrong until the next tick.
     origin: Cell<Nanos>,
@@ -32,7 +32,7 @@ impl Drop for WorkerLog {
 
 impl WorkerLog {
     /// Collects for `writer`.
-    pub fn new(writer: Writer, clock: &Clock) -> WorkerLog {
+    pub fn new(writer: LogWriter, clock: &Clock) -> WorkerLog {
         WorkerLog {
             writer,
             piece: RefCell::new(Vec::new()),

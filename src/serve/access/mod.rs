@@ -13,4 +13,4 @@ mod writer;
 pub use collector::{PIECE, WorkerLog};
 pub use file::writable;
 pub(crate) use line::log;
-pub use writer::{Writer, Written, usable};
+pub use writer::{LogWriter, LogWriterEnd, usable};

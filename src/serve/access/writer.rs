@@ -35,7 +35,7 @@ pub const PAUSE: Nanos = Nanos::from_secs(60);
 
 /// The thread that writes; shared by all workers.
 #[derive(Clone)]
-pub struct Writer {
+pub struct LogWriter {
     /// Which requests are logged.
     pub requests: Logged,
     pieces: SyncSender<Vec<u8>>,
@@ -44,19 +44,22 @@ pub struct Writer {
 
 /// Tells when the thread that writes has ended.
 #[derive(Debug)]
-pub struct Written(Receiver<()>);
+pub struct LogWriterEnd(Receiver<()>);
 
-impl Written {
+impl LogWriterEnd {
     /// Waits until everything is written, at most [`LAST`]; false when that was not enough. Comes to
-    /// an end only once every [`Writer`] is gone.
+    /// an end only once every [`LogWriter`] is gone.
     pub fn wait(self) -> bool {
         self.0.recv_timeout(LAST) == Err(RecvTimeoutError::Disconnected)
     }
 }
 
-impl Writer {
+impl LogWriter {
     /// Opens the file and starts the thread.
-    pub fn start(settings: &AccessLog, registry: &Registry) -> io::Result<(Writer, Written)> {
+    pub fn start(
+        settings: &AccessLog,
+        registry: &Registry,
+    ) -> io::Result<(LogWriter, LogWriterEnd)> {
         let (mut out, mut losses) = match &settings.to {
             LogTo::File { path, rotate } => (
                 Out::File(LogFile::open(path, *rotate)?),
@@ -85,12 +88,12 @@ impl Writer {
                 }
                 losses.tell();
             })?;
-        let writer = Writer {
+        let writer = LogWriter {
             requests: settings.requests,
             pieces,
             dropped,
         };
-        Ok((writer, Written(written)))
+        Ok((writer, LogWriterEnd(written)))
     }
 
     /// Opens the file anew where its path leads elsewhere by now.
@@ -216,7 +219,7 @@ mod tests {
                 rotate: None,
             },
         };
-        let (writer, written) = Writer::start(&settings, &Registry::default()).unwrap();
+        let (writer, written) = LogWriter::start(&settings, &Registry::default()).unwrap();
         let pieces = (0..3 * QUEUE).map(|number| format!("{number}\n"));
         for piece in pieces.clone() {
             writer.pieces.send(piece.into()).unwrap();

@@ -34,7 +34,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                 if ready!(wire.poll_late(cx)).is_err() {
                     return Poll::Ready(Ok(None));
                 }
-                peer.answered();
+                peer.response_ended();
             }
             let head = wire.poll_head(cx);
             if head.is_pending() && worker.draining() && wire.is_idle() {
@@ -56,7 +56,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
         };
         first = false;
         let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
-        let answer = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
+        let response = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
             Some(proof) => proof,
             None => {
                 let mut future = pin!(stack.call(FreshRequest {
@@ -67,7 +67,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                     repeated,
                 }));
                 match unless_gone(wire, future.as_mut()).await {
-                    Some(Ok(answer)) => answer,
+                    Some(Ok(response)) => response,
                     None => {
                         if let Some(holdings) = future.as_mut().leave(CLIENT_LEFT) {
                             wire.hang_up();
@@ -88,16 +88,16 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
         if unanswered {
             break;
         }
-        match reply::send(wire, expectations, answer, worker).await {
+        match reply::send(wire, expectations, response, worker).await {
             Ok(true) if wire.body_is_over() || drained(wire).await => {
-                peer.answered();
+                peer.response_ended();
                 if !wire.is_idle() {
                     // The next request is here already.
                     OthersFirst::default().await;
                 }
             }
             Ok(_) => break,
-            // The client must not take what it got for a whole answer.
+            // The client must not take what it got for a whole response.
             Err(_) => return false,
         }
     }
@@ -113,13 +113,13 @@ const LAST_RESPONSE: ClientExpectations = ClientExpectations {
     trailers: false,
 };
 
-/// The answer to an ACME directory that looks for a proof, counted as the gateway's own.
+/// The response to an ACME directory that looks for a proof, counted as the gateway's own.
 fn proof(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     if peer.secure {
         return None;
     }
     let text = peer.worker.generation().tokens.answer(head.uri.path())?;
-    peer.worker.proved();
+    peer.worker.count_proof();
     peer.guard.request();
     let mut fields = Fields::default();
     fields.add("content-type", b"application/octet-stream");
@@ -137,7 +137,7 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        // The client of the answer before may read only now. Nothing may follow one that never came whole.
+        // The client of the response before may read only now. Nothing may follow one that never came whole.
         if wire.is_late() && matches!(wire.poll_flush(cx), Poll::Ready(Err(_))) {
             return Poll::Ready(None);
         }
@@ -147,7 +147,7 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
 }
 
 /// Reads the rest of a body that nobody wanted, for a while, so that a client that is still sending
-/// gets to see the answer; says whether the connection may go on.
+/// gets to see the response; says whether the connection may go on.
 async fn drained(wire: &Wire) -> bool {
     let mut bytes = 0;
     let draining = poll_fn(|cx| wire.poll_drain(cx, &mut bytes));

@@ -1,4 +1,4 @@
-//! An answer on its way to the client: its head as bytes, then its body as it comes.
+//! A response on its way to the client: its head as bytes, then its body as it comes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,11 +19,11 @@ use crate::serve::stack::body;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::worker::state::Worker;
 
-/// Longest body that waits for the answers of other connections. A longer one leaves as soon as it is there, for the
+/// Longest body that waits for the responses of other connections. A longer one leaves as soon as it is there, for the
 /// processor still has it at hand; its connection waits before it is read.
 const SHORT: u64 = 4096;
 
-/// How the body of an answer is sent.
+/// How the body of a response is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyFraming {
     /// Not at all.
@@ -34,14 +34,14 @@ enum BodyFraming {
     Chunked,
 }
 
-/// Sends an answer, whose head is written at once; comes to whether the connection may go on.
+/// Sends a response, whose head is written at once; comes to whether the connection may go on.
 pub fn send<'a>(
     wire: &'a Rc<Wire>,
     expectations: ClientExpectations,
-    answer: Response<ObservedBody>,
+    response: Response<ObservedBody>,
     worker: &'a Worker,
 ) -> SendResponse<'a> {
-    let Response { mut head, body } = answer;
+    let Response { mut head, body } = response;
     let exact = body.size_hint().exact();
     let short = exact.is_some_and(|length| length <= SHORT);
     let status = head.status.as_u16();
@@ -56,7 +56,7 @@ pub fn send<'a>(
         BodyFraming::Chunked
     };
     let endless = shape == BodyFraming::Plain && exact.is_none();
-    // Of the gateway's own answers those have one after which nothing can follow.
+    // Of the gateway's own responses those have one after which nothing can follow.
     let mut has = head.fields.present();
     let last = has.connection && !switched;
     if last {
@@ -118,7 +118,7 @@ pub struct SendResponse<'a> {
     begun: bool,
     /// Another request may follow.
     keep: bool,
-    /// The end of the connection is that of the answer.
+    /// The end of the connection is that of the response.
     endless: bool,
 }
 
@@ -138,7 +138,7 @@ impl Future for SendResponse<'_> {
     }
 }
 
-/// How the last piece of an answer leaves.
+/// How the last piece of a response leaves.
 enum LastFlush<'a> {
     /// With those of other connections.
     Together(&'a Flushes),

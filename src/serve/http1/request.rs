@@ -22,7 +22,7 @@ pub struct Request {
     pub head: Rc<Head>,
     /// How far the body reaches.
     pub framing: Framing,
-    /// What the client expects of the answer.
+    /// What the client expects of the response.
     pub expectations: ClientExpectations,
     /// The client sends the body when it has been told to continue.
     pub waits: bool,
@@ -30,7 +30,7 @@ pub struct Request {
     pub repeated: Option<Rc<RepeatedFields>>,
 }
 
-/// What the client expects of the answer.
+/// What the client expects of the response.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientExpectations {
     /// A head only.

@@ -52,7 +52,7 @@ struct Inner {
     version: Version,
     /// The client waits to be told to go on.
     waits: bool,
-    /// What is left of the last answer could not be sent at once.
+    /// What is left of the last response could not be sent at once.
     late: bool,
     /// The client has closed its sending side and waits for what it has asked for: when the socket is looked at.
     half_closed: Option<Box<Interval>>,
@@ -213,7 +213,7 @@ impl Wire {
         }
     }
 
-    /// Passes on an answer that comes before the final one, which clients of HTTP/1.0 do not know.
+    /// Passes on a response that comes before the final one, which clients of HTTP/1.0 do not know.
     pub fn inform(&self, head: &ResponseHead) {
         let inner = &mut *self.inner.borrow_mut();
         if inner.version >= Version::HTTP_11 {
@@ -240,7 +240,7 @@ impl Wire {
         inner.outbox.poll_empty(cx, &mut inner.client)
     }
 
-    /// Something of the last answer is left to be sent.
+    /// Something of the last response is left to be sent.
     pub fn is_late(&self) -> bool {
         self.inner.borrow().late
     }
@@ -275,7 +275,7 @@ impl Wire {
         }
     }
 
-    /// Whether an end is to be a reset: to a client that is told the end of an answer by that of the
+    /// Whether an end is to be a reset: to a client that is told the end of a response by that of the
     /// connection.
     pub fn reset_on_close(&self, reset: bool) {
         self.inner.borrow().client.reset_on_close(reset);
@@ -291,7 +291,7 @@ impl Wire {
         self.inner.borrow().waits
     }
 
-    /// Whether another request may follow an answer that is given now, the body unread.
+    /// Whether another request may follow a response that is given now, the body unread.
     pub fn may_go_on(&self) -> bool {
         let inner = self.inner.borrow();
         let small = !matches!(inner.body, Framing::Length(left) if left > MAX_DRAIN as u64);

@@ -288,9 +288,9 @@ impl Http2Connection {
         let stream = Http2Stream::new((id, charge), handle, guard, send, known, end);
         let answering = OpenRequest::new(stream, self.peer.clone());
         let stack = self.stack.clone();
-        let mut answer = Box::pin(answer(answering, head, stack));
-        if answer.as_mut().poll(cx).is_pending() {
-            tokio::task::spawn_local(answer);
+        let mut response = Box::pin(respond(answering, head, stack));
+        if response.as_mut().poll(cx).is_pending() {
+            tokio::task::spawn_local(response);
         }
     }
 
@@ -299,7 +299,7 @@ impl Http2Connection {
         let Peer { guard, worker, .. } = &*self.peer;
         let now = worker.guards.coarse();
         if self.handle.with(|shared| shared.is_flooded(now)) {
-            worker.flooded();
+            worker.count_flood();
             return self.close(Reason::ENHANCE_YOUR_CALM);
         }
         if self.end == CloseStage::Open && (worker.draining() || guard.has_rested()) {
@@ -399,7 +399,7 @@ impl Drop for OpenRequest {
     }
 }
 
-async fn answer(answering: OpenRequest, head: Result<Head, Unreadable>, mut stack: Stack) {
+async fn respond(answering: OpenRequest, head: Result<Head, Unreadable>, mut stack: Stack) {
     // Its charge stands until nothing refers to the head any more, also where the client has left before.
     let stream = &answering.stream.clone();
     let peer = answering.peer.clone();
@@ -421,8 +421,8 @@ async fn answer(answering: OpenRequest, head: Result<Head, Unreadable>, mut stac
         Poll::Pending if stream.poll_room(cx).is_pending() => Poll::Pending,
         Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
     });
-    let answer = unless_late(stream, unless_gone).await.flatten();
-    let Some(answer) = answer else {
+    let response = unless_late(stream, unless_gone).await.flatten();
+    let Some(response) = response else {
         if let Some(holdings) = future.as_mut().leave(stream.reason()) {
             drop(answering);
             let place = (&**stream.guard(), &worker.detached);
@@ -432,15 +432,15 @@ async fn answer(answering: OpenRequest, head: Result<Head, Unreadable>, mut stac
     };
     if unanswered {
         // On record before the client sees the end.
-        drop(answer);
+        drop(response);
         return stream.fail(Reason::PROTOCOL_ERROR);
     }
-    let own = answer.body.is_own();
+    let own = response.body.is_own();
     let date = worker.date();
     // Dropping what could not be sent takes the stream back.
-    unless_late(stream, reply::send(stream, head_only, &date, answer)).await;
+    unless_late(stream, reply::send(stream, head_only, &date, response)).await;
     if own && !stream.body_is_over() {
-        // Some clients look at the answer only when they have sent their body.
+        // Some clients look at the response only when they have sent their body.
         let mut drained = 0;
         let draining = poll_fn(|cx| stream.poll_drain(cx, &mut drained));
         let _ = tokio::time::timeout(DRAIN_FOR, draining).await;

@@ -1,4 +1,4 @@
-//! An answer on its way to a client of HTTP/2: no more of its body is asked for than the client takes.
+//! A response on its way to a client of HTTP/2: no more of its body is asked for than the client takes.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,14 +14,14 @@ use crate::http::head::Response;
 use crate::http::http2::Reason;
 use crate::serve::stack::observe::ObservedBody;
 
-/// Sends an answer, to a HEAD if `head_only`; gives up when the client does.
+/// Sends a response, to a HEAD if `head_only`; gives up when the client does.
 pub async fn send(
     stream: &Rc<Http2Stream>,
     head_only: bool,
     date: &str,
-    answer: Response<ObservedBody>,
+    response: Response<ObservedBody>,
 ) {
-    let Response { head, body } = answer;
+    let Response { head, body } = response;
     let status = match head.status {
         // RFC 8441 section 5.
         StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,
@@ -59,7 +59,7 @@ pub async fn send(
         rest,
     };
     if poll_fn(|cx| sending.poll(cx)).await.is_err() {
-        // The client must not take what it got for a whole answer.
+        // The client must not take what it got for a whole response.
         stream.reset(Reason::INTERNAL_ERROR);
     }
 }

@@ -1,4 +1,4 @@
-//! One request of HTTP/2 and the answer to it, as the rest of the gateway sees them.
+//! One request of HTTP/2 and the response to it, as the rest of the gateway sees them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -34,13 +34,13 @@ pub struct Http2Stream {
     _charge: HeadCharge,
     guard: Rc<Guard>,
     pub(super) handle: Rc<ConnectionHandle<Http2Stream>>,
-    /// How long the client may take nothing of an answer.
+    /// How long the client may take nothing of a response.
     send: Duration,
     /// To be borrowed after what the streams share, if that is.
     pub(super) state: RefCell<StreamState>,
 }
 
-/// The answer cannot be sent whole.
+/// The response cannot be sent whole.
 #[derive(Debug)]
 pub struct StreamClosed;
 
@@ -214,7 +214,7 @@ impl Http2Stream {
         self.state.borrow().waits
     }
 
-    /// Passes on an answer that comes before the final one; one that the client can do without only while it
+    /// Passes on a response that comes before the final one; one that the client can do without only while it
     /// reads.
     pub fn inform(&self, head: &ResponseHead) {
         let overfull = self.handle.with(|shared| shared.is_overfull());
@@ -302,7 +302,7 @@ impl Http2Stream {
         Poll::Pending
     }
 
-    /// Ends an answer all of whose content has been sent, with what comes after it.
+    /// Ends a response all of whose content has been sent, with what comes after it.
     pub fn end(&self, trailers: Option<HeaderMap>) {
         self.say(true, |encoder, out| match trailers {
             Some(trailers) => frame::headers(out, self.id, true, |block| {
@@ -315,7 +315,7 @@ impl Http2Stream {
         });
     }
 
-    /// Ends it. Where one side has not said all, an answer is not to be taken for a whole one.
+    /// Ends it. Where one side has not said all, a response is not to be taken for a whole one.
     pub fn reset(&self, reason: Reason) {
         self.with(|shared, state| {
             if state.closed {
@@ -350,7 +350,7 @@ impl Http2Stream {
     /// Nothing more is done for the request.
     pub fn leave(&self) {
         let sent = self.state.borrow().sent;
-        // A whole answer needs no more of the request: RFC 9113 section 8.1.
+        // A whole response needs no more of the request: RFC 9113 section 8.1.
         self.reset(if sent {
             Reason::NO_ERROR
         } else {

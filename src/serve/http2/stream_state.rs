@@ -37,7 +37,7 @@ pub struct StreamState {
     pub queued: bool,
     /// It waits until the client has taken more of what was sent.
     pub held_up: bool,
-    /// All of the answer has been sent.
+    /// All of the response has been sent.
     pub sent: bool,
     /// Nothing can be sent and nothing will come.
     pub closed: bool,

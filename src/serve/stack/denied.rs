@@ -24,8 +24,8 @@ impl From<Denied<'_, Identified>> for Refusal {
         if let Some(shed) = shed {
             return Refusal::new(RefusalCause::Shed(shed), &arrival.head.fields);
         }
-        let answer = route_refusal(&request, verdict);
-        Refusal::told(RefusalCause::Limited(answer), false)
+        let response = route_refusal(&request, verdict);
+        Refusal::with_grpc(RefusalCause::Limited(response), false)
     }
 }
 
@@ -34,23 +34,23 @@ impl From<Denied<'_, Ending>> for Refusal {
         let Denied {
             request, verdict, ..
         } = denied;
-        let mut answer = ending_refusal(&request, verdict);
+        let mut response = ending_refusal(&request, verdict);
         if request.why.closes() {
-            let fields = &mut Rc::make_mut(&mut answer).head.fields;
+            let fields = &mut Rc::make_mut(&mut response).head.fields;
             fields.add("connection", b"close");
         }
-        Refusal::told(RefusalCause::Limited(answer), false)
+        Refusal::with_grpc(RefusalCause::Limited(response), false)
     }
 }
 
 /// The response to a request that the limits of its route refuse.
 fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let repeat = request.route_repeat.as_ref();
-    if let Some(answer) = repeat.and_then(|repeat| repeat.refusal(verdict, request.routed.now)) {
-        return answer;
+    if let Some(response) = repeat.and_then(|repeat| repeat.refusal(verdict, request.routed.now)) {
+        return response;
     }
     let arrival = &request.routed.arrival;
-    let answer = arrival.note.generation.refusals.response(
+    let response = arrival.note.generation.refusals.response(
         &RefusedRequest {
             set: request.routed.matched.alone(),
             rules: request.rules(),
@@ -64,9 +64,9 @@ fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>>
     );
     if let Some(repeat) = repeat.filter(|_| verdict.repeated) {
         let same = verdict.same_seconds(request.rules());
-        repeat.remember_refusal(answer.clone(), request.routed.now.after(same));
+        repeat.remember_refusal(response.clone(), request.routed.now.after(same));
     }
-    answer
+    response
 }
 
 /// The response to a request that would end at the gateway anyway, and that the limits which count it refuse.

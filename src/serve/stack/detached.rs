@@ -160,8 +160,8 @@ pub async fn finish<F, B>(
             let _ = guard.must_close(cx);
             future.as_mut().poll(cx)
         });
-        let Ok(answer) = answered.await;
-        if let Some(body) = relayed(answer.body) {
+        let Ok(response) = answered.await;
+        if let Some(body) = relayed(response.body) {
             detached.drain(PendingExchange::of(body)).await;
         }
     };

@@ -90,7 +90,7 @@ impl Downstream {
         }
     }
 
-    /// Passes on an answer that comes before the final one.
+    /// Passes on a response that comes before the final one.
     pub fn inform(&self, head: &ResponseHead) {
         match self {
             Downstream::Http1(wire) => wire.inform(head),

@@ -1,4 +1,4 @@
-//! Sends an admitted request to its upstream and the answer back, streaming both ways.
+//! Sends an admitted request to its upstream and the response back, streaming both ways.
 
 use std::future::{Future, Ready, poll_fn, ready};
 use std::pin::pin;
@@ -115,22 +115,22 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
             load: slot.map(load),
         };
         match attempt.run(&head, body).await {
-            Ok(mut answer) => {
+            Ok(mut response) => {
                 if let Some(metric) = &pool.settings().load_metric {
-                    let load = load::take_report(&mut answer.head.fields, metric.as_deref());
-                    attempt.told(load);
+                    let load = load::take_report(&mut response.head.fields, metric.as_deref());
+                    attempt.report_load(load);
                 }
                 let upgrade = head.upgrade.as_ref();
-                if let Some(protocol) = upgrade.filter(|_| answer.head.status == SWITCHED) {
-                    hop::strip(&mut answer.head.fields);
-                    answer.head.fields.add("connection", b"upgrade");
-                    answer.head.fields.add("upgrade", protocol);
+                if let Some(protocol) = upgrade.filter(|_| response.head.status == SWITCHED) {
+                    hop::strip(&mut response.head.fields);
+                    response.head.fields.add("connection", b"upgrade");
+                    response.head.fields.add("upgrade", protocol);
                 }
-                if costs_in_body && answer.head.fields.contains("accept-ranges") {
+                if costs_in_body && response.head.fields.contains("accept-ranges") {
                     // Ranges are taken out of its requests.
-                    answer.head.fields.set("accept-ranges", b"none");
+                    response.head.fields.set("accept-ranges", b"none");
                 }
-                Ok(answer)
+                Ok(response)
             }
             Err(why) => {
                 if let RefusalCause::Upstream(error) = &why {
@@ -221,7 +221,7 @@ fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
 
 /// Sees that a server has changed to the protocol that it was asked to, or says clearly that it has not: to a
 /// client of HTTP/2 any success would mean that it has (RFC 8441 section 5).
-fn agreed(
+fn check_upgrade(
     exchange: &Exchange<RequestBody>,
     asked: &Head,
     head: &ResponseHead,
@@ -258,7 +258,7 @@ struct ForwardAttempt<'a> {
 
 impl ForwardAttempt<'_> {
     /// The upstream has said how busy it is.
-    fn told(&self, load: Option<Utilisation>) {
+    fn report_load(&self, load: Option<Utilisation>) {
         if let Some((own, load)) = self.load.as_ref().zip(load) {
             own.report(load);
         }
@@ -281,20 +281,20 @@ impl ForwardAttempt<'_> {
         let began = self.note.generation.clock.now();
         let mut repeats = 0;
         loop {
-            match self.head(&mut exchange, &mut deadline).await {
+            match self.response_head(&mut exchange, &mut deadline).await {
                 Ok(head) => {
                     let now = self.note.generation.clock.now();
                     if let Some(load) = &self.load {
-                        load.answered(head.status, now);
+                        load.response_began(head.status, now);
                     }
                     let counters = self.note.generation.route_counters(self.note.route.get());
                     counters.upstream.observe(now.since(began));
                     let mut silence = self.pool.settings().first_byte;
                     // From now on the client is late only if the server is silent too.
                     self.downstream.guard().answer_begins();
-                    if let Err(why) = agreed(&exchange, asked, &head, self.downstream) {
+                    if let Err(why) = check_upgrade(&exchange, asked, &head, self.downstream) {
                         let body = exchange.into_body(self.note.peer.coarse());
-                        self.give_up(PendingExchange::Body(body));
+                        self.keep_permits_out(PendingExchange::Body(body));
                         return Err(why);
                     }
                     let tunnel = head.status == SWITCHED;
@@ -315,7 +315,7 @@ impl ForwardAttempt<'_> {
                 {
                     repeats += 1;
                     if let Some(load) = &self.load {
-                        load.again();
+                        load.sent_again();
                     }
                     let connection = {
                         // Boxed, for it is rare.
@@ -335,7 +335,7 @@ impl ForwardAttempt<'_> {
                         RefusalCause::Upstream(upstream::Error::Exchange { .. })
                     );
                     if exchange.has_begun() && !ended {
-                        self.give_up(PendingExchange::Head(exchange));
+                        self.keep_permits_out(PendingExchange::Head(exchange));
                     }
                     return Err(why);
                 }
@@ -345,7 +345,7 @@ impl ForwardAttempt<'_> {
 
     /// The server may work on, and permits count its work.
     #[cold]
-    fn give_up(&self, rest: PendingExchange) {
+    fn keep_permits_out(&self, rest: PendingExchange) {
         if let Some(permits) = self.note.permits() {
             detached::go_on(rest, Some(permits), &self.note.peer.worker.detached);
         }
@@ -366,7 +366,7 @@ impl ForwardAttempt<'_> {
         }
     }
 
-    async fn head(
+    async fn response_head(
         &self,
         exchange: &mut Exchange<RequestBody>,
         deadline: &mut Deadline,
@@ -401,7 +401,7 @@ impl ForwardAttempt<'_> {
                 if self.note.client_left.get() && !self.note.settles() {
                     exchange.hang_up(cx);
                 }
-                // A client that takes nothing shows with the answer.
+                // A client that takes nothing shows with the response.
                 let _ = self.downstream.poll_flush(cx);
                 if patience
                     .as_mut()

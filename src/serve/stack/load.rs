@@ -1,4 +1,4 @@
-//! What one request shows of its upstream's load: how long the answer took, and what the answer says of it.
+//! What one request shows of its upstream's load: how long the response took, and what the response says of it.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Fields;
 use crate::limit::pressure::{OrcaReport, RequestKind, UpstreamSlot, Utilisation};
 
-/// A request on its way: its place among the open ones, until the answer begins.
+/// A request on its way: its place among the open ones, until the response begins.
 pub struct Load {
     slot: UpstreamSlot,
     kind: RequestKind,
@@ -28,7 +28,7 @@ impl Load {
         }
     }
 
-    /// The answer is not there; is it the client who is waited for?
+    /// The response is not there; is it the client who is waited for?
     pub fn waits(&self, for_client: bool) {
         self.slot.wait_for_client(for_client);
         if !for_client && self.sent.get().is_none() {
@@ -36,8 +36,8 @@ impl Load {
         }
     }
 
-    /// The answer is there.
-    pub fn answered(&self, status: StatusCode, now: Nanos) {
+    /// The response is there.
+    pub fn response_began(&self, status: StatusCode, now: Nanos) {
         if status.is_server_error() {
             return self.slot.record_failure();
         }
@@ -49,7 +49,7 @@ impl Load {
     }
 
     /// It is sent again.
-    pub fn again(&self) {
+    pub fn sent_again(&self) {
         self.sent.set(None);
     }
 
@@ -58,7 +58,7 @@ impl Load {
         self.slot.record_failure();
     }
 
-    /// The answer says so.
+    /// The response says so.
     pub fn report(&self, load: Utilisation) {
         self.slot.record_load(load);
     }
@@ -74,7 +74,7 @@ pub fn is_report(name: &[u8]) -> bool {
     all.any(|known| known.as_bytes() == name)
 }
 
-/// Takes the report off an answer. One in several fields or forms is none, nor is one that cannot be read.
+/// Takes the report off a response. One in several fields or forms is none, nor is one that cannot be read.
 pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
     let load = {
         let mut all = fields.all(FIELD);

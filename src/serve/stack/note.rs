@@ -78,12 +78,12 @@ impl RequestNote {
         self.who.get()?.user.as_deref()
     }
 
-    /// Status of the answer; 0 when the client left before there was one.
+    /// Status of the response; 0 when the client left before there was one.
     pub fn status(&self) -> u16 {
         self.status.get()
     }
 
-    /// Whether the upstream gave the answer, whole or not.
+    /// Whether the upstream gave the response, whole or not.
     pub fn by_upstream(&self) -> bool {
         self.by_upstream.get()
     }
@@ -112,7 +112,7 @@ impl RequestNote {
         self.access.wants_targets()
     }
 
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response's body that were sent.
     pub fn sent(&self) -> u64 {
         self.sent.get()
     }

@@ -185,13 +185,13 @@ where
         let result = ready!(this.future.poll(cx));
         let recording = this.recording.take();
         let note = recording.as_ref().map(|recording| &recording.0);
-        let answer = match result {
-            Ok(answer) => {
+        let response = match result {
+            Ok(response) => {
                 if let Some(note) = note {
                     note.outcome.set(RequestOutcome::Admitted);
                     note.by_upstream.set(true);
                 }
-                answer.map(ReplyBody::Relayed)
+                response.map(ReplyBody::Relayed)
             }
             Err(refusal) => {
                 if let Some(note) = note {
@@ -202,27 +202,27 @@ where
                         holdings.permits = None;
                     }
                 }
-                refusal.answer().map(ReplyBody::own)
+                refusal.into_response().map(ReplyBody::own)
             }
         };
         if let Some(note) = note {
-            let status = answer.head.status.as_u16();
+            let status = response.head.status.as_u16();
             note.status.set(status);
             let counters = note.generation.route_counters(note.route.get());
-            counters.answered(status, note.by_upstream());
+            counters.count_response(status, note.by_upstream());
         }
-        Poll::Ready(Ok(answer.map(|inner| ObservedBody { inner, recording })))
+        Poll::Ready(Ok(response.map(|inner| ObservedBody { inner, recording })))
     }
 }
 
-/// The body of an answer; when it is gone the request is over.
+/// The body of a response; when it is gone the request is over.
 pub struct ObservedBody {
     inner: ReplyBody,
     recording: Option<Recording>,
 }
 
 impl ObservedBody {
-    /// The answer to what was no request.
+    /// The response to what was no request.
     pub fn unobserved(inner: ReplyBody) -> ObservedBody {
         ObservedBody {
             inner,

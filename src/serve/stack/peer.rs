@@ -135,8 +135,8 @@ impl Peer {
         element.clone()
     }
 
-    /// An answer is over: the client has until the idle deadline for its next request.
-    pub fn answered(&self) {
+    /// A response is over: the client has until the idle deadline for its next request.
+    pub fn response_ended(&self) {
         self.guard.enter(Phase::Idle, self.idle);
     }
 

@@ -40,7 +40,7 @@ pub enum RefusalCause {
     Unverified(Unverified),
     /// The credential that the request carries is not checked now.
     Unchecked,
-    /// A limit refuses it. The answer is ready.
+    /// A limit refuses it. The response is ready.
     Limited(Rc<Response<Bytes>>),
     /// The upstream has no room for it beside those that matter more.
     Shed(Shed),
@@ -100,11 +100,11 @@ pub struct Refusal {
 impl Refusal {
     /// Refuses a request with these fields.
     pub fn new(why: RefusalCause, fields: &Fields) -> Refusal {
-        Refusal::told(why, reject::is_grpc(fields))
+        Refusal::with_grpc(why, reject::is_grpc(fields))
     }
 
     /// Refuses a request; a gRPC call is told so in its own words.
-    pub fn told(why: RefusalCause, grpc: bool) -> Refusal {
+    pub fn with_grpc(why: RefusalCause, grpc: bool) -> Refusal {
         Refusal {
             why,
             grpc,
@@ -166,13 +166,13 @@ impl Refusal {
         }
     }
 
-    /// The answer.
-    pub fn answer(self) -> Response<Bytes> {
-        if let RefusalCause::Limited(answer) = self.why {
-            return Rc::unwrap_or_clone(answer);
+    /// The response to the client.
+    pub fn into_response(self) -> Response<Bytes> {
+        if let RefusalCause::Limited(response) = self.why {
+            return Rc::unwrap_or_clone(response);
         }
         let (status, detail) = describe(&self.why);
-        let mut answer = if self.grpc {
+        let mut response = if self.grpc {
             grpc(status, &detail)
         } else {
             let kind = match &self.why {
@@ -181,7 +181,7 @@ impl Refusal {
             };
             problem(status, kind, &detail)
         };
-        let fields = &mut answer.head.fields;
+        let fields = &mut response.head.fields;
         match &self.why {
             RefusalCause::Unidentified(_) | RefusalCause::Unverified(_) => {
                 fields.add("www-authenticate", b"Bearer");
@@ -195,7 +195,7 @@ impl Refusal {
             }
             _ => {}
         }
-        answer
+        response
     }
 }
 

@@ -13,7 +13,7 @@ use crate::route::HeaderStyle;
 use crate::throttle::admission::{Finding, Verdict};
 use crate::throttle::reject;
 
-/// Answers that are kept; a power of two.
+/// Responses that are kept; a power of two.
 pub const PLACES: usize = 64;
 
 /// Limits of a request whose refusal is kept.
@@ -26,10 +26,10 @@ pub struct RefusalCache(RefCell<Vec<Option<CachedResponse>>>);
 struct CachedResponse {
     key: RefusalKey,
     /// Made when the key has come a second time, or is about to.
-    answer: Option<Rc<Response<Bytes>>>,
+    response: Option<Rc<Response<Bytes>>>,
 }
 
-/// A request that limits refuse, as far as the answer depends on it.
+/// A request that limits refuse, as far as the response depends on it.
 pub(crate) struct RefusedRequest<'a> {
     /// Tells its limits from those of other requests, where they are those of one route.
     pub(crate) set: Option<usize>,
@@ -38,7 +38,7 @@ pub(crate) struct RefusedRequest<'a> {
     pub(crate) grpc: bool,
 }
 
-/// All that the answer to a request that limits refuse depends on.
+/// All that the response to a request that limits refuse depends on.
 #[derive(PartialEq, Eq)]
 struct RefusalKey {
     set: usize,
@@ -80,8 +80,8 @@ impl RefusalCache {
         match place {
             Some(CachedResponse {
                 key: known,
-                answer: Some(answer),
-            }) if *known == key => answer.clone(),
+                response: Some(response),
+            }) if *known == key => response.clone(),
             place => {
                 let before = place.as_ref().is_some_and(|kept| kept.key == key);
                 let mut made = make();
@@ -89,21 +89,21 @@ impl RefusalCache {
                     gather(&mut made);
                 }
                 let made = Rc::new(made);
-                let answer = (before || verdict.repeated).then(|| made.clone());
-                *place = Some(CachedResponse { key, answer });
+                let response = (before || verdict.repeated).then(|| made.clone());
+                *place = Some(CachedResponse { key, response });
                 made
             }
         }
     }
 }
 
-/// Makes an answer that is cheap to repeat.
-fn gather(answer: &mut Response<Bytes>) {
-    let fields = &mut answer.head.fields;
+/// Makes a response that is cheap to repeat.
+fn gather(response: &mut Response<Bytes>) {
+    let fields = &mut response.head.fields;
     if !fields.contains("content-length") {
         // As who sends it would.
         let mut digits = itoa::Buffer::new();
-        let length = digits.format(answer.body.len());
+        let length = digits.format(response.body.len());
         fields.add("content-length", length.as_bytes());
     }
     *fields = fields.gathered();

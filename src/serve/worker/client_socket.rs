@@ -67,7 +67,7 @@ impl AsyncRead for ClientSocket {
 }
 
 impl ClientSocket {
-    /// Whether it may be waiting for an answer though it has closed its sending side.
+    /// Whether it may be waiting for a response though it has closed its sending side.
     #[cold]
     pub fn may_wait(&self) -> bool {
         self.half_close == HalfClose::Answered && self.stream.closes_by_halves()
@@ -131,7 +131,7 @@ impl AsyncWrite for ClientSocket {
     }
 
     /// Closes the sending side, then reads until the client has closed too: a close with unread
-    /// bytes would make the kernel reset the connection and destroy an answer not yet read.
+    /// bytes would make the kernel reset the connection and destroy a response not yet read.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.closing {

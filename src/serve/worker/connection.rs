@@ -9,8 +9,8 @@ use bytes::BytesMut;
 
 use super::client_socket::{ClientSocket, FAREWELL};
 use super::guard::{Guard, Phase};
-use super::listen::Placed;
-use super::state::{Refused, Worker};
+use super::listen::LocalConnection;
+use super::state::{RefusedConnection, Worker};
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::config::Offer;
 use crate::net::{PeerNetwork, Socket, Stream};
@@ -21,28 +21,28 @@ use crate::serve::stack::gateway::Stack;
 use crate::serve::stack::peer::Peer;
 
 /// Serves one connection to its end.
-pub async fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
+pub async fn serve(placed: LocalConnection, worker: Rc<Worker>, stack: Stack) {
     let timeouts = worker.generation().ruleset.timeouts.clone();
     let guard = worker.guards.watch(timeouts.idle, timeouts.header);
-    let mut whole = pin!(whole(placed, guard.clone(), worker, stack));
+    let mut served = pin!(serve_whole(placed, guard.clone(), worker, stack));
     poll_fn(|cx| {
         if guard.must_close(cx) {
             return Poll::Ready(());
         }
-        whole.as_mut().poll(cx)
+        served.as_mut().poll(cx)
     })
     .await;
 }
 
-async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stack) {
+async fn serve_whole(placed: LocalConnection, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stack) {
     let generation = worker.generation();
     let Some(entrance) = generation.entrances.get(placed.entrance) else {
         return;
     };
-    let Placed {
+    let LocalConnection {
         mut stream,
         from,
-        mut seat,
+        mut counted,
         ..
     } = placed;
     let Ok(local) = stream.local_addr() else {
@@ -55,19 +55,19 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     let mut remote = stream.peer(from);
     let believed = entrance.proxies.iter().any(|net| net.contains(remote));
     if believed {
-        match at_the_beginning(&worker, &guard, proxy::read(&mut stream)).await {
+        match before_first_request(&worker, &guard, proxy::read(&mut stream)).await {
             Ok(Some(said)) => (ends, remote) = (said, said.client.ip().into()),
             Ok(None) => {}
-            Err(_) => return worker.refused(Refused::ProxyHeader),
+            Err(_) => return worker.count_refused(RefusedConnection::ProxyHeader),
         }
     }
     let sources = &generation.ruleset.identity.ip;
     let trusted = |net: &PeerNetwork| net.contains(remote);
     if let Some(most) = generation.ruleset.connections.per_ip
         && !sources.trusted_proxies.iter().any(trusted)
-        && !seat.of(sources.group(remote.ip()).network(), most)
+        && !counted.count_for(sources.group(remote.ip()).network(), most)
     {
-        return worker.refused(Refused::PerIp);
+        return worker.count_refused(RefusedConnection::PerIp);
     }
     let stream = match &entrance.offer {
         // Boxed, so that it takes no room in a connection that goes on.
@@ -76,7 +76,7 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
     };
     let Some(stream) = stream else { return };
     if stream.is_proof() {
-        return worker.proved();
+        return worker.count_proof();
     }
     let http2 = stream.speaks_http2();
     let over = (&stream, entrance.offer.as_ref());
@@ -97,7 +97,7 @@ async fn whole(placed: Placed, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stac
 }
 
 /// What `future` comes to, before the first request and for as long as a request's head may take.
-async fn at_the_beginning<F: Future>(worker: &Worker, guard: &Guard, future: F) -> F::Output {
+async fn before_first_request<F: Future>(worker: &Worker, guard: &Guard, future: F) -> F::Output {
     guard.received();
     let mut future = pin!(future);
     let output = poll_fn(|cx| {
@@ -119,24 +119,24 @@ async fn shake_hands(
     worker: &Worker,
     guard: &Guard,
 ) -> Option<Socket> {
-    let mut counted = Counted {
+    let mut count = HandshakeCount {
         worker,
-        well: false,
+        succeeded: false,
     };
     let accept = Socket::accept(stream, offer);
-    let shaken = at_the_beginning(worker, guard, accept).await.ok();
-    counted.well = shaken.is_some();
+    let shaken = before_first_request(worker, guard, accept).await.ok();
+    count.succeeded = shaken.is_some();
     shaken
 }
 
 /// Counts a handshake, however it ends.
-struct Counted<'a> {
+struct HandshakeCount<'a> {
     worker: &'a Worker,
-    well: bool,
+    succeeded: bool,
 }
 
-impl Drop for Counted<'_> {
+impl Drop for HandshakeCount<'_> {
     fn drop(&mut self) {
-        self.worker.shook_hands(self.well);
+        self.worker.count_handshake(self.succeeded);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use metrics::Counter;
 use siphasher::sip::SipHasher13;
 
-use super::listen::Entrance;
+use super::listen::RunningEntrance;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Histogram, Label, Metric, Registry};
 use crate::identity::{Identifier, Keyer, Unverified};
@@ -38,7 +38,7 @@ pub struct Running {
     /// The process's key for everything that is stored, where gateways share no other.
     pub own: Keyer,
     /// What clients meet at the listeners, in their order.
-    pub entrances: Arc<[Entrance]>,
+    pub entrances: Arc<[RunningEntrance]>,
     /// What listeners without TLS answer to ACME directories.
     pub tokens: Tokens,
     /// Who is counted, where that is recorded.
@@ -76,7 +76,7 @@ pub struct Generation {
     /// Counters of credentials that proved nobody.
     pub unverified: UnverifiedCounters,
     /// See [`Running::entrances`].
-    pub entrances: Arc<[Entrance]>,
+    pub entrances: Arc<[RunningEntrance]>,
     /// See [`Running::tokens`].
     pub tokens: Tokens,
     /// See [`Running::facts`].
@@ -97,14 +97,14 @@ pub struct RouteCounters {
     pub outcomes: [Counter; 6],
     /// Requests that found it.
     pub started: Counter,
-    /// Bytes of answers' bodies.
+    /// Bytes of responses' bodies.
     pub bytes: Counter,
-    /// From arrival to the end of the answer.
+    /// From arrival to the end of the response.
     pub took: Histogram,
-    /// From the connection to the upstream to the head of its answer.
+    /// From the connection to the upstream to the head of its response.
     pub upstream: Histogram,
-    /// By status, and whether the upstream gave the answer; as they appear.
-    answers: RefCell<Vec<((u16, bool), Counter)>>,
+    /// By status, and whether the upstream gave the response; as they appear.
+    responses: RefCell<Vec<((u16, bool), Counter)>>,
     /// What the access log says of it.
     pub logged: Box<[u8]>,
     registry: Registry,
@@ -256,7 +256,7 @@ impl RouteCounters {
             bytes: registry.worker_counter(worker, Metric::ResponseBytes, &[label]),
             took: Histogram::new(registry, worker, total, label),
             upstream: Histogram::new(registry, worker, upstream, label),
-            answers: RefCell::default(),
+            responses: RefCell::default(),
             logged: members::of_route(route),
             registry: registry.clone(),
             worker,
@@ -264,20 +264,20 @@ impl RouteCounters {
         }
     }
 
-    /// Counts an answer.
-    pub fn answered(&self, status: u16, by_upstream: bool) {
-        let mut answers = self.answers.borrow_mut();
+    /// Counts a response.
+    pub fn count_response(&self, status: u16, by_upstream: bool) {
+        let mut responses = self.responses.borrow_mut();
         let key = (status, by_upstream);
-        if let Some((_, counter)) = answers.iter().find(|(known, _)| *known == key) {
+        if let Some((_, counter)) = responses.iter().find(|(known, _)| *known == key) {
             return counter.increment(1);
         }
-        let answer = (status, origin(by_upstream));
+        let response = (status, origin(by_upstream));
         let counter = self
             .registry
-            .response_counter(self.worker, &self.route, answer);
+            .response_counter(self.worker, &self.route, response);
         counter.increment(1);
         // There are no more than a thousand statuses.
-        answers.push((key, counter));
+        responses.push((key, counter));
     }
 }
 

@@ -44,7 +44,7 @@ pub enum Phase {
     Request,
     /// Without a request, where the end is told before the connection closes.
     Rest,
-    /// After the last answer, before the client closes.
+    /// After the last response, before the client closes.
     Linger,
 }
 
@@ -56,13 +56,13 @@ pub struct Guard {
     /// The connection has waited for [`ROOMY`].
     room_ends: Cell<u64>,
     rests: Cell<bool>,
-    /// The client takes something of the answer.
+    /// The client takes something of the response.
     write_ends: Cell<u64>,
     /// The client sends the next piece of the request's body.
     body_ends: Cell<u64>,
-    /// The server begins its answer or goes on with it.
+    /// The server begins its response or goes on with it.
     server_ends: Cell<u64>,
-    /// The answer has begun: the request's body has no deadline of its own any more.
+    /// The response has begun: the request's body has no deadline of its own any more.
     answering: Cell<bool>,
     header: Duration,
     waker: RefCell<Option<Waker>>,
@@ -200,7 +200,7 @@ impl Guard {
         self.write_ends.set(NEVER);
     }
 
-    /// The answer begins: from now on a request whose client and server are both silent is late.
+    /// The response begins: from now on a request whose client and server are both silent is late.
     pub fn answer_begins(&self) {
         self.answering.set(true);
         self.body_ends.set(NEVER);

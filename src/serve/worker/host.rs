@@ -11,7 +11,7 @@ const SMOOTHING: f64 = 0.5;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Host {
+pub struct HostLoad {
     clock: Clock,
     processors: f64,
     /// When it was looked at, and what had been used.
@@ -19,11 +19,11 @@ pub struct Host {
     cpu: Option<f64>,
 }
 
-impl Host {
+impl HostLoad {
     /// From now on, with so many workers: that many processors at most can be used.
-    pub fn new(clock: &Clock, workers: usize) -> Host {
+    pub fn new(clock: &Clock, workers: usize) -> HostLoad {
         let processors = available_parallelism().map_or(1, |many| many.get());
-        Host {
+        HostLoad {
             processors: processors.min(workers.max(1)) as f64,
             last: (clock.now(), clock.cpu()),
             cpu: None,

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
 
-use super::occupancy::Seat;
+use super::occupancy::CountedConnection;
 use crate::net::socket::prepare;
 use crate::net::tls::acme::Wanted;
 use crate::net::tls::config::{Offer, Shown};
@@ -27,7 +27,7 @@ const BACKLOG: i32 = 4096;
 const SLACK: usize = 2;
 
 /// A connection that a client has made.
-pub struct Incoming<S> {
+pub struct ClientConnection<S> {
     /// The socket.
     pub stream: S,
     /// What the client connected to, by its place among [`Running::entrances`].
@@ -37,23 +37,23 @@ pub struct Incoming<S> {
     /// The other end; [`LOCAL`](crate::net::address::LOCAL) for a Unix socket.
     pub from: SocketAddr,
     /// Counts it as open.
-    pub seat: Seat,
+    pub counted: CountedConnection,
 }
 
 /// One that stays with the worker that accepted it.
-pub type Placed = Incoming<Stream>;
+pub type LocalConnection = ClientConnection<Stream>;
 
 /// One on its way to another worker.
-pub type Handed = Incoming<Socket>;
+pub type HandedConnection = ClientConnection<Socket>;
 
-impl<S> Incoming<S> {
+impl<S> ClientConnection<S> {
     /// The same connection under another kind of socket.
-    pub fn with<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Incoming<T>> {
-        Ok(Incoming {
+    pub fn with<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<ClientConnection<T>> {
+        Ok(ClientConnection {
             stream: make(self.stream)?,
             entrance: self.entrance,
             from: self.from,
-            seat: self.seat,
+            counted: self.counted,
         })
     }
 }
@@ -262,20 +262,20 @@ fn each(mut address: SocketAddr, workers: usize) -> io::Result<Vec<Socket>> {
 
 /// How many connections each worker has, and how to reach the others.
 #[derive(Clone)]
-pub struct Share {
+pub struct Placement {
     loads: Arc<[AtomicUsize]>,
-    others: Arc<[UnboundedSender<Handed>]>,
+    others: Arc<[UnboundedSender<HandedConnection>]>,
     mine: usize,
 }
 
-impl Share {
+impl Placement {
     /// Worker number `mine`'s view.
     pub fn new(
         loads: Arc<[AtomicUsize]>,
-        others: Arc<[UnboundedSender<Handed>]>,
+        others: Arc<[UnboundedSender<HandedConnection>]>,
         mine: usize,
-    ) -> Share {
-        Share {
+    ) -> Placement {
+        Placement {
             loads,
             others,
             mine,
@@ -289,7 +289,7 @@ impl Share {
 
     /// Counts a new connection. Gives it to another worker when that one has clearly fewer; else
     /// gives it back.
-    pub fn place(&self, placed: Placed) -> Option<Placed> {
+    pub fn place(&self, placed: LocalConnection) -> Option<LocalConnection> {
         let mine = self.loads[self.mine].load(Ordering::Relaxed);
         let loads = self.loads.iter().map(|load| load.load(Ordering::Relaxed));
         let (least, number) = loads.zip(0..).min().unwrap_or((mine, self.mine));
@@ -309,14 +309,14 @@ impl Share {
     }
 
     /// A connection of this worker is over.
-    pub fn over(&self) {
+    pub fn connection_closed(&self) {
         self.loads[self.mine].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// What is spoken to clients at one place, and whom the gateway believes there.
 #[derive(Clone, Debug)]
-pub struct Entrance {
+pub struct RunningEntrance {
     /// What handshakes are made with, where TLS is spoken.
     pub offer: Option<Offer>,
     /// The certificates among which handshakes choose.

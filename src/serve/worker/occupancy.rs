@@ -25,7 +25,7 @@ pub struct Occupancy {
 
 /// An open connection, counted until it is dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct CountedConnection {
     occupancy: Arc<Occupancy>,
     address: Option<IpAddr>,
 }
@@ -37,11 +37,11 @@ impl Occupancy {
     }
 
     /// Counts a connection, once fewer than `most` are open. What that is may change meanwhile.
-    pub async fn enter(self: &Arc<Self>, most: impl Fn() -> usize) -> Seat {
+    pub async fn count(self: &Arc<Self>, most: impl Fn() -> usize) -> CountedConnection {
         loop {
             let ended = self.ended.notified();
             if self.open.fetch_add(1, Ordering::Relaxed) < most() {
-                return Seat {
+                return CountedConnection {
                     occupancy: self.clone(),
                     address: None,
                 };
@@ -53,9 +53,9 @@ impl Occupancy {
     }
 }
 
-impl Seat {
+impl CountedConnection {
     /// Counts it as one of `address` too, unless that one has `most`.
-    pub fn of(&mut self, address: IpAddr, most: usize) -> bool {
+    pub fn count_for(&mut self, address: IpAddr, most: usize) -> bool {
         let mut addresses = self.occupancy.addresses.lock();
         let open = addresses.entry(address).or_default();
         if *open >= most {
@@ -67,7 +67,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.occupancy.open.fetch_sub(1, Ordering::Relaxed);
         self.occupancy.ended.notify_waiters();
@@ -96,17 +96,17 @@ mod tests {
         let occupancy = Arc::new(Occupancy::default());
         let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
         let enter = |last| {
-            let seat = occupancy.enter(|| 10);
-            let mut seat = seat.now_or_never().expect("there is room");
-            seat.of(address(last), 2).then_some(seat)
+            let counted = occupancy.count(|| 10);
+            let mut counted = counted.now_or_never().expect("there is room");
+            counted.count_for(address(last), 2).then_some(counted)
         };
         let first = enter(1);
-        let seats = [enter(1), enter(2)];
-        assert!(first.is_some() && seats.iter().all(Option::is_some));
+        let all = [enter(1), enter(2)];
+        assert!(first.is_some() && all.iter().all(Option::is_some));
         assert!(enter(1).is_none());
         drop(first);
         assert!(enter(1).is_some());
-        drop(seats);
+        drop(all);
         assert!(occupancy.addresses.lock().is_empty());
         assert_eq!(occupancy.open.load(Ordering::Relaxed), 0);
     }

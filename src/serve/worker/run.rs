@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use super::connection;
 use super::generation::{Generation, Running};
 use super::guard::{Guards, TICK};
-use super::host::Host;
-use super::listen::{Handed, Placed, Share};
+use super::host::HostLoad;
+use super::listen::{HandedConnection, LocalConnection, Placement};
 use super::occupancy::Occupancy;
 use super::state::Worker;
 use crate::base::clock::Clock;
@@ -25,14 +25,14 @@ use crate::limit::pressure::StepContext;
 use crate::net::stream::Listener;
 use crate::net::{Flushes, Stream};
 use crate::record::insight::Recent;
-use crate::serve::access::{WorkerLog, Writer};
+use crate::serve::access::{LogWriter, WorkerLog};
 use crate::serve::stack::detached::DetachedRequests;
 use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
 use crate::upstream::Watch;
 
 /// What a worker is told.
-pub enum Order {
+pub enum WorkerOrder {
     /// Run by these policies from now on; says when it does.
     Run(Box<Running>, oneshot::Sender<()>),
     /// Accept nothing new, finish what runs within this time, then end.
@@ -40,7 +40,7 @@ pub enum Order {
 }
 
 /// What a worker is made from.
-pub struct Start {
+pub struct WorkerStart {
     /// Its number, from 0.
     pub number: usize,
     /// Its sockets.
@@ -48,15 +48,15 @@ pub struct Start {
     /// The policies it begins with.
     pub running: Running,
     /// Where it gets connections from other workers.
-    pub handed: UnboundedReceiver<Handed>,
+    pub handed: UnboundedReceiver<HandedConnection>,
     /// What the workers know of each other.
-    pub share: Share,
+    pub placement: Placement,
     /// The connections of all workers.
     pub occupancy: Arc<Occupancy>,
     /// How many of them there may be when no file says.
     pub room: usize,
     /// Where requests are logged.
-    pub writer: Writer,
+    pub writer: LogWriter,
     /// Counters.
     pub registry: Registry,
     /// Time.
@@ -66,13 +66,13 @@ pub struct Start {
 /// Another thread's end of a worker.
 pub struct Handle {
     /// Takes orders.
-    pub orders: UnboundedSender<Order>,
+    pub orders: UnboundedSender<WorkerOrder>,
     /// Ends when the worker has drained.
     pub thread: JoinHandle<()>,
 }
 
 /// Starts the thread.
-pub fn spawn(start: Start) -> io::Result<Handle> {
+pub fn spawn(start: WorkerStart) -> io::Result<Handle> {
     let (orders, inbox) = tokio::sync::mpsc::unbounded_channel();
     let runtime = move || {
         Builder::new_current_thread()
@@ -95,13 +95,13 @@ pub fn spawn(start: Start) -> io::Result<Handle> {
     Ok(Handle { orders, thread })
 }
 
-async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
-    let Start {
+async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
+    let WorkerStart {
         number,
         listeners,
         running,
         mut handed,
-        share,
+        placement,
         occupancy,
         room,
         writer,
@@ -126,7 +126,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
         generation: RefCell::new(Rc::new(generation)),
         draining: Cell::new(false),
         date: RefCell::new(date(&clock)),
-        share,
+        placement,
         connections: Cell::new(0),
         accepted: registry.worker_counter(number, Metric::Connections, &[]),
         open: registry.gauge(Metric::ConnectionsOpen, &[]),
@@ -159,7 +159,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
     let drain = loop {
         tokio::select! {
             order = inbox.recv() => match order {
-                Some(Order::Run(running, done)) => {
+                Some(WorkerOrder::Run(running, done)) => {
                     let before = worker.generation();
                     let next = Generation::new(
                         &running,
@@ -175,7 +175,7 @@ async fn run(start: Start, mut inbox: UnboundedReceiver<Order>) {
                     }
                     let _ = done.send(());
                 }
-                Some(Order::Drain(span)) => break span,
+                Some(WorkerOrder::Drain(span)) => break span,
                 None => break Duration::ZERO,
             },
             Some(handed) = handed.recv() => take_over(handed, &worker, &stack),
@@ -219,13 +219,13 @@ async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, st
         match listener.accept().await {
             Ok((stream, from)) => {
                 worker.accepted.increment(1);
-                let placed = Placed {
+                let placed = LocalConnection {
                     stream,
                     entrance,
                     from,
-                    seat: worker.occupancy.enter(|| worker.most_connections()).await,
+                    counted: worker.occupancy.count(|| worker.most_connections()).await,
                 };
-                if let Some(placed) = worker.share.place(placed) {
+                if let Some(placed) = worker.placement.place(placed) {
                     serve(placed, worker.clone(), stack.clone());
                 }
             }
@@ -247,31 +247,31 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
-fn take_over(handed: Handed, worker: &Rc<Worker>, stack: &Stack) {
+fn take_over(handed: HandedConnection, worker: &Rc<Worker>, stack: &Stack) {
     match handed.with(Stream::from_socket) {
         Ok(placed) => serve(placed, worker.clone(), stack.clone()),
-        Err(_) => worker.share.over(),
+        Err(_) => worker.placement.connection_closed(),
     }
 }
 
-fn serve(placed: Placed, worker: Rc<Worker>, stack: Stack) {
+fn serve(placed: LocalConnection, worker: Rc<Worker>, stack: Stack) {
     worker.connections.update(|open| open + 1);
     worker.open.increment(1.0);
-    let closed = Closed(worker.clone());
+    let open = OpenCount(worker.clone());
     tokio::task::spawn_local(async move {
-        let _closed = closed;
+        let _open = open;
         connection::serve(placed, worker, stack).await;
     });
 }
 
 /// Counts a connection as closed, however it ends.
-struct Closed(Rc<Worker>);
+struct OpenCount(Rc<Worker>);
 
-impl Drop for Closed {
+impl Drop for OpenCount {
     fn drop(&mut self) {
         self.0.connections.update(|open| open - 1);
         self.0.open.decrement(1.0);
-        self.0.share.over();
+        self.0.placement.connection_closed();
     }
 }
 
@@ -279,7 +279,7 @@ impl Drop for Closed {
 async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut host = Host::new(&clock, worker.share.workers());
+    let mut host = HostLoad::new(&clock, worker.placement.workers());
     for count in 0_u64.. {
         interval.tick().await;
         worker.guards.tick();

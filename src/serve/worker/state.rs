@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::generation::Generation;
 use super::guard::Guards;
-use super::listen::Share;
+use super::listen::Placement;
 use super::occupancy::Occupancy;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
@@ -23,7 +23,7 @@ pub struct Worker {
     pub guards: Rc<Guards>,
     /// Requests that go on without their clients.
     pub detached: Rc<DetachedRequests>,
-    /// Answers that are to leave.
+    /// Responses that are to leave.
     pub flushes: Rc<Flushes>,
     /// Whom limits were asked about.
     pub recent: Recent<CountedKey>,
@@ -32,7 +32,7 @@ pub struct Worker {
     pub(super) generation: RefCell<Rc<Generation>>,
     pub(super) draining: Cell<bool>,
     pub(super) date: RefCell<Rc<str>>,
-    pub(super) share: Share,
+    pub(super) placement: Placement,
     pub(super) connections: Cell<usize>,
     pub(super) accepted: metrics::Counter,
     pub(super) open: metrics::Gauge,
@@ -40,7 +40,7 @@ pub struct Worker {
     pub(super) handshakes: [metrics::Counter; 2],
     pub(super) floods: metrics::Counter,
     pub(super) proofs: metrics::Counter,
-    /// By [`Refused`].
+    /// By [`RefusedConnection`].
     pub(super) refused: [metrics::Counter; 2],
     pub(super) occupancy: Arc<Occupancy>,
     pub(super) room: usize,
@@ -48,7 +48,7 @@ pub struct Worker {
 
 /// Why a connection is closed before its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusedConnection {
     /// Its address has as many as it may.
     PerIp,
     /// It does not say where it comes from, or not in a way that can be read.
@@ -67,12 +67,12 @@ impl Worker {
     }
 
     /// Counts a TLS handshake.
-    pub fn shook_hands(&self, well: bool) {
-        self.handshakes[usize::from(well)].increment(1);
+    pub fn count_handshake(&self, succeeded: bool) {
+        self.handshakes[usize::from(succeeded)].increment(1);
     }
 
     /// Counts a proof that an ACME directory was shown.
-    pub fn proved(&self) {
+    pub fn count_proof(&self) {
         self.proofs.increment(1);
     }
 
@@ -83,12 +83,12 @@ impl Worker {
     }
 
     /// Counts a connection that is closed before its first request.
-    pub fn refused(&self, why: Refused) {
+    pub fn count_refused(&self, why: RefusedConnection) {
         self.refused[why as usize].increment(1);
     }
 
     /// Counts a connection that was closed because what came over it asked for nothing.
-    pub fn flooded(&self) {
+    pub fn count_flood(&self) {
         self.floods.increment(1);
     }
 

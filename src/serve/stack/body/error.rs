@@ -14,10 +14,10 @@ pub enum Error {
     /// The client broke the connection or the framing.
     #[error(transparent)]
     Broken(#[from] Cause),
-    /// The upstream broke off its answer.
+    /// The upstream broke off its response.
     #[error("the upstream broke off its answer: {0}")]
     Upstream(Cause),
-    /// The upstream stopped in the middle of its answer.
+    /// The upstream stopped in the middle of its response.
     #[error("the upstream sent nothing for {0:?}")]
     Silent(Duration),
     /// Nothing passed over a tunnel.
@@ -28,7 +28,7 @@ pub enum Error {
     Overdue,
 }
 
-/// The client left before its answer was there.
+/// The client left before its response was there.
 pub const CLIENT_LEFT: &str = "client left";
 
 impl Error {

@@ -17,7 +17,7 @@ use crate::serve::worker::guard::Guard;
 use crate::throttle::Settling;
 use crate::upstream::AnswerBody;
 
-/// What an upstream answers; streamed, with a deadline for each piece. On the heap, for an answer goes through many
+/// What an upstream answers; streamed, with a deadline for each piece. On the heap, for a response goes through many
 /// hands, also one that the gateway gives itself.
 pub struct Relay(Box<Relayed>);
 

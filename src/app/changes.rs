@@ -1,4 +1,4 @@
-//! What a reload has changed, for whoever asked for it.
+//! What a reload has changed, for its caller and the log.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 use crate::policy::Ruleset;
 use crate::record::insight::Change;
 
-/// Most files that are named in the log.
+/// Maximum number of files that the log names.
 const MAX_FILES: usize = 8;
 
-/// What is not as it was.
+/// Changes between two configurations.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Files of the configuration, and how: `added`, `changed` or `removed`.
+    /// Files of the configuration, each `added`, `changed` or `removed`.
     pub files: Vec<(String, &'static str)>,
-    /// Limits.
+    /// Changed limits.
     pub limits: Vec<Change>,
-    /// Something else that was read: a certificate, a key, a secret.
+    /// Whether another file changed: a certificate, a key, a secret.
     pub others: bool,
 }
 
 impl Changes {
-    /// Between two configurations; `same` says whether the same was read for both.
+    /// Compares two configurations; `same` says whether all files that were read are equal.
     pub(super) fn between(
         before: &Ruleset,
         after: &Ruleset,
@@ -56,7 +56,7 @@ impl Changes {
         self.others || !self.files.is_empty() || !self.limits.is_empty()
     }
 
-    /// For programs.
+    /// As JSON for the admin API.
     pub fn to_json(&self) -> Value {
         let files = self.files.iter();
         let files = files.map(|(path, how)| json!({ "path": path, "how": how }));

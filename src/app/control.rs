@@ -1,4 +1,4 @@
-//! What operators may do with a running gateway.
+//! Implements the interface of the admin listener.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,4 @@
-//! What clients meet at the listeners: made anew by each reload, with the certificates that have been issued
-//! as they are.
+//! The TLS settings of each listener. A reload rebuilds them and keeps certificates that ACME has issued.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,8 +10,10 @@ use crate::net::tls::config::{Shown, Tickets};
 use crate::policy::{self, Process, Ruleset, Source};
 use crate::serve::worker::listen::RunningEntrance;
 
-/// What the listeners that there are speak by `ruleset`; one that it does not name, or that it would have
-/// speak otherwise, for a listener goes and changes with a restart only, goes on as `before`.
+/// The settings of each listener by `ruleset`.
+///
+/// A listener keeps its settings of `before` if `ruleset` does not name it, or would switch TLS on or off: both take
+/// effect only with a restart.
 pub fn entrances(
     process: &Process,
     ruleset: &Ruleset,
@@ -54,20 +55,20 @@ pub fn entrances(
     Ok(entrances.into())
 }
 
-/// Has the certificates looked after that the listeners want, and no others.
+/// Renews the ACME certificates of the listeners, and no others.
 pub fn follow(acme: &Acme, entrances: &[RunningEntrance]) -> io::Result<()> {
     let wanted = entrances.iter().flat_map(|entrance| &entrance.wanted);
     acme.follow(wanted.cloned().collect::<Vec<Arc<Wanted>>>())
 }
 
-/// When the certificates expire that are shown now, by their first names.
+/// When each served certificate expires, in seconds since 1970, by its first name.
 pub fn expiry(entrances: &[RunningEntrance]) -> BTreeMap<String, u64> {
     let mut expiry = BTreeMap::new();
     let shown = entrances.iter().flat_map(|entrance| &entrance.shown);
     for certificate in shown.filter_map(Shown::certificate) {
         let until = certificate.until.as_secs();
         let name = certificate.names.into_iter().next().unwrap_or_default();
-        // Of two for one name the first that expires.
+        // Of two certificates for one name the earlier expiry counts.
         let earliest = expiry.entry(name).or_insert(until);
         *earliest = until.min(*earliest);
     }

@@ -13,18 +13,18 @@ pub enum Error {
     /// The configuration has mistakes.
     #[error("{0}")]
     Policy(policy::Report),
-    /// The store has no room for the limits.
+    /// The memory store is too small for the limits.
     #[error("the store cannot hold these limits: {0}")]
     Store(#[from] store::Error),
-    /// Snapshots of counts cannot be kept.
+    /// The folder of snapshots cannot be used.
     #[error("{0}")]
     Snapshots(#[from] store::snapshot::Unusable),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
-        /// Which.
+        /// The address.
         address: Address,
-        /// Why.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The access log cannot be opened.
@@ -33,10 +33,10 @@ pub enum Error {
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The store that gateways share cannot be used.
+    /// The shared store cannot be used.
     #[error("{0}")]
     Shared(#[from] store::memcached::Error),
-    /// What happens cannot be recorded.
+    /// The record cannot be opened.
     #[error("{0}")]
     Record(#[from] record::Unusable),
     /// A thread cannot be started.

@@ -1,4 +1,4 @@
-//! What a reload changed, for those who look back.
+//! Events of the gateway and changes of limits, for the record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use crate::policy::Ruleset;
 use crate::record::insight::{Change, Event};
 use crate::route::Route;
 
-/// Most changes that an event names.
+/// Maximum number of changes in an event.
 const MAX_CHANGES: usize = 100;
 
-/// Most members of a list that are named.
+/// Maximum number of members of a list in a text.
 const MAX_MEMBERS: usize = 8;
 
-/// Something that happens now.
+/// An event at the current time.
 pub(super) fn event(clock: &Clock, event: &str, detail: &str, mut changes: Vec<Change>) -> Event {
     let detail = match changes.len().saturating_sub(MAX_CHANGES) {
         0 => detail.to_owned(),
@@ -30,7 +30,7 @@ pub(super) fn event(clock: &Clock, event: &str, detail: &str, mut changes: Vec<C
     }
 }
 
-/// Limits that are not what they were.
+/// The limits that differ between two configurations.
 pub(super) fn changes(before: &Ruleset, after: &Ruleset) -> Vec<Change> {
     let (old, new) = (by_scope(before), by_scope(after));
     let mut changes = Vec::new();
@@ -69,12 +69,12 @@ fn by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
         .collect()
 }
 
-/// A limit in few words.
+/// A limit in a few words.
 #[derive(PartialEq)]
 struct LimitText {
     /// `5/m per ip, hard`
     short: String,
-    /// What is told only where it was changed.
+    /// Details that appear only where they changed.
     rest: [String; 6],
 }
 
@@ -131,7 +131,7 @@ impl LimitText {
         }
     }
 
-    /// In words, beside what it was or is.
+    /// The text, with the details that differ from `other`.
     fn beside(&self, other: Option<&LimitText>) -> String {
         let mut text = self.short.clone();
         let rest = other.map_or(&self.rest, |other| &other.rest);
@@ -147,7 +147,7 @@ impl LimitText {
     }
 }
 
-/// A list that may be long; nothing if there is nothing in it.
+/// A list, cut after [`MAX_MEMBERS`]; empty if it has no members.
 fn short_list(what: &str, all: impl Iterator<Item = String>) -> String {
     let all: Vec<String> = all.collect();
     let more = match all.len().saturating_sub(MAX_MEMBERS) {

@@ -1,4 +1,4 @@
-//! The figures that a scrape and the record bring up to date before they read them.
+//! Metrics that are computed when a scrape or the record reads them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,31 +18,31 @@ use crate::store::shared::ladder::Standing;
 use crate::store::{Memory, Shared};
 use crate::upstream::health::Health;
 
-/// Everything that is counted, and what it is counted from.
+/// The metrics, and the state that they are computed from.
 pub struct Figures {
-    /// The counters.
+    /// All metrics.
     pub registry: Registry,
-    /// What runs now.
+    /// The running configuration.
     pub running: Arc<RwLock<Running>>,
-    /// The counts.
+    /// The memory store.
     pub store: Arc<Memory>,
-    /// The store that gateways share.
+    /// The shared store, if there is one.
     pub shared: Option<Arc<Shared>>,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// One reader at a time: no other may see what is there only in part.
+    /// Held while metrics are refreshed and read, so that no reader sees a part of a refresh.
     pub reading: Mutex<()>,
 }
 
 impl Figures {
-    /// Reads them as of now.
+    /// Refreshes the metrics and reads them.
     pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
         let _one = self.reading.lock();
         self.refresh();
         read(&self.registry)
     }
 
-    /// Tells under which secret keys are hashed now.
+    /// The seed by which keys are hashed now.
     pub fn seed(&self) -> u64 {
         self.running.read().keyer().seed()
     }
@@ -92,7 +92,7 @@ impl Figures {
     }
 
     fn count_open(&self, running: &Running) {
-        // A route may be gone.
+        // A reload may have removed a route.
         self.registry.forget(Metric::RequestsOpen);
         for route in &running.ruleset.routes {
             let label = (Label::Route, &*route.name);
@@ -100,7 +100,7 @@ impl Figures {
                 let labels = [label, (Label::Outcome, outcome.as_str())];
                 self.registry.total(Metric::Requests, &labels)
             };
-            // First those that ended: each of them is among those that started.
+            // Ended requests are read first, so that each of them is among the started ones.
             let ended: u64 = RequestOutcome::ALL.into_iter().map(ended).sum();
             let started = self.registry.total(Metric::RequestsStarted, &[label]);
             let open = started.saturating_sub(ended);
@@ -116,7 +116,7 @@ impl Figures {
                 .counter(Metric::ProcessCpu, &[])
                 .absolute(used.0 / 1_000_000);
         }
-        // Its second number is in pages.
+        // The second number is the resident size in pages.
         let pages = fs::read_to_string("/proc/self/statm").ok();
         let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
         if let Some(pages) = pages {
@@ -189,7 +189,7 @@ impl Figures {
         }
         for servers in &running.upstreams {
             let now = self.clock.now();
-            // One for each name: its addresses come and go without end.
+            // One series per name, because addresses change without end.
             servers.for_each_server(|name, all, gone| {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
                 let labels = [upstream, (Label::Server, name)];

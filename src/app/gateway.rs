@@ -1,4 +1,4 @@
-//! A running gateway: what it consists of, and what can be read of it.
+//! A running gateway: its parts, and what others may read of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,33 +40,33 @@ pub struct App {
     pub(super) tickets: Tickets,
     pub(super) acme: Acme,
     pub(super) store: Arc<Memory>,
-    /// The store that gateways share, and the thread that keeps it in sight.
+    /// The shared store, and the thread that watches it.
     pub(super) shared: Option<(Arc<Shared>, Mutex<Option<Keeper>>)>,
-    /// Who writes snapshots of it.
+    /// Writes snapshots of `store`.
     pub(super) snapshots: Mutex<Option<store::snapshot::Writer>>,
     pub(super) clock: Clock,
-    /// In seconds since 1970.
+    /// Seconds since 1970.
     pub(super) started: u64,
     pub(super) registry: Registry,
     pub(super) running: Arc<RwLock<Running>>,
     pub(super) figures: Arc<Figures>,
-    /// What records them in each second.
+    /// Records the metrics every second.
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
-    /// What sends them to other engines.
+    /// Sends the record to other engines.
     pub(super) push: Mutex<Option<Push>>,
     /// One reload at a time.
     pub(super) reloading: Mutex<()>,
     pub(super) workers: Mutex<Vec<Handle>>,
-    /// What writes the access log, and its end.
+    /// The writer of the access log, and the handle to wait for its end.
     pub(super) log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
     pub(super) addresses: Vec<Address>,
-    /// All that listen, to be passed on.
+    /// All listening sockets, for a process that takes over.
     pub(super) sockets: Mutex<Vec<Socket>>,
-    /// The files of Unix sockets that are to be removed at the end.
+    /// Files of Unix sockets that this process removes at its end.
     pub(super) socket_files: Mutex<Vec<SocketFile>>,
-    /// What the configuration's files were when they were last taken.
+    /// The fingerprint of the configuration that was loaded last.
     pub(super) loaded_fingerprint: AtomicU64,
-    /// That it is about to end was announced.
+    /// Whether `/readyz` already announces the end.
     pub(super) withdrawn: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl App {
     pub(super) fn set_unacked_timeout(&self, send: Duration) {
         for socket in &*self.sockets.lock() {
             if let Err(error) = set_unacked_timeout(socket, send) {
-                tracing::warn!(%error, "cannot set TCP_USER_TIMEOUT; vanished clients are noticed after 15 minutes");
+                tracing::warn!(%error, "setting TCP_USER_TIMEOUT failed; vanished clients are noticed after 15 minutes");
             }
         }
     }
@@ -85,44 +85,44 @@ impl App {
         }
     }
 
-    /// The sockets that clients connect to, for a process that takes over.
+    /// The listening sockets for clients, for a process that takes over.
     pub fn sockets(&self) -> io::Result<Vec<Socket>> {
         let sockets = self.sockets.lock();
         sockets.iter().map(Socket::try_clone).collect()
     }
 
-    /// The files of Unix sockets that the process which takes over is to remove at its end.
+    /// Files of Unix sockets that a process which takes over must remove at its end.
     pub fn socket_files(&self) -> Vec<Arc<Path>> {
         let files = self.socket_files.lock();
         files.iter().map(|file| file.path.clone()).collect()
     }
 
-    /// Where clients connect, ports resolved.
+    /// The addresses for clients, with the actual port in place of 0.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// What was fixed at the start.
+    /// The settings that only a restart changes.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// The file that everything came from.
+    /// The gateway file.
     pub fn config(&self) -> &Path {
         &self.config
     }
 
-    /// What the configuration's files were at the start, for [`policy::watch`].
+    /// The fingerprint of the configuration at the start, for [`policy::watch`](crate::policy::watch).
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// `/metrics`, as of now.
+    /// The current metrics in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         self.figures.read(Registry::render)
     }
 
-    /// How each engine does to which figures are pushed.
+    /// The state of every push destination.
     pub fn pushed(&self) -> Vec<push::Status> {
         self.push
             .lock()
@@ -130,22 +130,22 @@ impl App {
             .map_or_else(Vec::new, Push::status)
     }
 
-    /// What runs now.
+    /// The running configuration.
     pub fn running(&self) -> Running {
         self.running.read().clone()
     }
 
-    /// The policies that run now.
+    /// The running policies.
     pub fn ruleset(&self) -> Arc<Ruleset> {
         self.running.read().ruleset.clone()
     }
 
-    /// The counts.
+    /// The memory store.
     pub fn store(&self) -> &Arc<Memory> {
         &self.store
     }
 
-    /// Time.
+    /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }

@@ -1,4 +1,7 @@
-//! The composition root: builds everything in order, changes what runs, and stops it.
+//! The composition root: builds everything in order, reloads it, and stops it.
+//!
+//! Read `start.rs` for the order, `reload.rs` for what a reload swaps, and `shutdown.rs` for the end. `gateway.rs` has
+//! the type that holds all parts.
 
 mod changes;
 mod control;

@@ -1,4 +1,4 @@
-//! Writes who was counted, single requests and events into the record.
+//! Writes top keys, sampled requests and events into the record.
 //!
 //! Bounds: [`MAX_WAITING`] minutes while another process still writes the record.
 
@@ -13,24 +13,24 @@ use serde::Serialize;
 use crate::record::insight::{Event, Facts, LONGEST, Lists, Minute, Sample, Sums};
 use crate::record::{Record, Topic};
 
-/// Most minutes that wait for the record.
+/// Maximum number of minutes that wait for the record.
 const MAX_WAITING: usize = 5;
-/// Seconds after which no list of an hour's minutes comes any more, from this process or one that gives way to it.
+/// Seconds after an hour or day when no process adds lists to it any more.
 const SETTLE_SECONDS: u64 = 120;
-/// Seconds in which one sample of a kind is kept for days.
+/// Seconds in which at most one sample of a kind is kept for days.
 const SAMPLE_PAUSE: u64 = 10;
-/// Kinds of samples that are told apart for that.
+/// Maximum number of kinds of samples at a time.
 const MAX_KINDS: usize = 32;
 
-/// See the module.
+/// Collects the notes of this process, minute by minute.
 pub(super) struct NoteWriter {
     facts: Arc<Facts>,
     events: Arc<Mutex<Vec<Event>>>,
-    /// First second of the minute that is counted now.
+    /// First second of the current minute.
     minute: u64,
-    /// Minutes that are not in the record yet.
+    /// Minutes that wait for the record.
     waiting: VecDeque<(u64, Lists)>,
-    /// Kinds of samples of which one is kept, and until when that is enough.
+    /// Kinds of samples with one that is kept, and until when no further one is.
     kept: Vec<(String, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl NoteWriter {
         }
     }
 
-    /// At the end of each second. Events and samples wait where they are while there is no record.
+    /// Call it at the end of each second. Events and samples stay where they are while there is no record.
     pub(super) fn tick(&mut self, record: Option<&Record>, at: u64, seed: u64) {
         let next = minute_of(at + 1, seed);
         if next.at != self.minute {
@@ -67,13 +67,13 @@ impl NoteWriter {
         }
         for sample in self.facts.samples() {
             let kept = self.keeps(&sample, at);
-            // By its end, as it is counted: by its beginning, it could be of a day whose file is closed.
+            // By its end, because the file of the day in which it began may be closed.
             let over = (sample.at + sample.seconds) as u64;
             note(record, Topic::Sample, over, &sample, kept);
         }
     }
 
-    /// At the end of the process.
+    /// Writes the current minute, at the end of the process.
     pub(super) fn end(&mut self, record: Option<&Record>) {
         self.turn(record, Minute::default());
     }
@@ -107,24 +107,23 @@ impl NoteWriter {
     }
 }
 
-/// The minute that a second is of.
+/// The minute of a second.
 pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
     let at = second - second % 60;
     Minute { at, seed }
 }
 
-/// Makes lists of hours of those of their minutes, and of days of those of their hours, once they are over, whichever processes
-/// have counted in them.
+/// Rolls complete minutes up into hours and hours into days, whichever process has written them.
 #[derive(Default)]
 pub(super) struct Rollup {
-    /// Until when it was looked for hours, and for days.
+    /// The end of the last hour and of the last day that are done.
     done_until: [u64; 2],
 }
 
 impl Rollup {
-    /// To be called each second; may wait for the disk.
+    /// Call it every second; it may wait for the disk.
     pub(super) fn keep(&mut self, record: &Record, now: u64) -> io::Result<()> {
-        // A clock that went ahead ends no day.
+        // A clock that runs ahead must not end a day early.
         let now = now.min(record.settled() + SETTLE_SECONDS);
         let steps = [
             (Topic::Minute, Topic::Hour, 3_600),
@@ -165,7 +164,7 @@ fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> 
 }
 
 fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: bool) {
-    // Nothing in them can fail to be written as JSON.
+    // These types always serialize.
     if let Ok(text) = serde_json::to_vec(content) {
         record.note(topic, (at, text), kept);
     }

@@ -1,4 +1,4 @@
-//! What is pushed to other engines: the record, and the series that there are.
+//! Starts pushing the record to other engines.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::policy::Process;
 use crate::record::push;
 use crate::record::push::Push;
 
-/// Pushes what is recorded, if anybody wants it.
+/// Starts pushing if there is a record and a destination.
 pub fn start(
     process: &Process,
     recorder: Option<&MetricsRecorder>,

@@ -1,6 +1,7 @@
-//! The threads of the record: one that reads all figures at the end of each second, and one that waits for the disk.
+//! The two threads of the record: one reads all metrics at the end of each second, the other writes to the disk.
 //!
-//! Bounds: [`MAX_SERIES`] series and their sums, and [`MAX_WAITING`] seconds while another process still writes the record.
+//! Bounds: [`MAX_SERIES`] series and their sums, and [`MAX_WAITING`] seconds while another process still writes the
+//! record.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -19,8 +20,8 @@ use crate::base::telemetry::{Label, Metric, Registry, names};
 use crate::record::insight::Event;
 use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
 
-/// Series that are sums of others, by the labels that are left: the most in one second of a sum is not to be had from the most of
-/// its parts. Named as Prometheus' recording rules are.
+/// Series that are sums of others, by the labels that stay. The peak second of a sum cannot be computed from the
+/// peaks of its parts. Their names follow the recording rules of Prometheus.
 const SUMS: [(Metric, &str, &[Label]); 5] = [
     (Metric::Requests, "all:tollgate_requests_total", &[]),
     (
@@ -41,23 +42,23 @@ const SUMS: [(Metric, &str, &[Label]); 5] = [
     (Metric::RequestsOpen, "all:tollgate_requests_open", &[]),
 ];
 
-/// Most series of a process, without sums of others.
+/// Maximum number of series of a process, without sums.
 const MAX_SERIES: usize = 8_192;
-/// Most seconds that wait.
+/// Maximum number of seconds that wait for the record.
 const MAX_WAITING: usize = 300;
 
-/// How long a process that ends goes on recording while it lets requests finish: another one waits for the record.
+/// Longest time that a process records while it drains requests, because another may wait for the record.
 const HANDOVER_TIME: Nanos = Nanos::from_secs(60);
 
-/// When to record no more.
+/// When to stop recording.
 enum StopOrder {
-    /// Soon: requests are being finished.
+    /// Within [`HANDOVER_TIME`]: requests are draining.
     Soon,
-    /// Now: all are.
+    /// Now: all requests have ended.
     Now,
 }
 
-/// Records in each second.
+/// Records all metrics every second.
 pub struct MetricsRecorder {
     record: Arc<OnceLock<Record>>,
     events: Arc<Mutex<Vec<Event>>>,
@@ -67,7 +68,7 @@ pub struct MetricsRecorder {
 }
 
 impl MetricsRecorder {
-    /// Starts it. A record that another process still writes is taken over when that ends.
+    /// Starts the threads. If another process still writes the record, this one takes over when that ends.
     pub fn start(settings: &Settings, figures: Arc<Figures>) -> Result<MetricsRecorder, Error> {
         let record = Arc::new(OnceLock::new());
         match Record::open(settings) {
@@ -76,7 +77,7 @@ impl MetricsRecorder {
             }
             Err(Unusable::Taken(_)) => {
                 tracing::info!(
-                    "another process writes the record: this one goes on with it when that ends"
+                    "another process writes the record; this one takes over when that ends"
                 );
             }
             Err(unusable) => return Err(unusable.into()),
@@ -117,7 +118,7 @@ impl MetricsRecorder {
         self.record.clone()
     }
 
-    /// Records what was done to the gateway.
+    /// Adds an event of the gateway.
     pub fn event(&self, event: Event) {
         let mut events = self.events.lock();
         if events.len() < MAX_WAITING {
@@ -125,13 +126,13 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records for a while yet, or until all is finished.
+    /// Stops soon: within [`HANDOVER_TIME`], or at [`MetricsRecorder::finish`].
     pub fn give_way(&self) {
-        // It ends by itself only after that.
+        // The thread cannot have ended before the first order.
         let _ = self.stop.send(StopOrder::Soon);
     }
 
-    /// Records what has happened until now, and waits until it is on the disk.
+    /// Records the current second, and waits until all is on the disk.
     pub fn finish(self) {
         let _ = self.stop.send(StopOrder::Now);
         if self.ticking.join().is_err() || self.keeping.join().is_err() {
@@ -145,7 +146,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     thread.spawn(run).map_err(Error::Thread)
 }
 
-/// What the record calls a series.
+/// A series as the record names it.
 fn series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
     let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
     Series {
@@ -159,7 +160,7 @@ fn series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
     }
 }
 
-/// The series that there are now.
+/// All series that exist now.
 pub fn current_series(figures: &Figures) -> BTreeSet<Series> {
     let mut current_series = BTreeSet::new();
     figures.read(|registry| {
@@ -170,12 +171,12 @@ pub fn current_series(figures: &Figures) -> BTreeSet<Series> {
     current_series
 }
 
-/// All series that were seen.
+/// All series that this process has recorded.
 #[derive(Default)]
 struct SeriesTable {
     places: HashMap<&'static str, HashMap<LabelValues, usize>>,
     series: Vec<TrackedSeries>,
-    /// Of those, how many are sums.
+    /// How many of `series` are sums.
     sums: usize,
     full: bool,
 }
@@ -184,18 +185,18 @@ type LabelValues = Vec<(Label, String)>;
 
 struct TrackedSeries {
     series: Series,
-    /// In the record.
+    /// The number of the series in the record.
     number: Option<u32>,
-    /// What a counter said the last time; of a sum, what those of its parts said that have no place.
+    /// The last value of a counter; for a sum, that of its parts that have no place of their own.
     last: u64,
-    /// Places of the sums that it is a part of.
+    /// Places of the sums that include this series.
     totals: SumPlaces,
 }
 
 type SumPlaces = SmallVec<[usize; 2]>;
 
 impl SeriesTable {
-    /// The place of a series; if there is none for it, those of the sums that it is a part of.
+    /// The place of a series, or the places of its sums if the table is full.
     fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Result<usize, SumPlaces> {
         let known = self.places.get(metric.name());
         if let Some(place) = known.and_then(|places| places.get(labels)) {
@@ -214,7 +215,7 @@ impl SeriesTable {
         if !std::mem::replace(&mut self.full, true) {
             tracing::error!(
                 most = MAX_SERIES,
-                "there are more series than are recorded; those that came last are only in sums"
+                "too many series; new ones are recorded in sums only"
             );
         }
         Err(totals)
@@ -242,7 +243,7 @@ impl SeriesTable {
         place
     }
 
-    /// What happened since the last time.
+    /// The changes since the last call, by place.
     fn take_changes(&mut self, registry: &Registry) -> Vec<(usize, u64)> {
         let mut values = Vec::new();
         let (mut sums, mut others) = (BTreeMap::new(), BTreeMap::new());
@@ -256,7 +257,7 @@ impl SeriesTable {
                 let known = &mut self.series[place];
                 let value = known.take_change(value);
                 add(&mut sums, &known.totals, value);
-                // A series that has never moved has a name too.
+                // A series is recorded once even if it has never changed, so that its name is known.
                 if value > 0 || known.number.is_none() {
                     values.push((place, value));
                 }
@@ -274,7 +275,7 @@ impl SeriesTable {
 }
 
 impl TrackedSeries {
-    /// What there is of it, or of a counter how much more than the last time.
+    /// The value of a gauge, or the increase of a counter since the last call.
     fn take_change(&mut self, value: u64) -> u64 {
         match self.series.kind {
             Kind::Gauge => value,
@@ -283,12 +284,12 @@ impl TrackedSeries {
     }
 }
 
-/// The thread of seconds.
+/// The thread that reads the metrics every second.
 struct SecondsThread {
     figures: Arc<Figures>,
     record: Arc<OnceLock<Record>>,
     table: SeriesTable,
-    /// Seconds that are not in the record yet, with places instead of numbers.
+    /// Seconds that wait for the record, with places instead of numbers.
     pending: VecDeque<(u64, Vec<(usize, u64)>)>,
     notes: NoteWriter,
     wake: SyncSender<()>,
@@ -310,7 +311,7 @@ impl SecondsThread {
                 Err(RecvTimeoutError::Timeout) if reached >= next.as_secs() => {
                     self.tick(reached - 1)
                 }
-                // A clock that went back, or one that a test moves.
+                // The clock went back, or a test moves it.
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(StopOrder::Soon) => end = Some(clock.now().after(HANDOVER_TIME)),
                 Ok(StopOrder::Now) | Err(RecvTimeoutError::Disconnected) => break,
@@ -331,12 +332,12 @@ impl SecondsThread {
         if self.pending.len() > MAX_WAITING {
             tracing::warn!(
                 at,
-                "a second is not recorded: another process still writes the record"
+                "a second is lost: another process still writes the record"
             );
             self.pending.pop_front();
         }
         if let Some(record) = self.record.get() {
-            // What another process has said before this one had a word.
+            // The end of what another process recorded while this one waited.
             let before = if self.pending.len() > 1 {
                 record.end()
             } else {
@@ -347,13 +348,13 @@ impl SecondsThread {
             }
         }
         self.notes.tick(self.record.get(), at, self.figures.seed());
-        // It looks by itself when it is done.
+        // If the channel is full, the thread looks again when it is done.
         let _ = self.wake.try_send(());
     }
 }
 
-/// A second as the record has it. What there was of something in a second is not added to what another process
-/// has said of it.
+/// Converts places to numbers of the record. Gauges are dropped in seconds that another process has recorded, because
+/// adding them would count twice.
 fn second(
     record: &Record,
     table: &mut SeriesTable,
@@ -375,13 +376,13 @@ fn second(
     Second { at, values }
 }
 
-/// The thread that waits for the disk.
+/// The thread that writes to the disk.
 struct DiskThread {
     settings: Settings,
     clock: Clock,
     record: Arc<OnceLock<Record>>,
     rollup: Rollup,
-    /// What was said last.
+    /// The last error that was logged.
     trouble: String,
 }
 
@@ -402,14 +403,14 @@ impl DiskThread {
                     "" => tracing::info!("the record is written again"),
                     trouble => tracing::error!(
                         trouble,
-                        "the record cannot be written: what happens is kept in memory, for some hours"
+                        "the record cannot be written; the last hours are kept in memory"
                     ),
                 }
                 self.trouble = trouble;
             }
         }
         if let Some(Err(error)) = self.record.get().map(Record::leave) {
-            tracing::error!(%error, "the last seconds of the record cannot be written");
+            tracing::error!(%error, "writing the last seconds of the record failed");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads the configuration again and runs by it.
+//! Reads the configuration again and replaces the running one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,33 +16,38 @@ use crate::policy::{self, Diagnostic};
 use crate::serve::worker::generation::Running;
 use crate::serve::worker::run::WorkerOrder;
 
-/// What a reload has to say.
+/// The result of a reload.
 #[derive(Debug)]
 pub struct Reloaded {
     /// Warnings about the new configuration.
     pub notes: Vec<Diagnostic>,
     /// Settings that changed and take effect at the next start only.
     pub restart: Vec<&'static str>,
-    /// What is not as it was.
+    /// What the reload changed.
     pub changes: Changes,
 }
 
 impl App {
-    /// Opens the access log anew, where its file was moved away.
+    /// Reopens the access log, for instance after its file was moved away.
     pub fn reopen_log(&self) {
         if let Some((writer, _)) = &*self.log.lock() {
             writer.reopen();
         }
     }
 
-    /// Reads the configuration again and runs by it; with a mistake in it everything stays as it
-    /// is, but for the access log, which is opened anew. Counters, connections and requests under way go on. Returns once all workers run by it.
+    /// Reads the configuration again and replaces the running one. Returns once all workers run it.
+    ///
+    /// Counters, connections and open requests continue. The access log is reopened even if the reload fails.
+    ///
+    /// # Errors
+    ///
+    /// The configuration has mistakes or cannot be run; the previous one still runs.
     pub async fn reload(&self) -> Result<Reloaded, Error> {
         self.reopen_log();
         let result = self.load_and_swap().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
         if let Err(error) = &result {
-            // What the first mistake is; the operator was told all of them.
+            // Only the first mistake; the caller reports all of them.
             let detail = error.to_string();
             let detail = detail.lines().next().unwrap_or_default();
             self.record_event("reload_failed", detail, Vec::new());

@@ -1,5 +1,4 @@
-//! Which limits a reload makes count from nothing: what was counted under the policy before is not found under the
-//! new one.
+//! Finds limits whose counts a reload resets, because the store does not find them under the new policy.
 
 use std::collections::HashMap;
 
@@ -10,7 +9,7 @@ use crate::throttle::admission::Admission;
 const HELP: &str = "clients may use all of it once more, and gateways with the policy before count apart; \
     give all gateways the same policy at once";
 
-/// A note for each.
+/// A warning for each limit whose counts start again.
 pub(super) fn warnings(
     (before, old): (&Ruleset, &Admission),
     (after, new): (&Ruleset, &Admission),
@@ -25,7 +24,7 @@ pub(super) fn warnings(
     each.collect()
 }
 
-/// Why nothing of what was counted is found.
+/// Why the counts are not found; `None` if they are.
 fn cause((was, old): (&Rule, &Admission), (is, new): (&Rule, &Admission)) -> Option<String> {
     let (before, after) = (was.limit.rate()?, is.limit.rate()?);
     if was.key != is.key {
@@ -36,7 +35,7 @@ fn cause((was, old): (&Rule, &Admission), (is, new): (&Rule, &Admission)) -> Opt
         ));
     }
     let (shared, shares) = (old.plan(was), new.plan(is));
-    // What this gateway counts by itself is converted.
+    // Counts of this gateway alone are converted.
     if shared.map(|plan| plan.hash) == shares.map(|plan| plan.hash) {
         return None;
     }

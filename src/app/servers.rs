@@ -6,7 +6,7 @@ use crate::base::clock::Clock;
 use crate::policy::Ruleset;
 use crate::upstream::Servers;
 
-/// What is known of each upstream's servers, those of `before` that stay included.
+/// The servers of each upstream. Those that were in `before` keep their health and connections.
 pub(super) fn servers(
     ruleset: &Ruleset,
     before: &[Arc<Servers>],

@@ -1,4 +1,4 @@
-//! How it ends.
+//! Ends the gateway: announces it, drains requests, stops workers and threads.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use super::gateway::App;
 use crate::serve::worker::run::WorkerOrder;
 
 impl App {
-    /// Says from now on that no new requests should come, and for how long they are still taken.
+    /// Makes `/readyz` fail, and returns how long the gateway still accepts requests.
     pub fn withdraw(&self) -> Duration {
         self.withdrawn.store(true, Ordering::Relaxed);
         self.running.read().ruleset.timeouts.drain_delay
     }
 
-    /// Stops accepting, lets running requests finish within the drain deadline, ends the workers, and
-    /// waits for the access log to be written.
+    /// Stops accepting, lets open requests finish within the drain deadline, ends the workers, and waits until the access
+    /// log is written.
     pub fn shut_down(&self) {
         let drain = self.running.read().ruleset.timeouts.drain;
         self.shut_down_within(drain);
@@ -55,10 +55,10 @@ impl App {
             push.finish();
         }
         let log = self.log.lock().take();
-        // The writer ends once nobody can hand it lines.
+        // The writer ends when the last worker has dropped its handle.
         let written = log.map(|(_, written)| written);
         if written.is_some_and(|written| !written.wait()) {
-            tracing::warn!("the access log is slow; its last lines are lost");
+            tracing::warn!("writing the access log took too long; its last lines are lost");
         }
     }
 }

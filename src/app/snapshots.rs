@@ -1,5 +1,6 @@
-//! What there is of the process before, and what is left for the next: counts, the secret under which keys are
-//! hashed, and the time that both are in.
+//! Takes over counts from the previous process, and leaves them to the next one.
+//!
+//! A snapshot holds the counts, the secret by which keys are hashed, and the time of both.
 
 use std::sync::Arc;
 
@@ -11,17 +12,17 @@ use crate::policy::Process;
 use crate::store::Memory;
 use crate::store::snapshot::{Found, Writer};
 
-/// What the process before has left.
+/// The state that the previous process has left.
 pub struct RestoredState {
     found: Option<Found>,
-    /// Time, which goes on where it ended.
+    /// The clock, which continues where that process ended.
     pub clock: Clock,
-    /// The same secret.
+    /// The same secret as before, or a random one without a snapshot.
     pub keyer: Keyer,
 }
 
 impl RestoredState {
-    /// Looks for it, before anything reads the clock.
+    /// Looks for a snapshot. Call it before anything reads the clock.
     pub fn find(process: &Process, clock: Clock) -> Result<RestoredState, Error> {
         let found = match &process.snapshots {
             Some(settings) => Found::newest(settings)?,
@@ -41,11 +42,11 @@ impl RestoredState {
         })
     }
 
-    /// Takes its counts into a store that knows the limits.
+    /// Loads the counts into a store that has the limits.
     pub fn restore_counts(self, store: &Memory) {
         let now = self.clock.now();
         if let Some(Err(damage)) = self.found.map(|found| found.load(store, now)) {
-            tracing::error!(%damage, "counts are restored in part only: a disk that fails while it is read");
+            tracing::error!(%damage, "restoring counts failed halfway; the rest starts at zero");
         }
     }
 }
@@ -60,14 +61,14 @@ impl App {
         Ok(())
     }
 
-    /// Leaves all that is counted by now to a process that is about to start.
+    /// Writes a snapshot for a process that is about to start.
     pub fn hand_over(&self) {
         if let Some(writer) = &*self.snapshots.lock() {
             writer.write();
         }
     }
 
-    /// Leaves the writing of snapshots and the files of Unix sockets to the process that has started.
+    /// Leaves snapshots and the files of Unix sockets to the process that has started.
     pub fn handed_over(&self) {
         self.socket_files.lock().clear();
         if let Some(writer) = self.snapshots.lock().take() {

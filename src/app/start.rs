@@ -38,7 +38,7 @@ impl App {
         App::start_on(config, loaded, clock, &mut Inherited::default())
     }
 
-    /// The same by what has been loaded from `config`, on sockets that there may be already.
+    /// As [`App::start`], with a configuration that is already loaded from `config`, on inherited sockets where they fit.
     pub fn start_on(
         config: &Path,
         loaded: Loaded,

@@ -1,7 +1,7 @@
 //! The record's series as Prometheus knows series.
 //!
-//! Most are what they are. A histogram is recorded as what fell into each bucket alone; here a bucket has all that is not
-//! above its bound, there is one without a bound, and `*_count` is the same number.
+//! Most series are exposed unchanged. The record counts what fell into each bucket of a histogram; here a bucket is
+//! cumulative, `+Inf` is added, and `*_count` equals it.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use crate::record::promql::labels::{Labels, NAME};
 use crate::record::promql::{BOUND, number};
 use crate::record::{Kind, Series};
 
-/// What the names of a histogram's buckets end in.
+/// Suffix of the names of a histogram's buckets.
 const BUCKET_SUFFIX: &str = "_bucket";
-/// The bound of a bucket that has none.
+/// The bound of the last bucket.
 const INFINITE: &str = "+Inf";
 
-/// A series that can be asked for.
+/// A series that queries can select.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exposed {
-    /// With the metric's name among them.
+    /// Its labels, the metric's name among them.
     pub labels: Labels,
-    /// What its values are.
+    /// Counter or gauge.
     pub kind: Kind,
-    /// The series whose sum it is: their numbers, and how many of the record's units are one.
+    /// The series of the record whose sum it is: their numbers, and how many units of the record make 1.
     pub parts: Vec<(u32, f64)>,
 }
 
@@ -50,7 +50,7 @@ pub fn exposed(recorded: &[(Series, u32)]) -> Vec<Exposed> {
 /// An upper bound, the bucket's labels, and its series.
 type HistogramBucket = (f64, Labels, (u32, f64));
 
-/// A series that is there already, with another number of digits, goes on in the new one.
+/// Adds a series. One that was recorded with another number of decimals before becomes one series with it.
 fn add(all: &mut BTreeMap<Labels, Exposed>, labels: Labels, kind: Kind, parts: &[(u32, f64)]) {
     let new = || Exposed {
         labels: labels.clone(),
@@ -74,7 +74,7 @@ fn bound(series: &Series) -> Option<f64> {
     number::float(bound).filter(|bound| counts && !bound.is_nan())
 }
 
-/// Buckets as they are asked for, and their count.
+/// Adds the cumulative buckets of a histogram, and its count.
 fn cumulate(
     labels: &Labels,
     mut buckets: Vec<HistogramBucket>,

@@ -1,4 +1,4 @@
-//! The paths of the HTTP interface.
+//! The endpoints of the HTTP API.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     Ok(success(&found, false))
 }
 
-/// A list of texts, as many as the limit allows.
+/// A list of texts, cut at the limit.
 fn texts(all: BTreeSet<&str>, limit: usize) -> Response {
     let cut = all.len() > limit;
     let some: Vec<&str> = all.into_iter().take(limit).collect();
@@ -127,7 +127,7 @@ async fn series(State(gateway): ControlState, parameters: QueryParameters) -> Ap
     Ok(success(&data, fitting.len() > limit))
 }
 
-/// What asks reads the version to know what it may ask for.
+/// Clients read the version to know which features they may use.
 async fn build() -> Response {
     let build = json!({
         "version": "2.42.0",
@@ -140,7 +140,7 @@ async fn build() -> Response {
     success(&build.to_string(), false)
 }
 
-/// There are none.
+/// The record has no exemplars, but the query is checked.
 async fn exemplars(parameters: QueryParameters) -> ApiResult {
     let (start, end) = (
         parameters.optional_moment("start")?,
@@ -160,7 +160,7 @@ async fn exemplars(parameters: QueryParameters) -> ApiResult {
     Ok(success("[]", false))
 }
 
-/// There are none.
+/// The gateway has no alerting rules.
 async fn rules(parameters: QueryParameters) -> ApiResult {
     match parameters.get("type") {
         "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, false)),

@@ -1,4 +1,4 @@
-//! What metrics are: their kinds and sentences.
+//! The kinds and descriptions of metrics.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters)
 
 type Described = BTreeMap<String, (String, String)>;
 
-/// What `/metrics` says of itself, and the kinds of those that are in the record only.
+/// The kinds and descriptions in `/metrics`, and the kinds of metrics that only the record has.
 fn described(metrics: &str, exposed: &[Exposed]) -> Described {
     let mut all = Described::new();
     for line in metrics.lines() {
@@ -61,7 +61,7 @@ fn described(metrics: &str, exposed: &[Exposed]) -> Described {
             let whole = name.strip_suffix(end)?;
             all.get(whole).filter(|(kind, _)| kind == "histogram")
         };
-        // Of a histogram only the whole is described.
+        // A histogram is described as a whole, not by its parts.
         if ["_bucket", "_count", "_sum"]
             .into_iter()
             .any(|end| part(end).is_some())

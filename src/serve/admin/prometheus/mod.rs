@@ -1,7 +1,6 @@
-//! The record as a data source for what asks Prometheus, such as Grafana: the paths, parameters and answers are those of its
-//! HTTP interface, under `/prometheus`.
+//! The record as a Prometheus data source, for Grafana and other clients of its HTTP API, under `/prometheus`.
 //!
-//! Where Prometheus narrows labels and series by time, here all that were ever recorded are named.
+//! Prometheus narrows labels and series by time; this API names all that were ever recorded.
 
 mod catalog;
 mod endpoints;

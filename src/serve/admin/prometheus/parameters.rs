@@ -1,4 +1,4 @@
-//! The parameters of a question, from its form and its query.
+//! The parameters of a request, from its form and its query.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::reader::TIMEOUT;
 use super::response::ApiError;
 use super::times;
 
-/// Most selectors of a question.
+/// Maximum number of selectors in a request.
 const MAX_SELECTORS: usize = 32;
 
 type Pairs = Vec<(String, String)>;
 
-/// Parameters of a form and of the path, those of the form first.
+/// Parameters of the form and of the query, those of the form first.
 pub(super) struct QueryParameters(Pairs);
 
 impl<S: Send + Sync> FromRequest<S> for QueryParameters {
@@ -39,13 +39,13 @@ impl<S: Send + Sync> FromRequest<S> for QueryParameters {
 }
 
 impl QueryParameters {
-    /// The first of a name; empty if there is none.
+    /// The first value of a name; empty if there is none.
     pub(super) fn get(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(own, _)| own == name);
         found.map_or("", |(_, value)| value)
     }
 
-    /// Selectors of series.
+    /// The selectors of `match[]`.
     pub(super) fn selectors(&self) -> Result<Vec<String>, ApiError> {
         let given = self.0.iter().filter(|(name, _)| name == "match[]");
         if given.clone().count() > MAX_SELECTORS {
@@ -55,7 +55,7 @@ impl QueryParameters {
         Ok(given.map(|(_, text)| text.clone()).collect())
     }
 
-    /// How long to wait for an answer.
+    /// The timeout of the query, at most [`TIMEOUT`].
     pub(super) fn timeout(&self) -> Result<Duration, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
@@ -66,14 +66,14 @@ impl QueryParameters {
         Ok(Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(TIMEOUT))
     }
 
-    /// A moment that must be there.
+    /// A required time, in milliseconds since 1970.
     pub(super) fn moment(&self, name: &str) -> Result<i64, ApiError> {
         let text = self.get(name);
         let unclear = || format!("cannot parse {text:?} to a valid timestamp");
         times::moment(text).ok_or_else(|| ApiError::parameter(name, unclear()))
     }
 
-    /// A moment that may be missing.
+    /// An optional time, in milliseconds since 1970.
     pub(super) fn optional_moment(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let text = self.get(name);
         if text.is_empty() {
@@ -85,7 +85,7 @@ impl QueryParameters {
         Ok(Some(found))
     }
 
-    /// Most of what there is; 0 or nothing is all.
+    /// The maximum number of results; 0 or no value means all.
     pub(super) fn limit(&self) -> Result<usize, ApiError> {
         match self.get("limit") {
             "" => Ok(usize::MAX),

@@ -1,4 +1,4 @@
-//! Reads the record for questions, two at a time, until an answer is there or nobody waits for it.
+//! Runs queries on the record, two at a time, until they end, time out or are abandoned.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -17,12 +17,12 @@ use crate::record::promql::Error;
 use crate::record::promql::labels::{Labels, Matcher};
 use crate::serve::admin::control::Control;
 
-/// Two queries at a time, so that a long one keeps no short ones waiting, and beside what the dashboard asks.
+/// Two queries at a time, so that a long one does not block short ones. Requests of the dashboard have their own bound.
 static CONCURRENT_QUERIES: Semaphore = Semaphore::const_new(2);
-/// Longest time for an answer, with the wait for others' queries.
+/// Longest time for a query, including the wait for others.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The record, once this process has it.
+/// The record, which this process has opened.
 pub(super) struct RecordReader {
     record: Arc<OnceLock<Record>>,
     clock: Clock,
@@ -30,7 +30,7 @@ pub(super) struct RecordReader {
 
 impl RecordReader {
     pub(super) fn of(gateway: &dyn Control) -> Result<RecordReader, ApiError> {
-        let off = "nothing is recorded: the gateway file says `record: off`";
+        let off = "the record is off; remove `record: off` from the gateway file";
         let record = gateway.record().ok_or(ApiError::Nowhere(off))?;
         match record.get() {
             Some(_) => Ok(RecordReader {
@@ -38,12 +38,12 @@ impl RecordReader {
                 clock: gateway.clock().clone(),
             }),
             None => Err(ApiError::Unavailable(
-                "another process still writes the record; it is taken over when that ends",
+                "another process still writes the record; try again when that process has ended",
             )),
         }
     }
 
-    /// Reads and computes where the disk may be waited for, until it takes too long or nobody waits any more.
+    /// Runs a query on a blocking thread, until it times out or this future is dropped.
     pub(super) async fn answer<T: Send + 'static>(
         self,
         timeout: Duration,
@@ -52,7 +52,7 @@ impl RecordReader {
         let until = self.clock.now().after(Nanos::from(timeout));
         let turn = tokio::time::timeout(timeout, CONCURRENT_QUERIES.acquire()).await;
         let turn = turn.map_err(|_| ApiError::Late("query timed out in query queue".into()))?;
-        // It goes with this future.
+        // Dropped with this future, which tells the thread that nobody waits any more.
         let asker = Arc::new(());
         let waits = Arc::downgrade(&asker);
         let run = spawn_blocking(move || {
@@ -61,7 +61,7 @@ impl RecordReader {
             let recorded = RecordSamples {
                 record,
                 exposed: &catalog::exposed(&record.series()),
-                // The second that goes on is in no answer.
+                // The current second is incomplete, so no response includes it.
                 now: self.clock.wall().as_secs(),
                 wanted: &|| waits.strong_count() > 0 && self.clock.now() < until,
             };
@@ -69,11 +69,13 @@ impl RecordReader {
         });
         match run.await {
             Ok(Some(found)) => Ok(found?),
-            _ => Err(ApiError::Internal("the record was not read".into())),
+            _ => Err(ApiError::Internal(
+                "the query on the record panicked".into(),
+            )),
         }
     }
 
-    /// The labels of series that one of the selectors takes, or of all if there is none.
+    /// The labels of series that match one of the selectors, or of all series without selectors.
     pub(super) async fn fitting(
         self,
         selectors: Vec<String>,

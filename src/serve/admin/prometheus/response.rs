@@ -1,4 +1,4 @@
-//! Responses as Prometheus gives them: successes and errors.
+//! Responses in the format of Prometheus: successes and errors.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,24 +6,24 @@ use serde_json::json;
 
 use crate::record::promql::Error;
 
-/// Why a question is not answered.
+/// Why a request failed.
 pub(super) enum ApiError {
-    /// It is unclear.
+    /// A parameter is invalid.
     Bad(String),
-    /// It cannot be answered for these series.
+    /// The query failed on these series.
     Execution(String),
     /// Nothing is recorded.
     Nowhere(&'static str),
-    /// Another process has the record.
+    /// Another process still writes the record.
     Unavailable(&'static str),
-    /// It took too long.
+    /// The query timed out.
     Late(String),
-    /// The record is at fault.
+    /// The record cannot be read.
     Internal(String),
 }
 
 impl ApiError {
-    /// About one parameter.
+    /// An error about one parameter.
     pub(super) fn parameter(name: &str, why: impl std::fmt::Display) -> ApiError {
         ApiError::Bad(format!("invalid parameter {name:?}: {why}"))
     }
@@ -53,23 +53,23 @@ impl IntoResponse for ApiError {
             ApiError::Internal(why) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", why),
         };
         let body = json!({ "status": "error", "errorType": kind, "error": why });
-        answer(status, body.to_string())
+        json_response(status, body.to_string())
     }
 }
 
 pub(super) type ApiResult = Result<Response, ApiError>;
 
-fn answer(status: StatusCode, body: String) -> Response {
+fn json_response(status: StatusCode, body: String) -> Response {
     let kind = HeaderValue::from_static("application/json");
     (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-/// An answer with what was asked for, which is JSON, and whether there was more of it.
+/// A response with `data`, which is JSON; `cut` adds the warning that results were truncated.
 pub(super) fn success(data: &str, cut: bool) -> Response {
     let warnings = match cut {
         true => r#","warnings":["results truncated due to limit"]"#,
         false => "",
     };
     let body = format!(r#"{{"status":"success","data":{data}{warnings}}}"#);
-    answer(StatusCode::OK, body)
+    json_response(StatusCode::OK, body)
 }

@@ -1,10 +1,10 @@
 //! The record as a source of samples.
 //!
-//! A sample stands at the end of its second, or of its bucket where steps are longer. A counter's is the sum of all that
-//! was recorded until then, so it never begins anew; a gauge's is its mean in the bucket. A second that was not recorded
-//! has none. A series that has a name has been there from the beginning, with zeros: its first increase is seen too.
+//! A sample has the time of the end of its second, or of its bucket where steps are longer. A counter's value is the sum
+//! of all that was recorded until then, so it never resets; a gauge's is its mean in the bucket. A second that was not
+//! recorded has no sample. Every series starts with zeros, so that queries see its first increase.
 //!
-//! Bound: the samples, and while they are read columns of [`MAX_BUCKETS`] buckets, whatever the number of series that are added up.
+//! Bound: the samples, and columns of [`MAX_BUCKETS`] buckets while they are read, however many series are added up.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::record::promql::labels::{Matcher, fits};
 use crate::record::promql::{Error, Found, Sample, Source};
 use crate::record::{Grid, Kind, Record};
 
-/// Fewest buckets of a series: with less, curves would say nothing.
+/// Minimum number of buckets of a series; curves with fewer would be useless.
 const MIN_BUCKETS: usize = 250;
-/// Most buckets of all columns that are held at a time, 24 bytes each; and so of a series.
+/// Maximum number of buckets in memory at a time, and so of a series; each takes 24 bytes.
 const MAX_BUCKETS: usize = 1 << 19;
 
-/// See the module.
+/// The record as [`promql`](crate::record::promql) reads it.
 pub struct RecordSamples<'a> {
-    /// What is read.
+    /// The record itself.
     pub record: &'a Record,
     /// Its series.
     pub exposed: &'a [Exposed],
-    /// The second that goes on, since 1970: nothing is read of it or behind it.
+    /// The current second, since 1970; nothing is read from here on.
     pub now: u64,
-    /// Whether somebody waits for the answer.
+    /// Whether somebody still waits for the result.
     pub wanted: &'a dyn Fn() -> bool,
 }
 
@@ -65,7 +65,7 @@ impl Source for RecordSamples<'_> {
 }
 
 impl RecordSamples<'_> {
-    /// The series that have such labels.
+    /// The series whose labels match.
     pub fn fitting(&self, matchers: &[Matcher]) -> Result<Vec<&Exposed>, Error> {
         let mut fitting = Vec::new();
         for one in self.exposed {
@@ -75,8 +75,10 @@ impl RecordSamples<'_> {
         Ok(fitting)
     }
 
-    /// The samples of each series. What is part of many is read once, and what was added up is not kept: a histogram's
-    /// series have as many parts as it has buckets.
+    /// The samples of each series.
+    ///
+    /// A part of several series is read once and dropped when it is added up, because a histogram's series have as many
+    /// parts as it has buckets.
     fn read(
         &self,
         grid: &Grid,
@@ -112,7 +114,7 @@ impl RecordSamples<'_> {
     }
 }
 
-/// A sample for each bucket of a span in which anything was recorded.
+/// A zero sample for each recorded bucket of a span.
 fn zeros(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sample> {
     let recorded = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
     let ends = recorded.map(|(bucket, _)| end(grid, bucket));
@@ -125,18 +127,18 @@ fn end(grid: &Grid, bucket: u64) -> i64 {
     milliseconds(grid.from + (bucket + 1) * grid.step)
 }
 
-/// What a series of the record did.
+/// The sums of one series of the record in each bucket.
 struct ColumnSums<'a> {
     grid: &'a Grid,
     covered: &'a [u32],
-    /// Before the grid.
+    /// The total before the first bucket.
     before: u64,
-    /// In each bucket; nothing where it is shorter.
+    /// The sum of each bucket; 0 past the end.
     sums: &'a [u64],
 }
 
 impl ColumnSums<'_> {
-    /// Adds it to samples, of which `unit` of the record are one.
+    /// Adds the values to `samples`; `unit` of the record make 1.
     fn add_to(&self, samples: &mut [Sample], kind: Kind, unit: f64) {
         let (mut total, mut samples) = (self.before, samples.iter_mut().peekable());
         for (bucket, covered) in (0..).zip(self.covered) {

@@ -1,8 +1,8 @@
-//! Times and steps as parameters have them.
+//! Parses times and steps of parameters.
 
 use crate::record::promql::number;
 
-/// Milliseconds since 1970, of seconds or of a time as RFC 3339 has it.
+/// Milliseconds since 1970, from seconds or from a time in RFC 3339.
 pub fn moment(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
         Ok(seconds) => milliseconds(seconds),
@@ -10,7 +10,7 @@ pub fn moment(text: &str) -> Option<i64> {
     }
 }
 
-/// Milliseconds, of seconds or of a span such as `5m`.
+/// Milliseconds, from seconds or from a span such as `5m`.
 pub fn step(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
         Ok(seconds) => milliseconds(seconds),
@@ -20,7 +20,7 @@ pub fn step(text: &str) -> Option<i64> {
 
 fn milliseconds(seconds: f64) -> Option<i64> {
     let ms = (seconds * 1_000.0).round();
-    // As far as numbers of this kind are exact.
+    // Integers are exact in `f64` up to here.
     (ms.abs() < 9e15).then_some(ms as i64)
 }
 
@@ -40,7 +40,7 @@ fn rfc3339(text: &str) -> Option<i64> {
     Some((seconds - offset(zone)?) * 1_000 + ms)
 }
 
-/// Seconds by which a zone is before UTC.
+/// Seconds by which a zone is ahead of UTC.
 fn offset(zone: &str) -> Option<i64> {
     let sign = match zone.get(..1)? {
         "+" => 1,
@@ -51,7 +51,7 @@ fn offset(zone: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// Numbers of so many digits.
+/// Numbers with a fixed count of digits each.
 fn fields<const COUNT: usize>(
     text: &str,
     between: char,
@@ -67,7 +67,7 @@ fn fields<const COUNT: usize>(
     parts.next().is_none().then_some(found)
 }
 
-/// Days from 1970 on.
+/// Days since 1970.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let lengths = [

@@ -1,15 +1,15 @@
-//! Answers as Prometheus writes them: times are numbers, values are texts.
+//! Writes results as Prometheus does: times are numbers, values are texts.
 
 use crate::record::promql::labels::Labels;
 use crate::record::promql::{Answer, Series, number};
 
-/// An answer about one moment, with its kind.
+/// The result of an instant query, with its type.
 pub fn answer(answer: &Answer, at: i64) -> String {
     let time = number::seconds(at);
     let typed = |kind: &str, result: &str| typed(kind, result);
     match answer {
         Answer::Scalar(value) => {
-            // Here times are written as short as other numbers.
+            // Prometheus writes these times without trailing zeros.
             let time = at as f64 / 1_000.0;
             typed("scalar", &format!("[{time},\"{}\"]", number::plain(*value)))
         }

@@ -1,4 +1,4 @@
-//! Why requests were refused in a span: by which limit, whom, and what had changed before.
+//! Explains the refusals of a span: which limit refused, which keys, and what had changed before.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::notes::{ListKind, describe, find, happened, lists};
+use super::notes::{ListKind, find_events, find_samples, list_to_json, read_lists};
 use super::query::{bad_request, read_record};
 use super::span::parse_span;
 use crate::policy::Ruleset;
@@ -19,22 +19,22 @@ use crate::record::{Record, Series};
 use crate::route::Route;
 use crate::serve::admin::control::ControlState;
 
-/// Seconds before a span in which a change may have been what began it.
-const BEFORE: u64 = 120;
-/// Most buckets that are added up.
+/// Seconds before the first refusal in which a change of the limit counts as its cause.
+const CHANGE_SECONDS: u64 = 120;
+/// Maximum number of buckets that are added up.
 const MAX_POINTS: usize = 11_000;
-/// Keys that are named.
+/// Maximum number of keys in a response.
 const MAX_KEYS: usize = 10;
-/// The share of all refusals that a few keys together have, if it was a few.
-const MOST_OF_ALL: f64 = 0.8;
-/// The share of one that it was, alone.
-const ALONE: f64 = 0.5;
-/// How many times more keys there are than before, if they were sprayed.
-const SPRAYED: u64 = 3;
-/// Fewer keys are no spray.
-const FEWEST: u64 = 100;
+/// Share of all refusals that a few keys must have together to be the cause.
+const FEW_KEYS_SHARE: f64 = 0.8;
+/// Share of all refusals that one key must have to be the cause.
+const ONE_KEY_SHARE: f64 = 0.5;
+/// Growth of the number of keys, as a factor, above which it is a spray.
+const SPRAY_FACTOR: u64 = 3;
+/// Minimum number of keys of a spray.
+const MIN_SPRAY_KEYS: u64 = 100;
 
-/// Which span.
+/// The parameters of an explanation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainParameters {
@@ -43,14 +43,14 @@ pub struct ExplainParameters {
     to: String,
 }
 
-/// What is known of a span.
+/// What the record has about a span and the time before it.
 struct Evidence {
     span: (u64, u64),
     now: SpanCounts,
     before: SpanCounts,
-    /// Of whole minutes or hours, and which.
+    /// The lists of the span, and the whole minutes or hours that they cover.
     lists: (Lists, (u64, u64)),
-    /// Of those before.
+    /// The same of the time before.
     usual: (Lists, (u64, u64)),
     events: Vec<Event>,
 }
@@ -58,19 +58,19 @@ struct Evidence {
 /// Counts of a span.
 #[derive(Default)]
 struct SpanCounts {
-    /// That were recorded.
+    /// Recorded seconds.
     seconds: u64,
     requests: u64,
     refused: u64,
-    /// Refusals of each limit, several of which may refuse one request, and the last second of the first step in which there were any.
+    /// Refusals of each limit, and the last second of the first step with any. Several limits may refuse one request.
     limits: BTreeMap<String, (u64, u64)>,
-    /// Refused requests of each route.
+    /// Refused requests by route.
     routes: BTreeMap<String, u64>,
     by_gateway: u64,
     by_upstream: u64,
 }
 
-/// What it was.
+/// Why requests were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RefusalCause {
     Nothing,
@@ -109,12 +109,12 @@ pub async fn explain(
     };
     let span = match span {
         Ok(span) => span,
-        Err(answer) => return *answer,
+        Err(response) => return *response,
     };
     let (running, now) = (gateway.running(), gateway.clock().wall().as_secs());
     read_record(&*gateway, move |record| {
         let evidence = Evidence::read(record, running.facts.as_deref(), span, now)?;
-        let samples = find(record, span, MAX_KEYS, |sample| {
+        let samples = find_samples(record, span, MAX_KEYS, |sample| {
             let refused = sample
                 .limit
                 .as_ref()
@@ -128,7 +128,7 @@ pub async fn explain(
     .await
 }
 
-fn counts(
+fn count_span(
     record: &Record,
     all: &[(Series, u32)],
     (from, to): (u64, u64),
@@ -199,28 +199,30 @@ impl Evidence {
         let (from, to) = span;
         let earlier = (from.saturating_sub((to - from).max(60)), from);
         let all = record.series();
-        let counted = lists(record, facts, span, now, &ListKind::ALL)?;
-        // Whole minutes, hours or days that those of the span are not among.
+        let counted = read_lists(record, facts, span, now, &ListKind::ALL)?;
+        // Whole steps that do not overlap those of the span.
         let (begun, over) = counted.1;
         let usual = (begun.saturating_sub((over - begun).max(240)), begun);
         Ok(Evidence {
             span,
-            now: counts(record, &all, span)?,
-            before: counts(record, &all, earlier)?,
+            now: count_span(record, &all, span)?,
+            before: count_span(record, &all, earlier)?,
             lists: counted,
-            usual: lists(record, None, usual, now, &ListKind::ALL)?,
-            events: happened(record, (from.saturating_sub(BEFORE), to))?,
+            usual: read_lists(record, None, usual, now, &ListKind::ALL)?,
+            events: find_events(record, (from.saturating_sub(CHANGE_SECONDS), to))?,
         })
     }
 
-    /// Whom the limit refused most that refused most, and by how much: of several limits each would count the same client.
+    /// The keys of the limit that refused most, with their shares of its refusals.
+    ///
+    /// Only one limit counts, because several may refuse the same client.
     fn shares(&self) -> Vec<(&str, f64)> {
-        let Some((limit, refused)) = self.first() else {
+        let Some((limit, refused)) = self.top_limit() else {
             return Vec::new();
         };
         let keys = self.lists.0.refused.keys.iter();
         let keys: Vec<_> = keys.filter(|listed| listed.key.limit == limit).collect();
-        // Lists are of whole minutes, so there may be more in them.
+        // Lists cover whole minutes, so they may hold more refusals than the span.
         let listed: u64 = keys.iter().map(|listed| listed.count).sum();
         let total = refused.max(listed) as f64;
         let share = |count: u64| count as f64 / total;
@@ -229,20 +231,20 @@ impl Evidence {
             .collect()
     }
 
-    /// What was done to that limit just before it began to refuse.
+    /// The change of that limit just before it began to refuse.
     fn change(&self) -> Option<&Change> {
-        let (limit, _) = self.first()?;
+        let (limit, _) = self.top_limit()?;
         let (_, began) = self.now.limits.get(limit)?;
         let before = self
             .events
             .iter()
-            .filter(|event| event.at <= *began && event.at + BEFORE >= *began);
+            .filter(|event| event.at <= *began && event.at + CHANGE_SECONDS >= *began);
         let mut changes = before.flat_map(|event| &event.changes);
         changes.find(|change| change.limit == limit && change.after.is_some())
     }
 
     /// The limit that refused most.
-    fn first(&self) -> Option<(&str, u64)> {
+    fn top_limit(&self) -> Option<(&str, u64)> {
         let refused = self.now.limits.iter();
         let first = refused.max_by_key(|(_, (refused, _))| *refused);
         first.map(|(limit, (refused, _))| (limit.as_str(), *refused))
@@ -260,7 +262,10 @@ impl Evidence {
             return RefusalCause::Config;
         }
         let shares = self.shares();
-        if shares.first().is_some_and(|(_, share)| *share >= ALONE) {
+        if shares
+            .first()
+            .is_some_and(|(_, share)| *share >= ONE_KEY_SHARE)
+        {
             return RefusalCause::OneKey;
         }
         if shares
@@ -268,7 +273,7 @@ impl Evidence {
             .take(MAX_KEYS)
             .map(|(_, share)| share)
             .sum::<f64>()
-            >= MOST_OF_ALL
+            >= FEW_KEYS_SHARE
         {
             return RefusalCause::FewKeys;
         }
@@ -276,7 +281,7 @@ impl Evidence {
             return RefusalCause::Unknown;
         }
         let (now, usual) = (self.lists.0.asked.distinct(), self.usual.0.asked.distinct());
-        if now >= FEWEST && now > SPRAYED * usual {
+        if now >= MIN_SPRAY_KEYS && now > SPRAY_FACTOR * usual {
             return RefusalCause::Spray;
         }
         RefusalCause::Everyone
@@ -299,7 +304,7 @@ impl Evidence {
             })
         });
         let (lists, counted) = &self.lists;
-        let mut keys = describe(&lists.refused, None, MAX_KEYS);
+        let mut keys = list_to_json(&lists.refused, None, MAX_KEYS);
         for key in keys["keys"].as_array_mut().into_iter().flatten() {
             key["share"] = json!(share(
                 key["count"].as_u64().unwrap_or(0),
@@ -339,8 +344,9 @@ impl Evidence {
         })
     }
 
-    /// Where limits of this name are written, first where most was refused; without those of whose routes nothing was,
-    /// unless that is so of all.
+    /// Where limits of this name are defined, most refusals first.
+    ///
+    /// Definitions whose routes had no refusals are left out, unless that applies to all.
     fn origins<'a>(&self, ruleset: &'a Ruleset, limit: &str) -> Vec<LimitOrigin<'a>> {
         let mut origins: Vec<LimitOrigin> = Vec::new();
         let named = ruleset
@@ -354,7 +360,7 @@ impl Evidence {
                 (&*route.name, refused)
             });
             match origins.iter_mut().find(|origin| origin.at == rule.origin) {
-                // The gateway's own, which counts each route for itself.
+                // A limit of the gateway file counts each route apart, with one definition.
                 Some(origin) => origin.routes.extend(routes),
                 None => origins.push(LimitOrigin {
                     at: &rule.origin,
@@ -370,11 +376,11 @@ impl Evidence {
         origins
     }
 
-    /// In plain words.
+    /// The explanation as a sentence.
     fn text(&self, ruleset: &Ruleset) -> String {
         let cause = self.cause();
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let Some((limit, count)) = self.first() else {
+        let Some((limit, count)) = self.top_limit() else {
             return match cause {
                 RefusalCause::Upstream => format!(
                     "The gateway refused nothing: the upstream itself answered 429 to {} requests.",
@@ -399,12 +405,12 @@ impl Evidence {
                 "but the upstream itself answered 429 to {} requests",
                 self.now.by_upstream
             ),
-            _ => self.who(cause),
+            _ => self.describe_keys(cause),
         };
         format!("{which}; {who}.")
     }
 
-    fn who(&self, cause: RefusalCause) -> String {
+    fn describe_keys(&self, cause: RefusalCause) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let shares = self.shares();
         match cause {
@@ -423,7 +429,7 @@ impl Evidence {
             RefusalCause::FewKeys => {
                 let mut sum = 0.0;
                 let few = shares.iter().take_while(|(_, share)| {
-                    let more = sum < MOST_OF_ALL;
+                    let more = sum < FEW_KEYS_SHARE;
                     sum += if more { share } else { &0.0 };
                     more
                 });
@@ -437,7 +443,7 @@ impl Evidence {
                     "a spray: {now} different keys asked in {seconds} s, {usual} in the {before} s before"
                 )
             }
-            RefusalCause::Unknown => String::from("whom is not known any more"),
+            RefusalCause::Unknown => String::from("the keys are not recorded any more"),
             RefusalCause::Upstream | RefusalCause::Everyone | RefusalCause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
                 self.lists.0.refused.distinct(),
@@ -447,12 +453,12 @@ impl Evidence {
     }
 }
 
-/// Where a limit is written.
+/// Where a limit is defined.
 #[derive(Serialize)]
 struct LimitOrigin<'a> {
     at: &'a str,
     guarantee: String,
-    /// Routes that use it, and how many of their requests were refused, by whatever limit.
+    /// Routes that use it, with their refused requests, by whatever limit.
     routes: Vec<(&'a str, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Who was counted most, single requests, and what was done to the gateway.
+//! Top keys, sampled requests and events of the gateway, which the record keeps as notes.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,17 +18,17 @@ use crate::record::{Record, Topic};
 use crate::serve::admin::control::{Control, ControlState};
 use crate::serve::admin::keys;
 
-/// Longest span that is answered from minutes alone.
+/// Longest span, in seconds, that is read from lists of minutes alone.
 const LONGEST_BY_MINUTES: u64 = 6 * 3_600;
-/// Lists, the longest first, and their seconds.
+/// Kinds of lists and the seconds that one covers, longest first.
 const LEVELS: [(Topic, u64); 3] = [(Topic::Day, DAY), (Topic::Hour, 3_600), (Topic::Minute, 60)];
 const DAY: u64 = 86_400;
-/// Most notes of an answer.
+/// Maximum number of notes in a response.
 const MAX_NOTES: usize = 1_000;
-/// Longest span of a key's curve.
+/// Longest span of a key's curve, in seconds.
 const LONGEST_CURVE: u64 = 7 * DAY;
 
-/// A span and what to show of it.
+/// The parameters that queries of notes share: a span and filters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotesParameters {
@@ -44,19 +44,19 @@ pub struct NotesParameters {
     most: Option<usize>,
 }
 
-/// Which list.
+/// Which list of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListKind {
-    /// Whom limits refused.
+    /// Keys by refused requests.
     #[default]
     Refused,
-    /// Whom limits were asked about.
+    /// Keys by all requests that limits decided.
     Asked,
 }
 
 impl ListKind {
-    /// Both.
+    /// All lists.
     pub(super) const ALL: [ListKind; 2] = [ListKind::Refused, ListKind::Asked];
 }
 
@@ -65,34 +65,41 @@ type NotesQuery = Result<Query<NotesParameters>, QueryRejection>;
 impl NotesParameters {
     fn parse(
         gateway: &dyn Control,
-        asked: NotesQuery,
+        query: NotesQuery,
     ) -> Result<(NotesParameters, (u64, u64)), ErrorResponse> {
-        let Query(asked) = asked.map_err(|rejection| bad_request(&rejection.body_text()))?;
-        let span = parse_span(gateway, &asked.from, &asked.to)?;
-        if asked
+        let Query(parameters) = query.map_err(|rejection| bad_request(&rejection.body_text()))?;
+        let span = parse_span(gateway, &parameters.from, &parameters.to)?;
+        if parameters
             .most
             .is_some_and(|most| !(1..=MAX_NOTES).contains(&most))
         {
-            return Err(bad_request(&format!("`most` is between 1 and {MAX_NOTES}")));
+            return Err(bad_request(&format!(
+                "`most` must be between 1 and {MAX_NOTES}"
+            )));
         }
-        Ok((asked, span))
+        Ok((parameters, span))
     }
 }
 
 /// `GET /v1/record/top`.
-pub async fn top(State(gateway): ControlState, asked: NotesQuery) -> Response {
-    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
-        Ok(asked) => asked,
-        Err(answer) => return *answer,
+pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
+    let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
+        Ok(parsed) => parsed,
+        Err(response) => return *response,
     };
     let (facts, now) = (gateway.running().facts, gateway.clock().wall().as_secs());
     read_record(&*gateway, move |record| {
-        let (lists, (from, to)) = lists(record, facts.as_deref(), span, now, &[asked.of])?;
-        let (list, of) = match asked.of {
+        let (lists, (from, to)) =
+            read_lists(record, facts.as_deref(), span, now, &[parameters.of])?;
+        let (list, of) = match parameters.of {
             ListKind::Refused => (lists.refused, "refused"),
             ListKind::Asked => (lists.asked, "asked"),
         };
-        let mut answer = describe(&list, asked.limit.as_deref(), asked.most.unwrap_or(20));
+        let mut answer = list_to_json(
+            &list,
+            parameters.limit.as_deref(),
+            parameters.most.unwrap_or(20),
+        );
         answer["from"] = json!(from);
         answer["to"] = json!(to);
         answer["of"] = json!(of);
@@ -101,12 +108,12 @@ pub async fn top(State(gateway): ControlState, asked: NotesQuery) -> Response {
     .await
 }
 
-/// A list, or what it says of one limit.
-pub(super) fn describe(list: &List, limit: Option<&str>, most: usize) -> Value {
+/// A list as JSON, restricted to one limit if one is given.
+pub(super) fn list_to_json(list: &List, limit: Option<&str>, most: usize) -> Value {
     let mut keys: Vec<_> = list.keys.iter().collect();
     keys.retain(|listed| limit.is_none_or(|limit| listed.key.limit == limit));
     let listed: u64 = keys.iter().map(|listed| listed.count).sum();
-    // Of one limit only those that are listed are known, which need not be all.
+    // For one limit only listed keys are known, so its total is known only if the list is complete.
     let total = match limit {
         None => Some(list.total),
         Some(_) => list.distinct.is_none().then_some(listed),
@@ -128,8 +135,8 @@ pub(super) fn describe(list: &List, limit: Option<&str>, most: usize) -> Value {
     })
 }
 
-/// Who was counted most in a span, and the span that is known of: whole minutes, hours or days.
-pub(super) fn lists(
+/// The lists of a span, and the span that they cover: whole minutes, hours or days.
+pub(super) fn read_lists(
     record: &Record,
     facts: Option<&Facts>,
     (from, to): (u64, u64),
@@ -142,7 +149,7 @@ pub(super) fn lists(
         false if kept(Topic::Hour) => (&LEVELS[..], 3_600),
         false => (&LEVELS[..], DAY),
     };
-    // What came before a span reaches into none of it.
+    // Without live lists the last step must be complete; with them it may still go on.
     let until = match facts {
         Some(_) => to.next_multiple_of(step),
         None => to - to % step,
@@ -150,7 +157,7 @@ pub(super) fn lists(
     let from = from - from % step;
     let kept = || -> io::Result<_> {
         let mut all = Sums::default();
-        // Of each length what has no list of a longer one.
+        // What no list of a longer step covers is filled from shorter ones.
         let mut gaps = vec![(from, until)];
         for (topic, step) in levels {
             for (from, until) in std::mem::take(&mut gaps) {
@@ -160,7 +167,7 @@ pub(super) fn lists(
                     continue;
                 }
                 let mut reached = whole.0;
-                each(record, *topic, whole, of, |at, lists| {
+                for_each_list(record, *topic, whole, of, |at, lists| {
                     all.add(lists);
                     reached = reached.max(at + step);
                 })?;
@@ -182,8 +189,8 @@ pub(super) fn lists(
     Ok((all.lists(10 * LONGEST), (from, until)))
 }
 
-/// Shows all lists of a span; those that are not asked for are empty.
-fn each(
+/// Calls `see` with all lists of a span; the kinds that are not in `of` stay empty.
+fn for_each_list(
     record: &Record,
     topic: Topic,
     span: (u64, u64),
@@ -191,7 +198,7 @@ fn each(
     mut see: impl FnMut(u64, &Lists),
 ) -> io::Result<()> {
     record.notes(topic, span, |(at, text)| {
-        // What an older or newer version wrote may read otherwise.
+        // Another version may have written another format; such notes are skipped.
         if let Ok(lists) = parse(text, of) {
             see(*at, &lists);
         }
@@ -218,15 +225,15 @@ fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<Lists> {
     })
 }
 
-/// Notes of a span, the latest first.
-pub(super) fn notes<T: DeserializeOwned>(
+/// Calls `see` with the notes of a span, latest first.
+pub(super) fn for_each_note<T: DeserializeOwned>(
     record: &Record,
     topic: Topic,
     span: (u64, u64),
     mut see: impl FnMut(T) -> ControlFlow<()>,
 ) -> io::Result<()> {
     record.notes(topic, span, |(_, text)| {
-        // As in `each`.
+        // As in `for_each_list`.
         match serde_json::from_slice(text) {
             Ok(note) => see(note),
             Err(_) => ControlFlow::Continue(()),
@@ -235,38 +242,38 @@ pub(super) fn notes<T: DeserializeOwned>(
 }
 
 /// `GET /v1/record/samples`.
-pub async fn samples(State(gateway): ControlState, asked: NotesQuery) -> Response {
-    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
-        Ok(asked) => asked,
-        Err(answer) => return *answer,
+pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Response {
+    let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
+        Ok(parsed) => parsed,
+        Err(response) => return *response,
     };
     read_record(&*gateway, move |record| {
-        let samples = find(record, span, asked.most.unwrap_or(50), |sample| {
+        let samples = find_samples(record, span, parameters.most.unwrap_or(50), |sample| {
             let limit = sample.limit.as_deref();
             let is = |wanted: &Option<String>, has: Option<&str>| {
                 wanted.is_none() || wanted.as_deref() == has
             };
             let outcome = Some(sample.outcome.as_str());
             let standing = limit.map(|limit| limit.standing.as_str());
-            is(&asked.limit, limit.map(|limit| limit.limit.as_str()))
-                && is(&asked.key, limit.map(|limit| limit.key.as_str()))
-                && is(&asked.route, sample.route.as_deref())
-                && (is(&asked.outcome, outcome) || is(&asked.outcome, standing))
+            is(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
+                && is(&parameters.key, limit.map(|limit| limit.key.as_str()))
+                && is(&parameters.route, sample.route.as_deref())
+                && (is(&parameters.outcome, outcome) || is(&parameters.outcome, standing))
         })?;
         Ok(json!({ "samples": samples }))
     })
     .await
 }
 
-/// The latest samples that are wanted.
-pub(super) fn find(
+/// The latest samples that pass a filter, at most `most`.
+pub(super) fn find_samples(
     record: &Record,
     span: (u64, u64),
     most: usize,
     wanted: impl Fn(&Sample) -> bool,
 ) -> io::Result<Vec<Sample>> {
     let mut found = Vec::new();
-    notes(record, Topic::Sample, span, |sample: Sample| {
+    for_each_note(record, Topic::Sample, span, |sample: Sample| {
         if wanted(&sample) {
             found.push(sample);
         }
@@ -279,23 +286,23 @@ pub(super) fn find(
 }
 
 /// `GET /v1/record/events`.
-pub async fn events(State(gateway): ControlState, asked: NotesQuery) -> Response {
-    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
-        Ok(asked) => asked,
-        Err(answer) => return *answer,
+pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response {
+    let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
+        Ok(parsed) => parsed,
+        Err(response) => return *response,
     };
     read_record(&*gateway, move |record| {
-        let mut events = happened(record, span)?;
-        events.truncate(asked.most.unwrap_or(100));
+        let mut events = find_events(record, span)?;
+        events.truncate(parameters.most.unwrap_or(100));
         Ok(json!({ "events": events }))
     })
     .await
 }
 
-/// What was done to the gateway, the latest first.
-pub(super) fn happened(record: &Record, span: (u64, u64)) -> io::Result<Vec<Event>> {
+/// Starts, reloads and other events of the gateway, latest first.
+pub(super) fn find_events(record: &Record, span: (u64, u64)) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
-    notes(record, Topic::Event, span, |event: Event| {
+    for_each_note(record, Topic::Event, span, |event: Event| {
         events.push(event);
         match events.len() < MAX_NOTES {
             true => ControlFlow::Continue(()),
@@ -305,26 +312,26 @@ pub(super) fn happened(record: &Record, span: (u64, u64)) -> io::Result<Vec<Even
     Ok(events)
 }
 
-/// `GET /v1/record/key`: one key, what its limits say of it now and where it was listed.
-pub async fn key(State(gateway): ControlState, asked: NotesQuery) -> Response {
-    let (asked, span) = match NotesParameters::parse(&*gateway, asked) {
-        Ok(asked) => asked,
-        Err(answer) => return *answer,
+/// `GET /v1/record/key`: the state of one key in its limits, and its counts over time.
+pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
+    let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
+        Ok(parsed) => parsed,
+        Err(response) => return *response,
     };
-    let Some(key) = asked.key else {
+    let Some(key) = parameters.key else {
         return *bad_request(
-            "`key` is missing: write it as /v1/record/top does, such as ip=203.0.113.9",
+            "`key` is missing; write it as /v1/record/top does, such as ip=203.0.113.9",
         );
     };
     if span.1 - span.0 > LONGEST_CURVE {
-        return *bad_request("a key is remembered by the minute for 7 days: ask for less");
+        return *bad_request("the span is too long; keys are kept by the minute for 7 days");
     }
     let (names, limits) = keys::all(&*gateway, &key).await;
     let facts = gateway.running().facts.unwrap_or_default();
     read_record(&*gateway, move |record| {
         let is = |listed: &Key| listed.key == key || names.contains(listed);
         let mut answer = curve(record, &facts, span, is)?;
-        let samples = find(record, span, 20, |sample| {
+        let samples = find_samples(record, span, 20, |sample| {
             let limit = sample.limit.as_deref();
             limit.is_some_and(|said| {
                 is(&Key {
@@ -341,7 +348,7 @@ pub async fn key(State(gateway): ControlState, asked: NotesQuery) -> Response {
     .await
 }
 
-/// What lists say of a key, in time.
+/// The counts of a key over time.
 fn curve(
     record: &Record,
     facts: &Facts,
@@ -350,7 +357,7 @@ fn curve(
 ) -> io::Result<Value> {
     let step = ((to - from) / 200).next_multiple_of(60).max(60);
     let (from, to) = (from - from % step, to.next_multiple_of(step));
-    // Several limits may count the same request, and no list tells which.
+    // Several limits may count the same request, and no list says which, so the highest count is a lower bound.
     let count = |list: &List| {
         let same = list.keys.iter().filter(|listed| is(&listed.key));
         same.map(|listed| listed.count).max().unwrap_or(0)
@@ -363,7 +370,7 @@ fn curve(
     let (minute, live, mut curves) = facts.with(|| -> io::Result<_> {
         let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
         let see = |at, lists: &Lists| add(&mut curves, at, lists);
-        each(record, Topic::Minute, (from, to), &ListKind::ALL, see)?;
+        for_each_list(record, Topic::Minute, (from, to), &ListKind::ALL, see)?;
         Ok(curves)
     })?;
     if (from..to).contains(&minute) {

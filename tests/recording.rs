@@ -94,7 +94,7 @@ fn every_request_is_recorded_once() {
     // Beside the gateway.
     let ended = run(folder.path(), &["log", "verify"]);
     assert_eq!(ended.code, Some(0), "{}", ended.err);
-    says(&ended.out, &["all is as it was written"]);
+    says(&ended.out, &["no damage found"]);
 }
 
 /// Asks until the gateway is gone. When each request was answered, by the wall clock.

@@ -1,4 +1,4 @@
-//! Asks a running gateway over its admin listener.
+//! Sends requests to the admin listener of a running gateway.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,32 +9,32 @@ use serde_json::Value;
 
 use crate::policy::text;
 
-/// Longest wait for a running gateway.
+/// Longest wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An exit code and what to say.
+/// An exit code and a message for standard error.
 pub type CommandError = (u8, String);
 
-/// Where a running gateway is.
+/// The address of a running gateway, and its token.
 #[derive(clap::Args, Clone)]
 pub struct AdminAddress {
-    /// Asks the running gateway, by the address of its admin listener, `127.0.0.1:9900`.
+    /// Address of the admin listener of a running gateway, such as `127.0.0.1:9900`.
     #[arg(long)]
     pub admin: Option<String>,
-    /// The file of the admin listener's token.
+    /// File with the token of the admin listener.
     #[arg(long, requires = "admin")]
     pub token_file: Option<PathBuf>,
 }
 
 impl AdminAddress {
-    /// Where the listener is when nobody says.
+    /// The address that is used without `--admin`.
     const DEFAULT: &str = "127.0.0.1:9900";
 
-    /// What the gateway answers, which is JSON.
+    /// Sends a request and returns the response, which is JSON.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Value, CommandError> {
         let admin = self.admin.as_deref().unwrap_or(AdminAddress::DEFAULT);
         let failed = |error: io::Error| match error.kind() {
-            // A read that timed out is told as one that would block.
+            // A read that timed out is reported as `WouldBlock`.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 let seconds = TIMEOUT.as_secs();
                 let why = format!(
@@ -68,7 +68,7 @@ impl AdminAddress {
     }
 }
 
-/// Sends a request, its method, path and body, and gives the head and the body of the response.
+/// Sends a request (method, path, body) and returns the head and the body of the response.
 pub fn exchange(
     authority: &str,
     token: Option<&str>,
@@ -92,7 +92,7 @@ pub fn exchange(
     Ok((head.to_owned(), body.to_owned()))
 }
 
-/// Connects to the first of a name's addresses that answers.
+/// Connects to the first address of a name that accepts.
 fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
     for address in authority.to_socket_addrs()? {

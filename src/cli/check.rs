@@ -10,18 +10,18 @@ use crate::policy::{self, Loaded, Report, Severity, diagnostic};
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The gateway file.
+    /// Gateway file.
     #[arg(long, default_value = "tollgate.yaml")]
     config: PathBuf,
-    /// Prints JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Looks up no names and does not ask the store.
+    /// Do not look up names, and do not connect to the store.
     #[arg(long)]
     offline: bool,
 }
 
-/// Exit code 0: it can be run. 2: it has mistakes, or asks for what this machine does not have.
+/// Exit code 0: the configuration can run. 2: it has mistakes, or this machine lacks something that it needs.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let inspected = policy::load(&arguments.config);
     let inspected = inspected.and_then(|loaded| checked(arguments, loaded));
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
-/// What the machine has to say: with a mistake there is no run.
+/// Adds the findings of the machine. Errors among them fail the check.
 fn checked(arguments: &Arguments, mut loaded: Loaded) -> Result<Loaded, Report> {
     let network_checks = match arguments.offline {
         true => NetworkChecks::Offline,

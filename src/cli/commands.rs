@@ -16,27 +16,27 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs the gateway.
+    /// Run the gateway.
     Run(run::Arguments),
-    /// Checks a configuration and prints what its limits guarantee.
+    /// Check a configuration and print what its limits guarantee.
     Check(check::Arguments),
-    /// Asks whether a gateway on this machine, run by this configuration, is ready.
+    /// Check whether the gateway that runs this configuration on this machine is ready.
     Ready(ready::Arguments),
-    /// Says what would happen to a request, and why, without counting it.
+    /// Explain what would happen to a request, without counting it.
     Explain(explain::Arguments),
-    /// Runs a gateway with an upstream, sample policies and traffic, without any configuration.
+    /// Run a gateway with a sample upstream, policies and traffic; needs no configuration.
     Demo(demo::Arguments),
-    /// Reads the record of what happened.
+    /// Query the record: curves, top keys, explanations.
     Log(log::Arguments),
-    /// Shows what a running gateway does now.
+    /// Show live rates, limits and keys of a running gateway.
     Top(top::Arguments),
-    /// Prints the JSON Schema of the gateway file or of a policy file, for editors.
+    /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
 
-/// Runs the command that the arguments name.
+/// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    // First of all: the first process of a container loses what comes before.
+    // Signals are blocked first, because the first process of a container loses those that come earlier.
     let blocked = signals::BlockedSignals::new();
     let command = CommandLine::parse().command;
     let blocked = matches!(command, Command::Run(_)).then_some(blocked);

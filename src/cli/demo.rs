@@ -26,13 +26,13 @@ limits:
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where clients connect; a free port if it is taken.
+    /// Address for clients; another port if it is in use.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where operators connect; a free port if it is taken.
+    /// Address of the admin listener; another port if it is in use.
     #[arg(long, default_value = "127.0.0.1:9900")]
     admin: SocketAddr,
-    /// Seconds to run; until interrupted if absent.
+    /// Seconds to run; default: until interrupted.
     #[arg(long = "for", value_name = "SECONDS")]
     seconds: Option<u64>,
 }
@@ -44,7 +44,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn demo(arguments: &Arguments) -> io::Result<()> {
     let upstream = echo()?;
     let folder = std::env::temp_dir().join(format!("tollgate-demo-{}", std::process::id()));
-    let result = start(arguments, upstream, &folder).and_then(|app| show(&app, &folder, arguments));
+    let result =
+        start(arguments, upstream, &folder).and_then(|app| run_demo(&app, &folder, arguments));
     let _ = std::fs::remove_dir_all(&folder);
     result
 }
@@ -56,8 +57,8 @@ fn start(arguments: &Arguments, upstream: SocketAddr, folder: &Path) -> io::Resu
         "version: 1\nworkers: 1\nlisten: {}\nadmin: {}\npolicies: policies\n\
          upstreams: {{ echo: [\"http://{upstream}\"] }}\n\
          identity: {{ user: {{ header: x-user, from: [127.0.0.0/8] }} }}\naccess_log: off\n",
-        free(arguments.listen),
-        free(arguments.admin),
+        free_or_any_port(arguments.listen),
+        free_or_any_port(arguments.admin),
     );
     let config = folder.join("tollgate.yaml");
     std::fs::write(&config, gateway)?;
@@ -65,16 +66,16 @@ fn start(arguments: &Arguments, upstream: SocketAddr, folder: &Path) -> io::Resu
     Ok(Arc::new(app))
 }
 
-/// The address, with port 0 if it is taken.
-fn free(address: SocketAddr) -> SocketAddr {
+/// The address, with port 0 if it is in use.
+fn free_or_any_port(address: SocketAddr) -> SocketAddr {
     match TcpListener::bind(address) {
         Ok(_) => address,
         Err(_) => SocketAddr::new(address.ip(), 0),
     }
 }
 
-fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
-    // It ends with the process.
+fn run_demo(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
+    // The listener ends with the process.
     let (_running, stop) = oneshot::channel();
     let admin = app.process().admin.unwrap_or(arguments.admin);
     let admin = TcpListener::bind(admin)?;
@@ -97,9 +98,9 @@ fn show(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> 
     ))?;
     let mut admitted = 1;
     let refused = loop {
-        let answer = get(gateway, "alice")?;
-        if answer.starts_with("HTTP/1.1 429") {
-            break answer;
+        let response = get(gateway, "alice")?;
+        if response.starts_with("HTTP/1.1 429") {
+            break response;
         }
         admitted += 1;
         if admitted > 100 {
@@ -131,7 +132,7 @@ fn reload(app: &Arc<App>) {
         Ok(Err(error)) => format!("{error}\n    the policies before still run"),
         Err(error) => format!("    cannot reload: {error}"),
     };
-    // Where nothing can be printed, the traffic ends the demo.
+    // If printing fails, the next line of traffic fails too and ends the demo.
     let _ = output::print_line(told);
 }
 
@@ -177,31 +178,31 @@ fn indented(text: &str) -> String {
         .join("\n")
 }
 
-/// One request over a connection of its own; the whole answer.
+/// Sends one request over a connection of its own, and returns the whole response.
 fn get(gateway: SocketAddr, user: &str) -> io::Result<String> {
-    ask(gateway, user)
+    send_request(gateway, user)
         .map_err(|error| io::Error::other(format!("no answer from the gateway: {error}")))
 }
 
-fn ask(gateway: SocketAddr, user: &str) -> io::Result<String> {
+fn send_request(gateway: SocketAddr, user: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(gateway)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let request = format!(
         "GET /api/hello HTTP/1.1\r\nhost: {gateway}\r\nx-user: {user}\r\nconnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
-/// An upstream that answers every request with its own first line.
+/// Starts an upstream that returns the request line of every request.
 fn echo() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     thread::Builder::new().name("echo".into()).spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let served = move || answer_all(stream);
+            let served = move || serve_echo(stream);
             if thread::Builder::new().spawn(served).is_err() {
                 return;
             }
@@ -210,7 +211,7 @@ fn echo() -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-fn answer_all(stream: TcpStream) -> io::Result<()> {
+fn serve_echo(stream: TcpStream) -> io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     loop {

@@ -23,31 +23,31 @@ use futures_util::FutureExt;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The request's method.
+    /// Method of the request.
     method: String,
-    /// Its path and query.
+    /// Path and query.
     path: String,
-    /// A field of the request, as `name: value`.
+    /// Header field, as `name: value`; may be repeated.
     #[arg(short = 'H', long = "header")]
     headers: Vec<String>,
-    /// The address of the connection's other end.
+    /// Address of the client.
     #[arg(long)]
     ip: Option<IpAddr>,
-    /// The body, or `@FILE`.
+    /// Body, or `@FILE`.
     #[arg(long)]
     body: Option<String>,
-    /// The file of the certificate that the client shows, in PEM. It is taken as verified.
+    /// File with the client certificate in PEM, which counts as verified.
     #[arg(long)]
     client_cert: Option<PathBuf>,
-    /// The `Host`.
+    /// `Host` field.
     #[arg(long)]
     host: Option<String>,
-    /// The gateway file; nothing has been counted yet.
+    /// Gateway file; all counters start at zero.
     #[arg(long, default_value = "tollgate.yaml", conflicts_with = "admin")]
     config: PathBuf,
     #[command(flatten)]
     admin: AdminAddress,
-    /// Prints JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Some(_) => serde_json::to_string(&question)
             .map_err(|error| (1, error.to_string()))
             .and_then(|body| arguments.admin.request("POST", "/v1/explain", &body)),
-        None => fresh(&arguments.config, &question),
+        None => explain_offline(&arguments.config, &question),
     };
     let text = match answer {
         Ok(answer) if arguments.json => format!("{answer:#}\n"),
@@ -109,7 +109,7 @@ fn question(arguments: &Arguments) -> Result<RequestToExplain, String> {
     })
 }
 
-/// The first certificate of a file; a private key that is there too goes nowhere.
+/// The first certificate of a file. A private key in the same file is not read.
 fn certificate(file: &Path) -> Result<String, String> {
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
@@ -121,8 +121,8 @@ fn certificate(file: &Path) -> Result<String, String> {
     Ok(format!("{begin}{inside}{end}\n"))
 }
 
-/// Explains by a configuration, with empty counters.
-fn fresh(config: &Path, question: &RequestToExplain) -> Result<Value, CommandError> {
+/// Explains a request by a configuration, with empty counters.
+fn explain_offline(config: &Path, question: &RequestToExplain) -> Result<Value, CommandError> {
     let loaded = policy::load(config).map_err(|report| (MISTAKE, report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {
@@ -141,8 +141,8 @@ fn fresh(config: &Path, question: &RequestToExplain) -> Result<Value, CommandErr
         tokens: Tokens::default(),
         facts: None,
     };
-    // Nothing is shared here, so nothing is waited for.
+    // Without a shared store the future never waits.
     let explained = explain::explain(&running, question, &clock).now_or_never();
-    let explained = explained.ok_or((1, String::from("the explanation waits for something")))?;
+    let explained = explained.ok_or((1, String::from("the explanation did not finish at once")))?;
     explained.map_err(|why| (MISTAKE, why.to_string()))
 }

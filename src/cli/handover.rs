@@ -1,5 +1,7 @@
-//! Another process in place of this one: it gets the listening sockets as systemd passes them, so that what
-//! waits in their queues is served by one or the other, and ends this one when it serves.
+//! Replaces this process by a new one.
+//!
+//! The new process inherits the listening sockets as systemd passes them, so one of the two serves every queued
+//! connection. It ends this one when it serves.
 
 use std::env;
 use std::io;
@@ -15,21 +17,20 @@ use socket2::Socket;
 
 use crate::serve::worker::listen::SOCKET_FILES;
 
-/// The process that passed its sockets on.
+/// The variable with the process that passed its sockets on.
 const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";
 
-/// The first descriptor that is passed: `sd_listen_fds(3)`.
+/// The first passed descriptor: `sd_listen_fds(3)`.
 const FIRST_DESCRIPTOR: i32 = 3;
 
-/// Knows how to start this program again, as it was started, from the same place: what stands there now may
-/// be a newer one.
+/// Starts this program again with the same arguments, from the same path, where a newer version may be by then.
 pub struct Starter {
     program: PathBuf,
     successor: Option<Child>,
 }
 
 impl Starter {
-    /// To be made when the process starts.
+    /// Call it when the process starts, before the file at its path can change.
     pub fn new() -> io::Result<Starter> {
         Ok(Starter {
             program: env::current_exe()?,
@@ -37,14 +38,14 @@ impl Starter {
         })
     }
 
-    /// Starts the other process with these sockets, and with the files of theirs that it is to remove at its end.
+    /// Starts the new process with these sockets, and with the socket files that it must remove at its end.
     pub fn start(&mut self, sockets: Vec<Socket>, files: &[Arc<Path>]) -> io::Result<()> {
         if std::process::id() == 1 {
-            let message = "the first process of a container takes all others with it when it ends";
+            let message = "the first process of a container cannot be replaced, because its end ends the container";
             return Err(io::Error::other(message));
         }
         if self.successor.is_some() {
-            return Err(io::Error::other("one has been started already"));
+            return Err(io::Error::other("a new process has been started already"));
         }
         let mapped = (FIRST_DESCRIPTOR..)
             .zip(sockets)
@@ -58,7 +59,7 @@ impl Starter {
         command
             .args(env::args_os().skip(1))
             .env("LISTEN_FDS", mapped.len().to_string())
-            // Only the child knows its number.
+            // The parent does not know the number of the child yet.
             .env("LISTEN_PID", "")
             .env(SOCKET_FILES, files)
             .env(PREDECESSOR, std::process::id().to_string())
@@ -68,7 +69,7 @@ impl Starter {
         Ok(())
     }
 
-    /// Says so when the other process has ended instead of serving.
+    /// Logs it if the new process has ended instead of serving.
     pub fn check_successor(&mut self) {
         let ended = |child: &mut Child| child.try_wait().ok().flatten();
         if let Some(status) = self.successor.as_mut().and_then(ended) {
@@ -77,29 +78,29 @@ impl Starter {
         }
     }
 
-    /// The process that has taken over, if it was not told otherwise to end.
+    /// The process that has taken over, if one was started and still runs.
     pub fn successor(&mut self) -> Option<u32> {
         self.check_successor();
         self.successor.as_ref().map(Child::id)
     }
 }
 
-/// Tells whoever waits for it that this process serves: the one that it replaces, and the service manager.
+/// Notifies the service manager that this process serves, and ends the process that it replaces.
 pub fn ready() {
     notify(&[NotifyState::Ready]);
     let predecessor = env::var(PREDECESSOR)
         .ok()
         .and_then(|text| text.parse().ok());
     let predecessor = predecessor.and_then(Pid::from_raw);
-    // Once it has ended, its number may be another's.
+    // If the parent has ended, another process may have its number.
     if let Some(process) = predecessor.filter(|process| getppid() == Some(*process))
         && let Err(error) = kill_process(process, Signal::TERM)
     {
-        tracing::error!(%error, "the process before this one cannot be told to end");
+        tracing::error!(%error, "ending the previous process failed");
     }
 }
 
-/// Tells the service manager that this process is about to end.
+/// Notifies the service manager that this process is about to end.
 pub fn ending(successor: Option<u32>) {
     match successor {
         Some(process) => notify(&[NotifyState::MainPid(process)]),
@@ -109,6 +110,6 @@ pub fn ending(successor: Option<u32>) {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager cannot be told");
+        tracing::warn!(%error, "notifying the service manager failed");
     }
 }

@@ -1,4 +1,4 @@
-//! The listeners that are not for clients: for operators, and for probes.
+//! The listeners that are not for clients: admin and probes.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,14 +15,14 @@ use crate::policy::Process;
 use crate::serve::admin;
 use crate::serve::worker::listen::Inherited;
 
-/// Both, bound and not served yet.
+/// Both listeners, bound but not served yet.
 pub struct InternalListeners {
     admin: Option<TcpListener>,
     probes: Option<TcpListener>,
 }
 
 impl InternalListeners {
-    /// Takes those that were inherited, and binds the others.
+    /// Takes inherited sockets, and binds the listeners that have none.
     pub fn bind(process: &Process, inherited: &mut Inherited) -> Result<InternalListeners, Error> {
         let mut bind = |address: Option<SocketAddr>, setting| {
             let Some(address) = address else {
@@ -42,13 +42,13 @@ impl InternalListeners {
         })
     }
 
-    /// The sockets, for a process that takes over.
+    /// Copies of the sockets, for a process that takes over.
     pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
         let all = [&self.admin, &self.probes].into_iter().flatten();
         all.map(TcpListener::try_clone).collect()
     }
 
-    /// Serves on them, each on a thread of its own, until what this gives is dropped.
+    /// Serves each listener on a thread of its own, until the returned value is dropped.
     pub fn serve(self, app: &Arc<App>) -> io::Result<ServingListeners> {
         let mut stops = Vec::new();
         let mut serve = |listener, router, name| {
@@ -68,12 +68,12 @@ impl InternalListeners {
     }
 }
 
-/// Those that are served.
+/// Listeners that are being served; dropping it ends them.
 pub struct ServingListeners {
     _stops: Vec<oneshot::Sender<()>>,
 }
 
-/// Serves `router` until `stop` is dropped; says where.
+/// Serves `router` on a new thread until `stop` is dropped, and returns the address.
 pub fn serve_on_thread(
     listener: TcpListener,
     router: Router,
@@ -86,7 +86,7 @@ pub fn serve_on_thread(
         .build()?;
     thread::Builder::new().name(name.into()).spawn(move || {
         if let Err(error) = runtime.block_on(admin::serve(listener, router, stop)) {
-            tracing::error!(%error, name, "a listener ended");
+            tracing::error!(%error, name, "a listener failed");
         }
     })?;
     Ok(address)

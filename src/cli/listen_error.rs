@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use crate::app::Error;
 use crate::net::Address;
 
-/// The socket that holds an address was passed, and is another.
+/// A passed socket occupies the port of a `listen` that it does not fit.
 pub fn passed_socket_differs(address: SocketAddr, passed: SocketAddr) -> Error {
     let cause = io::Error::other(format!(
-        "a socket on {passed} was passed, which holds the port and does not fit; \
+        "the passed socket on {passed} occupies the port but does not fit; \
          write `listen: \"{passed}\"`, or `ListenStream={address}` in the unit of the socket"
     ));
     Error::Listen {
@@ -18,13 +18,13 @@ pub fn passed_socket_differs(address: SocketAddr, passed: SocketAddr) -> Error {
     }
 }
 
-/// Why an address cannot be listened on.
+/// Adds to a failed bind what the operator can do about it.
 pub fn cannot_listen(address: &Address, setting: &str, cause: io::Error) -> Error {
     let cause = match cause.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(
             cause.kind(),
             format!(
-                "address in use: another process listens there, perhaps another gateway; \
+                "address in use: another process, perhaps another gateway, listens there; \
                  stop it, or choose another address with `{setting}`"
             ),
         ),

@@ -1,8 +1,8 @@
 //! The command line: a file for each command, and what commands share.
 //!
-//! Exit codes: 0 done, 1 it could not be done, 2 a mistake in the configuration or the arguments.
+//! Exit codes: 0 success, 1 failure, 2 a mistake in the configuration or the arguments.
 
-// They panic when the reader is gone; see [`output`].
+// These macros panic when the reader is gone; see [`output`].
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;

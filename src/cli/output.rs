@@ -1,11 +1,12 @@
-//! What verbs print. A reader that leaves ends nothing but the printing; a full disk is told in one
-//! line; neither is a panic.
+//! The output of commands.
+//!
+//! A reader that leaves ends only the printing, and a full disk is reported in one line. Neither is a panic.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-/// A mistake in the configuration or in the arguments.
+/// Exit code for a mistake in the configuration or in the arguments.
 pub const MISTAKE: u8 = 2;
 
 /// Prints to standard output.
@@ -19,18 +20,18 @@ pub fn print(text: impl Display) -> io::Result<()> {
     })
 }
 
-/// [`print`] with the end of a line.
+/// [`print`] with a line feed.
 pub fn print_line(text: impl Display) -> io::Result<()> {
     print(format_args!("{text}\n"))
 }
 
-/// Says something on standard error, where a failure can be told to nobody.
+/// Prints a line to standard error. Failures are ignored, because there is nowhere left to report them.
 pub fn print_stderr(text: impl Display) {
     let text = text.to_string();
     let _ = writeln!(io::stderr(), "{}", text.trim_end());
 }
 
-/// The exit code of a verb that printed: `code`, unless it could not go on.
+/// The exit code of a command: `code`, unless printing failed. A closed pipe is no failure.
 pub fn exit_code(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Ok(()) => code,

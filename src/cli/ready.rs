@@ -13,17 +13,17 @@ use super::output::MISTAKE;
 use crate::net::{Address, unix};
 use crate::policy::{self, Endpoints};
 
-/// Longest wait in all; probes of orchestrators wait as long or a little longer.
+/// Longest wait in all. Orchestrators usually give a probe this long or a little longer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The gateway file of the running gateway.
+    /// Gateway file of the running gateway.
     #[arg(long, default_value = "tollgate.yaml")]
     config: PathBuf,
 }
 
-/// Exit code 0: it is ready. 1: it is not. 2: the file does not say where to ask.
+/// Exit code 0: the gateway is ready. 1: it is not. 2: the gateway file has mistakes.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let endpoints = match policy::endpoints(&arguments.config) {
         Ok(endpoints) => endpoints,
@@ -33,11 +33,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     let (send, answered) = channel();
-    // A thread that still waits ends with the process.
+    // If the thread still waits, it ends with the process.
     thread::spawn(move || send.send(ask(&endpoints)));
     let late = || Err((1, format!("no answer within {} s", TIMEOUT.as_secs())));
     match answered.recv_timeout(TIMEOUT).unwrap_or_else(|_| late()) {
-        Ok(said) => output::exit_code(output::print_line(said.trim_end()), ExitCode::SUCCESS),
+        Ok(status) => output::exit_code(output::print_line(status.trim_end()), ExitCode::SUCCESS),
         Err((code, why)) => {
             output::print_stderr(format_args!("not ready: {}", why.trim_end()));
             ExitCode::from(code)
@@ -49,12 +49,12 @@ fn ask(endpoints: &Endpoints) -> Result<String, CommandError> {
     let (address, token) = match (endpoints.probes, endpoints.admin) {
         (Some(probes), _) => (probes, None),
         (None, Some(admin)) => (admin, endpoints.admin_token.as_deref()),
-        // All that can be seen from outside.
+        // Without both listeners, accepting connections is all that can be checked.
         (None, None) => {
             for address in &endpoints.listen {
                 let connected = match address {
                     Address::Tcp(address) => {
-                        TcpStream::connect_timeout(&here(*address), TIMEOUT).map(drop)
+                        TcpStream::connect_timeout(&reachable_address(*address), TIMEOUT).map(drop)
                     }
                     Address::Unix(path) => unix::connect(path),
                 };
@@ -63,7 +63,7 @@ fn ask(endpoints: &Endpoints) -> Result<String, CommandError> {
             return Ok(String::from("connections are accepted"));
         }
     };
-    let authority = here(address).to_string();
+    let authority = reachable_address(address).to_string();
     let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), TIMEOUT)
         .map_err(|error| (1, format!("no answer from {authority}: {error}")))?;
     match head.split(' ').nth(1) {
@@ -72,8 +72,8 @@ fn ask(endpoints: &Endpoints) -> Result<String, CommandError> {
     }
 }
 
-/// Where a listener of this machine is reached from this machine.
-fn here(mut address: SocketAddr) -> SocketAddr {
+/// The address by which this machine reaches a listener of its own.
+fn reachable_address(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),

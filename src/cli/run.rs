@@ -26,12 +26,12 @@ use crate::serve::worker::listen::Inherited;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The gateway file.
+    /// Gateway file.
     #[arg(long, default_value = "tollgate.yaml")]
     config: PathBuf,
 }
 
-/// The signals that are `blocked` are heard once there is a runtime.
+/// Runs the gateway. `blocked` signals are handled once there is a runtime.
 pub fn run(arguments: &Arguments, blocked: Option<BlockedSignals>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -40,14 +40,14 @@ pub fn run(arguments: &Arguments, blocked: Option<BlockedSignals>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
     };
-    let ended = runtime.block_on(live(arguments.config.clone(), blocked));
-    // A start that was given up goes on beside it.
+    let ended = runtime.block_on(run_process(arguments.config.clone(), blocked));
+    // An abandoned start may still run on a blocking thread.
     runtime.shutdown_background();
     ended
 }
 
-/// The life of the process. Signals are heard before anything is loaded, which may take long.
-async fn live(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCode {
+/// The life of the process. Signals are handled before anything is loaded, because loading may take long.
+async fn run_process(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCode {
     let mut signals = match Signals::new(blocked) {
         Ok(signals) => signals,
         Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
@@ -62,7 +62,7 @@ async fn live(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCode {
         biased;
         started = starting => started,
         () = signals.end() => {
-            tracing::info!("told to end before it served");
+            tracing::info!("stopped before it served");
             return ExitCode::SUCCESS;
         }
     };
@@ -72,13 +72,13 @@ async fn live(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCode {
     };
     let (app, notes, internal) = match started {
         Ok(started) => started,
-        Err(error) => return refuse(&error),
+        Err(error) => return report_failed_start(&error),
     };
-    tell_all(&notes);
+    print_notes(&notes);
     for address in inherited.left() {
         tracing::warn!(
             address,
-            "a socket was passed that no `listen` or `admin` names; it is closed"
+            "closed a passed socket that no `listen` or `admin` names"
         );
     }
     inherited.remove_left();
@@ -87,7 +87,7 @@ async fn live(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCode {
     output::exit_code(served, ExitCode::SUCCESS)
 }
 
-/// Starts the gateway once every address is known to be free: clients are taken last.
+/// Starts the gateway once all addresses are known to be free, so that clients connect only if the start succeeds.
 fn start(
     config: &Path,
     inherited: &mut Inherited,
@@ -110,7 +110,7 @@ fn start(
     Ok((app, notes, internal))
 }
 
-fn refuse(error: &Error) -> ExitCode {
+fn report_failed_start(error: &Error) -> ExitCode {
     match error {
         Error::Policy(report) => {
             output::print_stderr(report);
@@ -123,7 +123,7 @@ fn refuse(error: &Error) -> ExitCode {
     }
 }
 
-/// Reloads and stops as it is told.
+/// Reloads, hands over and stops on signals and changed files.
 async fn operate(
     app: Arc<App>,
     internal: InternalListeners,
@@ -160,8 +160,8 @@ async fn operate(
                     let started = sockets(&app, &passed)
                         .and_then(|all| starter.start(all, &app.socket_files()));
                     match started {
-                        Ok(()) => tracing::info!("a new process takes over"),
-                        Err(error) => tracing::error!(%error, "no new process; this one goes on"),
+                        Ok(()) => tracing::info!("started a new process that takes over"),
+                        Err(error) => tracing::error!(%error, "starting a new process failed; this one goes on"),
                     }
                 }
                 SignalEvent::ChildEnded => starter.check_successor(),
@@ -173,7 +173,7 @@ async fn operate(
     handover::ending(successor);
     drop(passed);
     if successor.is_some() {
-        // From now on operators ask the new one.
+        // From now on the new process serves operators.
         drop(open);
         app.handed_over();
     } else {
@@ -181,7 +181,7 @@ async fn operate(
         if !delay.is_zero() {
             tracing::info!(
                 ?delay,
-                "not ready any more; connections are still accepted for a time"
+                "no longer ready; still accepting connections during drain_delay"
             );
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
@@ -189,7 +189,7 @@ async fn operate(
             }
         }
     }
-    tracing::info!("draining; a second signal ends at once");
+    tracing::info!("draining; send the signal again to end at once");
     let draining = tokio::task::spawn_blocking(move || app.shut_down());
     tokio::select! {
         _ = draining => Ok(()),
@@ -197,7 +197,7 @@ async fn operate(
     }
 }
 
-/// All sockets that listen.
+/// All listening sockets.
 fn sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<Socket>> {
     let mut sockets = app.sockets()?;
     for listener in internal {
@@ -213,14 +213,14 @@ async fn reload(app: &App, cause: &str) {
             restart,
             changes,
         }) => {
-            tell_all(&notes);
+            print_notes(&notes);
             let ruleset = app.ruleset();
             let (routes, limits) = (ruleset.routes.len(), ruleset.rules.len());
             tracing::info!(cause, routes, limits, changed = %changes, "policies reloaded");
             if !restart.is_empty() {
                 tracing::warn!(
                     settings = restart.join(", "),
-                    "these take effect at the next start"
+                    "these settings take effect at the next start"
                 );
             }
         }
@@ -231,7 +231,7 @@ async fn reload(app: &App, cause: &str) {
     }
 }
 
-fn tell_all(notes: &[Diagnostic]) {
+fn print_notes(notes: &[Diagnostic]) {
     for note in notes {
         output::print_stderr(note);
     }

@@ -9,7 +9,7 @@ use crate::policy;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which file's.
+    /// The kind of file.
     #[arg(value_enum, default_value = "policy")]
     file: SchemaKind,
 }

@@ -1,4 +1,4 @@
-//! What a running process is told by signals.
+//! The signals of a running process.
 
 use std::io;
 
@@ -20,13 +20,14 @@ pub enum SignalEvent {
     End,
 }
 
-/// All signals that mean something wait in the kernel until this is dropped. The kernel drops a signal that has no
-/// handler and comes to the first process of a container, but not one that waits.
+/// Blocks all signals that the gateway handles, until it is dropped.
+///
+/// The kernel discards a signal to the first process of a container that has no handler for it, but not a blocked one.
 pub struct BlockedSignals(SigSet);
 
 impl BlockedSignals {
-    /// One system call, so that it can stand before all else. To be dropped before a thread is started, which would
-    /// go on blocking them.
+    /// Makes one system call, so that it can come before all else. Drop it before a thread starts, because threads inherit
+    /// the mask.
     pub fn new() -> BlockedSignals {
         let all = [
             Number::SIGTERM,
@@ -38,7 +39,7 @@ impl BlockedSignals {
             Number::SIGCHLD,
         ];
         let all: SigSet = all.into_iter().collect();
-        // It fails for no set of signals.
+        // It cannot fail for a valid set.
         let _ = all.thread_block();
         BlockedSignals(all)
     }
@@ -50,7 +51,7 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// Handlers of all signals that mean something. What comes before anyone asks waits.
+/// Handlers of these signals. A signal that comes before [`Signals::next`] is called waits.
 pub struct Signals {
     hangup: Signal,
     reopen: Signal,
@@ -62,11 +63,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Sets the handlers, which then get what waited. Needs a runtime.
+    /// Sets the handlers, which then receive blocked signals. Needs a runtime.
     ///
     /// # Errors
     ///
-    /// The process has no descriptors left.
+    /// The process has no file descriptors left.
     pub fn new(blocked: Option<BlockedSignals>) -> io::Result<Signals> {
         let signals = Signals {
             terminate: signal(SignalKind::terminate())?,
@@ -81,7 +82,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The next one. None is lost when this is given up.
+    /// Waits for the next signal. Cancelling it loses none.
     pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
             _ = self.hangup.recv() => SignalEvent::Reload,
@@ -92,7 +93,7 @@ impl Signals {
         }
     }
 
-    /// Waits until the process is told to end; others keep waiting.
+    /// Waits for a signal that ends the process; others stay pending.
     pub async fn end(&mut self) {
         end(&mut self.terminate, &mut self.interrupt, &mut self.quit).await;
     }

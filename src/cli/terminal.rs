@@ -1,11 +1,11 @@
-//! Numbers, curves and foreign text as a terminal shows them.
+//! Formats numbers, curves and foreign text for a terminal.
 
 use serde_json::Value;
 
-/// Heights of a curve in one line.
+/// The heights of a sparkline.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Text that somebody else chose, without what a terminal would obey.
+/// Foreign text with control characters replaced, so that a terminal does not obey them.
 pub fn printable(text: &str) -> String {
     let plain = |letter: char| {
         if letter.is_control() {
@@ -22,7 +22,7 @@ pub fn numbers(value: &Value) -> Vec<f64> {
     list.map(|value| value.as_f64().unwrap_or(0.0)).collect()
 }
 
-/// A curve in one line; where nothing was recorded there is a gap.
+/// A sparkline, with a gap where nothing was recorded.
 pub fn bars(rates: &[Option<f64>]) -> String {
     let most = rates.iter().flatten().copied().fold(0.0, f64::max);
     let bar = |rate: &Option<f64>| match rate {
@@ -33,7 +33,7 @@ pub fn bars(rates: &[Option<f64>]) -> String {
     rates.iter().map(bar).collect()
 }
 
-/// Each step's value for a second of it.
+/// The rate of each step, per recorded second.
 pub fn rates(series: &Value, covered: &[f64]) -> Vec<Option<f64>> {
     let each = numbers(&series["sum"]).into_iter().zip(covered);
     each.map(|(sum, covered)| (*covered > 0.0).then(|| sum / covered))

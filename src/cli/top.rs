@@ -1,4 +1,4 @@
-//! `tollgate top`: what a running gateway does now, in the terminal.
+//! `tollgate top`: live figures of a running gateway in the terminal.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -12,7 +12,7 @@ use super::admin::{AdminAddress, CommandError};
 use super::output;
 use super::terminal::{bars, printable, rates, short};
 
-/// Between two looks.
+/// Pause between two updates.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    // Where nobody watches, one look is all there is to see.
+    // Without a terminal one update is enough.
     let once = !io::stdout().is_terminal();
     loop {
         let text = match render(&arguments.admin) {
@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         if once {
             return output::exit_code(output::print(text), ExitCode::SUCCESS);
         }
-        // From the upper left, each line and the rest of the screen cleared behind.
+        // Draw from the upper left, and clear the rest of each line and of the screen.
         let text = text.replace('\n', "\x1b[K\r\n");
         if let Err(error) = output::print(format_args!("\x1b[H{text}\x1b[J")) {
             return output::exit_code(Err(error), ExitCode::SUCCESS);
@@ -55,7 +55,7 @@ fn render(admin: &AdminAddress) -> Result<String, CommandError> {
     let _ = writeln!(text, "requests a second, in the last minute");
     for series in list(&outcomes["series"]) {
         let rates = rates(series, &covered);
-        // The second that goes on is not full yet.
+        // Skip the current second, which is incomplete.
         let now = rates.iter().rev().flatten().nth(1).copied().unwrap_or(0.0);
         let outcome = series["labels"]["outcome"].as_str().unwrap_or_default();
         let _ = writeln!(text, "{outcome:>10} {:>9}  {}", short(now), bars(&rates));

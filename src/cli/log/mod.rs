@@ -1,4 +1,4 @@
-//! `tollgate log`: what a record says. All but `verify` ask the running gateway.
+//! `tollgate log`: queries of the record. All but `verify` ask the running gateway.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,27 +22,27 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum LogCommand {
-    /// Reads the whole record: every checksum, and every longer step against what it was made of.
+    /// Verify all checksums of the record, and every longer step against the shorter ones that it sums.
     Verify(VerifyArguments),
-    /// Curves of series in a few words each: how many in all, a second, and in the busiest second.
+    /// Summarize series: total, rate and peak second, with a sparkline.
     Query(QueryArguments),
-    /// Who was refused most, or asked about most.
+    /// List the keys with most refusals or most requests.
     Top(TopArguments),
-    /// Why requests were refused: by which limit, whom, and what had been changed before.
+    /// Explain refusals: which limit, which keys, and what had changed before.
     Explain(SpanArguments),
-    /// Series as lines of JSON, one for each step and series.
+    /// Print series as JSON lines, one per step and series.
     Export(QueryArguments),
 }
 
 #[derive(clap::Args)]
 struct SpanArguments {
-    /// Seconds since 1970, or before now, such as -90s, -1h, -7d.
+    /// Start: seconds since 1970, or a span before now such as -90s, -1h, -7d.
     #[arg(long, default_value = "-10m", allow_hyphen_values = true)]
     from: String,
-    /// The same, or `now`.
+    /// End: as --from, or `now`.
     #[arg(long, default_value = "now", allow_hyphen_values = true)]
     to: String,
-    /// Prints the gateway's JSON.
+    /// Print the JSON of the gateway.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -51,12 +51,12 @@ struct SpanArguments {
 
 #[derive(clap::Args)]
 struct QueryArguments {
-    /// A name, and labels if not all: `tollgate_requests_total{route="shop"}`.
+    /// Selector of series, such as `tollgate_requests_total{route="shop"}`.
     series: String,
-    /// Adds up the series that agree in these labels; all of them for `--by ''`.
+    /// Sum the series that agree in these labels; `--by ''` sums all.
     #[arg(long)]
     by: Option<String>,
-    /// Most steps.
+    /// Maximum number of steps.
     #[arg(long, default_value_t = 60)]
     points: usize,
     #[command(flatten)]
@@ -65,13 +65,13 @@ struct QueryArguments {
 
 #[derive(clap::Args)]
 struct TopArguments {
-    /// `refused` or `asked`.
+    /// Which requests to count: `refused`, or `asked` for all.
     #[arg(long, default_value = "refused")]
     of: String,
-    /// Only of this limit.
+    /// Only keys of this limit.
     #[arg(long)]
     limit: Option<String>,
-    /// Most keys.
+    /// Maximum number of keys.
     #[arg(long, default_value_t = 20)]
     most: usize,
     #[command(flatten)]
@@ -80,10 +80,10 @@ struct TopArguments {
 
 #[derive(clap::Args)]
 struct VerifyArguments {
-    /// The gateway file, which names the folder.
+    /// Gateway file, which names the folder of the record.
     #[arg(long, default_value = "tollgate.yaml")]
     config: PathBuf,
-    /// Prints JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Asks, and prints what is answered.
+/// Sends a query and prints the response as text or JSON.
 fn print_answer(span: &SpanArguments, path: &str, text: impl FnOnce(&Value) -> String) -> ExitCode {
     match span.admin.request("GET", path, "") {
         Ok(answer) if span.json => output::exit_code(
@@ -157,7 +157,7 @@ impl TopArguments {
     }
 }
 
-/// Exit code 0: all is as it was written. 1: something is not, or cannot be read.
+/// Exit code 0: the record is intact. 1: it is damaged or cannot be read.
 fn verify(arguments: &VerifyArguments) -> ExitCode {
     let loaded = match policy::load(&arguments.config) {
         Ok(loaded) => loaded,
@@ -201,14 +201,14 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
         text.push_str(&format!("{fault}\n"));
     }
     text.push_str(&format!(
-        "{} files of {} bytes, {} buckets held against what they were made of: {}\n",
+        "{} files of {} bytes, {} buckets compared with the steps that they sum: {}\n",
         verified.files,
         verified.bytes,
         verified.compared,
         match verified.faults.len() {
-            0 => String::from("all is as it was written"),
-            1 => String::from("1 is wrong"),
-            faults => format!("{faults} are wrong"),
+            0 => String::from("no damage found"),
+            1 => String::from("1 fault"),
+            faults => format!("{faults} faults"),
         }
     ));
     output::exit_code(output::print(text), code)

@@ -1,4 +1,4 @@
-//! Answers about the record, for terminals.
+//! Renders responses about the record for terminals.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::terminal::{bars, numbers, printable, rates, short};
 
-/// A series: its name and labels, as they are asked for.
+/// The name and labels of a series, as a selector has them.
 fn name(series: &Value) -> String {
     let labels = series["labels"].as_object().into_iter().flatten();
     let labels: Vec<String> = labels
@@ -71,7 +71,7 @@ pub(super) fn top(answer: &Value) -> String {
     }
 }
 
-/// Before a number of keys some of which may be unknown.
+/// Goes before a number of keys that is a lower bound.
 fn at_least(answer: &Value) -> &'static str {
     let unsure = answer["at_least"].as_bool() == Some(true);
     if unsure { "at least " } else { "" }
@@ -140,7 +140,7 @@ pub(super) fn explanation(answer: &Value) -> String {
     text
 }
 
-/// `log export`: lines of JSON.
+/// `log export`: JSON lines.
 pub(super) fn lines(answer: &Value, summed: bool) -> String {
     let mut text = String::new();
     let (from, step) = (&answer["from"], &answer["step"]);
@@ -148,7 +148,7 @@ pub(super) fn lines(answer: &Value, summed: bool) -> String {
     let covered = answer["covered"].as_array().map_or(&[][..], Vec::as_slice);
     for series in answer["series"].as_array().into_iter().flatten() {
         for (place, seconds) in covered.iter().enumerate() {
-            // A step of which nothing is known is none of zero.
+            // A step without recorded seconds is unknown, not zero.
             if seconds == 0 {
                 continue;
             }

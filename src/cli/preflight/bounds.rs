@@ -5,7 +5,7 @@ use super::findings::Findings;
 use crate::policy::Loaded;
 use crate::serve::worker::listen;
 
-/// Fewer connections than that are worth a word.
+/// Below this number of connections a warning is due.
 const FEW_CONNECTIONS: usize = 200;
 
 pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {

@@ -4,7 +4,7 @@ use super::findings::Findings;
 use crate::base::clock::Clock;
 use crate::policy::{Loaded, Source};
 
-/// Certificates that expire sooner than after so many days are told of.
+/// Days before its expiry in which a certificate causes a warning.
 const EXPIRY_DAYS: u64 = 14;
 
 pub fn check(findings: &mut Findings<'_>, loaded: &Loaded, clock: &Clock) {
@@ -27,7 +27,7 @@ pub fn check(findings: &mut Findings<'_>, loaded: &Loaded, clock: &Clock) {
                 "renew it; clients refuse it",
             )
         } else if from > now {
-            let help = "look at the clock of this machine; clients refuse it until then";
+            let help = "check the clock of this machine; clients refuse it until then";
             (format!("is not valid before {}", day(from)), help)
         } else if (until - now).as_secs() / 86_400 < EXPIRY_DAYS {
             (format!("expires on {}", day(until)), "renew it")

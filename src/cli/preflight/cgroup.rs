@@ -1,16 +1,16 @@
-//! How much memory the control group of this process has.
+//! The memory limit of the control group of this process.
 
 use std::fs;
 use std::path::Path;
 
-/// Most bytes, of version 2 or 1; none where there is no bound.
+/// The limit in bytes, of cgroup version 2 or 1; `None` without one.
 pub fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     limit_in(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// The same by a root of the groups and what `/proc/self/cgroup` says. In a container the path may be that of the host,
-/// which is not there; its own group is the root then.
+/// The same, from a root of the groups and the text of `/proc/self/cgroup`. In a container the path may be that of the
+/// host, which does not exist there; its own group is the root then.
 fn limit_in(root: &Path, groups: &str) -> Option<u64> {
     let mut least = None;
     let mut look = |path: &Path, file: &str| {
@@ -33,7 +33,7 @@ fn limit_in(root: &Path, groups: &str) -> Option<u64> {
             _ => {}
         }
     }
-    // Version 1 says that there is no bound by a number that no machine has.
+    // Version 1 reports a huge number if there is no limit.
     least.filter(|limit| *limit < 1 << 60)
 }
 

@@ -1,4 +1,4 @@
-//! Files and folders that a run writes to.
+//! Checks the files and folders that a run writes to.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::serve::access as access_log;
 
 const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
-/// Whether all of them can be written.
+/// Checks the access log and the folders of the record, of snapshots and of certificates.
 pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
     let process = &loaded.process;
     if let LogTo::File { path, rotate } = &process.access_log.to {
@@ -19,7 +19,7 @@ pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
             None => usable,
         };
         if let Err(why) = usable {
-            let place = shown(findings, "access_log", path, why);
+            let place = describe_path(findings, "access_log", path, why);
             let message = format!("cannot write the access log {place}");
             let help =
                 "name a file that can be written, in a folder that exists and can be written";
@@ -28,10 +28,10 @@ pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
     }
     let record = process.record.as_ref();
     if let Some(folder) = record.and_then(|record| record.folder.as_deref()) {
-        try_folder(findings, "record", "the record", folder);
+        check_folder(findings, "record", "the record", folder);
     }
     if let Some(snapshots) = &process.snapshots {
-        try_folder(findings, "store", "snapshots", &snapshots.folder);
+        check_folder(findings, "store", "snapshots", &snapshots.folder);
     }
     let mut folders: Vec<&PathBuf> = Vec::new();
     let entrances = loaded.ruleset.entrances.iter();
@@ -40,24 +40,24 @@ pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
             && !folders.contains(&&acme.dir)
         {
             folders.push(&acme.dir);
-            try_folder(findings, "listen", "certificates", &acme.dir);
+            check_folder(findings, "listen", "certificates", &acme.dir);
         }
     }
 }
 
-fn try_folder(findings: &mut Findings<'_>, field: &str, what: &str, folder: &Path) {
-    if let Err(why) = creatable(folder) {
-        let place = shown(findings, field, folder, why);
+fn check_folder(findings: &mut Findings<'_>, field: &str, what: &str, folder: &Path) {
+    if let Err(why) = check_creatable(folder) {
+        let place = describe_path(findings, field, folder, why);
         let message = format!("cannot write to the folder of {what} {place}");
         findings.error((field, &name(folder)), message, FOLDER_HELP);
     }
 }
 
-/// Why something cannot be written, and which folder is to blame.
+/// The folder that cannot be written, if known, and the reason.
 type WriteError<'p> = (Option<&'p Path>, String);
 
-/// A path and why it cannot be written. Where the path was filled in, no folder on the way is named.
-fn shown(
+/// Describes a path and why it cannot be written. If the path was filled in, no folder on the way is named.
+fn describe_path(
     findings: &Findings<'_>,
     field: &str,
     path: &Path,
@@ -73,14 +73,14 @@ fn shown(
     }
 }
 
-/// The last part of a path, by which it is found in the file.
+/// The last part of a path, by which its place in the gateway file is found.
 fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// Whether a folder is there and can be written, or can be made.
-fn creatable(folder: &Path) -> Result<(), WriteError<'_>> {
+/// Checks that a folder can be written, or can be created.
+fn check_creatable(folder: &Path) -> Result<(), WriteError<'_>> {
     let mut nearest = folder;
     loop {
         match nearest.metadata() {

@@ -1,11 +1,11 @@
-//! What was found out, and where in the gateway file it belongs.
+//! Collects findings, and places each in the gateway file.
 
 use std::sync::Arc;
 
 use crate::policy::diagnostic::{Diagnostic, Excerpt};
 use crate::policy::{Filled, Loaded, Severity};
 
-/// Gathers what is to be said, and finds where in the gateway file it belongs.
+/// The findings so far, and the gateway file in which they are placed.
 pub struct Findings<'l> {
     file: Arc<str>,
     text: &'l str,
@@ -25,7 +25,7 @@ impl<'l> Findings<'l> {
         }
     }
 
-    /// Says something of `value`, which stands behind the field `field` of the gateway file, or which is its default.
+    /// Adds a finding about `value` of the field `field` of the gateway file, or about its default.
     fn add(
         &mut self,
         severity: Severity,
@@ -60,7 +60,7 @@ impl<'l> Findings<'l> {
         });
     }
 
-    /// The lines of a field of the gateway file with their numbers, from 1.
+    /// The lines of a field of the gateway file, with line numbers from 1.
     fn lines(&self, field: &str) -> Vec<(&'l str, u32)> {
         let lines = self.text.lines().zip(1..);
         let begins = |line: &str| {
@@ -73,8 +73,10 @@ impl<'l> Findings<'l> {
         first.into_iter().chain(inside).collect()
     }
 
-    /// How a value of a field is shown: as the file has it where something was filled in, which may be a secret.
-    /// Where `part` of the value stands in the file, nothing was filled in there.
+    /// How messages show a value of a field.
+    ///
+    /// A filled-in value may be a secret, so its reference in the file is shown instead. If the file contains `part` of the
+    /// value, that place was not filled in.
     pub fn shown(&self, field: &str, value: &str, part: &str) -> String {
         let lines = self.lines(field);
         let stands = |text: &str| lines.iter().any(|(line, _)| line.contains(text));

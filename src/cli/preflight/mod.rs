@@ -1,5 +1,6 @@
-//! What a configuration needs of the machine that it is checked on: files and folders, addresses, names, descriptors,
-//! memory. Nothing that is made to find out is left behind.
+//! Checks what a configuration needs of this machine: files, folders, addresses, names, descriptors and memory.
+//!
+//! The checks leave nothing behind.
 
 mod bounds;
 mod certificates;
@@ -13,16 +14,16 @@ use crate::base::clock::Clock;
 use crate::policy::Loaded;
 use crate::policy::diagnostic::Diagnostic;
 
-/// Whether others are asked.
+/// Whether checks may use the network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum NetworkChecks {
-    /// Names are looked up and the store is connected to.
+    /// Look up names and connect to the store.
     Online,
-    /// Only this machine is looked at.
+    /// Check this machine only.
     Offline,
 }
 
-/// Everything that a run would stumble over.
+/// Finds everything that would make a run fail or disappoint.
 pub fn check(loaded: &Loaded, config: &str, network_checks: NetworkChecks) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
     files::check(&mut findings, loaded);
@@ -35,7 +36,7 @@ pub fn check(loaded: &Loaded, config: &str, network_checks: NetworkChecks) -> Ve
     findings.all
 }
 
-/// What a run is told of: bounds of the process that are narrower than those of the configuration.
+/// Finds bounds of this process that are narrower than those of the configuration.
 pub fn check_bounds(loaded: &Loaded, config: &str) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
     bounds::check(&mut findings, loaded);

@@ -1,4 +1,4 @@
-//! Addresses to listen on, names to look up, the store that gateways share.
+//! Checks addresses to listen on, names to look up, and the shared store.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -19,22 +19,24 @@ use crate::serve::worker::listen;
 use crate::store::{redis, shared};
 use crate::upstream::Location;
 
-/// Longest wait for all that is tried.
+/// Longest time for all checks of the network.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest wait for one address of a server of the store.
+/// Longest time to connect to one address of the store.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most that is tried.
+/// Maximum number of targets that are checked.
 const MAX_TARGETS: usize = 256;
 
-/// How much of it at a time.
+/// Maximum number of targets at a time.
 const MAX_THREADS: usize = 32;
 
 const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
 
-/// Whether this user may listen where the file says. A gateway that runs already holds its addresses, and systemd may
-/// make them for one that is to come: a mistake is only a file in the place of a socket, which stops either.
+/// Checks that this user may listen on the addresses of the file.
+///
+/// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most findings are warnings.
+/// Only a file in the place of a socket is an error, because it stops both.
 pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
     let process = &loaded.process;
     let listeners = process
@@ -60,7 +62,7 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
         };
         let help = match error.kind() {
             ErrorKind::AddrInUse => {
-                "this is as it should be if it is the gateway itself, which a reload goes on with; else stop the other process, or choose another address"
+                "this is expected while the gateway itself runs; otherwise stop the other process, or choose another address"
             }
             ErrorKind::PermissionDenied if address.tcp().is_none() => {
                 "another user listens there; stop that process, or choose another path"
@@ -69,7 +71,7 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
                 "ports below 1024 need a privilege: `AmbientCapabilities=CAP_NET_BIND_SERVICE` or a socket of systemd, see examples/systemd"
             }
             ErrorKind::AddrNotAvailable => {
-                "this machine has no such address; `0.0.0.0` and `[::]` are all that it has"
+                "this machine has no such address; use `0.0.0.0` or `[::]` for all of its addresses"
             }
             _ => "choose another address",
         };
@@ -90,16 +92,16 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
     }
 }
 
-/// What is tried over the network, in this order.
+/// A target that is checked over the network, in this order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum NetworkTarget {
-    /// Whether a server of the store takes connections.
+    /// A server of the store: does it accept connections?
     Store(String, u16),
-    /// Whether a name in this field has an address.
+    /// A name in this field: does it have an address?
     Name(&'static str, String),
 }
 
-/// Whether names have addresses, and servers of the store take connections. Ends after [`TIMEOUT`].
+/// Checks that names have addresses, and that servers of the store accept connections. Ends after [`TIMEOUT`].
 pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
     let mut hosts: Vec<(&str, String)> = Vec::new();
     for upstream in &loaded.ruleset.upstreams {
@@ -155,7 +157,7 @@ pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
     }
 }
 
-/// Makes one try; the reason where it fails.
+/// Checks one target; returns the reason if it fails.
 fn reach(target: NetworkTarget) -> Option<String> {
     match target {
         NetworkTarget::Name(_, host) => {
@@ -167,7 +169,7 @@ fn reach(target: NetworkTarget) -> Option<String> {
             }
         }
         NetworkTarget::Store(host, port) => {
-            // There is a message about a name that leads nowhere.
+            // A name without an address has a finding of its own.
             let addresses = (host.as_str(), port).to_socket_addrs().ok()?;
             let mut last = None;
             for address in addresses {
@@ -181,7 +183,7 @@ fn reach(target: NetworkTarget) -> Option<String> {
     }
 }
 
-/// The results of `each`, as far as they are there after [`TIMEOUT`].
+/// Runs `each` on all tasks in parallel; `None` for those that are not done after [`TIMEOUT`].
 fn in_parallel<T: Send + 'static, R: Send + 'static>(
     tasks: Vec<T>,
     each: fn(T) -> R,
@@ -190,14 +192,14 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     let threads = tasks.len().min(MAX_THREADS);
     let waiting = Arc::new(Mutex::new(tasks.into_iter().enumerate()));
     let (send, done) = channel();
-    // Nobody can stop a lookup of the system's resolver; a thread that waits for it ends with the process.
+    // A lookup by the resolver of the system cannot be stopped; its thread ends with the process.
     for _ in 0..threads {
         let (waiting, send) = (waiting.clone(), send.clone());
         thread::spawn(move || {
             loop {
                 let next = waiting.lock().next();
                 let Some((place, task)) = next else { break };
-                // Nobody may wait any more.
+                // The receiver may be gone after the timeout.
                 let _ = send.send((place, each(task)));
             }
         });
@@ -211,7 +213,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
     results
 }
 
-/// Host and port of each server of a store, as [`shared::Place`] has them.
+/// Host and port of each server of the store.
 fn hosts_of(place: &shared::Place) -> Vec<(String, u16)> {
     match place {
         shared::Place::Redis(redis) => redis.address.hosts.clone(),

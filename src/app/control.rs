@@ -63,7 +63,7 @@ impl Control for App {
     }
 
     fn ready(&self) -> bool {
-        !self.withdrawn.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
+        !self.end_announced.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
     }
 
     fn clock(&self) -> &Clock {

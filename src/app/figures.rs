@@ -135,8 +135,8 @@ impl Figures {
         self.registry
             .gauge(Metric::SharedGateways, &[])
             .set(gateways);
-        let known = shared.core.ledger.len() as f64;
-        self.registry.gauge(Metric::SharedKeys, &[]).set(known);
+        let keys = shared.core.ledger.len() as f64;
+        self.registry.gauge(Metric::SharedKeys, &[]).set(keys);
         let tally = &shared.tally;
         for (metric, outcome, count) in [
             (Metric::SharedCalls, "answered", &tally.answered),

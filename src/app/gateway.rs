@@ -67,7 +67,7 @@ pub struct App {
     /// The fingerprint of the configuration that was loaded last.
     pub(super) loaded_fingerprint: AtomicU64,
     /// Whether `/readyz` already announces the end.
-    pub(super) withdrawn: AtomicBool,
+    pub(super) end_announced: AtomicBool,
 }
 
 impl App {

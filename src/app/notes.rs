@@ -98,7 +98,7 @@ impl NoteWriter {
         let limit = sample.limit.as_ref();
         let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
         let kind = sample.outcome.clone() + &limit.unwrap_or_default();
-        let seen = self.kept.iter().any(|(known, _)| *known == kind);
+        let seen = self.kept.iter().any(|(kept_kind, _)| *kept_kind == kind);
         if seen || self.kept.len() >= MAX_KINDS {
             return false;
         }

@@ -22,12 +22,12 @@ pub fn start(
     if process.push.is_empty() {
         return Ok(None);
     }
-    let known = figures.clone();
+    let all_figures = figures.clone();
     let start = push::Start {
         settings: process.push.clone(),
         record: recorder.record(),
         folder: settings.folder.clone(),
-        living: Arc::new(move || current_series(&known)),
+        living: Arc::new(move || current_series(&all_figures)),
         clock: figures.clock.clone(),
         registry: figures.registry.clone(),
         seed,

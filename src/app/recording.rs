@@ -63,8 +63,8 @@ pub struct MetricsRecorder {
     record: Arc<OnceLock<Record>>,
     events: Arc<Mutex<Vec<Event>>>,
     stop: Sender<StopOrder>,
-    ticking: JoinHandle<()>,
-    keeping: JoinHandle<()>,
+    seconds_thread: JoinHandle<()>,
+    disk_thread: JoinHandle<()>,
 }
 
 impl MetricsRecorder {
@@ -84,18 +84,18 @@ impl MetricsRecorder {
         }
         let (stop, stopped) = channel();
         let (wake, woken) = sync_channel(1);
-        let keeping = DiskThread {
+        let disk_thread = DiskThread {
             settings: settings.clone(),
             clock: figures.clock.clone(),
             record: record.clone(),
             rollup: Rollup::default(),
             trouble: String::new(),
         };
-        let keeping = spawn("record", move || keeping.run(&woken))?;
+        let disk_thread = spawn("record", move || disk_thread.run(&woken))?;
         let events = Arc::new(Mutex::new(Vec::new()));
         let facts = figures.running.read().facts.clone().unwrap_or_default();
         let minute = minute_of(figures.clock.wall().as_secs(), figures.seed());
-        let ticking = SecondsThread {
+        let seconds_thread = SecondsThread {
             notes: NoteWriter::new(facts, events.clone(), minute),
             figures,
             record: record.clone(),
@@ -103,13 +103,13 @@ impl MetricsRecorder {
             pending: VecDeque::new(),
             wake,
         };
-        let ticking = spawn("seconds", move || ticking.run(&stopped))?;
+        let seconds_thread = spawn("seconds", move || seconds_thread.run(&stopped))?;
         Ok(MetricsRecorder {
             record,
             events,
             stop,
-            ticking,
-            keeping,
+            seconds_thread,
+            disk_thread,
         })
     }
 
@@ -127,7 +127,7 @@ impl MetricsRecorder {
     }
 
     /// Stops soon: within [`HANDOVER_TIME`], or at [`MetricsRecorder::finish`].
-    pub fn give_way(&self) {
+    pub fn stop_soon(&self) {
         // The thread cannot have ended before the first order.
         let _ = self.stop.send(StopOrder::Soon);
     }
@@ -135,7 +135,7 @@ impl MetricsRecorder {
     /// Records the current second, and waits until all is on the disk.
     pub fn finish(self) {
         let _ = self.stop.send(StopOrder::Now);
-        if self.ticking.join().is_err() || self.keeping.join().is_err() {
+        if self.seconds_thread.join().is_err() || self.disk_thread.join().is_err() {
             tracing::error!("a thread of the record panicked");
         }
     }
@@ -198,8 +198,8 @@ type SumPlaces = SmallVec<[usize; 2]>;
 impl SeriesTable {
     /// The place of a series, or the places of its sums if the table is full.
     fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Result<usize, SumPlaces> {
-        let known = self.places.get(metric.name());
-        if let Some(place) = known.and_then(|places| places.get(labels)) {
+        let tracked = self.places.get(metric.name());
+        if let Some(place) = tracked.and_then(|places| places.get(labels)) {
             return Ok(*place);
         }
         let mut totals = SumPlaces::new();
@@ -254,11 +254,11 @@ impl SeriesTable {
         };
         registry.visit(|metric, labels, value| match self.place(metric, labels) {
             Ok(place) => {
-                let known = &mut self.series[place];
-                let value = known.take_change(value);
-                add(&mut sums, &known.totals, value);
+                let tracked = &mut self.series[place];
+                let value = tracked.take_change(value);
+                add(&mut sums, &tracked.totals, value);
                 // A series is recorded once even if it has never changed, so that its name is known.
-                if value > 0 || known.number.is_none() {
+                if value > 0 || tracked.number.is_none() {
                     values.push((place, value));
                 }
             }
@@ -363,10 +363,10 @@ fn second(
     before: u64,
 ) -> Second {
     let number = |(place, value): (usize, u64)| {
-        let known = &mut table.series[place];
-        let twice = at < before && known.series.kind == Kind::Gauge;
-        known.number = known.number.or_else(|| record.number(&known.series));
-        known
+        let tracked = &mut table.series[place];
+        let twice = at < before && tracked.series.kind == Kind::Gauge;
+        tracked.number = tracked.number.or_else(|| record.number(&tracked.series));
+        tracked
             .number
             .filter(|_| !twice)
             .map(|number| (number, value))
@@ -450,7 +450,7 @@ mod tests {
                 let mut of = values
                     .iter()
                     .map(|(place, value)| (&table.series[*place], value));
-                of.find(|(known, _)| known.series.name == name)
+                of.find(|(tracked, _)| tracked.series.name == name)
                     .map(|(_, value)| *value)
             };
             let sums =

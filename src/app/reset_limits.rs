@@ -14,10 +14,10 @@ pub(super) fn warnings(
     (before, old): (&Ruleset, &Admission),
     (after, new): (&Ruleset, &Admission),
 ) -> Vec<Diagnostic> {
-    let known = before.rules.iter().map(|rule| (rule.scope.as_str(), rule));
-    let known: HashMap<&str, _> = known.collect();
+    let previous = before.rules.iter().map(|rule| (rule.scope.as_str(), rule));
+    let previous: HashMap<&str, _> = previous.collect();
     let each = after.rules.iter().filter_map(|rule| {
-        let was = known.get(rule.scope.as_str())?;
+        let was = previous.get(rule.scope.as_str())?;
         let cause = cause((was, old), (rule, new))?;
         Some(warning(rule, &cause))
     });

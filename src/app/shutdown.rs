@@ -8,8 +8,8 @@ use crate::serve::worker::run::WorkerOrder;
 
 impl App {
     /// Makes `/readyz` fail, and returns how long the gateway still accepts requests.
-    pub fn withdraw(&self) -> Duration {
-        self.withdrawn.store(true, Ordering::Relaxed);
+    pub fn announce_end(&self) -> Duration {
+        self.end_announced.store(true, Ordering::Relaxed);
         self.running.read().ruleset.timeouts.drain_delay
     }
 
@@ -27,7 +27,7 @@ impl App {
         self.sockets.lock().clear();
         self.record_event("stopped", "the gateway was told to end", Vec::new());
         if let Some(recorder) = &*self.recorder.lock() {
-            recorder.give_way();
+            recorder.stop_soon();
         }
         let workers = std::mem::take(&mut *self.workers.lock());
         for worker in &workers {

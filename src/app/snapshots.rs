@@ -14,7 +14,7 @@ use crate::store::snapshot::{Found, Writer};
 
 /// The state that the previous process has left.
 pub struct RestoredState {
-    found: Option<Found>,
+    snapshot: Option<Found>,
     /// The clock, which continues where that process ended.
     pub clock: Clock,
     /// The same secret as before, or a random one without a snapshot.
@@ -24,20 +24,20 @@ pub struct RestoredState {
 impl RestoredState {
     /// Looks for a snapshot. Call it before anything reads the clock.
     pub fn find(process: &Process, clock: Clock) -> Result<RestoredState, Error> {
-        let found = match &process.snapshots {
+        let snapshot = match &process.snapshots {
             Some(settings) => Found::newest(settings)?,
             None => None,
         };
-        Ok(match &found {
-            Some(snapshot) => RestoredState {
-                clock: snapshot.clock(clock),
-                keyer: Keyer::new(snapshot.secret()),
-                found,
+        Ok(match &snapshot {
+            Some(newest) => RestoredState {
+                clock: newest.clock(clock),
+                keyer: Keyer::new(newest.secret()),
+                snapshot,
             },
             None => RestoredState {
                 clock,
                 keyer: Keyer::random(),
-                found,
+                snapshot,
             },
         })
     }
@@ -45,7 +45,7 @@ impl RestoredState {
     /// Loads the counts into a store that has the limits.
     pub fn restore_counts(self, store: &Memory) {
         let now = self.clock.now();
-        if let Some(Err(damage)) = self.found.map(|found| found.load(store, now)) {
+        if let Some(Err(damage)) = self.snapshot.map(|snapshot| snapshot.load(store, now)) {
             tracing::error!(%damage, "restoring counts failed halfway; the rest starts at zero");
         }
     }
@@ -62,14 +62,14 @@ impl App {
     }
 
     /// Writes a snapshot for a process that is about to start.
-    pub fn hand_over(&self) {
+    pub fn write_snapshot(&self) {
         if let Some(writer) = &*self.snapshots.lock() {
             writer.write();
         }
     }
 
     /// Leaves snapshots and the files of Unix sockets to the process that has started.
-    pub fn handed_over(&self) {
+    pub fn finish_handover(&self) {
         self.socket_files.lock().clear();
         if let Some(writer) = self.snapshots.lock().take() {
             writer.leave();

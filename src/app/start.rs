@@ -120,7 +120,7 @@ impl App {
             sockets: Mutex::new(Vec::new()),
             socket_files: Mutex::new(Vec::new()),
             loaded_fingerprint: AtomicU64::new(fingerprint),
-            withdrawn: AtomicBool::new(false),
+            end_announced: AtomicBool::new(false),
         };
         let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
         app.record_event("started", version, Vec::new());

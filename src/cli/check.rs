@@ -51,9 +51,11 @@ fn checked(arguments: &Arguments, mut loaded: Loaded) -> Result<Loaded, Report> 
         false => NetworkChecks::Online,
     };
     let config = arguments.config.display().to_string();
-    let found = preflight::check(&loaded, &config, network_checks);
-    let failed = found.iter().any(|found| found.severity == Severity::Error);
-    loaded.notes.extend(found);
+    let findings = preflight::check(&loaded, &config, network_checks);
+    let failed = findings
+        .iter()
+        .any(|findings| findings.severity == Severity::Error);
+    loaded.notes.extend(findings);
     diagnostic::sort(&mut loaded.notes);
     if failed {
         return Err(Report {

@@ -127,13 +127,13 @@ fn run_demo(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<
 
 fn reload(app: &Arc<App>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let told = match runtime.map(|runtime| runtime.block_on(App::reload(app))) {
+    let outcome = match runtime.map(|runtime| runtime.block_on(App::reload(app))) {
         Ok(Ok(_)) => "    policies reloaded".to_owned(),
         Ok(Err(error)) => format!("{error}\n    the policies before still run"),
         Err(error) => format!("    cannot reload: {error}"),
     };
     // If printing fails, the next line of traffic fails too and ends the demo.
-    let _ = output::print_line(told);
+    let _ = output::print_line(outcome);
 }
 
 fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {

@@ -60,16 +60,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(MISTAKE);
         }
     };
-    let answer = match &arguments.admin.admin {
+    let explanation = match &arguments.admin.admin {
         Some(_) => serde_json::to_string(&question)
             .map_err(|error| (1, error.to_string()))
             .and_then(|body| arguments.admin.request("POST", "/v1/explain", &body)),
         None => explain_offline(&arguments.config, &question),
     };
-    let text = match answer {
-        Ok(answer) if arguments.json => format!("{answer:#}\n"),
-        Ok(answer) => {
-            let mut text = explain::render(&answer);
+    let text = match explanation {
+        Ok(explanation) if arguments.json => format!("{explanation:#}\n"),
+        Ok(explanation) => {
+            let mut text = explain::render(&explanation);
             if arguments.admin.admin.is_none() {
                 text.push_str("nothing has been counted: ask the running gateway with --admin\n");
             }

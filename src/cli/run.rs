@@ -156,7 +156,7 @@ async fn operate(
                 SignalEvent::Reload => reload(&app, "SIGHUP").await,
                 SignalEvent::Reopen => app.reopen_log(),
                 SignalEvent::Replace => {
-                    app.hand_over();
+                    app.write_snapshot();
                     let started = sockets(&app, &passed)
                         .and_then(|all| starter.start(all, &app.socket_files()));
                     match started {
@@ -175,9 +175,9 @@ async fn operate(
     if successor.is_some() {
         // From now on the new process serves operators.
         drop(open);
-        app.handed_over();
+        app.finish_handover();
     } else {
-        let delay = app.withdraw();
+        let delay = app.announce_end();
         if !delay.is_zero() {
             tracing::info!(
                 ?delay,

@@ -40,7 +40,7 @@ pub async fn read(
 }
 
 /// The state of a key in every limit that counts by its identities, and its name in each of those limits.
-pub async fn all(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
+pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
     let (mut limits, mut names) = (Vec::new(), Vec::new());
     let running = gateway.running();
     let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
@@ -175,12 +175,12 @@ fn with_plan(
         ..who.clone()
     };
     let key = identifier.key(&default, &rule.key);
-    let known = running.facts.as_ref().zip(key).and_then(|(facts, key)| {
+    let plan = running.facts.as_ref().zip(key).and_then(|(facts, key)| {
         facts
             .plans
             .get(counted_key::hash(key, generation::mark(rule)))
     });
-    match known {
+    match plan {
         Some(name) => ClientIdentity {
             plan: plans.named(&name),
             ..who

@@ -44,9 +44,9 @@ async fn query(State(gateway): ControlState, parameters: QueryParameters) -> Api
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        promql::instant(&query, at, source).map(|found| write::answer(&found, at))
+        promql::instant(&query, at, source).map(|found| write::instant(&found, at))
     };
-    match RecordReader::of(&*gateway)?.answer(timeout, evaluate).await {
+    match RecordReader::of(&*gateway)?.run(timeout, evaluate).await {
         Ok(found) => Ok(success(&found, false)),
         Err(ApiError::Bad(why)) => Err(ApiError::parameter("query", why)),
         Err(other) => Err(other),
@@ -71,9 +71,7 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     let evaluate = move |source: &RecordSamples| {
         promql::range(&query, Times { start, end, step }, source).map(|found| write::matrix(&found))
     };
-    let found = RecordReader::of(&*gateway)?
-        .answer(timeout, evaluate)
-        .await?;
+    let found = RecordReader::of(&*gateway)?.run(timeout, evaluate).await?;
     Ok(success(&found, false))
 }
 

@@ -18,8 +18,8 @@ use crate::serve::admin::control::ControlState;
 pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     let limit = parameters.limit()?;
     let metrics = gateway.metrics();
-    let answer = move |recorded: &RecordSamples| Ok(described(&metrics, recorded.exposed));
-    let mut all = RecordReader::of(&*gateway)?.answer(TIMEOUT, answer).await?;
+    let query = move |recorded: &RecordSamples| Ok(described(&metrics, recorded.exposed));
+    let mut all = RecordReader::of(&*gateway)?.run(TIMEOUT, query).await?;
     let metric = parameters.get("metric");
     if !metric.is_empty() {
         all.retain(|name, _| name == metric);
@@ -48,11 +48,11 @@ fn described(metrics: &str, exposed: &[Exposed]) -> Described {
         ) else {
             continue;
         };
-        let said = words.next().unwrap_or_default();
+        let text = words.next().unwrap_or_default();
         let (kind, help) = all.entry(name.to_owned()).or_default();
         match word {
-            "TYPE" => said.clone_into(kind),
-            _ => *help = said.replace("\\n", "\n").replace("\\\\", "\\"),
+            "TYPE" => text.clone_into(kind),
+            _ => *help = text.replace("\\n", "\n").replace("\\\\", "\\"),
         }
     }
     for one in exposed {

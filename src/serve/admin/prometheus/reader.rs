@@ -44,10 +44,10 @@ impl RecordReader {
     }
 
     /// Runs a query on a blocking thread, until it times out or this future is dropped.
-    pub(super) async fn answer<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         self,
         timeout: Duration,
-        answer: impl FnOnce(&RecordSamples) -> Result<T, Error> + Send + 'static,
+        query: impl FnOnce(&RecordSamples) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ApiError> {
         let until = self.clock.now().after(Nanos::from(timeout));
         let turn = tokio::time::timeout(timeout, CONCURRENT_QUERIES.acquire()).await;
@@ -65,7 +65,7 @@ impl RecordReader {
                 now: self.clock.wall().as_secs(),
                 wanted: &|| waits.strong_count() > 0 && self.clock.now() < until,
             };
-            Some(answer(&recorded))
+            Some(query(&recorded))
         });
         match run.await {
             Ok(Some(found)) => Ok(found?),
@@ -80,7 +80,7 @@ impl RecordReader {
         self,
         selectors: Vec<String>,
     ) -> Result<BTreeSet<Labels>, ApiError> {
-        let answer = move |recorded: &RecordSamples| {
+        let query = move |recorded: &RecordSamples| {
             let mut found = BTreeSet::new();
             let mut take = |matchers: &[Matcher]| -> Result<(), Error> {
                 let fitting = recorded.fitting(matchers)?.into_iter();
@@ -95,6 +95,6 @@ impl RecordReader {
             }
             Ok(found)
         };
-        self.answer(TIMEOUT, answer).await
+        self.run(TIMEOUT, query).await
     }
 }

@@ -4,10 +4,10 @@ use crate::record::promql::labels::Labels;
 use crate::record::promql::{Answer, Series, number};
 
 /// The result of an instant query, with its type.
-pub fn answer(answer: &Answer, at: i64) -> String {
+pub fn instant(result: &Answer, at: i64) -> String {
     let time = number::seconds(at);
     let typed = |kind: &str, result: &str| typed(kind, result);
-    match answer {
+    match result {
         Answer::Scalar(value) => {
             // Prometheus writes these times without trailing zeros.
             let time = at as f64 / 1_000.0;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn as_prometheus_writes() {
-        let check = |found: Answer, at, expected: &str| assert_eq!(answer(&found, at), expected);
+        let check = |found: Answer, at, expected: &str| assert_eq!(instant(&found, at), expected);
         check(
             Answer::Scalar(2.0),
             4_000,

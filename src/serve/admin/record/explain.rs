@@ -141,11 +141,11 @@ fn count_span(
         "tollgate_limit_decisions_total",
         "tollgate_requests_total",
     ];
-    let wanted: Vec<_> = all
+    let selected: Vec<_> = all
         .iter()
         .filter(|(series, _)| names.contains(&series.name.as_str()))
         .collect();
-    let numbers: Vec<u32> = wanted.iter().map(|(_, number)| *number).collect();
+    let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
     let found = record.read(&grid, &numbers)?;
     let mut counts = SpanCounts {
         seconds: found
@@ -155,7 +155,7 @@ fn count_span(
             .sum(),
         ..SpanCounts::default()
     };
-    for (series, number) in wanted {
+    for (series, number) in selected {
         let sums = found.columns.get(number).into_iter();
         let sum: u64 = sums.flat_map(|column| &column.sums).sum();
         let label = |name: &str| {

@@ -326,7 +326,7 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
     if span.1 - span.0 > LONGEST_CURVE {
         return *bad_request("the span is too long; keys are kept by the minute for 7 days");
     }
-    let (names, limits) = keys::all(&*gateway, &key).await;
+    let (names, limits) = keys::describe_key(&*gateway, &key).await;
     let facts = gateway.running().facts.unwrap_or_default();
     read_record(&*gateway, move |record| {
         let is = |listed: &Key| listed.key == key || names.contains(listed);

@@ -164,25 +164,25 @@ fn evaluate(
     let (from, to) = query.span;
     let grid: Grid = record.grid(from, to, query.points)?;
     let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
-    let found: Found = record.read(&grid, &numbers)?;
+    let read: Found = record.read(&grid, &numbers)?;
     let series = if !query.quantiles.is_empty() {
-        with_quantiles(selected, &found, query)
+        with_quantiles(selected, &read, query)
     } else if let Some(by) = &query.by {
-        summed(selected, &found, by)
+        summed(selected, &read, by)
     } else {
-        plain(selected, &found)
+        plain(selected, &read)
     };
     Ok(json!({
         "from": grid.from,
         "step": grid.step,
-        "covered": found.covered,
+        "covered": read.covered,
         "series": series,
     }))
 }
 
-fn plain(selected: &SelectedSeries, found: &Found) -> Vec<Value> {
+fn plain(selected: &SelectedSeries, read: &Found) -> Vec<Value> {
     let each = selected.iter().filter_map(|(series, number)| {
-        let column: &Column = found.columns.get(number)?;
+        let column: &Column = read.columns.get(number)?;
         let mut value = described(series);
         let lists = [
             ("sum", &column.sums),
@@ -220,12 +220,12 @@ fn named(series: &Series, labels: Vec<(String, String)>) -> Map<String, Value> {
     })
 }
 
-fn summed(selected: &SelectedSeries, found: &Found, by: &[String]) -> Vec<Value> {
+fn summed(selected: &SelectedSeries, read: &Found, by: &[String]) -> Vec<Value> {
     let groups = groups(selected, |name| by.iter().any(|by| by == name));
     let each = groups.into_iter().map(|(labels, members)| {
-        let mut sums = vec![0_u64; found.covered.len()];
+        let mut sums = vec![0_u64; read.covered.len()];
         for (_, number) in &members {
-            let column = found.columns.get(number);
+            let column = read.columns.get(number);
             for (sum, value) in sums
                 .iter_mut()
                 .zip(column.iter().flat_map(|column| &column.sums))
@@ -241,7 +241,7 @@ fn summed(selected: &SelectedSeries, found: &Found, by: &[String]) -> Vec<Value>
     each.collect()
 }
 
-fn with_quantiles(selected: &SelectedSeries, found: &Found, query: &RangeQuery) -> Vec<Value> {
+fn with_quantiles(selected: &SelectedSeries, read: &Found, query: &RangeQuery) -> Vec<Value> {
     let kept = |name: &str| match &query.by {
         Some(by) => by.iter().any(|by| by == name) && name != "le",
         None => name != "le",
@@ -249,12 +249,12 @@ fn with_quantiles(selected: &SelectedSeries, found: &Found, query: &RangeQuery) 
     let each = groups(selected, kept).into_iter().map(|(labels, members)| {
         let buckets = members.iter().filter_map(|(series, number)| {
             let (_, bound) = series.labels.iter().find(|(name, _)| name == "le")?;
-            let column = found.columns.get(number)?;
+            let column = read.columns.get(number)?;
             Some((bound.parse::<f64>().ok()?, &column.sums))
         });
         let buckets: Vec<_> = buckets.collect();
         let mut lists = vec![Vec::new(); query.quantiles.len()];
-        for at in 0..found.covered.len() {
+        for at in 0..read.covered.len() {
             let mut counts: Vec<(f64, u64)> = buckets
                 .iter()
                 .map(|(bound, sums)| (*bound, sums.get(at).copied().unwrap_or(0)))

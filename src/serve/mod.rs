@@ -1,4 +1,13 @@
-//! The stack in request order, the connections that feed it, and the admin listener.
+//! Everything that serves requests: the stack in request order, the connections that feed it, the workers that run them,
+//! the access log and the admin listener.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`stack`] | what happens to a request, in order; begin with `stack/gateway.rs` |
+//! | [`http1`], [`http2`] | connections of clients, by version of HTTP |
+//! | [`worker`] | the threads, their connections and their copy of the configuration |
+//! | [`access`] | the access log |
+//! | [`admin`] | the admin listener: probes, metrics, dashboard, reload |
 
 pub mod access;
 pub mod admin;

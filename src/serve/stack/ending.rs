@@ -1,5 +1,5 @@
-//! A request that the gateway answers itself, such as by 401 or 404. Limits count it before it ends, so that scans for
-//! paths and guesses of credentials end in 429. It never reaches an upstream.
+//! A request to which the gateway itself responds, such as with 401 or 404. Limits count it before it ends, so that scans
+//! for paths and guesses of credentials end in 429. It never reaches an upstream.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use crate::throttle::{AppliedLimits, Candidate, DecisionObserver};
 
-/// Which limits count such a request.
+/// The limits that count such a request.
 #[derive(Clone, Debug)]
 pub enum CountingLimits {
-    /// Those of requests that take no route.
+    /// Those of requests without a route.
     Unrouted,
     /// Those of its route.
     Routed(MatchedRoute),
-    /// Those of its route that count by ip and nothing else, where a credential is not checked.
+    /// Those of its route that count by ip only, because its credential was not checked.
     ByIp(MatchedRoute),
-    /// The same as of its route but for those that count by the identity at this place of the route's `require`, which is absent.
+    /// Those of its route but the ones that count by an absent identity: the one at this index of the route's `require`.
     Without(MatchedRoute, usize),
 }
 
 impl CountingLimits {
-    /// Of a request that has a route.
+    /// The limits that count a request on this route.
     pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &ClientIdentity) -> CountingLimits {
         let matched = matched.clone();
         if who.unverified == Some(Unverified::Unchecked) {
@@ -71,7 +71,7 @@ impl CountingLimits {
         self.matched().map(|matched| matched.route(ruleset))
     }
 
-    /// A number that no route and no other one has; none of several routes that count together.
+    /// A number for this set of limits that no other set has, nor any route; none for several routes together.
     pub fn number(&self, ruleset: &Ruleset) -> Option<usize> {
         let routes = ruleset.routes.len();
         let Some(matched) = self.matched() else {
@@ -92,8 +92,8 @@ impl CountingLimits {
     }
 }
 
-/// Who a request comes from that takes no route: its address, and what its credentials prove where a limit counts by
-/// that. A signature is not looked at for the sake of a 404.
+/// The identities of a request without a route: its address, and what its credentials prove if a limit counts by that.
+/// Otherwise no signature is verified for the sake of a 404.
 pub fn unrouted_who<'a>(
     ruleset: &Ruleset,
     identifier: &Identifier,
@@ -116,9 +116,9 @@ pub fn unrouted_who<'a>(
 pub struct Ending {
     /// The request.
     pub arrival: Arrival,
-    /// Who it comes from.
+    /// The identities of the client.
     pub who: Rc<ClientIdentity>,
-    /// When its limits are asked.
+    /// The time for its limits.
     pub now: Nanos,
     /// Which limits count it.
     pub counted: CountingLimits,
@@ -127,7 +127,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// A request that takes no route, at the time `now`.
+    /// Ends a request that has no route.
     pub fn unrouted(arrival: Arrival, why: RefusalCause, now: Nanos) -> Ending {
         let note = &arrival.note;
         let generation = &note.generation;
@@ -148,7 +148,7 @@ impl Ending {
         }
     }
 
-    /// A request whose route does not serve it.
+    /// Ends a request that its route does not serve.
     pub fn routed(identified: Identified, why: RefusalCause) -> Ending {
         let Identified { routed, who, .. } = identified;
         let ruleset = &routed.arrival.note.generation.ruleset;

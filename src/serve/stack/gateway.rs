@@ -1,4 +1,4 @@
-//! THE stack: what happens to a request, in order. Read this first.
+//! The stack: what happens to a request, in order. Read this first.
 //!
 //! Each layer takes the type that the layer above gives it, so a wrong order does not compile.
 
@@ -16,18 +16,18 @@ use crate::throttle::{Throttle, ThrottleLayer};
 /// The whole stack.
 pub type Stack = Observe<Routing<Identify<Throttle<Forward>>>>;
 
-/// Builds the stack. It holds nothing that is decided by: each request brings the policies it is served by.
+/// Builds the stack. It holds no configuration: each request brings the generation that it is served by.
 pub fn stack(access: Rc<WorkerLog>) -> Stack {
     ServiceBuilder::new()
-        // FreshRequest → Arrival: stamps the time once; whatever happens, one line and one count.
+        // FreshRequest → Arrival: reads the time once. However a request ends, it is counted once and logged once.
         .layer(ObserveLayer { access })
-        // Arrival → Routed, or 400 for what two readers could read differently, 404, 405.
+        // Arrival → Routed, or 400 where two servers could read the request differently, 404, 405, 421.
         .layer(RouteLayer)
-        // Routed → Identified, or 401: who asks, reading ahead in a body where a limit needs it.
-        // What ends here or above is an Ending from then on, which limits count too.
+        // Routed → Identified, or 401: reads ahead in a body where a limit counts by it.
+        // A request that ends here or above is an Ending from then on, which limits count too.
         .layer(IdentifyLayer)
-        // Identified → Admitted, or 429: before any connection to an upstream is touched. An Ending ends behind it.
+        // Identified → Admitted, or 429: before any connection to an upstream is touched.
         .layer(ThrottleLayer)
-        // Admitted → Response, or 502, 503, 504.
+        // Admitted → Response, or 502, 503, 504. An Ending gets its own status here.
         .service(Forward::default())
 }

@@ -1,4 +1,5 @@
-//! What is known of one request so far. The layers write it down as they find it out; `observe` counts and logs it at the end.
+//! The facts about one request that the access log, the metrics and the samples report. The layers fill them in; `observe`
+//! reports them at the end.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
@@ -20,55 +21,55 @@ use crate::serve::worker::generation::Generation;
 use crate::store::permits::Taken;
 use crate::throttle::admission::Holdings;
 
-/// What is known of one request so far. Shared by the layers, so that it is there even when the
-/// client hangs up in the middle.
+/// The facts about one request so far. The layers share them, so that they are there even when the client hangs up in the
+/// middle.
 pub struct RequestNote {
     /// When the request arrived.
     pub at: Nanos,
-    /// Its method; none when it cannot be read.
+    /// The method; none if it cannot be read.
     pub method: Option<Method>,
-    /// Its head; only when its target may be logged or be in an example.
+    /// The head, if its target may be logged or sampled.
     pub head: Option<Rc<Head>>,
-    /// The path, where the head cannot be read.
+    /// The path of a request whose head cannot be read.
     pub path: Option<Box<str>>,
-    /// What was made of the same fields before.
+    /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
-    /// Who asks; nobody, when that was not looked at.
+    /// The client's identities; unset if they were not looked for.
     pub who: OnceCell<Rc<ClientIdentity>>,
-    /// Its route, by index.
+    /// The index of its route.
     pub route: Cell<Option<usize>>,
-    /// The limit that spoke, by index, and what it said.
+    /// The index of the limit that decided, and its standing.
     pub limit: Cell<Option<(usize, Standing)>>,
-    /// What that limit said, when the request is to be an example.
+    /// What that limit found, if the request is sampled.
     pub decision: Cell<Option<Box<Decision>>>,
-    /// Its limits were decided without the store that gateways share.
+    /// The shared store was away, so this gateway decided alone.
     pub alone: Cell<bool>,
-    /// The server it went to, and whether one was tried.
+    /// The server that it was sent to last.
     pub server: RefCell<Option<Arc<str>>>,
-    /// Why it was not served.
+    /// Why it was refused or broke off, as the log says it.
     pub reason: Cell<Option<&'static str>>,
     pub(super) status: Cell<u16>,
     pub(super) by_upstream: Cell<bool>,
     pub(super) outcome: Cell<RequestOutcome>,
     pub(super) sent: Cell<u64>,
-    /// What hangs on its end.
+    /// What its limits hold until it ends.
     pub holdings: RefCell<Option<Holdings>>,
-    /// Its client has left.
+    /// The client has left.
     pub client_left: Cell<bool>,
-    /// The connection it came over.
+    /// The other end of its connection.
     pub peer: Rc<Peer>,
-    /// The running policies it is served by.
+    /// The configuration that it is served by.
     pub generation: Rc<Generation>,
     pub(super) access: Rc<WorkerLog>,
 }
 
 impl RequestNote {
-    /// The client behind trusted proxies.
+    /// The client's address, behind trusted proxies.
     pub fn ip(&self) -> IpAddr {
         self.who.get().map_or(self.peer.ip, |who| who.ip)
     }
 
-    /// The same as text, where that is known.
+    /// The same as text, if it is that of the connection.
     pub fn address(&self) -> Option<&str> {
         (self.ip() == self.peer.ip).then_some(&*self.peer.address)
     }
@@ -88,18 +89,18 @@ impl RequestNote {
         self.by_upstream.get()
     }
 
-    /// How it ended.
+    /// How it ended, or [`RequestOutcome::Gone`] so far.
     pub fn outcome(&self) -> RequestOutcome {
         self.outcome.get()
     }
 
-    /// Limits wait for what the response says.
+    /// Whether a limit waits for the status or the cost of the response.
     pub fn settles(&self) -> bool {
         let holdings = self.holdings.borrow();
         holdings.as_ref().is_some_and(|holdings| holdings.settles)
     }
 
-    /// The permits of the request.
+    /// The permits that it holds.
     pub fn permits(&self) -> Option<Arc<Taken>> {
         let holdings = self.holdings.borrow();
         holdings
@@ -107,7 +108,7 @@ impl RequestNote {
             .and_then(|holdings| holdings.permits.clone())
     }
 
-    /// Whether the log will name the server.
+    /// Whether the access log may name the server.
     pub fn wants_server(&self) -> bool {
         self.access.wants_targets()
     }

@@ -1,5 +1,5 @@
-//! The outermost layer: stamps the time once, counts and logs every request whatever happens to it,
-//! and turns refusals into answers.
+//! The outermost layer: reads the time once, counts and logs every request however it ends, and turns refusals into
+//! responses.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
@@ -135,7 +135,7 @@ where
             repeated,
             note,
         };
-        // Each is made where it is handed back, for it is large.
+        // Each is made where it is returned, because it is large.
         match unreadable {
             None => ObserveFuture {
                 future: Either::Left(self.inner.call(arrival)),
@@ -163,8 +163,8 @@ pin_project! {
 }
 
 impl<F> ObserveFuture<F> {
-    /// The client has left, or is taken to have for this reason: the request is on record now. Gives what hangs on its
-    /// end, for which it must go on.
+    /// Counts and logs the request now: its client has left, or is taken to have for this reason. Returns what its limits
+    /// hold until it ends; if there is something, the request must go on.
     pub fn leave(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
         let recording = self.project().recording.take()?;
         let note = &recording.0;
@@ -197,7 +197,7 @@ where
                 if let Some(note) = note {
                     note.outcome.set(refusal.outcome());
                     note.reason.set(refusal.reason());
-                    // The client need not have read it.
+                    // A refusal holds no permits, whether or not the client reads it.
                     if let Some(holdings) = &mut *note.holdings.borrow_mut() {
                         holdings.permits = None;
                     }
@@ -215,14 +215,14 @@ where
     }
 }
 
-/// The body of a response; when it is gone the request is over.
+/// The body of a response. When it is dropped the request is over.
 pub struct ObservedBody {
     inner: ReplyBody,
     recording: Option<Recording>,
 }
 
 impl ObservedBody {
-    /// The response to what was no request.
+    /// The body of a response that is neither counted nor logged.
     pub fn unobserved(inner: ReplyBody) -> ObservedBody {
         ObservedBody {
             inner,
@@ -230,7 +230,7 @@ impl ObservedBody {
         }
     }
 
-    /// What an upstream sends, without a record.
+    /// The body that an upstream sends, no longer observed.
     pub fn into_relayed(mut self) -> Option<Settling<Relay>> {
         match self.inner.take() {
             ReplyBody::Relayed(body) => Some(body),
@@ -238,7 +238,7 @@ impl ObservedBody {
         }
     }
 
-    /// The gateway says it itself, without a look at the request's body.
+    /// Whether the gateway itself responds, so that the request's body may be unread.
     pub fn is_own(&self) -> bool {
         matches!(self.inner, ReplyBody::Own(_))
     }
@@ -306,7 +306,7 @@ impl Body for ObservedBody {
     }
 }
 
-/// Where the gateway waits no longer the server may work on: permits stay out.
+/// Notes that a response broke off. Where the gateway has given up, the server may work on, so permits stay out.
 #[cold]
 fn broke(note: &RequestNote, body: &mut ReplyBody, error: &body::Error) {
     let reason = error.reason();

@@ -1,19 +1,19 @@
 //! How a request ended, as metrics, the access log and samples say it.
 
-/// How requests ended.
+/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// Answered by the upstream.
+    /// The upstream responded.
     Admitted,
-    /// Refused by a limit.
+    /// A limit refused it.
     Refused,
-    /// Within its limits, and turned away for those that matter more.
+    /// It gave way under pressure to requests that matter more, though within its limits.
     Shed,
-    /// Not a request that can be served: bad, unknown, not allowed.
+    /// The gateway refused it for another reason, such as no route or no credential.
     Rejected,
-    /// The upstream gave no answer.
+    /// The upstream did not respond, or not with a whole response.
     Failed,
-    /// The client went away first.
+    /// The client left first.
     Gone,
 }
 

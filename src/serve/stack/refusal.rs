@@ -1,4 +1,4 @@
-//! Why a request is not served, and how that reads: one exhaustive match from cause to status.
+//! Why a request is not served, and what the client gets: one exhaustive match from cause to status.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::upstream;
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum RefusalCause {
-    /// It is not a request that can be served.
+    /// It breaks a rule of HTTP, or servers could read it differently.
     Bad(&'static str),
     /// Its head is too large.
     TooLarge,
@@ -28,27 +28,27 @@ pub enum RefusalCause {
     LongTarget,
     /// It is of another version of HTTP.
     Version,
-    /// It is for a host that the connection's certificate is not for: RFC 9110 section 15.5.20.
+    /// The certificate of its connection does not cover its host: RFC 9110 section 15.5.20.
     Misdirected,
     /// No policy matches.
     NoRoute,
-    /// Policies match this path with these methods only.
+    /// Policies match this path with these methods only, as `Allow` lists them.
     WrongMethod(String),
     /// The policy requires an identity that the request does not prove.
     Unidentified(Identity),
-    /// The credential that the request carries does not verify.
+    /// Its credential does not verify.
     Unverified(Unverified),
-    /// The credential that the request carries is not checked now.
+    /// Its credential is not checked now, because its address is refused or too many others of it failed.
     Unchecked,
-    /// A limit refuses it. The response is ready.
+    /// A limit refuses it, with this response.
     Limited(Rc<Response<Bytes>>),
-    /// The upstream has no room for it beside those that matter more.
+    /// It gives way under pressure to requests that matter more.
     Shed(Shed),
     /// The client stopped sending its body.
     SlowBody,
     /// The client's body broke off.
     BrokenBody,
-    /// The upstream gave no answer.
+    /// The upstream did not respond.
     Upstream(upstream::Error),
 }
 
@@ -58,12 +58,12 @@ impl RefusalCause {
         describe(self).0
     }
 
-    /// What the client is told.
+    /// The `detail` of the problem document.
     pub fn detail(&self) -> String {
         describe(self).1
     }
 
-    /// Whether nothing may follow on the connection.
+    /// Whether the connection must close, because the rest of the request cannot be read.
     pub fn closes(&self) -> bool {
         match self {
             RefusalCause::Bad(_)
@@ -93,7 +93,7 @@ pub(super) type BoxedOutcome<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>
 pub struct Refusal {
     why: RefusalCause,
     grpc: bool,
-    /// Nothing of the request went to an upstream, for sure.
+    /// Certainly nothing of the request went to an upstream.
     unsent: bool,
 }
 
@@ -103,7 +103,7 @@ impl Refusal {
         Refusal::with_grpc(why, reject::is_grpc(fields))
     }
 
-    /// Refuses a request; a gRPC call is told so in its own words.
+    /// Refuses a request; `grpc` if it is a gRPC call, which gets a gRPC status.
     pub fn with_grpc(why: RefusalCause, grpc: bool) -> Refusal {
         Refusal {
             why,
@@ -120,7 +120,7 @@ impl Refusal {
         }
     }
 
-    /// For metrics and the log.
+    /// How the request ended, for metrics and the log.
     pub fn outcome(&self) -> RequestOutcome {
         match self.why {
             RefusalCause::Limited(_) => RequestOutcome::Refused,
@@ -141,7 +141,7 @@ impl Refusal {
         }
     }
 
-    /// For the log.
+    /// The `reason` of the access log.
     pub fn reason(&self) -> Option<&'static str> {
         match &self.why {
             RefusalCause::Limited(_) => None,
@@ -186,7 +186,7 @@ impl Refusal {
             RefusalCause::Unidentified(_) | RefusalCause::Unverified(_) => {
                 fields.add("www-authenticate", b"Bearer");
             }
-            // One more may fail each second.
+            // Each second one more credential of the address may fail.
             RefusalCause::Unchecked => reject::add_retry_after(fields, 1, self.grpc),
             why if why.closes() => fields.add("connection", b"close"),
             RefusalCause::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
@@ -276,7 +276,7 @@ fn describe(why: &RefusalCause) -> (StatusCode, String) {
     }
 }
 
-/// What a client is told of its credential: what its owner needs, and nothing of the gateway's keys.
+/// What a client learns about its credential: enough for its owner, and nothing about the gateway's keys.
 fn unverified(reason: Unverified) -> &'static str {
     match reason {
         Unverified::Expired => "The token has expired.",
@@ -298,7 +298,7 @@ fn unverified(reason: Unverified) -> &'static str {
     }
 }
 
-/// The word for metrics and the log.
+/// Why an upstream did not respond, in the words of metrics and the log.
 pub fn upstream_reason(error: &upstream::Error) -> &'static str {
     match error {
         upstream::Error::ConnectTimeout { .. } => "connect timeout",

@@ -1,6 +1,6 @@
-//! Refusals that a worker has told before: those by one limit differ in the seconds to wait, if in anything.
+//! Responses to refusals that a worker has made before. Those of one limit differ only in the seconds to wait.
 //!
-//! Bound: [`PLACES`] answers for each worker.
+//! Bound: [`PLACES`] responses for each worker. The key is all that a response depends on, and a reload begins anew.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::throttle::reject;
 /// Responses that are kept; a power of two.
 pub const PLACES: usize = 64;
 
-/// Limits of a request whose refusal is kept.
+/// Most limits of a request whose refusal is kept.
 const MOST: usize = 4;
 
 /// See the module.
@@ -25,13 +25,13 @@ pub struct RefusalCache(RefCell<Vec<Option<CachedResponse>>>);
 
 struct CachedResponse {
     key: RefusalKey,
-    /// Made when the key has come a second time, or is about to.
+    /// Kept once the key has come a second time, or is about to.
     response: Option<Rc<Response<Bytes>>>,
 }
 
 /// A request that limits refuse, as far as the response depends on it.
 pub(crate) struct RefusedRequest<'a> {
-    /// Tells its limits from those of other requests, where they are those of one route.
+    /// The number of its set of limits, if they are those of one route.
     pub(crate) set: Option<usize>,
     pub(crate) rules: &'a Rules,
     pub(crate) headers: HeaderStyle,
@@ -45,13 +45,13 @@ struct RefusalKey {
     grpc: bool,
     alone: bool,
     wait: Option<u64>,
-    /// The limit that is told of, what is left of it and for how long.
+    /// The limit that the response discloses, what remains of it and for how many seconds.
     decider: Option<(usize, u32, u64)>,
-    /// Of each limit, those behind the last one zero.
+    /// Each limit; zero behind the last one.
     limits: [PackedFinding; MOST],
 }
 
-/// Limit, window, of those that refuse the place in the order of their waits, and quota.
+/// A limit: its index, its window, its rank by wait among those that refuse, and its quota.
 type PackedFinding = u64;
 
 impl RefusalCache {
@@ -101,7 +101,7 @@ impl RefusalCache {
 fn gather(response: &mut Response<Bytes>) {
     let fields = &mut response.head.fields;
     if !fields.contains("content-length") {
-        // As who sends it would.
+        // The sender would add it each time.
         let mut digits = itoa::Buffer::new();
         let length = digits.format(response.body.len());
         fields.add("content-length", length.as_bytes());
@@ -110,7 +110,7 @@ fn gather(response: &mut Response<Bytes>) {
 }
 
 impl RefusalKey {
-    /// Nothing where there are too many limits, or those of several routes.
+    /// None for more than [`MOST`] limits, or for those of several routes.
     fn of(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<RefusalKey> {
         let (rules, set) = (request.rules, request.set?);
         let refuses = |finding: &&Finding| !finding.reading.standing.admits();

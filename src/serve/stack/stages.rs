@@ -22,65 +22,65 @@ use crate::route::Route;
 use crate::serve::http1::repeat::{RepeatedFields, RouteRepeat};
 use crate::serve::worker::generation::Generation;
 
-/// A request before it is stamped.
+/// A request as its connection has read it.
 pub struct FreshRequest {
-    /// Its head.
+    /// The head, or why it could not be read.
     pub head: Result<Rc<Head>, Box<Unreadable>>,
-    /// Where it comes from.
+    /// The HTTP/1.1 connection or the HTTP/2 stream that it comes from.
     pub downstream: Downstream,
-    /// The connection it came over.
+    /// The other end of the connection.
     pub peer: Rc<Peer>,
-    /// The policies it is served by.
+    /// The configuration that it is served by to its end, whatever is reloaded meanwhile.
     pub generation: Rc<Generation>,
-    /// What was made of the same fields before.
+    /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
 }
 
-/// A request as it came in; small, for every layer hands it on.
+/// A request that is being observed. Small, because every layer moves it.
 pub struct Arrival {
     /// Its head.
     pub head: Rc<Head>,
     /// Its body.
     pub body: RequestBody,
-    /// Where it comes from.
+    /// The HTTP/1.1 connection or the HTTP/2 stream that it comes from.
     pub downstream: Downstream,
-    /// What was made of the same fields before.
+    /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
-    /// What the record will say of it.
+    /// What the log, the counters and the samples will say of it.
     pub note: Rc<RequestNote>,
 }
 
-/// A request and the route it takes.
+/// A request that has a route.
 pub struct Routed {
     /// The request.
     pub arrival: Arrival,
-    /// What counts it.
+    /// The route, or several whose limits count together.
     pub matched: MatchedRoute,
-    /// When: after what had to be read ahead, for limits must not be asked about the past.
+    /// The time for its limits: after any reading ahead, because limits must not be asked about the past.
     pub now: Nanos,
 }
 
 impl Routed {
-    /// The route.
+    /// The route that it is held to.
     pub fn route(&self) -> &Route {
         self.matched.route(&self.arrival.note.generation.ruleset)
     }
 }
 
-/// A request, its route and who asks.
+/// A request whose client is identified.
 pub struct Identified {
-    /// The request and its route.
+    /// The request with its route.
     pub routed: Routed,
-    /// Who asks.
+    /// The identities of the client.
     pub who: Rc<ClientIdentity>,
-    /// What was made of the same fields before.
+    /// What the connection remembers of earlier requests with the same header fields on this route.
     pub route_repeat: Option<Rc<RouteRepeat>>,
-    /// What it holds of limits on cost.
+    /// Units that it reserves of each limit on cost.
     pub reserved: Reserved,
 }
 
 impl Identified {
-    /// The pressure on its upstream, where something gives way to that.
+    /// The pressure on its upstream, if that has elastic limits or priorities.
     pub(super) fn pressure(&self) -> Option<&Arc<Pressure>> {
         let pools = &self.routed.arrival.note.generation.pools;
         pools[self.routed.route().upstream].servers().pressure()
@@ -94,7 +94,7 @@ impl Identified {
 
 /// A request that all its limits admit.
 pub struct Admitted {
-    /// The request, its route and who asks.
+    /// The identified request.
     pub identified: Identified,
     /// The soft and elastic limits it exceeds.
     pub over: Option<Box<str>>,

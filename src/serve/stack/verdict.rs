@@ -1,4 +1,4 @@
-//! Counts and notes what admission decided of a request.
+//! Counts the verdict on a request, and notes it for the log and the samples.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::identity::ClientIdentity;
 use crate::limit::{Rule, Standing};
 use crate::throttle::admission::Verdict;
 
-/// Counts what admission decided of a request, and notes it.
+/// Counts the verdict on a request in the metrics and the top keys, and notes the limit that decided.
 pub(crate) fn record_verdict(
     note: &RequestNote,
     verdict: &Verdict,

@@ -22,8 +22,7 @@ use crate::serve::stack::peer::Peer;
 use crate::serve::stack::stages::FreshRequest;
 use crate::serve::worker::client_socket::{DRAIN_FOR, FAREWELL};
 
-/// One request after the other, until one side has had enough. Says whether the client began to speak
-/// HTTP/2 instead.
+/// Serves one request after the other until a side closes. True if the client began to speak HTTP/2 instead.
 pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
     let worker = &peer.worker;
     let mut first = true;
@@ -105,7 +104,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
     false
 }
 
-/// What is promised to a client whose request cannot be read.
+/// How a client is answered whose request cannot be read.
 const LAST_RESPONSE: ClientExpectations = ClientExpectations {
     head_only: false,
     version: Version::HTTP_11,
@@ -131,7 +130,7 @@ fn proof(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     Some(Response { head, body })
 }
 
-/// What `future` comes to; nothing when the client goes away first.
+/// The output of `future`; none if the client leaves first.
 async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
@@ -146,8 +145,8 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
     .await
 }
 
-/// Reads the rest of a body that nobody wanted, for a while, so that a client that is still sending
-/// gets to see the response; says whether the connection may go on.
+/// Reads the rest of an unwanted body for a while, so that a client that is still sending gets to read the response. True if
+/// the connection may go on.
 async fn drained(wire: &Wire) -> bool {
     let mut bytes = 0;
     let draining = poll_fn(|cx| wire.poll_drain(cx, &mut bytes));

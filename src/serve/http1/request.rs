@@ -26,31 +26,31 @@ pub struct Request {
     pub expectations: ClientExpectations,
     /// The client sends the body when it has been told to continue.
     pub waits: bool,
-    /// What was made of the same fields before.
+    /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
 }
 
 /// What the client expects of the response.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientExpectations {
-    /// A head only.
+    /// The request is a HEAD, so the response has no body.
     pub head_only: bool,
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
-    /// The connection goes on.
+    /// The connection stays open.
     pub keep: bool,
-    /// Trailers are understood.
+    /// The client accepts trailers.
     pub trailers: bool,
 }
 
-/// Why there is no head.
+/// Why a head cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// It is no request.
+    /// It breaks a rule of RFC 9112.
     Malformed(&'static str),
     /// It has too many fields or bytes.
     TooLarge,
-    /// Its target has too many.
+    /// Its target has too many bytes.
     LongTarget,
     /// It is of another version of HTTP.
     Version,
@@ -80,8 +80,8 @@ impl From<HeadError> for RefusalCause {
     }
 }
 
-/// Takes a head off the front of `input`, when all of it is there. One that cannot be read stays. `cache` is what was
-/// read before it.
+/// Takes a head off the front of `input` once all of it is there. A head that cannot be read stays. `cache` remembers the
+/// request before.
 // In one piece with what every request takes; the other caller is rare.
 #[inline(always)]
 pub fn next(input: &mut BytesMut, cache: &mut RepeatCache) -> Result<Option<Request>, HeadError> {
@@ -136,7 +136,7 @@ pub fn next(input: &mut BytesMut, cache: &mut RepeatCache) -> Result<Option<Requ
     }
 }
 
-/// The same of a request that differs from the last one in its first line, if in anything.
+/// The same for a request that differs from the last one at most in its first line.
 #[inline(always)]
 fn next_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Request>, HeadError> {
     let Some((start, repeated)) = cache.find(input) else {

@@ -1,5 +1,5 @@
-//! A client's connection as bytes, shared by the loop that serves it and the body of the request under
-//! way: both belong to one task, so that nothing is handed from task to task.
+//! A client's HTTP/1 connection as bytes. The loop that serves it and the body of the open request share it. Both belong to
+//! one task, so that nothing is passed between tasks.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Where a stream is: what came of the request and was not taken, and what of the response waits to be sent.
+//! The state of a stream: what was received of the request and not read yet, and what of the response waits to be sent.
 
 use std::task::{Context, Waker};
 
@@ -7,12 +7,12 @@ use http::HeaderMap;
 
 use super::heads::HeadCharge;
 
-/// Where a stream is.
+/// The state of a stream, which its task and the connection's task share.
 #[derive(Default)]
 pub struct StreamState {
-    /// Whom to wake when it is somewhere else.
+    /// The task to wake when the state changes.
     pub waker: Option<Waker>,
-    /// What came of the body and was not taken.
+    /// The part of the body that was received and not read yet.
     pub received: BytesMut,
     pub trailers: Option<HeaderMap>,
     /// For their memory, also when they have been passed on.
@@ -24,9 +24,9 @@ pub struct StreamState {
     /// Bytes that the client may send, and those that were taken since it was told.
     pub window: u32,
     pub taken: u32,
-    /// What comes belongs to no request of HTTP, and not yet to another protocol.
+    /// The request asks for another protocol, and the server has not agreed yet.
     pub apart: bool,
-    /// The client waits to be told to go on.
+    /// The client waits for `100 Continue`.
     pub waits: bool,
     /// Bytes that the client has room for.
     pub room: i64,

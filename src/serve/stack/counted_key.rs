@@ -1,4 +1,4 @@
-//! What limits tell [`Facts`](crate::record::insight::Facts) of each key that they count.
+//! What requests report to [`Facts`](crate::record::insight::Facts) of each key that they count.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use crate::record::insight::{Key, Recent, Whom};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Finding;
 
-/// Whom a limit counted, and which limit it was. The key gets its name only where the facts need one.
+/// A key that a limit has counted: the client's identities and the limit. Its name is made only if it is recorded.
 pub struct CountedKey {
     generation: Rc<Generation>,
     /// The limit, by index.
@@ -39,12 +39,12 @@ impl Whom for CountedKey {
     }
 }
 
-/// What tells the keys of one limit apart, by the limit's mark.
+/// The hash of a key, by the limit's mark.
 pub(crate) fn hash(key: Fingerprint, mark: u64) -> u64 {
     key.0 as u64 ^ mark
 }
 
-/// Counts whom a limit was asked about, and whom it refused.
+/// Counts a request of a key, and whether the limit refused it.
 #[inline]
 pub(crate) fn count(
     recent: &Recent<CountedKey>,

@@ -1,4 +1,4 @@
-//! Chooses single requests as examples for [`Facts`](crate::record::insight::Facts), and tells them.
+//! Chooses single requests as samples, and records them in [`Facts`](crate::record::insight::Facts).
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::record::insight::{Decision, LONGEST_PATH, Sample};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
 
-/// How many ways there are for a request to end; classes of what limits said come behind.
+/// How many ways a request can end. The sampling classes of limits are numbered behind them.
 const ENDS: u8 = RequestOutcome::ALL.len() as u8;
 
-/// If this request is to be an example, what the limit said that matters most.
+/// What the limit found that matters most, if this request becomes a sample.
 pub(crate) fn example(
     generation: &Generation,
     (who, at): (&ClientIdentity, Nanos),
@@ -62,7 +62,7 @@ pub(crate) fn example(
     }))
 }
 
-/// Tells of a request that is over, if it is to be an example.
+/// Records a request that is over, if it becomes a sample.
 pub(crate) fn tell(note: &RequestNote, now: Nanos) {
     let generation = &*note.generation;
     let Some(facts) = &generation.facts else {
@@ -70,7 +70,7 @@ pub(crate) fn tell(note: &RequestNote, now: Nanos) {
     };
     let limit = note.decision.take();
     if limit.is_none() {
-        // Of refusals those are examples that say by which limit.
+        // Of refusals only those are samples that name a limit.
         let class = (note.outcome() as u8, None);
         if note.outcome() == RequestOutcome::Refused || !generation.sampler.takes(class, now) {
             return;

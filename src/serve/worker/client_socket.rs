@@ -1,5 +1,5 @@
-//! A client's socket under whatever version of HTTP: it tells the deadlines of its connection what happens on it, and
-//! closes so that the client can read the last response.
+//! A client's socket, under either version of HTTP. It reports progress to the deadlines of its connection, and closes in
+//! a way that lets the client read the last response. The bounds for the end of a connection are here too.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,17 +17,17 @@ use crate::policy::HalfClose;
 /// Most bytes of an unwanted body that are read so that the connection can go on.
 pub const MAX_DRAIN: usize = 256 * 1024;
 
-/// How long the rest of a refused request's body is read.
+/// How long the rest of an unwanted request body is read.
 pub const DRAIN_FOR: Duration = Duration::from_millis(500);
 
 /// How long a client may take to close after the gateway has.
 pub const LINGER: Duration = Duration::from_secs(2);
 
-/// How long a connection without a request goes on when the worker is about to end: a request may be
-/// under way to it, and is answered as the last one.
+/// How long a connection without a request stays open when the worker is about to end. A request may be under way to it, and
+/// is served as its last.
 pub const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The client's socket, telling the guard what happens on it.
+/// The client's socket.
 pub struct ClientSocket {
     stream: Socket,
     /// The connection's deadlines.

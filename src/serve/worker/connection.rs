@@ -70,7 +70,7 @@ async fn serve_whole(placed: LocalConnection, guard: Rc<Guard>, worker: Rc<Worke
         return worker.count_refused(RefusedConnection::PerIp);
     }
     let stream = match &entrance.offer {
-        // Boxed, so that it takes no room in a connection that goes on.
+        // Boxed, so that it takes no room in the future once it is over.
         Some(offer) => Box::pin(shake_hands(stream, offer.clone(), &worker, &guard)).await,
         None => Some(Socket::plain(stream)),
     };
@@ -96,7 +96,7 @@ async fn serve_whole(placed: LocalConnection, guard: Rc<Guard>, worker: Rc<Worke
     }
 }
 
-/// What `future` comes to, before the first request and for as long as a request's head may take.
+/// Runs `future` before the first request, within the deadline for the head of a request.
 async fn before_first_request<F: Future>(worker: &Worker, guard: &Guard, future: F) -> F::Output {
     guard.received();
     let mut future = pin!(future);
@@ -112,7 +112,7 @@ async fn before_first_request<F: Future>(worker: &Worker, guard: &Guard, future:
     output
 }
 
-/// Nothing when it fails. A client that is late ends the connection.
+/// Shakes hands under TLS; none if that fails. The connection's deadline ends it if the client is late.
 async fn shake_hands(
     stream: Stream,
     offer: Offer,

@@ -1,5 +1,5 @@
-//! One worker's copy of the running policies. A reload makes a new one; requests under way finish
-//! with the one they began with.
+//! The running configuration: as all workers get it ([`Running`]), and as one worker runs it ([`Generation`]). A reload makes
+//! a new generation; open requests finish with the one that they began with.
 
 use std::cell::{OnceCell, RefCell};
 use std::hash::Hasher as _;
@@ -26,54 +26,54 @@ use crate::throttle::admission::Admission;
 use crate::upstream::pool::Counters;
 use crate::upstream::{Pool, Servers};
 
-/// What the workers are told to run by.
+/// The running configuration, as all workers get it.
 #[derive(Clone, Debug)]
 pub struct Running {
     /// The compiled policies.
     pub ruleset: Arc<Ruleset>,
-    /// Their limits, known to the store.
+    /// Admission by their limits, which the store has been told.
     pub admission: Admission,
-    /// What the process knows of the servers of each upstream.
+    /// The state of the servers of each upstream.
     pub upstreams: Vec<Arc<Servers>>,
-    /// The process's key for everything that is stored, where gateways share no other.
+    /// The process's own key for hashing what is stored. Gateways that share a store use its secret instead.
     pub own: Keyer,
-    /// What clients meet at the listeners, in their order.
+    /// What is spoken at each listener, in their order.
     pub entrances: Arc<[RunningEntrance]>,
-    /// What listeners without TLS answer to ACME directories.
+    /// Responses to ACME challenges at listeners without TLS.
     pub tokens: Tokens,
-    /// Who is counted, where that is recorded.
+    /// Top keys and samples, if they are recorded.
     pub facts: Option<Arc<Facts>>,
 }
 
 impl Running {
-    /// The key for everything that is stored.
+    /// The key for hashing what is stored.
     pub fn keyer(&self) -> Keyer {
         self.secret().map_or_else(|| self.own.clone(), Keyer::new)
     }
 
-    /// What gateways that share a store hash under, once it is known.
+    /// The secret of the gateways that share a store, once it is known.
     fn secret(&self) -> Option<[u8; 16]> {
         self.admission.shared_store()?.secret()
     }
 }
 
-/// One worker's copy of the running policies.
+/// The running configuration, as one worker runs it.
 pub struct Generation {
     /// The compiled policies.
     pub ruleset: Arc<Ruleset>,
-    /// Knows who asks.
+    /// Finds the identities of clients.
     pub identifier: Identifier,
-    /// Decides.
+    /// Decides by limits.
     pub admission: Admission,
     /// One pool for each upstream.
     pub pools: Vec<Rc<Pool>>,
-    /// What each route's requests are to its upstream's pressure.
+    /// The kind of each route's requests, for the pressure on its upstream.
     pub kinds: Vec<RequestKind>,
     /// Counters of requests, for each route and one more for requests without a route.
     pub routes: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
     pub rules: Vec<RuleCounters>,
-    /// Counters of credentials that proved nobody.
+    /// Counters of credentials that did not verify.
     pub unverified: UnverifiedCounters,
     /// See [`Running::entrances`].
     pub entrances: Arc<[RunningEntrance]>,
@@ -81,11 +81,11 @@ pub struct Generation {
     pub tokens: Tokens,
     /// See [`Running::facts`].
     pub facts: Option<Arc<Facts>>,
-    /// Chooses single requests for it.
+    /// Chooses which requests are samples.
     pub sampler: Sampler,
     /// Time.
     pub clock: Clock,
-    /// Refusals told before.
+    /// Responses to refusals that were made before.
     pub refusals: RefusalCache,
     running: Running,
     secret: Option<[u8; 16]>,
@@ -95,7 +95,7 @@ pub struct Generation {
 pub struct RouteCounters {
     /// By [`RequestOutcome`].
     pub outcomes: [Counter; 6],
-    /// Requests that found it.
+    /// Requests that were routed to it.
     pub started: Counter,
     /// Bytes of responses' bodies.
     pub bytes: Counter,
@@ -103,9 +103,9 @@ pub struct RouteCounters {
     pub took: Histogram,
     /// From the connection to the upstream to the head of its response.
     pub upstream: Histogram,
-    /// By status, and whether the upstream gave the response; as they appear.
+    /// By status, and whether the upstream gave the response. Entries are added as they appear.
     responses: RefCell<Vec<((u16, bool), Counter)>>,
-    /// What the access log says of it.
+    /// Its members of a line in the access log.
     pub logged: Box<[u8]>,
     registry: Registry,
     worker: usize,
@@ -114,23 +114,23 @@ pub struct RouteCounters {
 
 /// Counters of one limit.
 pub struct RuleCounters {
-    /// Within the rate.
+    /// Requests within the rate.
     pub within: Counter,
-    /// Above the rate, admitted.
+    /// Requests above the rate that were admitted.
     pub over: Counter,
-    /// Refused.
+    /// Requests that it refused.
     pub refused: Counter,
-    /// Would have been refused.
+    /// Requests that it would have refused if it were not in shadow mode.
     pub shadow_refused: Counter,
     /// Costs that never became known.
     pub unknown: Counter,
-    /// Tells its keys from those of other limits.
+    /// See [`mark`].
     pub mark: u64,
-    /// What the access log says of it.
+    /// Its members of a line in the access log.
     pub logged: Box<[u8]>,
 }
 
-/// Counters of credentials that proved nobody, by reason; as they appear.
+/// Counters of credentials that did not verify, by reason. Each is registered when it is first needed.
 pub struct UnverifiedCounters {
     reasons: [OnceCell<Counter>; Unverified::ALL.len()],
     registry: Registry,
@@ -158,7 +158,7 @@ impl UnverifiedCounters {
 }
 
 impl Generation {
-    /// Builds a worker's copy. Pools of upstreams that did not change go on.
+    /// Builds the generation of a worker. Pools of upstreams that did not change are taken over from `before`.
     pub fn new(
         running: &Running,
         before: Option<&Generation>,
@@ -229,7 +229,7 @@ impl Generation {
         }
     }
 
-    /// What it runs by, where that must be built anew: gateways share another secret than it was built with.
+    /// The configuration, if the generation must be built anew because the shared secret has changed since.
     pub fn outdated(&self) -> Option<&Running> {
         (self.running.secret() != self.secret).then_some(&self.running)
     }
@@ -306,7 +306,7 @@ impl RuleCounters {
     }
 }
 
-/// What tells a limit's keys from those of others.
+/// A number that tells the keys of a limit from those of other limits: a hash of its name.
 pub fn mark(rule: &Rule) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(rule.name.as_str().as_bytes());

@@ -1,5 +1,5 @@
-//! Listening sockets: each worker has its own on every address, and hands a connection to the worker
-//! with the fewest when its own share has become too large. Of a Unix socket all workers read one queue.
+//! Listening sockets. Each worker has its own on every address, and hands a connection to the worker with the fewest when
+//! it has clearly more itself. All workers read the one queue of a Unix socket.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,7 +23,7 @@ use crate::policy::Listen;
 /// Connections that may wait to be accepted, on each socket.
 const BACKLOG: i32 = 4096;
 
-/// How many connections more than the least loaded worker a worker keeps for itself.
+/// A worker with this many connections more than the least loaded one hands over the next.
 const SLACK: usize = 2;
 
 /// A connection that a client has made.
@@ -36,14 +36,14 @@ pub struct ClientConnection<S> {
     pub entrance: usize,
     /// The other end; [`LOCAL`](crate::net::address::LOCAL) for a Unix socket.
     pub from: SocketAddr,
-    /// Counts it as open.
+    /// Counts it as open until it is dropped.
     pub counted: CountedConnection,
 }
 
-/// One that stays with the worker that accepted it.
+/// A connection that this worker serves.
 pub type LocalConnection = ClientConnection<Stream>;
 
-/// One on its way to another worker.
+/// A connection on its way to another worker.
 pub type HandedConnection = ClientConnection<Socket>;
 
 impl<S> ClientConnection<S> {
@@ -62,9 +62,9 @@ impl<S> ClientConnection<S> {
 #[derive(Debug, Default)]
 pub struct Inherited {
     sockets: Vec<(Address, Socket)>,
-    /// Files of them that this process is to remove at its end.
+    /// Paths of Unix sockets that this process must remove at its end.
     files: Vec<PathBuf>,
-    /// How many descriptors were passed that are something else.
+    /// How many descriptors were passed that are no listening sockets.
     others: usize,
 }
 
@@ -260,7 +260,7 @@ fn each(mut address: SocketAddr, workers: usize) -> io::Result<Vec<Socket>> {
     Ok(sockets)
 }
 
-/// How many connections each worker has, and how to reach the others.
+/// How many connections each worker has, and how to hand one over.
 #[derive(Clone)]
 pub struct Placement {
     loads: Arc<[AtomicUsize]>,
@@ -287,8 +287,7 @@ impl Placement {
         self.loads.len()
     }
 
-    /// Counts a new connection. Gives it to another worker when that one has clearly fewer; else
-    /// gives it back.
+    /// Counts a new connection. Hands it to another worker if that one has clearly fewer, else returns it.
     pub fn place(&self, placed: LocalConnection) -> Option<LocalConnection> {
         let mine = self.loads[self.mine].load(Ordering::Relaxed);
         let loads = self.loads.iter().map(|load| load.load(Ordering::Relaxed));
@@ -314,16 +313,16 @@ impl Placement {
     }
 }
 
-/// What is spoken to clients at one place, and whom the gateway believes there.
+/// What is spoken to clients at one listener, and which proxies are trusted there.
 #[derive(Clone, Debug)]
 pub struct RunningEntrance {
-    /// What handshakes are made with, where TLS is spoken.
+    /// The TLS configuration; none if TLS is not spoken.
     pub offer: Option<Offer>,
-    /// The certificates among which handshakes choose.
+    /// The certificates that handshakes choose from.
     pub shown: Vec<Shown>,
-    /// Those of them that a directory issues.
+    /// Certificates that an ACME directory issues.
     pub wanted: Vec<Arc<Wanted>>,
-    /// Peers that begin each connection by saying where it comes from.
+    /// Peers that send a PROXY header first.
     pub proxies: Vec<PeerNetwork>,
 }
 

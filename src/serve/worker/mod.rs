@@ -1,4 +1,15 @@
-//! A worker: a thread with its listeners, its connections and its copy of the policies.
+//! Workers: threads that each have their own listeners, connections, upstream connections and copy of the configuration.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `run` | the thread: starts, accepts, takes orders, drains |
+//! | `connection` | one client connection: PROXY header, TLS, choice of the HTTP version |
+//! | `state` | what the tasks of a worker share |
+//! | `generation` | the configuration, as all workers get it and as one worker runs it |
+//! | `listen` | listening sockets, and which worker gets a connection |
+//! | `occupancy` | how many connections are open, in all and by address |
+//! | `client_socket`, `guard` | a client's socket and the deadlines of its connection |
+//! | `host` | how busy the machine is |
 
 pub mod client_socket;
 pub mod connection;

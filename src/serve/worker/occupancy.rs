@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// When the bound is looked at again, though nothing has ended.
+/// How often `most` is read again while nothing ends.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module. It holds one entry for each address with an open connection.
@@ -23,7 +23,7 @@ pub struct Occupancy {
     addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// An open connection, counted until it is dropped.
+/// Counts an open connection until it is dropped.
 #[derive(Debug)]
 pub struct CountedConnection {
     occupancy: Arc<Occupancy>,
@@ -36,7 +36,7 @@ impl Occupancy {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection, once fewer than `most` are open. What that is may change meanwhile.
+    /// Waits until fewer than `most` connections are open, then counts one more. A reload may change `most` meanwhile.
     pub async fn count(self: &Arc<Self>, most: impl Fn() -> usize) -> CountedConnection {
         loop {
             let ended = self.ended.notified();
@@ -47,14 +47,14 @@ impl Occupancy {
                 };
             }
             self.open.fetch_sub(1, Ordering::Relaxed);
-            // A reload is nobody's end.
+            // A reload notifies nobody.
             let _ = timeout(AGAIN, ended).await;
         }
     }
 }
 
 impl CountedConnection {
-    /// Counts it as one of `address` too, unless that one has `most`.
+    /// Counts it for `address` too. False if that has `most` already.
     pub fn count_for(&mut self, address: IpAddr, most: usize) -> bool {
         let mut addresses = self.occupancy.addresses.lock();
         let open = addresses.entry(address).or_default();

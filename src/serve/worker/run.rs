@@ -1,5 +1,4 @@
-//! One worker: a thread with its own runtime, its own share of the connections, its own connections
-//! to upstreams and its own counters.
+//! The thread of one worker: starts it, accepts connections, takes orders, keeps house and drains.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -31,29 +30,29 @@ use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
 use crate::upstream::Watch;
 
-/// What a worker is told.
+/// What the main thread asks of a worker.
 pub enum WorkerOrder {
-    /// Run by these policies from now on; says when it does.
+    /// Serve new requests by this configuration, and say when it does.
     Run(Box<Running>, oneshot::Sender<()>),
-    /// Accept nothing new, finish what runs within this time, then end.
+    /// Accept nothing new, finish open requests within this time, then end.
     Drain(Duration),
 }
 
-/// What a worker is made from.
+/// What a worker needs to start.
 pub struct WorkerStart {
     /// Its number, from 0.
     pub number: usize,
-    /// Its sockets.
+    /// Its listening sockets, each with the index of its entrance.
     pub listeners: Vec<(socket2::Socket, usize)>,
-    /// The policies it begins with.
+    /// The configuration that it begins with.
     pub running: Running,
-    /// Where it gets connections from other workers.
+    /// Connections that other workers hand over.
     pub handed: UnboundedReceiver<HandedConnection>,
-    /// What the workers know of each other.
+    /// How many connections each worker has.
     pub placement: Placement,
-    /// The connections of all workers.
+    /// The open connections of all workers.
     pub occupancy: Arc<Occupancy>,
-    /// How many of them there may be when no file says.
+    /// Most open connections of all workers, where no file says.
     pub room: usize,
     /// Where requests are logged.
     pub writer: LogWriter,
@@ -63,7 +62,7 @@ pub struct WorkerStart {
     pub clock: Clock,
 }
 
-/// Another thread's end of a worker.
+/// A worker, as other threads see it.
 pub struct Handle {
     /// Takes orders.
     pub orders: UnboundedSender<WorkerOrder>,
@@ -77,7 +76,7 @@ pub fn spawn(start: WorkerStart) -> io::Result<Handle> {
     let runtime = move || {
         Builder::new_current_thread()
             .enable_all()
-            // Twice what is usual, for a request takes two turns; see `Wire::poll_head`.
+            // Twice the default, because a request takes two turns; see `Wire::poll_head`.
             .event_interval(122)
             .build_local(LocalOptions::default())
     };
@@ -87,7 +86,7 @@ pub fn spawn(start: WorkerStart) -> io::Result<Handle> {
         .spawn(move || match runtime() {
             Ok(runtime) => {
                 runtime.block_on(run(start, inbox));
-                // A name that is being looked up must not hold the end up.
+                // A name lookup that still runs must not delay the end.
                 runtime.shutdown_background();
             }
             Err(error) => tracing::error!(%error, "a worker could not start"),
@@ -110,7 +109,7 @@ async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
     } = start;
     let flushes = Rc::new(Flushes::default());
     let generation = Generation::new(&running, None, number, &registry, &clock, &flushes);
-    // One worker looks after the servers for all.
+    // One worker checks the servers for all.
     let mut watch = (number == 0).then(Watch::default);
     if let Some(watch) = &mut watch {
         watch.follow(&running.upstreams, &clock);
@@ -184,7 +183,7 @@ async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
     for task in &accepting {
         task.abort();
     }
-    // From now on the other workers keep what they accept; what they gave before is served.
+    // From now on the other workers keep the connections that they accept. Those handed over before are served.
     handed.close();
     while let Some(handed) = handed.recv().await {
         take_over(handed, &worker, &stack);
@@ -209,7 +208,7 @@ async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
     access.flush();
 }
 
-/// Takes connections until the task is aborted. Nothing that accepting can say ends it.
+/// Accepts connections until the task is aborted. No error of accepting ends it.
 async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, stack: Stack) {
     let listener = match Listener::new(socket) {
         Ok(listener) => listener,
@@ -229,17 +228,17 @@ async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, st
                     serve(placed, worker.clone(), stack.clone());
                 }
             }
-            Err(error) if is_the_clients(&error) => {}
+            Err(error) if is_fault_of_client(&error) => {}
             Err(error) => {
-                // Out of descriptors or memory: those in use must be freed first.
-                tracing::warn!(%error, "cannot accept; trying again");
+                // Out of descriptors or memory: some must be freed first.
+                tracing::warn!(%error, "cannot accept a connection; trying again");
                 tokio::time::sleep(TICK).await;
             }
         }
     }
 }
 
-fn is_the_clients(error: &io::Error) -> bool {
+fn is_fault_of_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
         error.kind(),
@@ -318,5 +317,5 @@ fn date(clock: &Clock) -> Rc<str> {
     httpdate::fmt_http_date(std::time::UNIX_EPOCH + clock.wall()).into()
 }
 
-/// Buckets of the store that are looked at each second for cells that can be forgotten.
+/// Buckets of the store that are swept each second for counts that have run out.
 const SWEEP: usize = 8_192;

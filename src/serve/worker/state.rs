@@ -21,11 +21,11 @@ pub struct Worker {
     pub number: usize,
     /// Deadlines of its connections.
     pub guards: Rc<Guards>,
-    /// Requests that go on without their clients.
+    /// Requests that go on after their clients have left.
     pub detached: Rc<DetachedRequests>,
-    /// Responses that are to leave.
+    /// Responses that wait to be written together.
     pub flushes: Rc<Flushes>,
-    /// Whom limits were asked about.
+    /// Keys that limits have counted recently.
     pub recent: Recent<CountedKey>,
     /// Counters.
     pub registry: Registry,
@@ -36,7 +36,7 @@ pub struct Worker {
     pub(super) connections: Cell<usize>,
     pub(super) accepted: metrics::Counter,
     pub(super) open: metrics::Gauge,
-    /// Handshakes that failed and that did not.
+    /// TLS handshakes that failed, and those that succeeded.
     pub(super) handshakes: [metrics::Counter; 2],
     pub(super) floods: metrics::Counter,
     pub(super) proofs: metrics::Counter,
@@ -49,19 +49,19 @@ pub struct Worker {
 /// Why a connection is closed before its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedConnection {
-    /// Its address has as many as it may.
+    /// Its address has the most connections that one may have.
     PerIp,
-    /// It does not say where it comes from, or not in a way that can be read.
+    /// It comes from a proxy, and its PROXY header is missing or malformed.
     ProxyHeader,
 }
 
 impl Worker {
-    /// The policies that new requests are served by.
+    /// The configuration that new requests are served by.
     pub fn generation(&self) -> Rc<Generation> {
         self.generation.borrow().clone()
     }
 
-    /// The date for answers that have none, to the second.
+    /// The `Date` for responses that have none, to the second.
     pub fn date(&self) -> Rc<str> {
         self.date.borrow().clone()
     }
@@ -71,12 +71,12 @@ impl Worker {
         self.handshakes[usize::from(succeeded)].increment(1);
     }
 
-    /// Counts a proof that an ACME directory was shown.
+    /// Counts an ACME challenge that was answered.
     pub fn count_proof(&self) {
         self.proofs.increment(1);
     }
 
-    /// How many connections clients may have in all.
+    /// Most connections of all clients.
     pub(super) fn most_connections(&self) -> usize {
         let total = self.generation.borrow().ruleset.connections.total;
         total.unwrap_or(self.room)
@@ -87,12 +87,12 @@ impl Worker {
         self.refused[why as usize].increment(1);
     }
 
-    /// Counts a connection that was closed because what came over it asked for nothing.
+    /// Counts an HTTP/2 connection that was closed for too many frames that ask for nothing.
     pub fn count_flood(&self) {
         self.floods.increment(1);
     }
 
-    /// Keeps the connection to a store that gateways share, and hashes by their secret.
+    /// Keeps the connection to a shared store, and builds the generation anew when the secret of its gateways changes.
     pub(super) fn tend_store(&self, clock: &Clock) {
         let generation = self.generation();
         let Some(shared) = generation.admission.shared_store() else {
@@ -112,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Whether connections should end after the request they are serving.
+    /// Whether connections should close after their current request.
     pub fn draining(&self) -> bool {
         self.draining.get()
     }
